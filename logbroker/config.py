@@ -1,0 +1,177 @@
+"""Configuration: of topics, by Kafka's names, and of the broker, from a TOML file."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from logbroker.errors import ConfigFileError, InvalidConfigError
+from logbroker.types import Durability, TimestampType
+
+MIB: Final = 1024 * 1024
+HOUR_MS: Final = 3_600_000
+DAY_MS: Final = 24 * HOUR_MS
+MAX_INT64: Final = 2**63 - 1
+MAX_BATCH_BYTES: Final = 16 * MIB
+"""No topic may set max.message.bytes above this."""
+MAX_SEGMENT_BYTES: Final = 2**31 - 1
+"""Positions in an index are int32."""
+
+
+class TopicConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """The configuration of one topic, every value set. Names: Kafka's, with dots for underscores."""
+
+    durability: Durability = Durability.SYNCED
+    index_interval_bytes: int = 4096
+    max_message_bytes: int = 1_048_588
+    message_timestamp_after_max_ms: int = HOUR_MS
+    message_timestamp_type: TimestampType = TimestampType.CREATE_TIME
+    retention_bytes: int = -1
+    retention_ms: int = 7 * DAY_MS
+    segment_bytes: int = 1024 * MIB
+    segment_ms: int = 7 * DAY_MS
+
+
+class ConfigSpec(msgspec.Struct, frozen=True):
+    """What one topic config takes."""
+
+    name: str
+    documentation: str
+    parse: Callable[[str], Any]
+    """Raises ValueError with what is allowed."""
+
+    @property
+    def field(self) -> str:
+        return self.name.replace(".", "_")
+
+
+def _integer(minimum: int, maximum: int) -> Callable[[str], int]:
+    def parse(text: str) -> int:
+        try:
+            value = int(text)
+        except ValueError:
+            raise ValueError("a whole number") from None
+        if not minimum <= value <= maximum:
+            raise ValueError(f"a number from {minimum} to {maximum}")
+        return value
+
+    return parse
+
+
+def _choice(kind: type[Durability] | type[TimestampType]) -> Callable[[str], Any]:
+    def parse(text: str) -> Any:
+        try:
+            return kind(text)
+        except ValueError:
+            raise ValueError(" or ".join(member.value for member in kind)) from None
+
+    return parse
+
+
+TOPIC_CONFIGS: Final[Mapping[str, ConfigSpec]] = {
+    spec.name: spec
+    for spec in (
+        ConfigSpec(
+            "durability",
+            "What an acknowledgement means: synced (survives a power cut) or written (survives a killed process).",
+            _choice(Durability),
+        ),
+        ConfigSpec("index.interval.bytes", "Log bytes between two index entries.", _integer(1, MAX_SEGMENT_BYTES)),
+        ConfigSpec("max.message.bytes", "The largest batch taken, header included.", _integer(1, MAX_BATCH_BYTES)),
+        ConfigSpec(
+            "message.timestamp.after.max.ms",
+            "How far a record's stamp may be ahead of the broker's clock under CreateTime.",
+            _integer(0, MAX_INT64),
+        ),
+        ConfigSpec(
+            "message.timestamp.type",
+            "Whose clock stamps the records: CreateTime (the producer's) or LogAppendTime (the broker's).",
+            _choice(TimestampType),
+        ),
+        ConfigSpec("retention.bytes", "Bytes of a partition to keep; -1: no bound.", _integer(-1, MAX_INT64)),
+        ConfigSpec("retention.ms", "Age up to which records are kept; -1: no bound.", _integer(-1, MAX_INT64)),
+        ConfigSpec("segment.bytes", "Size at which a segment is rolled.", _integer(256, MAX_SEGMENT_BYTES)),
+        ConfigSpec("segment.ms", "Age at which a segment is rolled.", _integer(1, MAX_INT64)),
+    )
+}
+
+
+def topic_config(overrides: Mapping[str, str], defaults: TopicConfig | None = None) -> TopicConfig:
+    """Return the configuration with these values set; raises InvalidConfigError naming the config and what it takes."""
+    values: dict[str, Any] = {}
+    for name, text in overrides.items():
+        spec = TOPIC_CONFIGS.get(name)
+        if spec is None:
+            raise InvalidConfigError(f"there is no config {name!r}; there are: {', '.join(TOPIC_CONFIGS)}")
+        try:
+            values[spec.field] = spec.parse(text)
+        except ValueError as error:
+            raise InvalidConfigError(f"{name} takes {error}, not {text!r}") from None
+    return msgspec.structs.replace(defaults or TopicConfig(), **values)
+
+
+def config_text(config: TopicConfig, name: str) -> str:
+    """Return the value of one config as the text that `topic_config` reads."""
+    value = getattr(config, TOPIC_CONFIGS[name].field)
+    return str(value.value) if isinstance(value, Durability | TimestampType) else str(value)
+
+
+class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The settings of a broker; the file has these names. Every default stands here."""
+
+    data_dir: str = "logbroker-data"
+    listen: str = "127.0.0.1:9192"
+    """HOST:PORT; port 0 picks a free one."""
+
+    default_partitions: int = 1
+    max_partitions_per_topic: int = 10_000
+    max_partitions: int = 100_000
+    topic_defaults: dict[str, str | int] = {}
+    """Values for topics that do not set them, by Kafka's names."""
+
+    max_request_bytes: int = 32 * MIB
+    max_response_bytes: int = 4 * MIB - 64 * 1024
+    """Fits the 4 MiB that gRPC clients in Go and Java accept, with room for the envelope."""
+    max_produce_bytes_in_flight: int = 128 * MIB
+    max_fetch_bytes_in_flight: int = 64 * MIB
+    max_concurrent_calls: int = 4096
+    stalled_reader_seconds: float = 30.0
+    """A stream whose client takes nothing for so long is ended."""
+
+    sync_threads: int = 8
+    max_open_segments: int = 0
+    """File handles kept for segments; 0: half of what the process may open."""
+    retention_check_seconds: float = 30.0
+    checkpoint_seconds: float = 5.0
+    """How often recovery points are stored and `written` data is synced."""
+    thread_switch_interval_seconds: float = 0.0005
+
+    def __post_init__(self) -> None:
+        self.parsed_topic_defaults()
+        for name in ("default_partitions", "max_partitions_per_topic", "max_partitions", "sync_threads",
+                     "max_request_bytes", "max_response_bytes", "max_concurrent_calls"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1")
+
+    def parsed_topic_defaults(self) -> TopicConfig:
+        """Raises InvalidConfigError."""
+        return topic_config({name: str(value) for name, value in self.topic_defaults.items()})
+
+
+def load_broker_config(path: Path, **overrides: Any) -> BrokerConfig:
+    """Read a TOML file; values in `overrides` that are not None win. Raises ConfigFileError with file and key."""
+    try:
+        raw = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigFileError(f"{path}: {error.strerror or error}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigFileError(f"{path}: not valid TOML: {error}") from None
+    raw.update((name, value) for name, value in overrides.items() if value is not None)
+    try:
+        return msgspec.convert(raw, BrokerConfig)
+    except (msgspec.ValidationError, InvalidConfigError) as error:
+        raise ConfigFileError(f"{path}: {error}") from None

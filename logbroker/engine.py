@@ -1,0 +1,219 @@
+"""The two seams of the broker: where the log lives, and where the state of groups and queues lives.
+
+Everything above (the gRPC services, later the groups and queues) knows only these Protocols. Today both are served by
+this process (`logbroker.broker.local_engine`); later a Kafka-protocol cluster can stand behind them, so all that may
+take time is async, and state changes travel as events, which map to an LMDB transaction as well as to a compacted topic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+import msgspec
+
+from logbroker.config import TopicConfig
+from logbroker.errors import LogbrokerError
+from logbroker.types import Durability, PartitionKey, TopicId
+
+
+class TopicGeneration(msgspec.Struct, frozen=True):
+    """A span of a topic's life with one partition count. A key has one partition within it."""
+
+    generation: int
+    partitions: int
+    start_offsets: tuple[int, ...]
+    """The end offset of each partition of the generation before, at the moment this one began; () for the first."""
+
+
+class Topic(msgspec.Struct, frozen=True, kw_only=True):
+    """The facts of a topic at one moment; every change makes a new one."""
+
+    name: str
+    id: TopicId
+    partitions: int
+    config: TopicConfig
+    overrides: dict[str, str]
+    """The configs that the topic sets itself, as text."""
+    generations: tuple[TopicGeneration, ...]
+    created_at_ms: int
+
+    @property
+    def generation(self) -> int:
+        """The current one; the first is 1."""
+        return self.generations[-1].generation
+
+
+class PartitionFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """Offsets and size of one partition at one moment."""
+
+    log_start_offset: int
+    high_watermark: int
+    log_end_offset: int
+    leader_epoch: int
+    size_bytes: int
+    segments: int
+
+
+class Append(msgspec.Struct, gc=False):
+    """One batch for one partition."""
+
+    topic_id: TopicId
+    partition: int
+    batch: bytes
+    generation: int = 0
+    """By which the records were routed; 0: not checked."""
+
+
+class Appended(msgspec.Struct, gc=False):
+    """Where a batch lies."""
+
+    base_offset: int
+    log_append_time_ms: int
+    """-1 under CreateTime."""
+    log_start_offset: int
+    leader_epoch: int
+    duplicate: bool
+    """The batch was there already: an idempotent producer sent it again."""
+
+
+class Read(msgspec.Struct, gc=False):
+    """A wish for the batches of one partition from `offset` on."""
+
+    topic_id: TopicId
+    partition: int
+    offset: int
+    max_bytes: int
+    last_leader_epoch: int = -1
+    """Of the last record the caller read; -1: not checked."""
+
+
+class ReadResult(msgspec.Struct, gc=False):
+    """Whole batches and the partition's offsets at that moment."""
+
+    batches: bytes
+    """Empty where nothing is readable at the offset. The first batch may begin before it."""
+    next_offset: int
+    """The offset after the last batch returned, or the one asked for."""
+    high_watermark: int
+    log_start_offset: int
+    leader_epoch: int
+
+
+class FoundOffset(msgspec.Struct, gc=False):
+    """An offset that was looked up by time."""
+
+    offset: int
+    """-1: no record is as young."""
+    timestamp_ms: int
+    """-1: none."""
+    leader_epoch: int
+
+
+class Watch(Protocol):
+    """Tells which of some partitions have new readable records. Belongs to one task; close it."""
+
+    def add(self, key: PartitionKey) -> None:
+        """Watch a partition; raises UnknownTopicError or UnknownPartitionError."""
+        ...
+
+    def remove(self, key: PartitionKey) -> None: ...
+
+    async def changed(self) -> set[PartitionKey]:
+        """Wait until a high watermark moved, or a partition went away, since the last call; return which."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class LogEngine(Protocol):
+    """Topics and their partitions' logs.
+
+    Lists are answered in their order, each item with its result or with the error that only it met.
+    """
+
+    def topics(self) -> Sequence[Topic]:
+        """All topics, sorted by name."""
+        ...
+
+    def topic(self, name: str) -> Topic:
+        """The topic of this name; raises UnknownTopicError."""
+        ...
+
+    def topic_by_id(self, topic_id: TopicId) -> Topic:
+        """The topic of this id; raises UnknownTopicError."""
+        ...
+
+    async def create_topic(
+        self, name: str, partitions: int | None, overrides: Mapping[str, str], *, validate_only: bool = False
+    ) -> Topic:
+        """Create a topic durably; raises InvalidTopicNameError, InvalidPartitionsError, InvalidConfigError or TopicExistsError."""
+        ...
+
+    async def delete_topic(self, topic_id: TopicId) -> Topic:
+        """Delete a topic durably; its name is free at once. Returns what it was."""
+        ...
+
+    async def alter_topic(
+        self,
+        topic_id: TopicId,
+        *,
+        partitions: int | None = None,
+        set_configs: Mapping[str, str] | None = None,
+        unset_configs: Sequence[str] = (),
+        validate_only: bool = False,
+    ) -> Topic:
+        """Change configs and add partitions, all or nothing. Growth begins a new generation and fences the old one."""
+        ...
+
+    def partition_facts(self, topic_id: TopicId, partition: int) -> PartitionFacts:
+        """Raises UnknownTopicError, UnknownPartitionError or PartitionOfflineError."""
+        ...
+
+    async def append(
+        self, appends: Sequence[Append], durability: Durability | None = None
+    ) -> list[Appended | LogbrokerError]:
+        """Append batches; returns when each is as durable as asked for (None: as its topic says) or has failed.
+
+        Order: the batches of one partition take their offsets in the order in which the calls of this coroutine run
+        their first step, and within a call in the order of the list.
+        """
+        ...
+
+    async def read(self, reads: Sequence[Read]) -> list[ReadResult | LogbrokerError]:
+        """Read what is readable now; never waits for more. At least one batch is returned where one is readable."""
+        ...
+
+    def watch(self) -> Watch:
+        """Begin to watch partitions for new readable records."""
+        ...
+
+    async def offset_for_time(self, topic_id: TopicId, partition: int, timestamp_ms: int) -> FoundOffset:
+        """Find the first record at or after a time."""
+        ...
+
+    async def init_producer_id(self, producer_id: int = -1, producer_epoch: int = -1) -> tuple[int, int]:
+        """Return a new producer id with epoch 0, or the given one with its epoch raised; never the same pair twice."""
+        ...
+
+
+class StateEvent(msgspec.Struct, frozen=True, gc=False):
+    """One change of state: an upsert, or a deletion where `value` is None."""
+
+    key: bytes
+    value: bytes | None
+
+
+class StateStore(Protocol):
+    """Durable state of groups and queues: a set of keys, changed by events in order.
+
+    `scope` names an owner (one group, one queue); scopes never see each other's keys. Keys: 1-255 bytes.
+    """
+
+    async def load(self, scope: str) -> dict[bytes, bytes]:
+        """Return what all committed events of a scope left."""
+        ...
+
+    async def commit(self, scope: str, events: Sequence[StateEvent]) -> None:
+        """Apply events, all or none; returns when they are synced. Commits of many callers share one sync."""
+        ...

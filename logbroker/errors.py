@@ -1,0 +1,331 @@
+"""Every error that logbroker raises, in one tree.
+
+Each class carries its gRPC code, a stable `reason` for programs and the Kafka error code it corresponds to. The broker
+turns an error into a status (of an item or of a call) by these three; the client finds the class again by `reason`
+and raises the same error. Messages tell the user what to do.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import ClassVar
+
+
+class Code(enum.IntEnum):
+    """The gRPC status codes in use (google.rpc.Code)."""
+
+    OK = 0
+    CANCELLED = 1
+    UNKNOWN = 2
+    INVALID_ARGUMENT = 3
+    DEADLINE_EXCEEDED = 4
+    NOT_FOUND = 5
+    ALREADY_EXISTS = 6
+    PERMISSION_DENIED = 7
+    RESOURCE_EXHAUSTED = 8
+    FAILED_PRECONDITION = 9
+    ABORTED = 10
+    OUT_OF_RANGE = 11
+    UNIMPLEMENTED = 12
+    INTERNAL = 13
+    UNAVAILABLE = 14
+    DATA_LOSS = 15
+
+
+class LogbrokerError(Exception):
+    """The root. Raised itself only for what has no class of its own."""
+
+    code: ClassVar[Code] = Code.INTERNAL
+    reason: ClassVar[str] = "INTERNAL"
+    kafka_code: ClassVar[int] = -1
+    retriable: ClassVar[bool] = False
+    """Whether the same request may succeed later without a change."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.message = message
+
+
+# --- requests that can never succeed -------------------------------------------------------------------------------
+
+
+class InvalidRequestError(LogbrokerError):
+    """A field is missing, contradictory or out of bounds."""
+
+    code = Code.INVALID_ARGUMENT
+    reason = "INVALID_REQUEST"
+    kafka_code = 42
+
+
+class InvalidTopicNameError(InvalidRequestError):
+    """Not 1-249 of the characters a-z, A-Z, 0-9, '.', '_' and '-', or '.' or '..'."""
+
+    reason = "INVALID_TOPIC_NAME"
+    kafka_code = 17
+
+
+class InvalidPartitionsError(InvalidRequestError):
+    """A partition count of zero, over the limit, or below the current one."""
+
+    reason = "INVALID_PARTITIONS"
+    kafka_code = 37
+
+
+class InvalidConfigError(InvalidRequestError):
+    """An unknown config name or a value that it does not take."""
+
+    reason = "INVALID_CONFIG"
+    kafka_code = 40
+
+
+class CorruptBatchError(InvalidRequestError):
+    """A batch whose lengths, counts or CRC do not agree with its bytes."""
+
+    reason = "CORRUPT_BATCH"
+    kafka_code = 2
+
+
+class UnsupportedFormatError(InvalidRequestError):
+    """A batch of another magic than 2."""
+
+    reason = "UNSUPPORTED_FORMAT"
+    kafka_code = 43
+
+
+class InvalidRecordError(InvalidRequestError):
+    """A record that the log does not take, such as a client's control or transactional batch."""
+
+    reason = "INVALID_RECORD"
+    kafka_code = 87
+
+
+class RecordTooLargeError(InvalidRequestError):
+    """A batch over max.message.bytes."""
+
+    reason = "RECORD_TOO_LARGE"
+    kafka_code = 10
+
+
+class InvalidTimestampError(InvalidRequestError):
+    """A stamp further ahead of the broker's clock than message.timestamp.after.max.ms."""
+
+    reason = "INVALID_TIMESTAMP"
+    kafka_code = 32
+
+
+class UnsupportedCompressionError(InvalidRequestError):
+    """A codec number that Kafka does not define."""
+
+    reason = "UNSUPPORTED_COMPRESSION"
+    kafka_code = 76
+
+
+class BatchExpandsTooFarError(InvalidRequestError):
+    """A compressed batch that would decode to more bytes than allowed: a compression bomb."""
+
+    reason = "BATCH_EXPANDS_TOO_FAR"
+    kafka_code = 10
+
+
+class UnsupportedFeatureError(LogbrokerError):
+    """Part of the API, refused for now."""
+
+    code = Code.UNIMPLEMENTED
+    reason = "UNSUPPORTED_FEATURE"
+    kafka_code = 35
+
+
+# --- things that are not there, or there already -------------------------------------------------------------------
+
+
+class UnknownTopicError(LogbrokerError):
+    """No topic of this name or id."""
+
+    code = Code.NOT_FOUND
+    reason = "UNKNOWN_TOPIC"
+    kafka_code = 3
+
+
+class UnknownPartitionError(LogbrokerError):
+    """The topic has no partition of this number."""
+
+    code = Code.NOT_FOUND
+    reason = "UNKNOWN_PARTITION"
+    kafka_code = 3
+
+
+class TopicExistsError(LogbrokerError):
+    """A topic of this name exists."""
+
+    code = Code.ALREADY_EXISTS
+    reason = "TOPIC_EXISTS"
+    kafka_code = 36
+
+
+class OffsetOutOfRangeError(LogbrokerError):
+    """An offset below the log start offset or above the high watermark."""
+
+    code = Code.OUT_OF_RANGE
+    reason = "OFFSET_OUT_OF_RANGE"
+    kafka_code = 1
+
+
+# --- fences --------------------------------------------------------------------------------------------------------
+
+
+class StaleGenerationError(LogbrokerError):
+    """Keyed records were routed by a partition count that is no longer the topic's: describe the topic, route again."""
+
+    code = Code.FAILED_PRECONDITION
+    reason = "STALE_GENERATION"
+    kafka_code = 74
+
+
+class LogTruncatedError(LogbrokerError):
+    """The log was cut after the caller read it: what it read above the cut is gone."""
+
+    code = Code.FAILED_PRECONDITION
+    reason = "LOG_TRUNCATED"
+    kafka_code = 74
+
+
+class ProducerFencedError(LogbrokerError):
+    """A newer epoch of this producer id has written."""
+
+    code = Code.FAILED_PRECONDITION
+    reason = "PRODUCER_FENCED"
+    kafka_code = 47
+
+
+class OutOfOrderSequenceError(LogbrokerError):
+    """A batch of an idempotent producer does not follow its last one."""
+
+    code = Code.FAILED_PRECONDITION
+    reason = "OUT_OF_ORDER_SEQUENCE"
+    kafka_code = 45
+
+
+class UnknownProducerIdError(OutOfOrderSequenceError):
+    """The partition remembers nothing of this producer id, yet the batch does not begin at sequence 0."""
+
+    reason = "UNKNOWN_PRODUCER_ID"
+    kafka_code = 59
+
+
+# --- bounds and passing troubles -----------------------------------------------------------------------------------
+
+
+class OverloadedError(LogbrokerError):
+    """A bound on bytes, calls or memory is reached: try again later."""
+
+    code = Code.RESOURCE_EXHAUSTED
+    reason = "OVERLOADED"
+    kafka_code = 89
+    retriable = True
+
+
+class DiskFullError(LogbrokerError):
+    """The disk is at its low-water mark; nothing of the request was written."""
+
+    code = Code.RESOURCE_EXHAUSTED
+    reason = "DISK_FULL"
+    kafka_code = 56
+    retriable = True
+
+
+class TooManyOpenFilesError(LogbrokerError):
+    """No file descriptor is left; nothing of the request was written."""
+
+    code = Code.RESOURCE_EXHAUSTED
+    reason = "TOO_MANY_OPEN_FILES"
+    kafka_code = 56
+    retriable = True
+
+
+class RequestTimeoutError(LogbrokerError):
+    """The time given to a request is over; whether it took effect is not known."""
+
+    code = Code.DEADLINE_EXCEEDED
+    reason = "REQUEST_TIMEOUT"
+    kafka_code = 7
+    retriable = True
+
+
+class BrokerUnavailableError(LogbrokerError):
+    """The broker cannot be reached or is stopping."""
+
+    code = Code.UNAVAILABLE
+    reason = "BROKER_UNAVAILABLE"
+    kafka_code = 8
+    retriable = True
+
+
+# --- storage -------------------------------------------------------------------------------------------------------
+
+
+class PartitionOfflineError(LogbrokerError):
+    """The partition's files are damaged below its recovery point; the others serve."""
+
+    code = Code.UNAVAILABLE
+    reason = "PARTITION_OFFLINE"
+    kafka_code = 56
+
+
+class CorruptLogError(LogbrokerError):
+    """Stored bytes are not what was written; the message names file and byte."""
+
+    code = Code.DATA_LOSS
+    reason = "CORRUPT_LOG"
+    kafka_code = 56
+
+
+class StorageFailedError(LogbrokerError):
+    """A write, sync, rename or metadata commit failed. Fatal: the broker stops without a clean mark."""
+
+    code = Code.INTERNAL
+    reason = "STORAGE_FAILED"
+    kafka_code = 56
+
+
+class DataDirError(LogbrokerError):
+    """The data directory cannot be used: locked by another broker, not writable, or of an unknown format."""
+
+    code = Code.FAILED_PRECONDITION
+    reason = "DATA_DIR"
+    kafka_code = 57
+
+
+class ListenError(LogbrokerError):
+    """The broker cannot listen on the given address."""
+
+    code = Code.UNAVAILABLE
+    reason = "LISTEN"
+    kafka_code = -1
+
+
+class ConfigFileError(LogbrokerError):
+    """The configuration file cannot be read, has an unknown key or a value of the wrong type."""
+
+    code = Code.INVALID_ARGUMENT
+    reason = "CONFIG_FILE"
+    kafka_code = 40
+
+
+def _tree(root: type[LogbrokerError]) -> list[type[LogbrokerError]]:
+    return [root, *(leaf for child in root.__subclasses__() for leaf in _tree(child))]
+
+
+_BY_REASON = {cls.reason: cls for cls in reversed(_tree(LogbrokerError))}
+_BY_CODE: dict[int, type[LogbrokerError]] = {
+    Code.INVALID_ARGUMENT: InvalidRequestError,
+    Code.DEADLINE_EXCEEDED: RequestTimeoutError,
+    Code.RESOURCE_EXHAUSTED: OverloadedError,
+    Code.UNIMPLEMENTED: UnsupportedFeatureError,
+    Code.UNAVAILABLE: BrokerUnavailableError,
+}
+
+
+def from_status(code: int, reason: str, message: str) -> LogbrokerError:
+    """Return the error that a status stands for: by its reason, else by its gRPC code."""
+    cls = _BY_REASON.get(reason) or _BY_CODE.get(code, LogbrokerError)
+    return cls(message)

@@ -1,0 +1,142 @@
+"""The 61-byte header of a RecordBatch (Kafka's magic 2): read, check, patch.
+
+The broker looks at no more of a batch than this; what follows the header travels and is stored as opaque bytes. Format:
+Kafka's documentation, "Record Batch"; the table is in docs/FORMAT.md. All integers are big-endian.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Final
+
+import google_crc32c
+import msgspec
+
+from logbroker.errors import (
+    CorruptBatchError,
+    InvalidRecordError,
+    UnsupportedCompressionError,
+    UnsupportedFormatError,
+)
+
+HEADER: Final = struct.Struct(">qiibIhiqqqhii")
+HEADER_BYTES: Final = HEADER.size
+"""61."""
+
+LENGTH_OVERHEAD_BYTES: Final = 12
+"""What `length` does not count: the base offset and itself."""
+CRC_START: Final = 21
+"""The first byte that the CRC covers (attributes)."""
+MAGIC: Final = 2
+
+CODEC_MASK: Final = 0x07
+LOG_APPEND_TIME_FLAG: Final = 0x08
+TRANSACTIONAL_FLAG: Final = 0x10
+CONTROL_FLAG: Final = 0x20
+MAX_CODEC: Final = 4
+"""none 0, gzip 1, snappy 2, lz4 3, zstd 4."""
+
+NO_PRODUCER_ID: Final = -1
+MAX_SEQUENCE: Final = 0x7FFF_FFFF
+
+_PREFIX = struct.Struct(">qii")
+PREFIX_BYTES: Final = _PREFIX.size
+"""16: base offset, length and leader epoch, the part that the broker replaces; the CRC does not cover it."""
+_MAX_TIMESTAMP_AT: Final = 35
+_ATTRIBUTES_AT: Final = 21
+_CRC_AT: Final = 17
+
+
+class BatchHeader(msgspec.Struct, gc=False):
+    """The fields of a header, in the order in which they lie in the file."""
+
+    base_offset: int
+    length: int
+    leader_epoch: int
+    magic: int
+    crc: int
+    attributes: int
+    last_offset_delta: int
+    first_timestamp_ms: int
+    max_timestamp_ms: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    record_count: int
+
+    @property
+    def size_bytes(self) -> int:
+        """The whole batch, header included."""
+        return self.length + LENGTH_OVERHEAD_BYTES
+
+    @property
+    def next_offset(self) -> int:
+        return self.base_offset + self.last_offset_delta + 1
+
+    @property
+    def last_sequence(self) -> int:
+        """Sequence of the last record; counts modulo 2^31."""
+        return (self.base_sequence + self.last_offset_delta) & MAX_SEQUENCE
+
+    @property
+    def codec(self) -> int:
+        return self.attributes & CODEC_MASK
+
+    @property
+    def is_control(self) -> bool:
+        return bool(self.attributes & CONTROL_FLAG)
+
+    @property
+    def is_log_append_time(self) -> bool:
+        return bool(self.attributes & LOG_APPEND_TIME_FLAG)
+
+
+def parse_header(buffer: bytes | bytearray | memoryview, position: int = 0) -> BatchHeader:
+    """Read the header that begins at `position`; checks nothing but that 61 bytes are there (struct.error)."""
+    return BatchHeader(*HEADER.unpack_from(buffer, position))
+
+
+def check_new_batch(batch: bytes) -> BatchHeader:
+    """Check one batch as a producer sent it and return its header.
+
+    Raises CorruptBatchError (lengths, counts, CRC), UnsupportedFormatError (magic), InvalidRecordError (a control or
+    transactional batch, or a half-filled producer id) or UnsupportedCompressionError.
+    """
+    size_bytes = len(batch)
+    if size_bytes < HEADER_BYTES:
+        raise CorruptBatchError(f"the batch ends after {size_bytes} bytes, inside its {HEADER_BYTES}-byte header")
+    header = parse_header(batch)
+    if header.magic != MAGIC:
+        raise UnsupportedFormatError(f"the batch has magic {header.magic}; send magic 2 (Kafka 0.11 and later)")
+    if header.length != size_bytes - LENGTH_OVERHEAD_BYTES:
+        raise CorruptBatchError(
+            f"the batch says it has {header.size_bytes} bytes, but {size_bytes} were sent; send exactly one whole batch"
+        )
+    if header.record_count < 1 or header.record_count != header.last_offset_delta + 1:
+        raise CorruptBatchError(
+            f"the batch counts {header.record_count} records, but its last offset delta is {header.last_offset_delta}"
+        )
+    if google_crc32c.value(batch[CRC_START:]) != header.crc:
+        raise CorruptBatchError("the CRC-32C of the batch does not match its bytes; it was damaged on the way")
+    if header.attributes & (TRANSACTIONAL_FLAG | CONTROL_FLAG):
+        raise InvalidRecordError("transactional and control batches cannot be produced")
+    if header.codec > MAX_CODEC:
+        raise UnsupportedCompressionError(f"codec {header.codec} is unknown; use none, gzip, snappy, lz4 or zstd")
+    if header.producer_id != NO_PRODUCER_ID and (header.producer_epoch < 0 or header.base_sequence < 0):
+        raise InvalidRecordError("a batch with a producer id needs a producer epoch and a base sequence")
+    return header
+
+
+def stored_prefix(base_offset: int, length: int, leader_epoch: int) -> bytes:
+    """Return the 16 bytes that take the place of a new batch's first 16 when it is stored."""
+    return _PREFIX.pack(base_offset, length, leader_epoch)
+
+
+def stamped_with_append_time(batch: bytes, timestamp_ms: int) -> bytes:
+    """Return the batch with the broker's time as its max timestamp, the LogAppendTime flag set and a new CRC."""
+    stamped = bytearray(batch)
+    (attributes,) = struct.unpack_from(">h", stamped, _ATTRIBUTES_AT)
+    struct.pack_into(">h", stamped, _ATTRIBUTES_AT, attributes | LOG_APPEND_TIME_FLAG)
+    struct.pack_into(">q", stamped, _MAX_TIMESTAMP_AT, timestamp_ms)
+    struct.pack_into(">I", stamped, _CRC_AT, google_crc32c.value(bytes(stamped[CRC_START:])))
+    return bytes(stamped)

@@ -1,0 +1,75 @@
+"""Words that every layer shares: offsets, ids and the durability of a write."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import enum
+import os
+from typing import NamedTuple, NewType
+
+Offset = NewType("Offset", int)
+PartitionId = NewType("PartitionId", int)
+
+TopicId = NewType("TopicId", bytes)
+"""16 random bytes. A topic that is deleted and created again has another id."""
+
+
+class TopicPartition(NamedTuple):
+    """One partition, by the name of its topic."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+class PartitionKey(NamedTuple):
+    """One partition, by the id of its topic: what the broker keys its state with."""
+
+    topic_id: TopicId
+    partition: int
+
+
+class Durability(enum.Enum):
+    """What has happened to a write before it is acknowledged."""
+
+    WRITTEN = "written"
+    """`write` has returned: survives a killed process, not a power cut."""
+    SYNCED = "synced"
+    """`fdatasync` has returned: survives a power cut."""
+
+
+class TimestampType(enum.Enum):
+    """Whose clock stamps the records of a topic, by Kafka's names."""
+
+    CREATE_TIME = "CreateTime"
+    LOG_APPEND_TIME = "LogAppendTime"
+
+
+def new_topic_id() -> TopicId:
+    """Return a random topic id (a version 4 UUID, as Kafka's are) whose text never begins with a dash."""
+    while True:
+        raw = bytearray(os.urandom(16))
+        raw[6] = raw[6] & 0x0F | 0x40
+        raw[8] = raw[8] & 0x3F | 0x80
+        topic_id = TopicId(bytes(raw))
+        if not topic_id_text(topic_id).startswith("-"):
+            return topic_id
+
+
+def topic_id_text(topic_id: TopicId) -> str:
+    """Write a topic id as Kafka does: base64url without padding, 22 characters."""
+    return base64.urlsafe_b64encode(topic_id).rstrip(b"=").decode("ascii")
+
+
+def parse_topic_id(text: str) -> TopicId:
+    """Read what `topic_id_text` wrote; raises ValueError."""
+    try:
+        raw = base64.b64decode(text + "==", altchars=b"-_", validate=True)
+    except binascii.Error as error:
+        raise ValueError(f"{text!r} is not a topic id: {error}") from None
+    if len(raw) != 16:
+        raise ValueError(f"{text!r} is not a topic id: it holds {len(raw)} bytes, not 16")
+    return TopicId(raw)
