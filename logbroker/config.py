@@ -152,8 +152,15 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
     def __post_init__(self) -> None:
         self.parsed_topic_defaults()
-        for name in ("default_partitions", "max_partitions_per_topic", "max_partitions", "sync_threads",
-                     "max_request_bytes", "max_response_bytes", "max_concurrent_calls"):
+        for name in (
+            "default_partitions",
+            "max_partitions_per_topic",
+            "max_partitions",
+            "sync_threads",
+            "max_request_bytes",
+            "max_response_bytes",
+            "max_concurrent_calls",
+        ):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1")
 

@@ -2,7 +2,7 @@
 
 Everything above (the gRPC services, later the groups and queues) knows only these Protocols. Today both are served by
 this process (`logbroker.broker.local_engine`); later a Kafka-protocol cluster can stand behind them, so all that may
-take time is async, and state changes travel as events, which map to an LMDB transaction as well as to a compacted topic.
+take time is async, and state changes travel as events, which map to an LMDB transaction and to a compacted topic alike.
 """
 
 from __future__ import annotations
@@ -147,7 +147,10 @@ class LogEngine(Protocol):
     async def create_topic(
         self, name: str, partitions: int | None, overrides: Mapping[str, str], *, validate_only: bool = False
     ) -> Topic:
-        """Create a topic durably; raises InvalidTopicNameError, InvalidPartitionsError, InvalidConfigError or TopicExistsError."""
+        """Create a topic durably.
+
+        Raises InvalidTopicNameError, InvalidPartitionsError, InvalidConfigError or TopicExistsError.
+        """
         ...
 
     async def delete_topic(self, topic_id: TopicId) -> Topic:

@@ -1,0 +1,57 @@
+# Every target does its own set-up: Python 3.11 or newer and make are all that must be there.
+SHELL := /bin/sh
+.DEFAULT_GOAL := help
+.PHONY: help demo test check format proto lock clean
+
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+LOCK := requirements-dev.lock
+PROTOS := $(sort $(wildcard proto/logbroker/v1/*.proto))
+# The newest Python from 3.11 on is found; PYTHON=/path/to/python names another.
+PYTHON ?=
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+demo: $(READY) ## Send a month of real flights through a broker, restart it, read them back
+	@$(BIN)/logbroker demo
+
+test: $(READY) ## Run all tests (ARGS="-k name" for some)
+	@$(BIN)/python -m pytest $(ARGS)
+
+check: $(READY) ## Check format, lint, types, layers, and that generated code is up to date
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
+	@fresh=$$(mktemp -d) && trap 'rm -rf "$$fresh"' EXIT \
+	&& $(BIN)/python -m grpc_tools.protoc -I proto --python_out="$$fresh" --pyi_out="$$fresh" $(PROTOS) \
+	&& for file in $(notdir $(PROTOS:.proto=)); do for kind in py pyi; do \
+	     cmp "$$fresh/logbroker/v1/$${file}_pb2.$$kind" "logbroker/v1/$${file}_pb2.$$kind" \
+	     || { echo "generated code is out of date: run make proto and commit logbroker/v1" >&2; exit 1; }; \
+	   done; done && echo "generated code is up to date"
+
+format: $(READY) ## Format, and fix what the linter can
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+proto: $(READY) ## Generate logbroker/v1 from proto/
+	$(BIN)/python -m grpc_tools.protoc -I proto --python_out=. --pyi_out=. $(PROTOS)
+
+lock: $(READY) ## Resolve the newest versions that pyproject.toml allows into the lock file
+	$(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-header \
+	    --no-emit-index-url --no-emit-find-links --group dev pyproject.toml --output-file $(LOCK)
+
+clean: ## Remove the virtual environment, caches and build products
+	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(READY): $(LOCK) pyproject.toml
+	@python=$$(.ci/find-python $(PYTHON)) || exit 1; \
+	echo "Setting up $(VENV) with $$($$python --version), once..."; \
+	$$python -m venv $(VENV) || { \
+	    echo "$$python cannot make a virtual environment (on Debian and Ubuntu: apt install python3-venv)." >&2; exit 1; }
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps -r $(LOCK)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@touch $@

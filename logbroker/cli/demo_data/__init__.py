@@ -1,0 +1,1 @@
+"""The flights that `logbroker demo` sends."""

@@ -1,0 +1,82 @@
+"""`logbroker serve`: run a broker until it is told to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+from pathlib import Path
+
+import click
+import uvloop
+
+from logbroker.config import BrokerConfig, load_broker_config
+from logbroker.grpc_api.server import serve as serve_grpc
+
+_LOG_LEVELS = ("debug", "info", "warning", "error")
+
+
+@click.command()
+@click.option("--data-dir", metavar="DIR", help=f"Where everything is kept.  [default: {BrokerConfig().data_dir}]")
+@click.option("--listen", metavar="HOST:PORT", help=f"Port 0 picks a free one.  [default: {BrokerConfig().listen}]")
+@click.option(
+    "--config",
+    "config_path",
+    metavar="FILE.toml",
+    type=click.Path(path_type=Path),
+    help="Settings; the options above win over it.",
+)
+@click.option("--log-level", type=click.Choice(_LOG_LEVELS), default="info", show_default=True)
+@click.option("--stop-with-stdin", is_flag=True, hidden=True, help="Stop when standard input closes.")
+def serve(
+    data_dir: str | None, listen: str | None, config_path: Path | None, log_level: str, stop_with_stdin: bool
+) -> None:
+    """Run a broker.
+
+    Prints one line, `ready grpc=HOST:PORT`, once it serves; logs go to standard error. SIGTERM and Ctrl-C stop it
+    cleanly: what is in flight is answered and everything is synced. A second signal ends it at once.
+
+    \b
+    Examples:
+      logbroker serve
+      logbroker serve --data-dir /var/lib/logbroker --listen 0.0.0.0:9192
+      logbroker serve --config logbroker.toml
+    """
+    logging.basicConfig(
+        stream=sys.stderr, level=log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s"
+    )
+    if config_path is not None:
+        config = load_broker_config(config_path, data_dir=data_dir, listen=listen)
+    else:
+        defaults = BrokerConfig()
+        config = BrokerConfig(data_dir=data_dir or defaults.data_dir, listen=listen or defaults.listen)
+    uvloop.run(_serve(config, stop_with_stdin=stop_with_stdin))
+
+
+async def _serve(config: BrokerConfig, *, stop_with_stdin: bool) -> None:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def on_signal() -> None:
+        stop.set()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.remove_signal_handler(number)  # so that a second one ends a stop that hangs
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, on_signal)
+
+    def on_stdin() -> None:
+        if not os.read(stdin, 4096):
+            loop.remove_reader(stdin)
+            stop.set()
+
+    if stop_with_stdin:
+        stdin = sys.stdin.fileno()
+        loop.add_reader(stdin, on_stdin)
+    await serve_grpc(config, on_ready=_print_ready, stop=stop)
+
+
+def _print_ready(address: str) -> None:
+    click.echo(f"ready grpc={address}")  # flushes

@@ -1,0 +1,155 @@
+"""A real broker for programs, notebooks and tests: `with logbroker.embedded() as broker: ...`.
+
+The broker is a child process. Within the program it would share the interpreter lock with it and put a second gRPC
+event loop into one process, which grpcio does not do well; as a child it is what runs in production, it can be killed
+and started again, and it costs the program nothing. The child holds a pipe to its parent and stops when that closes,
+so it never outlives the program, however the program ends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+
+from logbroker.errors import BrokerUnavailableError, LogbrokerError
+
+READY_PREFIX: Final = "ready grpc="
+
+
+class EmbeddedBroker:
+    """A broker process and its data directory. Starts on entering `with`; not thread-safe.
+
+    All methods block: a start takes about half a second, a stop as long as its last sync.
+    """
+
+    def __init__(self, data_dir: str | os.PathLike[str] | None = None, **settings: Any) -> None:
+        self._settings = settings
+        self._listen = settings.pop("listen", "127.0.0.1:0")
+        self._own_dir = tempfile.TemporaryDirectory(prefix="logbroker-", ignore_cleanup_errors=True)
+        self.data_dir: Final = Path(data_dir) if data_dir is not None else Path(self._own_dir.name, "data")
+        """Lasts after the broker where it was given; else removed with it."""
+        self.log_path: Final = Path(self._own_dir.name, "broker.log")
+        """What the broker writes to its standard error."""
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def address(self) -> str:
+        """HOST:PORT, the same after every restart."""
+        return str(self._listen)
+
+    @property
+    def pid(self) -> int:
+        """The process id; raises BrokerUnavailableError where it does not run."""
+        if self._process is None:
+            raise BrokerUnavailableError("the embedded broker does not run: start() it")
+        return self._process.pid
+
+    def start(self, *, timeout_seconds: float = 30.0) -> None:
+        """Start the broker and wait until it serves; raises LogbrokerError with its own words where it fails."""
+        if self._process is not None:
+            return
+        config_path = Path(self._own_dir.name, "broker.toml")
+        config_path.write_text(_toml(self._settings), encoding="utf-8")
+        command = [sys.executable, "-m", "logbroker", "serve", "--stop-with-stdin", "--config", str(config_path)]
+        command += ["--data-dir", str(self.data_dir), "--listen", self._listen]
+        with self.log_path.open("ab") as log:
+            process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log)
+        try:
+            self._listen = self._wait_until_ready(process, time.monotonic() + timeout_seconds)
+        except BaseException:
+            _end(process, kill=True)
+            raise
+        self._process = process
+
+    def _wait_until_ready(self, process: subprocess.Popen[bytes], deadline: float) -> str:
+        """Return the address from the broker's `ready` line."""
+        assert process.stdout is not None
+        line = b""
+        while not line.endswith(b"\n"):
+            readable, _, _ = select.select([process.stdout], [], [], max(0.0, deadline - time.monotonic()))
+            if not readable:
+                raise BrokerUnavailableError("the embedded broker was not ready in time" + self._last_words())
+            piece = os.read(process.stdout.fileno(), 4096)
+            if not piece:
+                raise LogbrokerError("the embedded broker did not start" + self._last_words())
+            line += piece
+        return line.decode("ascii").strip().removeprefix(READY_PREFIX)
+
+    def _last_words(self) -> str:
+        lines = self.log_path.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+        return f": {lines[-1]}" if lines else ""
+
+    def stop(self) -> None:
+        """Stop the broker cleanly; does nothing where it does not run."""
+        self._end(kill=False)
+
+    def kill(self) -> None:
+        """Kill the broker (SIGKILL), as a crash would; does nothing where it does not run."""
+        self._end(kill=True)
+
+    def _end(self, *, kill: bool) -> None:
+        process, self._process = self._process, None
+        if process is not None:
+            _end(process, kill=kill)
+
+    def restart(self) -> None:
+        """Stop the broker cleanly and start it again on the same address and data."""
+        self.stop()
+        self.start()
+
+    def __enter__(self) -> Self:
+        try:
+            self.start()
+        except BaseException:
+            self._own_dir.cleanup()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.stop()
+        self._own_dir.cleanup()
+
+
+def embedded(data_dir: str | os.PathLike[str] | None = None, **settings: Any) -> EmbeddedBroker:
+    """Return a broker to be used in a `with` statement.
+
+    Without `data_dir` the data lie in a temporary directory that goes when the block ends. `settings` are those of the
+    configuration file (`logbroker.config.BrokerConfig`), such as `default_partitions=4`. It listens on a free port of
+    127.0.0.1 unless `listen` says otherwise.
+    """
+    return EmbeddedBroker(data_dir, **settings)
+
+
+def _end(process: subprocess.Popen[bytes], *, kill: bool, timeout_seconds: float = 30.0) -> None:
+    with process:  # closes the pipes and waits
+        if kill:
+            process.kill()
+            return
+        process.terminate()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(timeout_seconds)
+            return
+        process.kill()
+
+
+def _toml(values: Mapping[str, Any]) -> str:
+    return "".join(f"{name} = {_toml_value(value)}\n" for name, value in values.items())
+
+
+def _toml_value(value: Any) -> str:
+    """Write a value in TOML; its strings, numbers and booleans are written as in JSON."""
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{json.dumps(name)} = {_toml_value(item)}" for name, item in value.items()) + "}"
+    return json.dumps(value)

@@ -1,0 +1,1 @@
+"""Protobuf messages of the API, generated from proto/logbroker/v1 by `make proto`."""

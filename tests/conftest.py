@@ -1,0 +1,10 @@
+"""What all tests share: Hypothesis prints how to repeat a failure, and no example is given up for a slow machine."""
+
+from __future__ import annotations
+
+from hypothesis import HealthCheck, settings
+
+settings.register_profile(
+    "logbroker", print_blob=True, deadline=None, max_examples=100, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("logbroker")
