@@ -1,0 +1,256 @@
+"""Records into batches and back.
+
+The work per record is done by the compiled codec of aiokafka; what is ours is the names, the header, the bounds on
+what a batch may expand to, and that damaged bytes raise CorruptBatchError and nothing else. Format: Kafka's
+documentation, "Record Batch"; docs/FORMAT.md shows it.
+"""
+
+from __future__ import annotations
+
+import functools
+import struct
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import google_crc32c
+import msgspec
+
+from logbroker.errors import (
+    CorruptBatchError,
+    InvalidTimestampError,
+    UnsupportedCompressionError,
+    UnsupportedFormatError,
+)
+from logbroker.record.compression import Codec, compress, decompress
+from logbroker.record.header import (
+    CRC_START,
+    HEADER,
+    HEADER_BYTES,
+    LENGTH_OVERHEAD_BYTES,
+    MAGIC,
+    MAX_CODEC,
+    NO_PRODUCER_ID,
+    BatchHeader,
+    parse_header,
+)
+
+if TYPE_CHECKING:
+    from aiokafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
+
+Headers = Sequence[tuple[str, bytes | None]]
+"""A record's headers in their order; a name may come twice."""
+
+MAX_EXPANDED_BYTES: Final = 64 * 1024 * 1024
+"""How far a batch may expand where the caller sets no bound: four times the largest batch that any topic takes."""
+MAX_BATCH_RECORDS: Final = 0x7FFF_FFFF
+
+_ATTRIBUTES: Final = struct.Struct(">h")
+_CRC: Final = struct.Struct(">I")
+_PRODUCER: Final = struct.Struct(">qhi")
+_LENGTH_AT: Final = 8
+_CRC_AT: Final = 17
+_PRODUCER_AT: Final = 43
+
+T = TypeVar("T")
+
+
+class NewRecord(msgspec.Struct, gc=False):
+    """A record to be written. None as key or value is Kafka's null; no `timestamp_ms` means now."""
+
+    value: bytes | None
+    key: bytes | None = None
+    headers: Headers = ()
+    timestamp_ms: int | None = None
+
+
+class LogRecord(msgspec.Struct, gc=False):
+    """A record as it lies in the log. `timestamp_ms` is -1 where it was written without one."""
+
+    offset: int
+    timestamp_ms: int
+    key: bytes | None
+    value: bytes | None
+    headers: Headers
+
+
+@functools.cache
+def _compiled() -> tuple[type[DefaultRecordBatchBuilder], type[DefaultRecordBatch]]:
+    # Late, because it loads all of aiokafka (0.1 s, 18 MB), and a broker that never decodes needs none of it.
+    from aiokafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
+
+    return DefaultRecordBatchBuilder, DefaultRecordBatch
+
+
+class BatchBuilder:
+    """One batch, encoded record by record.
+
+    `append(index, timestamp_ms, key, value, headers)` is the compiled codec's own method, since it is called for every
+    record. `index` counts up from 0. It returns an object with `.size` (bytes) and `.timestamp`, or None where the
+    record would reach `batch_bytes`; a first record is always taken. `timestamp_ms` None means now; `headers` must be
+    a list. Raises TypeError, and then has added nothing.
+    """
+
+    __slots__ = ("_builder", "_codec", "append", "size_bytes")
+
+    def __init__(self, batch_bytes: int, codec: Codec = Codec.NONE) -> None:
+        builder_class, _ = _compiled()
+        self._builder = builder_class(MAGIC, 0, 0, NO_PRODUCER_ID, -1, -1, batch_bytes)
+        self._codec = codec
+        self.append: Callable[..., Any] = self._builder.append
+        self.size_bytes: Callable[[], int] = self._builder.size
+        """The bytes so far, before compression."""
+
+    def build(self, producer_id: int = NO_PRODUCER_ID, producer_epoch: int = -1, base_sequence: int = -1) -> bytes:
+        """Finish the batch, once; compressed where that makes it smaller."""
+        self._builder.set_producer_state(producer_id, producer_epoch, base_sequence)
+        batch = self._builder.build()
+        if self._codec is Codec.NONE:
+            return bytes(batch)
+        packed = compress(self._codec, bytes(batch[HEADER_BYTES:]))
+        if HEADER_BYTES + len(packed) >= len(batch):
+            return bytes(batch)
+        batch[HEADER_BYTES:] = packed
+        struct.pack_into(">i", batch, _LENGTH_AT, len(batch) - LENGTH_OVERHEAD_BYTES)
+        _ATTRIBUTES.pack_into(batch, CRC_START, self._codec)
+        return _with_crc(batch)
+
+
+def encode_batch(
+    records: Iterable[NewRecord],
+    *,
+    codec: Codec = Codec.NONE,
+    producer_id: int = NO_PRODUCER_ID,
+    producer_epoch: int = -1,
+    base_sequence: int = -1,
+) -> bytes:
+    """Return one batch of these records with offsets from 0.
+
+    Raises ValueError where there are none, InvalidTimestampError for a negative time, TypeError for a wrong type.
+    """
+    builder = BatchBuilder(MAX_BATCH_RECORDS, codec)
+    index = 0
+    for index, record in enumerate(records, 1):
+        check_timestamp(record.timestamp_ms)
+        builder.append(index - 1, record.timestamp_ms, record.key, record.value, list(record.headers))
+    if not index:
+        raise ValueError("a batch needs at least one record")
+    return builder.build(producer_id, producer_epoch, base_sequence)
+
+
+def check_timestamp(timestamp_ms: int | None) -> None:
+    """Raise InvalidTimestampError for a time that a record cannot carry."""
+    if timestamp_ms is not None and not 0 <= timestamp_ms < 1 << 62:
+        raise InvalidTimestampError(f"{timestamp_ms} is not a record's time; give milliseconds since 1970, 0 or more")
+
+
+def with_producer(batch: bytes, producer_id: int, producer_epoch: int, base_sequence: int) -> bytes:
+    """Return the batch under another producer id, epoch and sequence, with its CRC set anew."""
+    stamped = bytearray(batch)
+    _PRODUCER.pack_into(stamped, _PRODUCER_AT, producer_id, producer_epoch, base_sequence)
+    return _with_crc(stamped)
+
+
+def _with_crc(batch: bytearray) -> bytes:
+    _CRC.pack_into(batch, _CRC_AT, google_crc32c.value(bytes(batch[CRC_START:])))
+    return bytes(batch)
+
+
+def split_batches(buffer: bytes) -> Iterator[tuple[BatchHeader, bytes]]:
+    """Yield every batch of a buffer of whole batches with its header, control batches included.
+
+    Raises CorruptBatchError where the bytes are not whole batches, UnsupportedFormatError for another magic than 2.
+    """
+    position, end = 0, len(buffer)
+    while position < end:
+        if end - position < HEADER_BYTES:
+            raise CorruptBatchError(f"{end - position} bytes are left at byte {position}, too few for a batch header")
+        header = parse_header(buffer, position)
+        if header.length < HEADER_BYTES - LENGTH_OVERHEAD_BYTES or header.size_bytes > end - position:
+            raise CorruptBatchError(
+                f"the batch at byte {position} says it has {header.size_bytes} bytes, {end - position} are there"
+            )
+        if header.magic != MAGIC:
+            raise UnsupportedFormatError(f"the batch at byte {position} has magic {header.magic}; only 2 is read")
+        batch = buffer[position : position + header.size_bytes]
+        yield header, batch
+        position += header.size_bytes
+
+
+def check_crc(header: BatchHeader, batch: bytes) -> None:
+    """Raise CorruptBatchError where the CRC-32C of a batch is not that of its bytes."""
+    if google_crc32c.value(batch[CRC_START:]) != header.crc:
+        raise CorruptBatchError(
+            f"the CRC-32C of the batch at offset {header.base_offset} does not match its bytes; it was damaged"
+        )
+
+
+def decode_batch(batch: bytes, *, max_expanded_bytes: int = MAX_EXPANDED_BYTES) -> Iterator[LogRecord]:
+    """Yield the records of exactly one batch, one by one.
+
+    Does not check the CRC (`check_crc` does) and does not tell control batches apart (`BatchHeader.is_control` does).
+    Raises CorruptBatchError for bytes that are no batch, UnsupportedFormatError for another magic than 2,
+    UnsupportedCompressionError for an unknown codec and BatchExpandsTooFarError where the records of a compressed
+    batch take more than `max_expanded_bytes`; the records before the damage may have been yielded by then.
+    """
+    return decode_records(batch, LogRecord, max_expanded_bytes=max_expanded_bytes)
+
+
+def decode_records(
+    batch: bytes,
+    make: Callable[[int, int, bytes | None, bytes | None, Headers], T],
+    *,
+    max_expanded_bytes: int = MAX_EXPANDED_BYTES,
+) -> Iterator[T]:
+    """Do as `decode_batch`, yielding `make(offset, timestamp_ms, key, value, headers)` for each record."""
+    header, plain = _expanded(batch, max_expanded_bytes)
+    _, batch_class = _compiled()
+    # Offsets must rise within the batch: a reader's position depends on it, and the broker does not look inside.
+    previous, last = header.base_offset - 1, header.base_offset + header.last_offset_delta
+    try:
+        for record in batch_class(plain):
+            offset = record.offset
+            if not previous < offset <= last:
+                raise CorruptBatchError(f"the batch at offset {header.base_offset} holds a record of offset {offset}")
+            previous = offset
+            stamp = record.timestamp
+            headers = record.headers
+            yield make(
+                offset, -1 if stamp is None else stamp, record.key, record.value, tuple(headers) if headers else ()
+            )
+    except CorruptBatchError:
+        raise
+    except _decoding_errors() as error:
+        raise CorruptBatchError(f"the batch at offset {header.base_offset} cannot be decoded: {error}") from None
+
+
+@functools.cache
+def _decoding_errors() -> tuple[type[Exception], ...]:
+    from aiokafka.errors import CorruptRecordException  # Late for the reason that _compiled gives.
+
+    # A length near 2^63 overflows in the compiled codec and comes back as one of the last two.
+    return CorruptRecordException, UnicodeDecodeError, OverflowError, MemoryError
+
+
+def _expanded(batch: bytes, max_expanded_bytes: int) -> tuple[BatchHeader, bytes]:
+    """Return the header and the batch without compression.
+
+    Always as bytes of its own: the NUL that CPython keeps after them ends a number that runs over the edge.
+    """
+    if len(batch) < HEADER_BYTES:
+        raise CorruptBatchError(f"the batch ends after {len(batch)} bytes, inside its {HEADER_BYTES}-byte header")
+    header = parse_header(batch)
+    if header.magic != MAGIC:
+        raise UnsupportedFormatError(f"the batch has magic {header.magic}; only 2 is read")
+    if header.size_bytes != len(batch):
+        raise CorruptBatchError(f"the batch says it has {header.size_bytes} bytes, {len(batch)} are there")
+    if header.record_count < 0 or header.last_offset_delta < 0:
+        raise CorruptBatchError(f"the batch at offset {header.base_offset} counts {header.record_count} records")
+    if header.codec == Codec.NONE:
+        return header, bytes(batch)
+    if header.codec > MAX_CODEC:
+        raise UnsupportedCompressionError(f"codec {header.codec} is unknown; it is none of Kafka's")
+    records = decompress(Codec(header.codec), batch[HEADER_BYTES:], max_expanded_bytes)
+    fields = msgspec.structs.astuple(header)
+    plain = list(fields)
+    plain[5] = header.attributes & ~0x07
+    return header, b"".join((HEADER.pack(*plain), records))
