@@ -27,6 +27,7 @@ _XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
 _XERIAL_HEADER: Final = _XERIAL_MAGIC + struct.pack(">ii", 1, 1)
 _XERIAL_BLOCK_BYTES: Final = 32 * 1024
 _FIRST_GUESS_BYTES: Final = 64 * 1024
+_STEP_BYTES: Final = 256 * 1024
 _NO_ROOM: Final = "failed to write whole buffer"
 """What cramjam says where the output does not fit, and only then (pinned by a test)."""
 
@@ -69,7 +70,7 @@ def compress(codec: Codec, data: bytes) -> bytes:
             return data
 
 
-def decompress(codec: Codec, data: bytes, max_bytes: int) -> bytes | memoryview:
+def decompress(codec: Codec, data: bytes, max_bytes: int) -> bytes | bytearray | memoryview:
     """Return the expanded bytes.
 
     No more than `max_bytes` (and a constant) is allocated, whatever the data claims. Raises BatchExpandsTooFarError
@@ -98,16 +99,21 @@ def _corrupt(codec: Codec, why: object) -> CorruptBatchError:
     return CorruptBatchError(f"the batch's records are not valid {codec.name.lower()}: {why}")
 
 
-def _expand_gzip(data: bytes, max_bytes: int) -> bytes:
+def _expand_gzip(data: bytes, max_bytes: int) -> bytearray:
     stream = zlib.decompressobj(wbits=_GZIP_WINDOW)
+    expanded = bytearray()
     try:
-        expanded = stream.decompress(data, max_bytes + 1)
+        # In steps, since zlib holds a long result twice.
+        while not stream.eof:
+            step = stream.decompress(data, min(_STEP_BYTES, max_bytes + 1 - len(expanded)))
+            expanded += step
+            data = stream.unconsumed_tail
+            if len(expanded) > max_bytes:
+                raise _too_far(max_bytes)
+            if not step and not data and not stream.eof:
+                raise _corrupt(Codec.GZIP, "it ends too early")
     except zlib.error as error:
         raise _corrupt(Codec.GZIP, error) from None
-    if len(expanded) > max_bytes:
-        raise _too_far(max_bytes)
-    if not stream.eof:
-        raise _corrupt(Codec.GZIP, "it ends too early")
     if stream.unused_data:
         raise _corrupt(Codec.GZIP, "bytes follow its end")
     return expanded
@@ -138,11 +144,13 @@ def _compress_xerial(data: bytes) -> bytes:
     return b"".join(parts)
 
 
-def _expand_snappy(data: bytes, max_bytes: int) -> bytes:
+def _expand_snappy(data: bytes, max_bytes: int) -> bytes | bytearray:
     if not data.startswith(_XERIAL_MAGIC):
         return _expand_snappy_block(data, max_bytes, max_bytes)
     expanded = bytearray()
     position = len(_XERIAL_HEADER)
+    if position >= len(data):
+        raise _corrupt(Codec.SNAPPY, "it ends inside its header")
     while position < len(data):
         size = int.from_bytes(data[position : position + 4], "big")
         position += 4
@@ -151,7 +159,7 @@ def _expand_snappy(data: bytes, max_bytes: int) -> bytes:
             raise _corrupt(Codec.SNAPPY, f"a block of {size} bytes at byte {position} runs past the end or is empty")
         expanded += _expand_snappy_block(block, max_bytes - len(expanded), max_bytes)
         position += size
-    return bytes(expanded)
+    return expanded
 
 
 def _expand_snappy_block(block: bytes, room_bytes: int, max_bytes: int) -> bytes:

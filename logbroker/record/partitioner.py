@@ -15,7 +15,8 @@ def murmur2(key: bytes) -> int:
     """Return Kafka's 32-bit MurmurHash2 of a key, as an unsigned number.
 
     Algorithm: Austin Appleby's MurmurHash2, little-endian, with the seed that Kafka's Java client has
-    (org.apache.kafka.common.utils.Utils.murmur2, which returns the same 32 bits as a signed number). Takes about 1 µs for a short key.
+    (org.apache.kafka.common.utils.Utils.murmur2, which returns the same 32 bits as a signed number).
+    Takes about 1 µs for a short key.
     """
     size = len(key)
     value = _SEED ^ size
