@@ -1,0 +1,132 @@
+"""Standard input of `logbroker produce`: lines, JSON lines or CSV, read one record at a time.
+
+All readers take the lines of a binary file and say which line is at fault: they raise InvalidRequestError.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import csv
+from collections.abc import Iterable, Iterator
+from typing import Annotated, Literal
+
+import msgspec
+
+from logbroker.config import MAX_BATCH_BYTES, MAX_INT64
+from logbroker.errors import InvalidRequestError
+
+Encoding = Literal["base64"]
+TimestampMs = Annotated[int, msgspec.Meta(ge=0, le=MAX_INT64)]
+PartitionNumber = Annotated[int, msgspec.Meta(ge=0, lt=2**31)]
+
+
+class InputRecord(msgspec.Struct, gc=False):
+    """A record as it was read, not yet routed."""
+
+    value: bytes | None
+    key: bytes | None = None
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+    timestamp_ms: int | None = None
+    partition: int | None = None
+
+
+def read_lines(lines: Iterable[bytes], *, key_separator: bytes | None, raw: bool) -> Iterator[InputRecord]:
+    """One record a line, without its line feed; `key_separator` parts key and value at its first occurrence.
+
+    A line that is not UTF-8 is refused unless `raw`.
+    """
+    for number, line in enumerate(lines, 1):
+        if not raw and not line.isascii():
+            _text(line, number)
+        value = line.removesuffix(b"\n")
+        if key_separator is None:
+            yield InputRecord(value)
+            continue
+        key, separator, value = value.partition(key_separator)
+        if not separator:
+            raise InvalidRequestError(f"line {number} has no key: {key_separator.decode()!r} does not occur in it")
+        yield InputRecord(value, key)
+
+
+class _JsonHeader(msgspec.Struct, forbid_unknown_fields=True):
+    key: str
+    value: str | None = None
+    value_encoding: Encoding | None = None
+
+
+class _JsonRecord(msgspec.Struct, forbid_unknown_fields=True):
+    """What `consume --format json` prints. Topic and offset say where the record was; they are not taken over."""
+
+    value: str | None
+    value_encoding: Encoding | None = None
+    key: str | None = None
+    key_encoding: Encoding | None = None
+    headers: tuple[_JsonHeader, ...] = ()
+    timestamp: TimestampMs | None = None
+    partition: PartitionNumber | None = None
+    topic: str | None = None
+    offset: int | None = None
+
+
+def read_json(lines: Iterable[bytes]) -> Iterator[InputRecord]:
+    """One JSON object a line, as `consume --format json` prints; only `value` is needed. Blank lines are skipped."""
+    decode = msgspec.json.Decoder(_JsonRecord).decode
+    for number, line in enumerate(lines, 1):
+        if not line.isascii():
+            _text(line, number)
+        elif line.isspace():
+            continue
+        try:
+            record = decode(line)
+            yield InputRecord(
+                value=_bytes(record.value, record.value_encoding),
+                key=_bytes(record.key, record.key_encoding),
+                headers=tuple((header.key, _bytes(header.value, header.value_encoding)) for header in record.headers),
+                timestamp_ms=record.timestamp,
+                partition=record.partition,
+            )
+        except (msgspec.DecodeError, binascii.Error) as error:
+            raise InvalidRequestError(f"line {number} is not a record: {error}") from None
+
+
+def read_csv(lines: Iterable[bytes], *, key_column: str | None) -> Iterator[InputRecord]:
+    """One record a row: a JSON object from column to text, in the columns' order. The first row names the columns."""
+    csv.field_size_limit(MAX_BATCH_BYTES)
+    rows = csv.reader((_text(line, number) for number, line in enumerate(lines, 1)), strict=True)
+    encode = msgspec.json.Encoder().encode
+    try:
+        columns = [name.removeprefix("\ufeff") for name in next(rows, [])]  # what Excel begins a file with
+        if not columns:
+            raise InvalidRequestError("the input is empty: its first line must name the columns")
+        if len(set(columns)) < len(columns):
+            raise InvalidRequestError("two columns have the same name")
+        if key_column is not None and key_column not in columns:
+            raise InvalidRequestError(f"there is no column {key_column!r}; there are: {', '.join(columns)}")
+        key_at = None if key_column is None else columns.index(key_column)
+        for row in rows:
+            if len(row) != len(columns):
+                if not row:
+                    continue
+                raise InvalidRequestError(
+                    f"line {rows.line_num} has {len(row)} fields; there are {len(columns)} columns"
+                )
+            value = encode(dict(zip(columns, row, strict=True)))
+            yield InputRecord(value, None if key_at is None else row[key_at].encode())
+    except csv.Error as error:
+        raise InvalidRequestError(f"line {rows.line_num} is not CSV: {error}") from None
+
+
+def _text(line: bytes, number: int) -> str:
+    try:
+        return line.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise InvalidRequestError(
+            f"line {number} is not UTF-8: byte 0x{line[error.start]:02x} at column {error.start + 1}"
+        ) from None
+
+
+def _bytes(text: str | None, encoding: Encoding | None) -> bytes | None:
+    if text is None:
+        return None
+    return text.encode() if encoding is None else base64.b64decode(text, validate=True)

@@ -1,0 +1,76 @@
+"""Standard output of `logbroker consume`: the values as lines, or the records as JSON lines."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Iterable
+from typing import Final
+
+import msgspec
+
+from logbroker.client import Record
+
+Text = str | None
+Unset = msgspec.UnsetType
+
+
+class _JsonHeader(msgspec.Struct, gc=False):
+    key: str
+    value: Text
+    value_encoding: str | Unset = msgspec.UNSET
+
+
+class _JsonRecord(msgspec.Struct, kw_only=True, gc=False):
+    """One line. Text, or base64 with the encoding named beside it where the bytes are not UTF-8."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int
+    """Milliseconds since 1970."""
+    key: Text
+    key_encoding: str | Unset = msgspec.UNSET
+    value: Text
+    value_encoding: str | Unset = msgspec.UNSET
+    headers: list[_JsonHeader]
+
+
+def lines(records: Iterable[Record]) -> bytes:
+    """Each value as it is, with a line feed; a null is an empty line."""
+    return b"".join([(record.value or b"") + b"\n" for record in records])
+
+
+def json_lines(records: Iterable[Record]) -> bytes:
+    """Each record as a JSON object, with a line feed."""
+    return _encode_lines([_json_record(record) for record in records])
+
+
+_encode_lines: Final[Callable[[list[_JsonRecord]], bytes]] = msgspec.json.Encoder().encode_lines
+
+
+def _json_record(record: Record) -> _JsonRecord:
+    key, key_encoding = _text(record.key)
+    value, value_encoding = _text(record.value)
+    return _JsonRecord(
+        topic=record.topic,
+        partition=record.partition,
+        offset=record.offset,
+        timestamp=record.timestamp_ms,
+        key=key,
+        key_encoding=key_encoding,
+        value=value,
+        value_encoding=value_encoding,
+        headers=[_JsonHeader(name, *_text(content)) for name, content in record.headers],
+    )
+
+
+def _text(content: bytes | None) -> tuple[Text, str | Unset]:
+    if content is None:
+        return None, msgspec.UNSET
+    try:
+        return content.decode("utf-8"), msgspec.UNSET
+    except UnicodeDecodeError:
+        return base64.b64encode(content).decode("ascii"), "base64"
+
+
+FORMATS: Final[dict[str, Callable[[Iterable[Record]], bytes]]] = {"lines": lines, "json": json_lines}

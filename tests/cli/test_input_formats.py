@@ -1,0 +1,122 @@
+"""What `logbroker produce` reads: every byte arrives as it was, and every fault names its line."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Iterable
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from logbroker.cli.input_formats import InputRecord, read_csv, read_json, read_lines
+from logbroker.errors import InvalidRequestError
+
+
+def lines_of(text: bytes) -> Iterable[bytes]:
+    return io.BytesIO(text)
+
+
+def read_all_lines(text: bytes, *, key_separator: bytes | None = None, raw: bool = False) -> list[InputRecord]:
+    return list(read_lines(lines_of(text), key_separator=key_separator, raw=raw))
+
+
+class TestLines:
+    def test_a_line_is_a_value_and_an_empty_line_an_empty_value(self) -> None:
+        assert [record.value for record in read_all_lines(b"a\n\n b \r\nlast")] == [b"a", b"", b" b \r", b"last"]
+
+    def test_the_separator_parts_at_its_first_occurrence(self) -> None:
+        (record,) = read_all_lines("ключ::a::b\n".encode(), key_separator=b"::")
+        assert (record.key, record.value) == ("ключ".encode(), b"a::b")
+
+    def test_a_line_without_the_separator_is_named(self) -> None:
+        with pytest.raises(InvalidRequestError, match=r"line 2 has no key: ':' does not occur"):
+            read_all_lines(b"k:v\nkv\n", key_separator=b":")
+
+    def test_bytes_that_are_not_utf8_are_refused_with_line_and_column(self) -> None:
+        records = read_lines(lines_of(b"fine\nbad\xff\n"), key_separator=None, raw=False)
+        assert next(records).value == b"fine"
+        with pytest.raises(InvalidRequestError, match="line 2 is not UTF-8: byte 0xff at column 4"):
+            next(records)
+
+    @given(st.lists(st.binary().filter(lambda line: b"\n" not in line)))
+    def test_raw_lines_pass_unchanged(self, values: list[bytes]) -> None:
+        assert [record.value for record in read_all_lines(b"".join(v + b"\n" for v in values), raw=True)] == values
+
+
+class TestJson:
+    def test_everything_is_taken_over(self) -> None:
+        line = {
+            "topic": "elsewhere",
+            "partition": 3,
+            "offset": 17,
+            "timestamp": 1_700_000_000_000,
+            "key": "/w==",
+            "key_encoding": "base64",
+            "value": "text",
+            "headers": [{"key": "a", "value": "AP8=", "value_encoding": "base64"}, {"key": "a", "value": None}],
+        }
+        (record,) = read_json([json.dumps(line).encode()])
+        assert record == InputRecord(b"text", b"\xff", (("a", b"\x00\xff"), ("a", None)), 1_700_000_000_000, 3)
+
+    def test_null_is_not_empty(self) -> None:
+        null, empty = read_json([b'{"value": null, "key": null}\n', b"  \n", b'{"value": "", "key": ""}\n'])
+        assert (null.key, null.value, empty.key, empty.value) == (None, None, b"", b"")
+
+    @pytest.mark.parametrize(
+        "line",
+        [
+            b"{",
+            b"[]",
+            b"{}",
+            b'{"value": 1}',
+            b'{"value": "a", "colour": "red"}',
+            b'{"value": "a", "partition": -1}',
+            b'{"value": "a", "timestamp": 9223372036854775808}',
+            b'{"value": "!", "value_encoding": "base64"}',
+            b'{"value": "a", "value_encoding": "hex"}',
+            b'{"value": "\\ud800"}',
+            b'{"value": "\xff"}',
+        ],
+    )
+    def test_a_faulty_line_is_named(self, line: bytes) -> None:
+        with pytest.raises(InvalidRequestError, match="line 2 is not"):
+            list(read_json([b'{"value": "fine"}\n', line]))
+
+
+class TestCsv:
+    def test_a_row_is_an_object_in_the_order_of_the_columns(self) -> None:
+        rows = lines_of(b'\xef\xbb\xbfb,a\r\n1,"x ""y"", z"\r\n\r\n2,"two\r\nlines"\r\n')
+        first, second = read_csv(rows, key_column="b")
+        assert (first.key, first.value) == (b"1", b'{"b":"1","a":"x \\"y\\", z"}')
+        assert second.value is not None
+        assert json.loads(second.value) == {"b": "2", "a": "two\r\nlines"}
+
+    @pytest.mark.parametrize(
+        ("text", "complaint"),
+        [
+            (b"", "the input is empty"),
+            (b"a,a\n", "two columns have the same name"),
+            (b"a,b\n", "no column 'k'; there are: a, b"),
+            (b"k,b\n1,2\n3\n", "line 3 has 1 fields; there are 2 columns"),
+            (b'k,b\n1,"2"x\n', "line 2 is not CSV"),
+            (b'k,b\n1,"2\n', "line 2 is not CSV"),
+            (b"k,b\n1,\xe9\n", "line 2 is not UTF-8: byte 0xe9 at column 3"),
+        ],
+    )
+    def test_a_fault_is_named(self, text: bytes, complaint: str) -> None:
+        with pytest.raises(InvalidRequestError, match=complaint):
+            list(read_csv(lines_of(text), key_column="k"))
+
+    @given(st.lists(st.tuples(st.text(min_size=1), st.text()), min_size=1))
+    def test_what_python_writes_is_read(self, rows: list[tuple[str, str]]) -> None:
+        text = io.StringIO(newline="")
+        writer = csv.writer(text, quoting=csv.QUOTE_ALL)
+        writer.writerows([("k", "v"), *rows])
+        records = list(read_csv(lines_of(text.getvalue().encode("utf-8")), key_column="k"))
+        assert [record.key for record in records] == [key.encode() for key, _ in rows]
+        values = [msgspec.json.decode(record.value, type=dict[str, str]) for record in records if record.value]
+        assert values == [{"k": key, "v": value} for key, value in rows]
