@@ -14,13 +14,13 @@ from logbroker import __version__
 from logbroker.errors import LogbrokerError
 
 _COMMANDS: Final = {
-    "serve": "logbroker.cli.serve",
-    "demo": "logbroker.cli.demo",
-    "topic": "logbroker.cli.topic",
-    "produce": "logbroker.cli.produce",
-    "consume": "logbroker.cli.consume",
+    "serve": "Run a broker.",
+    "demo": "Send a month of flights through a broker and check what comes back.",
+    "topic": "Create, list, describe, alter and delete topics.",
+    "produce": "Send standard input to a topic.",
+    "consume": "Write the records of a topic to standard output.",
 }
-"""Modules by command, each holding a click command of that name; in the order of the help."""
+"""In the order of the help. Each is a click command of that name in the module logbroker.cli.<name>."""
 
 INTERRUPTED: Final = 130
 
@@ -32,12 +32,15 @@ class _LazyGroup(click.Group):
         return list(_COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        module = _COMMANDS.get(cmd_name)
-        if module is None:
+        if cmd_name not in _COMMANDS:
             return None
-        command = getattr(importlib.import_module(module), cmd_name)
+        command = getattr(importlib.import_module(f"logbroker.cli.{cmd_name}"), cmd_name)
         assert isinstance(command, click.Command)
         return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(_COMMANDS.items()))
 
 
 @click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
