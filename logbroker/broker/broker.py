@@ -1,0 +1,39 @@
+"""The composition root: one broker, its engine and its state, opened and closed in one place."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from logbroker.broker.local_engine.lifetime import open_engine
+from logbroker.clock import Clock, SystemClock
+from logbroker.config import BrokerConfig
+from logbroker.engine import LogEngine, StateStore
+
+
+class Broker:
+    """What the services are given."""
+
+    def __init__(self, config: BrokerConfig, clock: Clock, engine: LogEngine, state: StateStore) -> None:
+        self.config = config
+        self.clock = clock
+        self.engine = engine
+        self.state = state
+        self.started_at_ms = clock.wall_ms()
+
+
+@asynccontextmanager
+async def open_broker(config: BrokerConfig, failure: asyncio.Future[None]) -> AsyncIterator[Broker]:
+    """Open a broker on its data directory; `failure` gets the exception when its storage fails.
+
+    Raises DataDirError, CorruptLogError or InvalidConfigError.
+    """
+    clock = SystemClock()
+
+    def failed(error: Exception) -> None:
+        if not failure.done():
+            failure.set_exception(error)
+
+    async with open_engine(config, clock, failed) as (engine, state):
+        yield Broker(config, clock, engine, state)

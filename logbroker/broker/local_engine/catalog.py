@@ -1,0 +1,101 @@
+"""The topics of this broker and the rows that keep them in the metadata store."""
+
+from __future__ import annotations
+
+import msgspec
+
+from logbroker.config import TopicConfig, topic_config
+from logbroker.engine import Topic, TopicGeneration
+from logbroker.errors import CorruptLogError, UnknownTopicError
+from logbroker.types import TopicId, topic_id_text
+
+TOPICS = "topics"
+PARTITIONS = "partitions"
+
+
+class _TopicRow(msgspec.Struct):
+    """The value under a topic id in the table `topics`; docs/FORMAT.md."""
+
+    name: str
+    partitions: int
+    overrides: dict[str, str]
+    generations: list[TopicGeneration]
+    created_at_ms: int
+    deleted: bool = False
+    """The topic is gone, its files perhaps not yet."""
+
+
+def partition_row_key(topic_id: TopicId, partition: int) -> bytes:
+    """The key of a partition in the table `partitions`: topic id, then the number, big-endian."""
+    return topic_id + partition.to_bytes(4, "big")
+
+
+def encode_topic(topic: Topic, *, deleted: bool = False) -> bytes:
+    row = _TopicRow(
+        name=topic.name,
+        partitions=topic.partitions,
+        overrides=topic.overrides,
+        generations=list(topic.generations),
+        created_at_ms=topic.created_at_ms,
+        deleted=deleted,
+    )
+    return msgspec.msgpack.encode(row)
+
+
+def decode_topic(topic_id: TopicId, value: bytes, defaults: TopicConfig) -> tuple[Topic, bool]:
+    """Return the topic and whether it is deleted; raises CorruptLogError or InvalidConfigError."""
+    try:
+        row = msgspec.msgpack.decode(value, type=_TopicRow)
+    except msgspec.MsgspecError as error:
+        raise CorruptLogError(f"the metadata of topic {topic_id_text(topic_id)} cannot be read: {error}") from None
+    topic = Topic(
+        name=row.name,
+        id=topic_id,
+        partitions=row.partitions,
+        config=topic_config(row.overrides, defaults),
+        overrides=row.overrides,
+        generations=tuple(row.generations),
+        created_at_ms=row.created_at_ms,
+    )
+    return topic, row.deleted
+
+
+class Catalog:
+    """The live topics, by name and by id."""
+
+    def __init__(self) -> None:
+        self._by_id: dict[TopicId, Topic] = {}
+        self._by_name: dict[str, Topic] = {}
+        self.partition_count = 0
+
+    def all(self) -> list[Topic]:
+        """Sorted by name."""
+        return [self._by_name[name] for name in sorted(self._by_name)]
+
+    def put(self, topic: Topic) -> None:
+        """Add a topic, or put its new facts in place of the old."""
+        self.remove(topic.id)
+        self._by_id[topic.id] = self._by_name[topic.name] = topic
+        self.partition_count += topic.partitions
+
+    def remove(self, topic_id: TopicId) -> None:
+        old = self._by_id.pop(topic_id, None)
+        if old is not None:
+            del self._by_name[old.name]
+            self.partition_count -= old.partitions
+
+    def has(self, name: str) -> bool:
+        return name in self._by_name
+
+    def by_name(self, name: str) -> Topic:
+        try:
+            return self._by_name[name]
+        except KeyError:
+            raise UnknownTopicError(f"there is no topic {name!r}; create it first") from None
+
+    def by_id(self, topic_id: TopicId) -> Topic:
+        try:
+            return self._by_id[topic_id]
+        except KeyError:
+            text = topic_id_text(topic_id) if len(topic_id) == 16 else repr(topic_id)
+            raise UnknownTopicError(f"there is no topic with id {text}; it may have been deleted") from None

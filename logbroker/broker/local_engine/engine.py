@@ -1,0 +1,215 @@
+"""The log engine: appends, reads and lookups over the partitions of this process."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+
+from logbroker.broker.local_engine.catalog import Catalog
+from logbroker.broker.local_engine.partition import Partition, Pending
+from logbroker.broker.local_engine.partition_table import PartitionTable
+from logbroker.broker.local_engine.producer_ids import ProducerIds
+from logbroker.broker.local_engine.topic_changes import TopicChanges
+from logbroker.broker.local_engine.upkeep import Upkeep
+from logbroker.broker.local_engine.watch import LocalWatch
+from logbroker.clock import Clock
+from logbroker.config import BrokerConfig
+from logbroker.engine import Append, Appended, FoundOffset, PartitionFacts, Read, ReadResult, Topic, Watch
+from logbroker.errors import (
+    InvalidTimestampError,
+    LogbrokerError,
+    OverloadedError,
+    RecordTooLargeError,
+    StaleGenerationError,
+)
+from logbroker.record.header import check_new_batch
+from logbroker.types import Durability, TimestampType, TopicId
+
+
+class LocalEngine:
+    """The `logbroker.engine.LogEngine` of this process. Everything runs on one event loop but the file work.
+
+    Made by `logbroker.broker.local_engine.lifetime.open_engine`, which owns what is passed in.
+    """
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        clock: Clock,
+        catalog: Catalog,
+        partitions: PartitionTable,
+        changes: TopicChanges,
+        producer_ids: ProducerIds,
+        upkeep: Upkeep,
+    ) -> None:
+        self._clock = clock
+        self._catalog = catalog
+        self._partitions = partitions
+        self._changes = changes
+        self._producer_ids = producer_ids
+        self._upkeep = upkeep
+        self._max_bytes_in_flight = config.max_produce_bytes_in_flight
+        self._bytes_in_flight = 0
+
+    # --- topics ---
+
+    def topics(self) -> Sequence[Topic]:
+        return self._catalog.all()
+
+    def topic(self, name: str) -> Topic:
+        return self._catalog.by_name(name)
+
+    def topic_by_id(self, topic_id: TopicId) -> Topic:
+        return self._catalog.by_id(topic_id)
+
+    async def create_topic(
+        self, name: str, partitions: int | None, overrides: Mapping[str, str], *, validate_only: bool = False
+    ) -> Topic:
+        return await self._changes.create(name, partitions, overrides, validate_only=validate_only)
+
+    async def delete_topic(self, topic_id: TopicId) -> Topic:
+        return await self._changes.delete(topic_id)
+
+    async def alter_topic(
+        self,
+        topic_id: TopicId,
+        *,
+        partitions: int | None = None,
+        set_configs: Mapping[str, str] | None = None,
+        unset_configs: Sequence[str] = (),
+        validate_only: bool = False,
+    ) -> Topic:
+        return await self._changes.alter(
+            topic_id, partitions, set_configs or {}, unset_configs, validate_only=validate_only
+        )
+
+    def partition_facts(self, topic_id: TopicId, partition: int) -> PartitionFacts:
+        log = self._partitions.get(topic_id, partition).log
+        return PartitionFacts(
+            log_start_offset=log.log_start_offset,
+            high_watermark=log.high_watermark,
+            log_end_offset=log.log_end_offset,
+            leader_epoch=log.leader_epoch,
+            size_bytes=log.size_bytes,
+            segments=log.segment_count,
+        )
+
+    # --- appends ---
+
+    async def append(
+        self, appends: Sequence[Append], durability: Durability | None = None
+    ) -> list[Appended | LogbrokerError]:
+        if self._upkeep.must_wait:
+            await self._upkeep.wait_turn()
+        # From here to the flush there is no await: the order of the calls is the order of the offsets.
+        now_ms = self._clock.wall_ms()
+        pending = Pending()
+        touched: list[Partition] = []
+        results: list[Appended | LogbrokerError] = []
+        accepted_bytes = 0
+        for item in appends:
+            try:
+                if self._bytes_in_flight + len(item.batch) > self._max_bytes_in_flight and self._bytes_in_flight:
+                    raise OverloadedError(
+                        f"{self._bytes_in_flight} bytes wait to be written, the bound is {self._max_bytes_in_flight}"
+                        " (max_produce_bytes_in_flight); try again shortly"
+                    )
+                partition = self._partitions.get(item.topic_id, item.partition)
+                results.append(self._append_one(item, partition, now_ms, durability, pending))
+            except LogbrokerError as error:
+                results.append(error)
+                continue
+            self._bytes_in_flight += len(item.batch)
+            accepted_bytes += len(item.batch)
+            if partition not in touched[-1:]:
+                touched.append(partition)
+        self._upkeep.appended(touched, accepted_bytes, len(appends))
+        for partition in touched:
+            partition.flush()
+        try:
+            await pending.wait()
+        except LogbrokerError as error:
+            return [error if isinstance(result, Appended) else result for result in results]
+        finally:
+            self._bytes_in_flight -= accepted_bytes
+        return results
+
+    def _append_one(
+        self, item: Append, partition: Partition, now_ms: int, durability: Durability | None, pending: Pending
+    ) -> Appended:
+        batch, log = item.batch, partition.log
+        config = log.config
+        if len(batch) > config.max_message_bytes:
+            raise RecordTooLargeError(
+                f"the batch has {len(batch)} bytes; the topic takes {config.max_message_bytes} (max.message.bytes)"
+            )
+        header = check_new_batch(batch)
+        if item.generation:
+            current = self._changes.generation(item.topic_id)
+            # A retry of what was appended before the growth is still a retry.
+            if item.generation != current and log.find_duplicate(header) is None:
+                raise StaleGenerationError(
+                    f"records were routed by generation {item.generation} of the topic, which is at {current};"
+                    " describe the topic and route them again"
+                )
+        if (
+            config.message_timestamp_type is TimestampType.CREATE_TIME
+            and header.max_timestamp_ms - now_ms > config.message_timestamp_after_max_ms
+        ):
+            raise InvalidTimestampError(
+                f"a record is stamped {header.max_timestamp_ms - now_ms} ms ahead of the broker's clock; the topic takes"
+                f" {config.message_timestamp_after_max_ms} (message.timestamp.after.max.ms)"
+            )
+        staged = partition.append(batch, header, now_ms, durability, pending)
+        return Appended(
+            staged.base_offset, staged.log_append_time_ms, log.log_start_offset, log.leader_epoch, staged.duplicate
+        )
+
+    async def init_producer_id(self, producer_id: int = -1, producer_epoch: int = -1) -> tuple[int, int]:
+        if producer_id == -1:
+            return await self._producer_ids.new()
+        return await self._producer_ids.raised(producer_id, producer_epoch)
+
+    # --- reads ---
+
+    async def read(self, reads: Sequence[Read]) -> list[ReadResult | LogbrokerError]:
+        results: list[ReadResult | LogbrokerError] = []
+        cold: list[int] = []
+        for index, wish in enumerate(reads):
+            try:
+                results.append(self._read_one(wish, nowait=True))
+            except LogbrokerError as error:
+                results.append(error)
+            except BlockingIOError:
+                cold.append(index)
+                results.append(_PLACEHOLDER)
+        if cold:
+            # Not in the page cache: the disk must not hold up the loop.
+            found = await asyncio.gather(*(asyncio.to_thread(self._read_cold, reads[index]) for index in cold))
+            for index, result in zip(cold, found, strict=True):
+                results[index] = result
+        return results
+
+    def _read_one(self, wish: Read, *, nowait: bool) -> ReadResult:
+        log = self._partitions.get(wish.topic_id, wish.partition).log
+        if wish.last_leader_epoch >= 0:
+            log.check_leader_epoch(wish.last_leader_epoch, wish.offset)
+        high_watermark = log.high_watermark
+        chunk = log.read(wish.offset, wish.max_bytes, nowait=nowait)
+        return ReadResult(chunk.batches, chunk.next_offset, high_watermark, log.log_start_offset, log.leader_epoch)
+
+    def _read_cold(self, wish: Read) -> ReadResult | LogbrokerError:
+        try:
+            return self._read_one(wish, nowait=False)
+        except LogbrokerError as error:
+            return error
+
+    def watch(self) -> Watch:
+        return LocalWatch(self._partitions)
+
+    async def offset_for_time(self, topic_id: TopicId, partition: int, timestamp_ms: int) -> FoundOffset:
+        log = self._partitions.get(topic_id, partition).log
+        return await asyncio.to_thread(log.offset_for_time, timestamp_ms)
+
+
+_PLACEHOLDER = ReadResult(b"", 0, 0, 0, 0)

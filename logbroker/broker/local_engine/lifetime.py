@@ -1,0 +1,106 @@
+"""Opening and closing the local engine: what it owns, in which order."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import resource
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+
+from logbroker.broker.local_engine.catalog import TOPICS, Catalog, decode_topic
+from logbroker.broker.local_engine.engine import LocalEngine
+from logbroker.broker.local_engine.io_pool import IoPool
+from logbroker.broker.local_engine.partition_table import PartitionTable
+from logbroker.broker.local_engine.producer_ids import ProducerIds
+from logbroker.broker.local_engine.state_store import LocalStateStore
+from logbroker.broker.local_engine.topic_changes import TopicChanges
+from logbroker.broker.local_engine.upkeep import Upkeep
+from logbroker.clock import Clock
+from logbroker.config import BrokerConfig
+from logbroker.engine import Topic
+from logbroker.storage.data_dir import DataDir
+from logbroker.storage.files import RealFiles
+from logbroker.storage.handles import HandleCache
+from logbroker.storage.metadata_store import MetadataStore
+from logbroker.types import TopicId
+
+_log = logging.getLogger(__name__)
+
+
+@asynccontextmanager
+async def open_engine(
+    config: BrokerConfig, clock: Clock, on_failure: Callable[[Exception], None]
+) -> AsyncIterator[tuple[LocalEngine, LocalStateStore]]:
+    """Open the data directory, recover its partitions, and yield the engine and the state store.
+
+    `on_failure` is called, on the loop, when storage fails: nothing more is acknowledged, and the caller must end the
+    process. Raises DataDirError, CorruptLogError or InvalidConfigError. Closing order: upkeep stops, partitions are
+    settled and checkpointed, threads end, the metadata store drains, the lock goes.
+    """
+    loop = asyncio.get_running_loop()
+    failures: list[Exception] = []
+
+    def failed(error: Exception) -> None:
+        if not failures:
+            _log.critical("storage failed, the broker stops: %s", error)
+            failures.append(error)
+            on_failure(error)
+
+    async with AsyncExitStack() as stack:
+        data_dir = DataDir.open(Path(config.data_dir))
+        stack.callback(data_dir.close)
+        store = MetadataStore.open(
+            data_dir.meta_path, on_failure=lambda error: loop.call_soon_threadsafe(failed, error)
+        )
+        stack.callback(store.close)
+        pool = IoPool(config.sync_threads)
+        stack.callback(pool.close)
+        files = RealFiles()
+        handles = HandleCache(files, config.max_open_segments or _default_open_segments())
+        catalog = Catalog()
+        partitions = PartitionTable(data_dir, store, files, handles, pool, failed)
+        changes = TopicChanges(config, clock, data_dir, store, catalog, partitions)
+        for topic in _load_topics(store, config, catalog, partitions):
+            await changes.finish_deletion(topic)
+        upkeep = Upkeep(config, clock, store, partitions)
+        upkeep_task = asyncio.create_task(_supervised(upkeep, failed), name="upkeep")
+        yield (
+            LocalEngine(config, clock, catalog, partitions, changes, ProducerIds(store), upkeep),
+            LocalStateStore(store),
+        )
+        upkeep_task.cancel()
+        await asyncio.wait([upkeep_task])
+        if not failures:
+            await upkeep.checkpoint()
+        partitions.close()
+
+
+async def _supervised(upkeep: Upkeep, failed: Callable[[Exception], None]) -> None:
+    try:
+        await upkeep.run()
+    except Exception as error:
+        failed(error)
+
+
+def _load_topics(
+    store: MetadataStore, config: BrokerConfig, catalog: Catalog, partitions: PartitionTable
+) -> list[Topic]:
+    """Open all topics; return those whose deletion is not finished."""
+    deleted = []
+    defaults = config.parsed_topic_defaults()
+    for key, value in store.scan(TOPICS):
+        topic, is_deleted = decode_topic(TopicId(key), value, defaults)
+        if is_deleted:
+            deleted.append(topic)
+        else:
+            partitions.open(topic)
+            catalog.put(topic)
+    return deleted
+
+
+def _default_open_segments() -> int:
+    """Half of the descriptors that the process may have; the rest is for connections, indexes and the metadata."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return max(16, min(soft // 2, 4096))

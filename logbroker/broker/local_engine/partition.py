@@ -1,0 +1,204 @@
+"""One partition at run time: its log, the group commit of its appends, and those who wait for it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from typing import Protocol
+
+import msgspec
+
+from logbroker.broker.local_engine.io_pool import IoPool
+from logbroker.errors import BrokerUnavailableError, StorageFailedError
+from logbroker.record.header import BatchHeader
+from logbroker.storage.partition_log import PartitionCheckpoint, PartitionLog, Staged, WriteGroup
+from logbroker.types import Durability, PartitionKey
+
+
+class Listener(Protocol):
+    """Is told when the high watermark of a partition moved, or the partition went away."""
+
+    def notify(self, key: PartitionKey) -> None: ...
+
+
+class Pending:
+    """The appends of one call that are not durable yet: one future for all of them."""
+
+    __slots__ = ("_error", "_future", "_open")
+
+    def __init__(self) -> None:
+        self._open = 0
+        self._future: asyncio.Future[None] | None = None
+        self._error: Exception | None = None
+
+    def expect_one(self) -> None:
+        self._open += 1
+
+    def settle_one(self, error: Exception | None = None) -> None:
+        """One append is durable or, with an error, never will be."""
+        self._open -= 1
+        self._error = self._error or error
+        if self._future is not None and not self._future.done() and (error is not None or not self._open):
+            self._future.set_result(None)
+
+    async def wait(self) -> None:
+        """Wait until all are durable; raises the first error."""
+        if self._open and self._error is None:
+            self._future = asyncio.get_running_loop().create_future()
+            await self._future
+        if self._error is not None:
+            raise self._error
+
+
+class _Waiter(msgspec.Struct, gc=False):
+    offset: int
+    """Everything below must be durable."""
+    pending: Pending
+
+
+class Partition:
+    """Owns a `PartitionLog`. Every method runs on the event loop.
+
+    Group commit: while a thread writes and syncs one group, the appends that arrive form the next; one hop covers the
+    write and the sync of a group. Appends that need no sync are written on the loop when no thread is at work here: a
+    copy into the page cache costs less than the hop (docs/BENCHMARKS.md).
+    """
+
+    def __init__(
+        self, key: PartitionKey, name: str, log: PartitionLog, pool: IoPool, on_failure: Callable[[Exception], None]
+    ) -> None:
+        self.key = key
+        self.name = name
+        self.log = log
+        self.listeners: set[Listener] = set()
+        self._pool = pool
+        self._on_failure = on_failure
+        self.closed = False
+        self._failed = False
+        self._busy = False
+        self._sync_wanted = False
+        self._settlers: list[asyncio.Future[PartitionCheckpoint]] = []
+        self._await_written: deque[_Waiter] = deque()
+        self._await_synced: deque[_Waiter] = deque()
+
+    def append(
+        self, batch: bytes, header: BatchHeader, now_ms: int, durability: Durability | None, pending: Pending
+    ) -> Staged:
+        """Give the batch its offset; the next `flush` writes it. Raises what `PartitionLog.stage` raises."""
+        self._check_alive()
+        staged = self.log.stage(batch, header, now_ms)
+        topic_durability = self.log.config.durability
+        durability = durability or topic_durability
+        if staged.duplicate:
+            covered = self.log.synced_offset if durability is Durability.SYNCED else self.log.high_watermark
+            if staged.next_offset <= covered:
+                return staged
+            # The original is on its way. What makes the present end of the log durable makes it durable too.
+        pending.expect_one()
+        waiter = _Waiter(self.log.log_end_offset, pending)
+        (self._await_synced if durability is Durability.SYNCED else self._await_written).append(waiter)
+        if durability is Durability.SYNCED or topic_durability is Durability.SYNCED:
+            self._sync_wanted = True
+        return staged
+
+    def flush(self) -> None:
+        """Begin to write what was staged, unless a thread is at it; what comes meanwhile follows by itself."""
+        if self._busy or self._failed:
+            return
+        group = self.log.take_staged()
+        if self._sync_wanted or self._settlers:
+            self._hand_over(group)
+        elif group is not None:
+            try:
+                self.log.write(group)
+            except Exception as error:
+                self._fail(error, [])
+            else:
+                self._wrote(group)
+
+    async def settle(self) -> PartitionCheckpoint:
+        """Write and sync all that is staged and save the indexes; return the recovery point of that moment."""
+        self._check_alive()
+        future: asyncio.Future[PartitionCheckpoint] = asyncio.get_running_loop().create_future()
+        self._settlers.append(future)
+        self.flush()
+        return await future
+
+    def close(self) -> None:
+        """Close the log; everything is settled, and nobody appends any more. Who waits for records is told."""
+        self.closed = True
+        self.notify_listeners()
+        self.log.close()
+
+    def notify_listeners(self) -> None:
+        for listener in self.listeners:
+            listener.notify(self.key)
+
+    def _hand_over(self, group: WriteGroup | None) -> None:
+        self._busy = True
+        self._sync_wanted = False
+        settlers, self._settlers = self._settlers, []
+        log, complete = self.log, self._pool.complete
+        end_offset = log.log_end_offset
+        answer_early = group is not None and bool(self._await_written)
+
+        def job() -> None:
+            try:
+                if group is not None:
+                    log.write(group)
+                    if answer_early:
+                        complete(lambda: self._settle_waiters(self._await_written, end_offset))
+                log.sync()
+                if settlers:
+                    log.flush_indexes()
+            except Exception as error:
+                failure = error
+                complete(lambda: self._fail(failure, settlers))
+            else:
+                complete(lambda: self._synced(group, end_offset, settlers))
+
+        self._pool.submit(job)
+
+    def _synced(
+        self, group: WriteGroup | None, end_offset: int, settlers: list[asyncio.Future[PartitionCheckpoint]]
+    ) -> None:
+        self._busy = False
+        if group is not None:
+            self.log.wrote(group, synced=True)
+        self.log.mark_synced(end_offset)
+        self._settle_waiters(self._await_written, end_offset)
+        self._settle_waiters(self._await_synced, end_offset)
+        for future in settlers:
+            if not future.done():
+                future.set_result(self.log.checkpoint())
+        if group is not None:
+            self.notify_listeners()
+        self.flush()
+
+    def _wrote(self, group: WriteGroup) -> None:
+        self.log.wrote(group, synced=False)
+        self._settle_waiters(self._await_written, self.log.log_end_offset)
+        self.notify_listeners()
+
+    def _settle_waiters(self, waiters: deque[_Waiter], offset: int) -> None:
+        while waiters and waiters[0].offset <= offset:
+            waiters.popleft().pending.settle_one()
+
+    def _check_alive(self) -> None:
+        if self._failed:
+            raise BrokerUnavailableError("the broker is stopping: its storage failed; retry once it is back")
+
+    def _fail(self, error: Exception, settlers: list[asyncio.Future[PartitionCheckpoint]]) -> None:
+        """A failed write or sync is fatal: nothing here is acknowledged any more."""
+        self._failed = True
+        refusal = StorageFailedError(f"the broker's storage failed: {error}")
+        for waiter in (*self._await_written, *self._await_synced):
+            waiter.pending.settle_one(refusal)
+        for future in (*settlers, *self._settlers):
+            if not future.done():
+                future.set_exception(refusal)
+        self._await_written.clear()
+        self._await_synced.clear()
+        self._settlers.clear()
+        self._on_failure(error)

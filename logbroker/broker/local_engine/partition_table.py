@@ -1,0 +1,109 @@
+"""All partitions of this broker, opened: the one place that makes and drops them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+
+import msgspec
+
+from logbroker.broker.local_engine.catalog import PARTITIONS, partition_row_key
+from logbroker.broker.local_engine.io_pool import IoPool
+from logbroker.broker.local_engine.partition import Partition
+from logbroker.engine import Topic
+from logbroker.errors import CorruptLogError, PartitionOfflineError, UnknownPartitionError, UnknownTopicError
+from logbroker.storage.data_dir import DataDir
+from logbroker.storage.files import Files
+from logbroker.storage.handles import HandleCache
+from logbroker.storage.metadata_store import MetadataStore
+from logbroker.storage.partition_log import PartitionCheckpoint, PartitionLog
+from logbroker.types import PartitionKey, TopicId, topic_id_text
+
+_log = logging.getLogger(__name__)
+
+
+class PartitionTable:
+    """Partitions by topic id and number. A damaged one keeps its place and answers PARTITION_OFFLINE."""
+
+    def __init__(
+        self,
+        data_dir: DataDir,
+        store: MetadataStore,
+        files: Files,
+        handles: HandleCache,
+        pool: IoPool,
+        on_failure: Callable[[Exception], None],
+    ) -> None:
+        self._data_dir = data_dir
+        self._store = store
+        self._files = files
+        self._handles = handles
+        self._pool = pool
+        self._on_failure = on_failure
+        self._by_topic: dict[TopicId, list[Partition | PartitionOfflineError]] = {}
+
+    def get(self, topic_id: TopicId, partition: int) -> Partition:
+        """Raises UnknownTopicError, UnknownPartitionError or PartitionOfflineError."""
+        partitions = self._by_topic.get(topic_id)
+        if partitions is None:
+            text = topic_id_text(topic_id) if len(topic_id) == 16 else repr(topic_id)
+            raise UnknownTopicError(f"there is no topic with id {text}; it may have been deleted")
+        if not 0 <= partition < len(partitions):
+            raise UnknownPartitionError(f"there is no partition {partition}; the topic has 0 to {len(partitions) - 1}")
+        found = partitions[partition]
+        if isinstance(found, PartitionOfflineError):
+            raise found
+        return found
+
+    def of_topic(self, topic_id: TopicId) -> list[Partition]:
+        """The partitions of a topic that are not offline."""
+        return [found for found in self._by_topic.get(topic_id, []) if isinstance(found, Partition)]
+
+    def __iter__(self) -> Iterator[Partition]:
+        for topic_id in list(self._by_topic):
+            yield from self.of_topic(topic_id)
+
+    def make_directories(self, topic: Topic, first: int = 0) -> None:
+        """Make the directories of a topic's partitions from number `first` on. Blocks; any thread."""
+        for number in range(first, topic.partitions):
+            PartitionLog.create(self._data_dir.partition_dir(topic.name, number), topic.id, self._files)
+
+    def open(self, topic: Topic) -> None:
+        """Open those partitions of a topic that are not open yet, with recovery. Blocks."""
+        checkpoints = {
+            key: msgspec.msgpack.decode(value, type=PartitionCheckpoint)
+            for key, value in self._store.scan(PARTITIONS, topic.id)
+        }
+        partitions = self._by_topic.setdefault(topic.id, [])
+        for number in range(len(partitions), topic.partitions):
+            checkpoint = checkpoints.get(partition_row_key(topic.id, number))
+            partitions.append(self._open_one(topic, number, checkpoint))
+
+    def take(self, topic_id: TopicId) -> list[Partition]:
+        """Take a topic's partitions out, for the caller to settle and close: nothing is appended there any more."""
+        partitions = self.of_topic(topic_id)
+        self._by_topic.pop(topic_id, None)
+        return partitions
+
+    def close(self) -> None:
+        """Close all partitions, which are settled."""
+        for partition in self:
+            partition.close()
+
+    def _open_one(
+        self, topic: Topic, number: int, checkpoint: PartitionCheckpoint | None
+    ) -> Partition | PartitionOfflineError:
+        try:
+            log = PartitionLog.open(
+                self._data_dir.partition_dir(topic.name, number),
+                topic.id,
+                topic.config,
+                files=self._files,
+                handles=self._handles,
+                checkpoint=checkpoint,
+            )
+        except CorruptLogError as error:
+            _log.error("partition %s-%d is offline: %s", topic.name, number, error)
+            return PartitionOfflineError(f"partition {topic.name}-{number} is offline: {error}")
+        name = f"{topic.name}-{number}"
+        return Partition(PartitionKey(topic.id, number), name, log, self._pool, self._on_failure)

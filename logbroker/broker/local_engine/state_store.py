@@ -1,0 +1,44 @@
+"""The state of groups and queues, kept in the metadata store of this broker."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from logbroker.engine import StateEvent
+from logbroker.errors import InvalidRequestError
+from logbroker.storage.metadata_store import MetadataStore
+
+STATE = "state"
+MAX_SCOPE_BYTES = 255
+MAX_KEY_BYTES = 255
+
+
+class LocalStateStore:
+    """The `logbroker.engine.StateStore` of this engine.
+
+    A row's key is the scope's length (1 byte), the scope and the event's key, so that no scope is a prefix of another.
+    """
+
+    def __init__(self, store: MetadataStore) -> None:
+        self._store = store
+
+    async def load(self, scope: str) -> dict[bytes, bytes]:
+        prefix = _prefix(scope)
+        rows = await asyncio.to_thread(self._store.scan, STATE, prefix)
+        return {key[len(prefix) :]: value for key, value in rows}
+
+    async def commit(self, scope: str, events: Sequence[StateEvent]) -> None:
+        prefix = _prefix(scope)
+        for event in events:
+            if not 1 <= len(event.key) <= MAX_KEY_BYTES:
+                raise InvalidRequestError(f"a state key has 1 to {MAX_KEY_BYTES} bytes, not {len(event.key)}")
+        writes = [(STATE, prefix + event.key, event.value) for event in events]
+        await asyncio.wrap_future(self._store.submit(writes))
+
+
+def _prefix(scope: str) -> bytes:
+    name = scope.encode()
+    if not 1 <= len(name) <= MAX_SCOPE_BYTES:
+        raise InvalidRequestError(f"a state scope has 1 to {MAX_SCOPE_BYTES} bytes, not {len(name)}")
+    return bytes([len(name)]) + name

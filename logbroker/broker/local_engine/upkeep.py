@@ -1,0 +1,123 @@
+"""What the engine does beside requests: recovery points and retention."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from logbroker.broker.local_engine.catalog import PARTITIONS, partition_row_key
+from logbroker.broker.local_engine.partition import Partition
+from logbroker.broker.local_engine.partition_table import PartitionTable
+from logbroker.clock import Clock
+from logbroker.config import MIB, BrokerConfig
+from logbroker.storage.metadata_store import MetadataStore
+
+_log = logging.getLogger(__name__)
+
+MAX_LAG_BYTES: Final = 256 * MIB
+MAX_LAG_BATCHES: Final = 200_000
+"""How far the recovery points may lag behind the logs, all partitions together: what a restart has to scan."""
+
+
+class Upkeep:
+    """Stores recovery points every few seconds, or sooner where much was appended, and applies retention.
+
+    Appends wait, in order, while the bound above is reached.
+    """
+
+    def __init__(self, config: BrokerConfig, clock: Clock, store: MetadataStore, partitions: PartitionTable) -> None:
+        self._config = config
+        self._clock = clock
+        self._store = store
+        self._partitions = partitions
+        self._changed: set[Partition] = set()
+        self._lag_bytes = 0
+        self._lag_batches = 0
+        self._due = asyncio.Event()
+        self._queue: deque[asyncio.Future[None]] = deque()
+
+    @property
+    def must_wait(self) -> bool:
+        """Whether an append must `wait_turn` first: the bound is reached, or others wait already."""
+        return bool(self._queue) or self._lag_bytes >= MAX_LAG_BYTES or self._lag_batches >= MAX_LAG_BATCHES
+
+    async def wait_turn(self) -> None:
+        """Wait until the recovery points have caught up; those who wait go on in the order in which they came."""
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._queue.append(turn)
+        self._due.set()
+        try:
+            await turn
+        finally:
+            self._queue.remove(turn)
+            self._release_next()
+
+    def appended(self, partitions: Sequence[Partition], size_bytes: int, batches: int) -> None:
+        """Count what was appended; asks for recovery points at half of the bound."""
+        self._changed.update(partitions)
+        self._lag_bytes += size_bytes
+        self._lag_batches += batches
+        if self._lag_bytes >= MAX_LAG_BYTES // 2 or self._lag_batches >= MAX_LAG_BATCHES // 2:
+            self._due.set()
+
+    async def run(self) -> None:
+        """Go on until cancelled."""
+        loop = asyncio.get_running_loop()
+        retention_due = loop.time() + self._config.retention_check_seconds
+        while True:
+            try:
+                async with asyncio.timeout(self._config.checkpoint_seconds):
+                    await self._due.wait()
+            except TimeoutError:
+                pass
+            self._due.clear()
+            await self.checkpoint()
+            if loop.time() >= retention_due:
+                await self.apply_retention()
+                retention_due = loop.time() + self._config.retention_check_seconds
+
+    async def checkpoint(self) -> None:
+        """Sync what changed and store its recovery points in one transaction."""
+        partitions, self._changed = self._changed, set()
+        lag_bytes, lag_batches = self._lag_bytes, self._lag_batches
+        live = [partition for partition in partitions if not partition.closed]
+        checkpoints = await asyncio.gather(*(partition.settle() for partition in live))
+        rows = [
+            (PARTITIONS, partition_row_key(*partition.key), msgspec.msgpack.encode(checkpoint))
+            for partition, checkpoint in zip(live, checkpoints, strict=True)
+            if not partition.closed
+        ]
+        if rows:
+            await asyncio.wrap_future(self._store.submit(rows))
+        self._lag_bytes -= lag_bytes
+        self._lag_batches -= lag_batches
+        self._release_next()
+
+    async def apply_retention(self) -> None:
+        """Remove expired segments: the new log start is durable before a file goes."""
+        now_ms = self._clock.wall_ms()
+        for partition in self._partitions:
+            log = partition.log
+            start_offset = log.expired_segments(now_ms)
+            if start_offset == log.log_start_offset:
+                continue
+            checkpoint = await partition.settle()
+            checkpoint.log_start_offset = start_offset
+            row = (PARTITIONS, partition_row_key(*partition.key), msgspec.msgpack.encode(checkpoint))
+            await asyncio.wrap_future(self._store.submit([row]))
+            if partition.closed:
+                continue
+            taken = log.advance_log_start(start_offset)
+            await asyncio.to_thread(log.remove_files, taken)
+            _log.info("retention: %s now starts at offset %d", partition.name, start_offset)
+
+    def _release_next(self) -> None:
+        if self._queue and self._lag_bytes < MAX_LAG_BYTES and self._lag_batches < MAX_LAG_BATCHES:
+            turn = self._queue[0]
+            if not turn.done():
+                turn.set_result(None)

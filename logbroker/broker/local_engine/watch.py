@@ -1,0 +1,45 @@
+"""Waiting for new readable records of some partitions."""
+
+from __future__ import annotations
+
+import asyncio
+
+from logbroker.broker.local_engine.partition import Partition
+from logbroker.broker.local_engine.partition_table import PartitionTable
+from logbroker.types import PartitionKey
+
+
+class LocalWatch:
+    """The `logbroker.engine.Watch` of this engine: a listener on each partition, and the set of those that moved."""
+
+    def __init__(self, partitions: PartitionTable) -> None:
+        self._partitions = partitions
+        self._watched: dict[PartitionKey, Partition] = {}
+        self._moved: set[PartitionKey] = set()
+        self._event = asyncio.Event()
+
+    def add(self, key: PartitionKey) -> None:
+        partition = self._partitions.get(key.topic_id, key.partition)
+        self._watched[key] = partition
+        partition.listeners.add(self)
+
+    def remove(self, key: PartitionKey) -> None:
+        partition = self._watched.pop(key, None)
+        if partition is not None:
+            partition.listeners.discard(self)
+            self._moved.discard(key)
+
+    async def changed(self) -> set[PartitionKey]:
+        await self._event.wait()
+        self._event.clear()
+        moved, self._moved = self._moved, set()
+        return moved
+
+    def close(self) -> None:
+        for partition in self._watched.values():
+            partition.listeners.discard(self)
+        self._watched.clear()
+
+    def notify(self, key: PartitionKey) -> None:
+        self._moved.add(key)
+        self._event.set()

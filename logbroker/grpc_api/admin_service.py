@@ -1,0 +1,146 @@
+"""The service logbroker.v1.Admin."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Iterable
+
+from logbroker import __version__
+from logbroker.broker.broker import Broker
+from logbroker.config import TOPIC_CONFIGS, config_text
+from logbroker.engine import Topic
+from logbroker.errors import LogbrokerError
+from logbroker.grpc_api.refs import check_item_count, find_topic
+from logbroker.grpc_api.status import Context, errors_as_status, item_status
+from logbroker.v1 import admin_pb2 as pb
+
+
+class AdminService:
+    """Topics and their configuration. Each method is one call, documented in proto/logbroker/v1/admin.proto."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._engine = broker.engine
+
+    async def create_topics(self, request: pb.CreateTopicsRequest, context: Context) -> pb.CreateTopicsResponse:
+        async with errors_as_status(context):
+            check_item_count(len(request.topics))
+            return pb.CreateTopicsResponse(
+                results=[
+                    await _outcome(
+                        self._engine.create_topic(
+                            topic.name,
+                            topic.partitions if topic.HasField("partitions") else None,
+                            dict(topic.configs),
+                            validate_only=request.validate_only,
+                        )
+                    )
+                    for topic in request.topics
+                ]
+            )
+
+    async def list_topics(self, request: pb.ListTopicsRequest, context: Context) -> pb.ListTopicsResponse:
+        async with errors_as_status(context):
+            return pb.ListTopicsResponse(topics=[_topic(topic) for topic in self._engine.topics()])
+
+    async def describe_topics(self, request: pb.DescribeTopicsRequest, context: Context) -> pb.DescribeTopicsResponse:
+        async with errors_as_status(context):
+            check_item_count(len(request.topics))
+            response = pb.DescribeTopicsResponse()
+            for ref in request.topics:
+                try:
+                    topic = find_topic(self._engine, ref.name, ref.id)
+                    response.results.append(self._description(topic, with_partitions=request.include_partitions))
+                except LogbrokerError as error:
+                    response.results.append(pb.DescribeTopicsResult(status=item_status(error)))
+            return response
+
+    async def alter_topics(self, request: pb.AlterTopicsRequest, context: Context) -> pb.AlterTopicsResponse:
+        async with errors_as_status(context):
+            check_item_count(len(request.topics))
+            return pb.AlterTopicsResponse(
+                results=[
+                    await _outcome(self._alter(alteration, validate_only=request.validate_only))
+                    for alteration in request.topics
+                ]
+            )
+
+    async def delete_topics(self, request: pb.DeleteTopicsRequest, context: Context) -> pb.DeleteTopicsResponse:
+        async with errors_as_status(context):
+            check_item_count(len(request.topics))
+            return pb.DeleteTopicsResponse(results=[await _outcome(self._delete(ref)) for ref in request.topics])
+
+    async def describe_broker(self, request: pb.DescribeBrokerRequest, context: Context) -> pb.DescribeBrokerResponse:
+        async with errors_as_status(context):
+            topics = self._engine.topics()
+            return pb.DescribeBrokerResponse(
+                version=__version__,
+                started_at_ms=self._broker.started_at_ms,
+                topics=len(topics),
+                partitions=sum(topic.partitions for topic in topics),
+                max_request_bytes=self._broker.config.max_request_bytes,
+                max_response_bytes=self._broker.config.max_response_bytes,
+            )
+
+    async def _alter(self, alteration: pb.TopicAlteration, *, validate_only: bool) -> Topic:
+        return await self._engine.alter_topic(
+            find_topic(self._engine, alteration.topic.name, alteration.topic.id).id,
+            partitions=alteration.partitions if alteration.HasField("partitions") else None,
+            set_configs=dict(alteration.set_configs),
+            unset_configs=list(alteration.unset_configs),
+            validate_only=validate_only,
+        )
+
+    async def _delete(self, ref: pb.TopicRef) -> Topic:
+        return await self._engine.delete_topic(find_topic(self._engine, ref.name, ref.id).id)
+
+    def _description(self, topic: Topic, *, with_partitions: bool) -> pb.DescribeTopicsResult:
+        return pb.DescribeTopicsResult(
+            topic=_topic(topic),
+            generations=[
+                pb.TopicGeneration(
+                    generation=generation.generation,
+                    partitions=generation.partitions,
+                    start_offsets=generation.start_offsets,
+                )
+                for generation in topic.generations
+            ],
+            configs=[
+                pb.ConfigEntry(
+                    name=name,
+                    value=config_text(topic.config, name),
+                    is_default=name not in topic.overrides,
+                    documentation=spec.documentation,
+                )
+                for name, spec in TOPIC_CONFIGS.items()
+            ],
+            partitions=self._partitions(topic) if with_partitions else (),
+            created_at_ms=topic.created_at_ms,
+        )
+
+    def _partitions(self, topic: Topic) -> Iterable[pb.PartitionDescription]:
+        for number in range(topic.partitions):
+            try:
+                facts = self._engine.partition_facts(topic.id, number)
+            except LogbrokerError as error:
+                yield pb.PartitionDescription(status=item_status(error), partition=number)
+                continue
+            yield pb.PartitionDescription(
+                partition=number,
+                log_start_offset=facts.log_start_offset,
+                high_watermark=facts.high_watermark,
+                log_end_offset=facts.log_end_offset,
+                leader_epoch=facts.leader_epoch,
+                size_bytes=facts.size_bytes,
+                segments=facts.segments,
+            )
+
+
+async def _outcome(change: Awaitable[Topic]) -> pb.TopicResult:
+    try:
+        return pb.TopicResult(topic=_topic(await change))
+    except LogbrokerError as error:
+        return pb.TopicResult(status=item_status(error))
+
+
+def _topic(topic: Topic) -> pb.Topic:
+    return pb.Topic(name=topic.name, id=topic.id, partitions=topic.partitions, generation=topic.generation)

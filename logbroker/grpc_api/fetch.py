@@ -1,0 +1,159 @@
+"""Fetch: one answer over many partitions, with a long poll."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from typing import Final
+
+import msgspec
+
+from logbroker.engine import LogEngine, Read, ReadResult, Topic
+from logbroker.errors import InvalidRequestError, LogbrokerError, UnknownPartitionError
+from logbroker.grpc_api.plain_records import plain_records
+from logbroker.grpc_api.refs import check_item_count, topic_of
+from logbroker.grpc_api.status import item_status
+from logbroker.types import PartitionKey
+from logbroker.v1.log_pb2 import FetchItem, FetchRequest, FetchResponse, FetchResult
+
+MAX_WAIT_MS: Final = 5 * 60 * 1000
+
+
+class Position(msgspec.Struct, gc=False):
+    """Where the reading of one partition stands."""
+
+    topic: Topic
+    partition: int
+    offset: int
+    max_bytes: int
+    last_leader_epoch: int
+
+    @property
+    def key(self) -> PartitionKey:
+        return PartitionKey(self.topic.id, self.partition)
+
+
+def position_of(engine: LogEngine, item: FetchItem, max_bytes_limit: int) -> Position:
+    """Check one item of a fetch; raises UnknownTopicError, UnknownPartitionError or InvalidRequestError."""
+    topic = topic_of(engine, item)
+    if not 0 <= item.partition < topic.partitions:
+        raise UnknownPartitionError(
+            f"topic {topic.name} has no partition {item.partition}; it has 0 to {topic.partitions - 1}"
+        )
+    max_bytes = checked_max_bytes(item.max_bytes, max_bytes_limit) if item.HasField("max_bytes") else max_bytes_limit
+    if item.offset < 0:
+        raise InvalidRequestError(f"offset {item.offset} is negative; ListOffsets finds earliest and latest")
+    epoch = item.last_leader_epoch if item.HasField("last_leader_epoch") else -1
+    return Position(topic, item.partition, item.offset, max_bytes, epoch)
+
+
+def checked_max_bytes(max_bytes: int, limit: int) -> int:
+    """Return the bound cut to the broker's; raises InvalidRequestError below 1."""
+    if max_bytes < 1:
+        raise InvalidRequestError(f"max_bytes must be at least 1, not {max_bytes}; leave it out for the broker's bound")
+    return min(max_bytes, limit)
+
+
+class Fetch:
+    """One unary fetch: reads what is there, and goes on while it waits for min_bytes."""
+
+    def __init__(self, engine: LogEngine, request: FetchRequest, max_response_bytes: int) -> None:
+        """Raises InvalidRequestError for what concerns the whole request."""
+        check_item_count(len(request.items))
+        self._engine = engine
+        self._plain = request.plain_records
+        limit = max_response_bytes
+        self.max_bytes = checked_max_bytes(request.max_bytes, limit) if request.HasField("max_bytes") else limit
+        self._min_bytes = min(request.min_bytes, self.max_bytes) if request.HasField("min_bytes") else 1
+        if self._min_bytes < 0 or not 0 <= request.max_wait_ms <= MAX_WAIT_MS:
+            raise InvalidRequestError(f"min_bytes must not be negative, and max_wait_ms be from 0 to {MAX_WAIT_MS}")
+        self._max_wait_seconds = request.max_wait_ms / 1000
+        self._items = request.items
+        self._positions: list[Position | None] = []
+        self._results: list[FetchResult] = []
+        self._chunks: list[list[bytes]] = [[] for _ in request.items]
+        self._size_bytes = 0
+        self._failed = False
+
+    async def run(self) -> FetchResponse:
+        for item in self._items:
+            result = FetchResult(topic=item.topic, topic_id=item.topic_id, partition=item.partition)
+            self._results.append(result)
+            try:
+                position = position_of(self._engine, item, self.max_bytes)
+                self._positions.append(position)
+                result.topic_id, result.topic, result.next_offset = position.topic.id, position.topic.name, item.offset
+            except LogbrokerError as error:
+                self._positions.append(None)
+                self._fail(result, error)
+        await self._read(range(len(self._positions)))
+        if not self._is_enough and self._max_wait_seconds:
+            await self._wait_for_more()
+        for item, result, chunks in zip(self._items, self._results, self._chunks, strict=True):
+            if self._plain:
+                await plain_records(result, b"".join(chunks), item.offset, self.max_bytes)
+            else:
+                result.batches = chunks[0] if len(chunks) == 1 else b"".join(chunks)
+        return FetchResponse(results=self._results)
+
+    @property
+    def _is_enough(self) -> bool:
+        # A failure is answered at once: the caller has to act on it.
+        return self._failed or self._size_bytes >= self._min_bytes or self._size_bytes >= self.max_bytes
+
+    async def _wait_for_more(self) -> None:
+        watch = self._engine.watch()
+        by_key: dict[PartitionKey, list[int]] = {}
+        try:
+            for index, position in enumerate(self._positions):
+                if position is not None:
+                    watch.add(position.key)
+                    by_key.setdefault(position.key, []).append(index)
+            # What came between the first read and the watch would wake nobody.
+            await self._read(range(len(self._positions)))
+            async with asyncio.timeout(self._max_wait_seconds):
+                while not self._is_enough:
+                    moved = await watch.changed()
+                    await self._read([index for key in moved for index in by_key[key]])
+        except TimeoutError:
+            pass
+        except LogbrokerError:
+            self._failed = True  # A partition went away between reading and watching; the next call is told.
+        finally:
+            watch.close()
+
+    async def _read(self, indexes: Iterable[int]) -> None:
+        for index in indexes:
+            # A read ends with its segment, so go on until nothing comes or nothing more fits.
+            while (position := self._positions[index]) is not None:
+                room = min(position.max_bytes, self.max_bytes - self._size_bytes)
+                if room <= 0:
+                    break
+                wish = Read(position.topic.id, position.partition, position.offset, room, position.last_leader_epoch)
+                [outcome] = await self._engine.read([wish])
+                if not self._take(index, position, outcome, room):
+                    break
+
+    def _take(self, index: int, position: Position, outcome: ReadResult | LogbrokerError, room: int) -> bool:
+        """Add what was read to the answer; return whether it brought something."""
+        result = self._results[index]
+        if isinstance(outcome, LogbrokerError):
+            self._positions[index] = None
+            self._fail(result, outcome)
+            return False
+        result.high_watermark = result.last_stable_offset = outcome.high_watermark
+        result.log_start_offset = outcome.log_start_offset
+        result.leader_epoch = outcome.leader_epoch
+        size_bytes = len(outcome.batches)
+        # A batch larger than the room is sent whole, but only if it is the first of the answer.
+        if not size_bytes or (size_bytes > room and self._size_bytes):
+            return False
+        self._chunks[index].append(outcome.batches)
+        self._size_bytes += size_bytes
+        position.max_bytes -= size_bytes
+        position.offset = result.next_offset = outcome.next_offset
+        return True
+
+    def _fail(self, result: FetchResult, error: LogbrokerError) -> None:
+        result.status.CopyFrom(item_status(error))
+        self._failed = True

@@ -1,0 +1,105 @@
+"""The service logbroker.v1.Log."""
+
+from __future__ import annotations
+
+from logbroker.broker.broker import Broker
+from logbroker.errors import InvalidRequestError, LogbrokerError, UnsupportedFeatureError
+from logbroker.grpc_api.budget import ByteBudget
+from logbroker.grpc_api.fetch import Fetch
+from logbroker.grpc_api.fetch_stream import FetchStream
+from logbroker.grpc_api.produce import PreparedProduce
+from logbroker.grpc_api.produce_stream import ProduceStream
+from logbroker.grpc_api.refs import check_item_count, topic_of
+from logbroker.grpc_api.status import Context, errors_as_status, item_status
+from logbroker.v1.log_pb2 import (
+    OFFSET_SPEC_EARLIEST,
+    OFFSET_SPEC_LATEST,
+    FetchRequest,
+    FetchResponse,
+    InitProducerIdRequest,
+    InitProducerIdResponse,
+    ListOffsetsItem,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsResult,
+    ProduceRequest,
+    ProduceResponse,
+)
+
+
+class LogService:
+    """Append and read. Each method is one call of the API, documented in proto/logbroker/v1/log.proto."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._engine = broker.engine
+        self._config = broker.config
+        self._read_budget = ByteBudget(broker.config.max_fetch_bytes_in_flight)
+
+    async def produce(self, request: ProduceRequest, context: Context) -> ProduceResponse:
+        async with errors_as_status(context):
+            prepared = PreparedProduce(self._engine, request)
+            await prepared.prepare()
+            return await prepared.append()
+
+    async def produce_stream(self, _: object, context: Context) -> None:
+        async with errors_as_status(context):
+            await ProduceStream(self._engine, context).run()
+
+    async def fetch(self, request: FetchRequest, context: Context) -> FetchResponse:
+        async with errors_as_status(context):
+            fetch = Fetch(self._engine, request, self._config.max_response_bytes)
+            taken = await self._read_budget.take(fetch.max_bytes)
+            try:
+                return await fetch.run()
+            finally:
+                self._read_budget.give_back(taken)
+
+    async def fetch_stream(self, _: object, context: Context) -> None:
+        async with errors_as_status(context):
+            stream = FetchStream(
+                self._engine,
+                context,
+                self._read_budget,
+                self._config.max_response_bytes,
+                self._config.stalled_reader_seconds,
+            )
+            await stream.run()
+
+    async def list_offsets(self, request: ListOffsetsRequest, context: Context) -> ListOffsetsResponse:
+        async with errors_as_status(context):
+            check_item_count(len(request.items))
+            response = ListOffsetsResponse()
+            for item in request.items:
+                try:
+                    response.results.append(await self._find_offset(item))
+                except LogbrokerError as error:
+                    response.results.append(ListOffsetsResult(status=item_status(error), offset=-1, timestamp_ms=-1))
+            return response
+
+    async def init_producer_id(self, request: InitProducerIdRequest, context: Context) -> InitProducerIdResponse:
+        async with errors_as_status(context):
+            if request.HasField("transactional_id"):
+                raise UnsupportedFeatureError("transactions are not supported yet; leave transactional_id out")
+            if request.HasField("producer_id") != request.HasField("producer_epoch"):
+                raise InvalidRequestError("give producer_id and producer_epoch together, or neither")
+            if request.HasField("producer_id"):
+                found = await self._engine.init_producer_id(request.producer_id, request.producer_epoch)
+            else:
+                found = await self._engine.init_producer_id()
+            return InitProducerIdResponse(producer_id=found[0], producer_epoch=found[1])
+
+    async def _find_offset(self, item: ListOffsetsItem) -> ListOffsetsResult:
+        topic = topic_of(self._engine, item)
+        if item.WhichOneof("at") == "timestamp_ms":
+            found = await self._engine.offset_for_time(topic.id, item.partition, item.timestamp_ms)
+            return ListOffsetsResult(
+                offset=found.offset, timestamp_ms=found.timestamp_ms, leader_epoch=found.leader_epoch
+            )
+        facts = self._engine.partition_facts(topic.id, item.partition)
+        if item.spec == OFFSET_SPEC_EARLIEST:
+            offset = facts.log_start_offset
+        elif item.spec == OFFSET_SPEC_LATEST:
+            offset = facts.high_watermark
+        else:
+            raise InvalidRequestError("the item says not which offset it wants: set `spec` or `timestamp_ms`")
+        return ListOffsetsResult(offset=offset, timestamp_ms=-1, leader_epoch=facts.leader_epoch)

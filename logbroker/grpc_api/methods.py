@@ -1,0 +1,42 @@
+"""Method tables of the services, built from the descriptors that protoc wrote."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import grpc
+from google.protobuf.descriptor import ServiceDescriptor
+from google.protobuf.message_factory import GetMessageClass
+
+
+def method_table(service: ServiceDescriptor, implementation: object) -> grpc.GenericRpcHandler[Any, Any]:
+    """Return a handler that serves every method of the service by the attribute of the same name in snake case.
+
+    A missing attribute is an AttributeError here, not an UNIMPLEMENTED at run time.
+    """
+    handlers: dict[str, grpc.RpcMethodHandler[Any, Any]] = {}
+    for method in service.methods:
+        make = _MAKERS[bool(method.client_streaming), bool(method.server_streaming)]
+        handlers[method.name] = make(
+            getattr(implementation, _snake_case(method.name)),
+            request_deserializer=GetMessageClass(method.input_type).FromString,
+            response_serializer=_serialize,
+        )
+    return grpc.method_handlers_generic_handler(service.full_name, handlers)
+
+
+def _serialize(message: Any) -> bytes:
+    """Responses come as messages or, where a handler framed them itself, as bytes."""
+    return message if type(message) is bytes else message.SerializeToString()
+
+
+def _snake_case(name: str) -> str:
+    return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name).lstrip("_")
+
+
+_MAKERS = {
+    (False, False): grpc.unary_unary_rpc_method_handler,
+    (False, True): grpc.unary_stream_rpc_method_handler,
+    (True, False): grpc.stream_unary_rpc_method_handler,
+    (True, True): grpc.stream_stream_rpc_method_handler,
+}

@@ -1,0 +1,59 @@
+"""Fetched batches as plain records, for clients that have no codec."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from logbroker.errors import LogbrokerError
+from logbroker.grpc_api.status import item_status
+from logbroker.record.codec import decode_batch, split_batches
+from logbroker.v1.common_pb2 import Header, StoredRecord
+from logbroker.v1.log_pb2 import FetchResult
+
+INLINE_BYTES: Final = 16 * 1024
+"""Up to so many bytes are decoded on the loop; more go to a thread."""
+MAX_EXPANDED_BYTES: Final = 64 * 1024 * 1024
+"""How far one batch may expand."""
+
+
+async def plain_records(result: FetchResult, batches: bytes, offset: int, max_bytes: int) -> None:
+    """Decode `batches` into `result.records` from `offset` on, about `max_bytes` at most, and set `next_offset`.
+
+    A batch that cannot be decoded fails the item where it comes first, and ends it where records come before it.
+    """
+    if len(batches) <= INLINE_BYTES:
+        _decode(result, batches, offset, max_bytes)
+    else:
+        await asyncio.to_thread(_decode, result, batches, offset, max_bytes)
+
+
+def _decode(result: FetchResult, batches: bytes, offset: int, max_bytes: int) -> None:
+    size_bytes = 0
+    result.next_offset = offset
+    try:
+        for header, batch in split_batches(batches):
+            if header.is_control:
+                result.next_offset = header.next_offset
+                continue
+            for record in decode_batch(batch, max_expanded_bytes=MAX_EXPANDED_BYTES):
+                if record.offset < offset:
+                    continue
+                stored = StoredRecord(
+                    offset=record.offset,
+                    timestamp_ms=record.timestamp_ms,
+                    key=record.key,
+                    value=record.value,
+                    headers=[Header(key=key, value=value) for key, value in record.headers],
+                )
+                size_bytes += stored.ByteSize()
+                if size_bytes > max_bytes and result.records:
+                    return
+                result.records.append(stored)
+                result.next_offset = record.offset + 1
+            result.next_offset = header.next_offset
+    except LogbrokerError as error:
+        if not result.records:
+            status = item_status(error)
+            status.message += f"; fetch it as a batch, or go on at offset {header.next_offset}"
+            result.status.CopyFrom(status)

@@ -1,0 +1,222 @@
+"""Produce requests into appends, and their outcomes into results."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Sequence
+from typing import Final
+
+from logbroker.engine import Append, Appended, LogEngine, Topic
+from logbroker.errors import InvalidRequestError, LogbrokerError, StaleGenerationError
+from logbroker.grpc_api.refs import check_item_count, topic_of
+from logbroker.grpc_api.status import item_status
+from logbroker.record.codec import NewRecord, encode_batch
+from logbroker.record.partitioner import partition_for_key
+from logbroker.types import Durability
+from logbroker.v1.common_pb2 import Record
+from logbroker.v1.log_pb2 import (
+    DURABILITY_SYNCED,
+    DURABILITY_UNSPECIFIED,
+    DURABILITY_WRITTEN,
+    ProduceItem,
+    ProduceRequest,
+    ProduceResponse,
+    ProduceResult,
+    RecordPlacement,
+)
+
+_DURABILITIES: Final = {
+    DURABILITY_UNSPECIFIED: None,
+    DURABILITY_WRITTEN: Durability.WRITTEN,
+    DURABILITY_SYNCED: Durability.SYNCED,
+}
+INLINE_RECORDS: Final = 200
+"""Up to so many plain records are encoded on the loop (about 2 us each); more go to a thread."""
+
+GROWTH_POLL_SECONDS: Final = 0.005
+
+
+class PreparedProduce:
+    """A request whose plain records are batches now. Made by `prepare`, appended by `append`, once."""
+
+    def __init__(self, engine: LogEngine, request: ProduceRequest) -> None:
+        self._engine = engine
+        self._request = request
+        self._appends: list[Append] = []
+        self._items: list[_BatchItem | _RoutedItem | LogbrokerError] = []
+
+    async def prepare(self) -> None:
+        """Encode what has to be encoded. Raises InvalidRequestError for what concerns the whole request."""
+        request = self._request
+        check_item_count(len(request.items))
+        if request.durability not in _DURABILITIES:
+            raise InvalidRequestError(f"durability {request.durability} is unknown")
+        for item in request.items:
+            try:
+                self._items.append(await self._prepare_item(item))
+            except LogbrokerError as error:
+                self._items.append(error)
+
+    async def append(self) -> ProduceResponse:
+        """Append in the order of the items; the first step takes the offsets."""
+        durability = _DURABILITIES[self._request.durability]
+        outcomes = await self._engine.append(self._appends, durability)
+        response = ProduceResponse(correlation_id=self._request.correlation_id)
+        for item in self._items:
+            if isinstance(item, LogbrokerError):
+                response.results.append(ProduceResult(status=item_status(item)))
+            elif isinstance(item, _BatchItem):
+                response.results.append(_batch_result(item.partition, outcomes[item.index]))
+            else:
+                await item.route_again_where_stale(self._engine, outcomes, durability)
+                response.results.append(item.result(outcomes))
+        return response
+
+    async def _prepare_item(self, item: ProduceItem) -> _BatchItem | _RoutedItem:
+        topic = topic_of(self._engine, item)
+        data = item.WhichOneof("data")
+        if data == "batch":
+            if not item.HasField("partition"):
+                raise InvalidRequestError("a batch needs a partition; only plain records are routed by the broker")
+            return self._add(topic, item.partition, item.batch, item.generation)
+        if data is None or not item.records.records:
+            raise InvalidRequestError("the item holds neither a batch nor records")
+        if item.HasField("partition"):
+            sequence = item.records.sequence if item.records.HasField("sequence") else None
+            batch = await _encoded(
+                item.records.records,
+                *(
+                    (sequence.producer_id, sequence.producer_epoch, sequence.base_sequence)
+                    if sequence
+                    else (-1, -1, -1)
+                ),
+            )
+            return self._add(topic, item.partition, batch, item.generation)
+        if item.records.HasField("sequence"):
+            raise InvalidRequestError("a producer sequence needs an explicit partition")
+        return await self._route(topic, item)
+
+    def _add(self, topic: Topic, partition: int, batch: bytes, generation: int) -> _BatchItem:
+        self._appends.append(Append(topic.id, partition, batch, generation))
+        return _BatchItem(partition, len(self._appends) - 1)
+
+    async def _route(self, topic: Topic, item: ProduceItem) -> _RoutedItem:
+        routed = _RoutedItem(topic, item.records.records)
+        for partition, positions in routed.route().items():
+            batch = await _encoded([item.records.records[position] for position in positions])
+            # Without a key any partition will do, so only keyed records are bound to the generation.
+            generation = topic.generation if routed.is_keyed(positions) else 0
+            self._appends.append(Append(topic.id, partition, batch, generation))
+            routed.parts.append((partition, positions, len(self._appends) - 1))
+        return routed
+
+
+class _BatchItem:
+    """One append, made of one item."""
+
+    def __init__(self, partition: int, index: int) -> None:
+        self.partition = partition
+        self.index = index
+
+
+class _RoutedItem:
+    """Plain records without an explicit partition: one append for each partition that they fall into."""
+
+    def __init__(self, topic: Topic, records: Sequence[Record]) -> None:
+        self.topic = topic
+        self.records = records
+        self.parts: list[tuple[int, list[int], int]] = []
+        """Partition, positions of its records in the item, index of the append."""
+
+    def route(self) -> dict[int, list[int]]:
+        """Return the positions of the records by partition; those without a key stay together."""
+        partitions = self.topic.partitions
+        sticky = random.randrange(partitions)
+        by_partition: dict[int, list[int]] = {}
+        for position, record in enumerate(self.records):
+            partition = partition_for_key(record.key, partitions) if record.HasField("key") else sticky
+            by_partition.setdefault(partition, []).append(position)
+        return by_partition
+
+    def is_keyed(self, positions: Sequence[int]) -> bool:
+        return any(self.records[position].HasField("key") for position in positions)
+
+    async def route_again_where_stale(
+        self, engine: LogEngine, outcomes: list[Appended | LogbrokerError], durability: Durability | None
+    ) -> None:
+        """Append those records again whose topic grew between their routing and their append."""
+        parts = self.parts
+        while stale := [part for part in parts if isinstance(outcomes[part[2]], StaleGenerationError)]:
+            topic = engine.topic_by_id(self.topic.id)
+            if topic.generation == self.topic.generation:
+                await asyncio.sleep(GROWTH_POLL_SECONDS)  # The growth is not committed yet.
+                topic = engine.topic_by_id(self.topic.id)
+            positions = sorted(position for part in stale for position in part[1])
+            again = _RoutedItem(topic, [self.records[position] for position in positions])
+            routed = again.route()
+            appends = [
+                Append(topic.id, partition, await _encoded([again.records[at] for at in local]), topic.generation)
+                for partition, local in routed.items()
+            ]
+            first = len(outcomes)
+            outcomes.extend(await engine.append(appends, durability))
+            self.topic = topic
+            self.parts = parts = [part for part in parts if part not in stale] + [
+                (partition, [positions[at] for at in local], first + number)
+                for number, (partition, local) in enumerate(routed.items())
+            ]
+
+    def result(self, outcomes: Sequence[Appended | LogbrokerError]) -> ProduceResult:
+        result = ProduceResult(log_append_time_ms=-1)
+        placements: list[RecordPlacement | None] = [None] * len(self.records)
+        for partition, positions, index in self.parts:
+            outcome = outcomes[index]
+            for number, position in enumerate(positions):
+                if isinstance(outcome, Appended):
+                    placements[position] = RecordPlacement(partition=partition, offset=outcome.base_offset + number)
+                else:
+                    placements[position] = RecordPlacement(partition=partition, offset=-1, status=item_status(outcome))
+            if isinstance(outcome, LogbrokerError) and not result.HasField("status"):
+                result.status.CopyFrom(item_status(outcome))
+        result.placements.extend(placement for placement in placements if placement is not None)
+        return result
+
+
+def _batch_result(partition: int, outcome: Appended | LogbrokerError) -> ProduceResult:
+    if isinstance(outcome, LogbrokerError):
+        return ProduceResult(status=item_status(outcome), partition=partition, base_offset=-1, log_append_time_ms=-1)
+    return ProduceResult(
+        partition=partition,
+        base_offset=outcome.base_offset,
+        log_append_time_ms=outcome.log_append_time_ms,
+        log_start_offset=outcome.log_start_offset,
+        leader_epoch=outcome.leader_epoch,
+        duplicate=outcome.duplicate,
+    )
+
+
+async def _encoded(
+    records: Sequence[Record], producer_id: int = -1, producer_epoch: int = -1, base_sequence: int = -1
+) -> bytes:
+    def encode() -> bytes:
+        return encode_batch(
+            (
+                NewRecord(
+                    value=record.value if record.HasField("value") else None,
+                    key=record.key if record.HasField("key") else None,
+                    headers=[
+                        (header.key, header.value if header.HasField("value") else None) for header in record.headers
+                    ],
+                    timestamp_ms=record.timestamp_ms if record.HasField("timestamp_ms") else None,
+                )
+                for record in records
+            ),
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            base_sequence=base_sequence,
+        )
+
+    if len(records) <= INLINE_RECORDS:
+        return encode()
+    return await asyncio.to_thread(encode)

@@ -1,0 +1,66 @@
+"""The produce stream: requests appended in their order, answered as they become durable."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+import grpc
+
+from logbroker.engine import LogEngine
+from logbroker.errors import LogbrokerError
+from logbroker.grpc_api.produce import PreparedProduce
+from logbroker.grpc_api.status import Context, item_status
+from logbroker.v1.log_pb2 import ProduceRequest, ProduceResponse, ProduceResult
+
+MAX_REQUESTS_IN_FLIGHT: Final = 64
+"""Of one stream; past it the broker stops reading and HTTP/2 flow control holds the client."""
+
+
+class ProduceStream:
+    """One stream: the reader begins appends in order, each answers when it is done."""
+
+    def __init__(self, engine: LogEngine, context: Context) -> None:
+        self._engine = engine
+        self._context = context
+        self._slots = asyncio.Semaphore(MAX_REQUESTS_IN_FLIGHT)
+        self._writing = asyncio.Lock()
+        self._appends: set[asyncio.Task[None]] = set()
+
+    async def run(self) -> None:
+        """Serve until the client has sent all and got all answers."""
+        try:
+            while (request := await self._context.read()) is not grpc.aio.EOF:
+                await self._slots.acquire()
+                prepared = PreparedProduce(self._engine, request)
+                try:
+                    await prepared.prepare()
+                except LogbrokerError as error:
+                    prepared = None
+                    await self._refuse(request, error)
+                    continue
+                # Tasks run their first step in the order in which they are made, and that step takes the offsets.
+                task = asyncio.create_task(self._append(prepared))
+                self._appends.add(task)
+                task.add_done_callback(self._appends.discard)
+            while self._appends:
+                await asyncio.wait(self._appends)
+        finally:
+            # What was appended stays; only its answer has nobody left to go to.
+            for task in self._appends:
+                task.cancel()
+
+    async def _append(self, prepared: PreparedProduce) -> None:
+        try:
+            response = await prepared.append()
+            async with self._writing:
+                await self._context.write(response)
+        finally:
+            self._slots.release()
+
+    async def _refuse(self, request: ProduceRequest, error: LogbrokerError) -> None:
+        result = ProduceResult(status=item_status(error), base_offset=-1, log_append_time_ms=-1)
+        response = ProduceResponse(correlation_id=request.correlation_id, results=[result] * len(request.items))
+        self._slots.release()
+        async with self._writing:
+            await self._context.write(response)

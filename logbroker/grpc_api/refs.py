@@ -1,0 +1,37 @@
+"""Topics as requests name them, and bounds that every list shares."""
+
+from __future__ import annotations
+
+from typing import Final, Protocol
+
+from logbroker.engine import LogEngine, Topic
+from logbroker.errors import InvalidRequestError
+from logbroker.types import TopicId
+
+MAX_ITEMS: Final = 20_000
+"""Items that one request may list."""
+
+
+class NamesTopic(Protocol):
+    """A message with the fields `topic` and `topic_id`."""
+
+    topic: str
+    topic_id: bytes
+
+
+def find_topic(engine: LogEngine, name: str, topic_id: bytes) -> Topic:
+    """Return the topic of this id or, without one, of this name; raises UnknownTopicError or InvalidRequestError."""
+    if topic_id:
+        return engine.topic_by_id(TopicId(topic_id))
+    if name:
+        return engine.topic(name)
+    raise InvalidRequestError("the item names no topic: set `topic` or `topic_id`")
+
+
+def topic_of(engine: LogEngine, item: NamesTopic) -> Topic:
+    return find_topic(engine, item.topic, item.topic_id)
+
+
+def check_item_count(count: int) -> None:
+    if count > MAX_ITEMS:
+        raise InvalidRequestError(f"the request lists {count} items; split it, at most {MAX_ITEMS} are taken")

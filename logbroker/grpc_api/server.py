@@ -1,0 +1,100 @@
+"""The gRPC server of one broker: what listens, what it serves, how it stops."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, Final
+
+import grpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_health.v1.health import aio as health_aio
+from grpc_reflection.v1alpha import reflection
+
+from logbroker.broker.broker import Broker, open_broker
+from logbroker.config import BrokerConfig
+from logbroker.errors import ListenError, StorageFailedError
+from logbroker.grpc_api.admin_service import AdminService
+from logbroker.grpc_api.log_service import LogService
+from logbroker.grpc_api.methods import method_table
+from logbroker.v1 import admin_pb2, log_pb2
+
+_log = logging.getLogger(__name__)
+
+STOP_GRACE_SECONDS: Final = 2.0
+"""What calls in flight get to end when the broker stops; streams are told UNAVAILABLE after it."""
+_NAMES: Final = (
+    log_pb2.DESCRIPTOR.services_by_name["Log"].full_name,
+    admin_pb2.DESCRIPTOR.services_by_name["Admin"].full_name,
+)
+
+
+async def serve(config: BrokerConfig, *, on_ready: Callable[[str], None], stop: asyncio.Event) -> None:
+    """Serve until `stop` is set; `on_ready` is given HOST:PORT once calls are answered.
+
+    Raises ListenError, DataDirError or CorruptLogError at start, StorageFailedError when storage fails later: then
+    nothing more is acknowledged and the process must end.
+    """
+    # Threads of the group commit wait so long for the interpreter beside a busy loop; Python's default is 5 ms.
+    sys.setswitchinterval(config.thread_switch_interval_seconds)
+    failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    async with open_broker(config, failure) as broker:
+        server = grpc.aio.server(options=_options(config), maximum_concurrent_rpcs=config.max_concurrent_calls)
+        health = health_aio.HealthServicer()
+        _add_services(server, broker, health)
+        host = config.listen.rpartition(":")[0]
+        port = _listen(server, config.listen)
+        await server.start()
+        for name in ("", *_NAMES):
+            await health.set(name, health_pb2.HealthCheckResponse.SERVING)
+        try:
+            on_ready(f"{host}:{port}")
+            stopped = asyncio.create_task(stop.wait())
+            await asyncio.wait([stopped, failure], return_when=asyncio.FIRST_COMPLETED)
+            stopped.cancel()
+        finally:
+            await health.enter_graceful_shutdown()
+            await server.stop(0 if failure.done() else STOP_GRACE_SECONDS)
+    if failure.done():
+        raise StorageFailedError(f"the broker stopped because its storage failed: {failure.exception()}")
+
+
+def _options(config: BrokerConfig) -> list[tuple[str, Any]]:
+    return [
+        ("grpc.max_receive_message_length", config.max_request_bytes),
+        # One batch larger than the bound of a response is still sent.
+        ("grpc.max_send_message_length", -1),
+        # A second broker on the port must fail, not share it.
+        ("grpc.so_reuseport", 0),
+        # Clients that are gone without a word are noticed within a minute.
+        ("grpc.keepalive_time_ms", 30_000),
+        ("grpc.keepalive_timeout_ms", 20_000),
+        ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
+        ("grpc.keepalive_permit_without_calls", 1),
+    ]
+
+
+def _add_services(server: grpc.aio.Server, broker: Broker, health: health_aio.HealthServicer) -> None:
+    server.add_generic_rpc_handlers(
+        (
+            method_table(log_pb2.DESCRIPTOR.services_by_name["Log"], LogService(broker)),
+            method_table(admin_pb2.DESCRIPTOR.services_by_name["Admin"], AdminService(broker)),
+        )
+    )
+    health_pb2_grpc.add_HealthServicer_to_server(health, server)
+    health_name = health_pb2.DESCRIPTOR.services_by_name["Health"].full_name
+    reflection.enable_server_reflection((*_NAMES, health_name, reflection.SERVICE_NAME), server)
+
+
+def _listen(server: grpc.aio.Server, address: str) -> int:
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdigit() or int(port) > 65_535:
+        raise ListenError(f"{address!r} is not an address to listen on; give HOST:PORT, such as 127.0.0.1:9192")
+    with suppress(RuntimeError):
+        bound = server.add_insecure_port(address)
+        if bound:
+            return bound
+    raise ListenError(f"cannot listen on {address}: the port is in use, or the address is not this machine's")

@@ -1,0 +1,51 @@
+"""Errors as they travel: the status of one item, and the status of a whole call."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, NoReturn
+
+import grpc
+from google.protobuf.any_pb2 import Any as AnyMessage
+from google.rpc.error_details_pb2 import ErrorInfo
+from google.rpc.status_pb2 import Status as RpcStatus
+from grpc_status import rpc_status
+
+from logbroker.errors import LogbrokerError
+from logbroker.v1.common_pb2 import Status
+
+_log = logging.getLogger(__name__)
+
+ERROR_DOMAIN = "logbroker"
+"""The `domain` of every google.rpc.ErrorInfo of the broker."""
+
+Context = grpc.aio.ServicerContext[Any, Any]
+
+
+def item_status(error: LogbrokerError) -> Status:
+    return Status(code=error.code, reason=error.reason, message=error.message)
+
+
+async def abort(context: Context, error: LogbrokerError, metadata: Mapping[str, str] | None = None) -> NoReturn:
+    """End the call with the error's code, its message, and an ErrorInfo with its reason."""
+    detail = AnyMessage()
+    detail.Pack(ErrorInfo(reason=error.reason, domain=ERROR_DOMAIN, metadata=dict(metadata or {})))
+    status = rpc_status.to_status(RpcStatus(code=error.code, message=error.message, details=[detail]))
+    await context.abort_with_status(status)
+    raise AssertionError("abort_with_status returned")
+
+
+@asynccontextmanager
+async def errors_as_status(context: Context) -> AsyncIterator[None]:
+    """Turn a LogbrokerError that concerns the whole call into its status; log what is no LogbrokerError."""
+    try:
+        yield
+    except LogbrokerError as error:
+        await abort(context, error)
+    except grpc.aio.AbortError:
+        raise
+    except Exception:
+        _log.exception("a call failed")
+        await abort(context, LogbrokerError("the broker met an unexpected error; its log tells more"))
