@@ -48,10 +48,7 @@ clean: ## Remove the virtual environment, caches and build products
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(READY): $(LOCK) pyproject.toml
-	@python=$$(.ci/find-python $(PYTHON)) || exit 1; \
-	echo "Setting up $(VENV) with $$($$python --version), once..."; \
-	$$python -m venv $(VENV) || { \
-	    echo "$$python cannot make a virtual environment (on Debian and Ubuntu: apt install python3-venv)." >&2; exit 1; }
+	@python=$$(.ci/find-python $(PYTHON)) && echo "Setting up $(VENV) with $$python, once..." && $$python -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps -r $(LOCK)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $@

@@ -1,0 +1,30 @@
+"""Runs the command line as a user does: as a process."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+LOGBROKER = (sys.executable, "-m", "logbroker")
+
+
+def logbroker(*arguments: str | Path, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
+    command = [*LOGBROKER, *map(str, arguments)]
+    return subprocess.run(command, input=stdin, capture_output=True, timeout=60, check=False)
+
+
+def output_of(*arguments: str | Path, stdin: bytes = b"") -> bytes:
+    """Run a command that must succeed; return what it wrote to standard output."""
+    result = logbroker(*arguments, stdin=stdin)
+    assert result.returncode == 0, result.stderr.decode()
+    return result.stdout
+
+
+def failure_of(*arguments: str | Path, stdin: bytes = b"") -> str:
+    """Run a command that must fail with exit code 1 and one line on standard error; return that line."""
+    result = logbroker(*arguments, stdin=stdin)
+    assert result.returncode == 1, result.stderr.decode()
+    lines = result.stderr.decode().splitlines()
+    assert len(lines) == 1, result.stderr.decode()
+    return lines[0]

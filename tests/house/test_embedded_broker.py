@@ -1,0 +1,87 @@
+"""The broker for programs and tests: a child that starts fast, keeps its address, and never outlives its parent."""
+
+from __future__ import annotations
+
+import os
+import select
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import logbroker
+from logbroker.client.sync import Admin
+from logbroker.embedded_broker import EmbeddedBroker
+from logbroker.errors import BrokerUnavailableError, LogbrokerError
+
+
+def topic_names(broker: EmbeddedBroker) -> list[str]:
+    with Admin(broker.address) as admin:
+        return [topic.name for topic in admin.list_topics()]
+
+
+def test_it_is_ready_within_a_second_and_its_data_go_with_it() -> None:
+    started = time.monotonic()
+    with logbroker.embedded() as broker:
+        assert time.monotonic() - started < 3  # a second on an idle machine; tests may share theirs
+        data_dir = broker.data_dir
+        assert data_dir.is_dir()
+    assert not data_dir.exists()
+    with pytest.raises(BrokerUnavailableError):
+        _ = broker.pid
+
+
+def test_restart_and_kill_keep_address_and_data(logbroker_broker: EmbeddedBroker) -> None:
+    broker = logbroker_broker
+    address, pid = broker.address, broker.pid
+    with Admin(address) as admin:
+        admin.create_topic("kept")
+    broker.restart()
+    assert broker.address == address
+    assert broker.pid != pid
+    assert topic_names(broker) == ["kept"]
+    broker.kill()
+    broker.kill()  # does nothing
+    broker.start()
+    assert broker.address == address
+    assert topic_names(broker) == ["kept"]
+
+
+def test_a_given_directory_outlives_it_and_settings_reach_it(tmp_path: Path) -> None:
+    settings = {"default_partitions": 5, "topic_defaults": {"retention.ms": 1000}}
+    with logbroker.embedded(tmp_path / "data", **settings) as broker, Admin(broker.address) as admin:
+        assert admin.create_topic("t").partitions == 5
+    with logbroker.embedded(tmp_path / "data") as broker:
+        assert topic_names(broker) == ["t"]
+
+
+def test_what_it_refuses_is_said_in_its_own_words() -> None:
+    with pytest.raises(LogbrokerError, match="colour"):
+        logbroker.embedded(colour="red").__enter__()
+
+
+def test_it_does_not_outlive_a_parent_that_is_killed(tmp_path: Path) -> None:
+    program = """
+import logbroker, os
+with logbroker.embedded() as broker:
+    print(broker.pid, flush=True)
+    os.kill(os.getpid(), 9)
+"""
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}  # what it leaves behind goes with the test
+    parent = subprocess.run([sys.executable, "-c", program], stdout=subprocess.PIPE, env=environment, check=False)
+    assert parent.returncode == -9
+    try:
+        process = os.pidfd_open(int(parent.stdout))
+    except ProcessLookupError:
+        return
+    try:
+        gone, _, _ = select.select([process], [], [], 30)
+    finally:
+        os.close(process)
+    assert gone
+
+
+def test_the_session_fixture_serves(logbroker_session_broker: EmbeddedBroker) -> None:
+    assert isinstance(topic_names(logbroker_session_broker), list)
