@@ -1,0 +1,194 @@
+"""The one narrow door to the file system.
+
+Everything in this package that touches a file goes through `Files`, so that tests can count calls and let them fail.
+Implementations raise OSError; the callers decide whether that is a refusal, corruption or the end of the process.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+from collections.abc import Sequence
+from typing import Final, Protocol
+
+from logbroker.errors import StorageFailedError
+
+Buffer = bytes | bytearray | memoryview
+
+MAX_BUFFERS: Final = os.sysconf("SC_IOV_MAX") if "SC_IOV_MAX" in os.sysconf_names else 16
+"""How many buffers one pwritev takes."""
+
+
+class Files(Protocol):
+    """What storage needs of a file system. Paths are absolute; a descriptor is the caller's to close."""
+
+    def open(self, path: str, *, create: bool = False) -> int:
+        """Open for reading and writing."""
+        ...
+
+    def close(self, fd: int) -> None: ...
+
+    def pread(self, fd: int, size_bytes: int, position: int) -> bytes:
+        """Read up to `size_bytes`; less only at the end of the file."""
+        ...
+
+    def pread_cached(self, fd: int, size_bytes: int, position: int) -> bytes:
+        """Like pread, but raises BlockingIOError where the disk would have to be waited for."""
+        ...
+
+    def pwritev(self, fd: int, buffers: Sequence[Buffer], position: int) -> int:
+        """Write at most MAX_BUFFERS buffers one after the other; returns how many bytes were written."""
+        ...
+
+    def fdatasync(self, fd: int) -> None: ...
+
+    def truncate(self, fd: int, size_bytes: int) -> None: ...
+
+    def sync_directory(self, path: str) -> None: ...
+
+    def size_bytes(self, path: str) -> int: ...
+
+    def list_directory(self, path: str) -> dict[str, int]:
+        """Names of the regular files in a directory, with their sizes."""
+        ...
+
+    def make_directory(self, path: str) -> None: ...
+
+    def rename(self, source: str, target: str) -> None: ...
+
+    def unlink(self, path: str) -> None: ...
+
+
+class RealFiles:
+    """The operating system's files."""
+
+    def __init__(self) -> None:
+        self._nowait = getattr(os, "RWF_NOWAIT", 0) if hasattr(os, "preadv") else 0
+        self._scratch = threading.local()
+
+    def open(self, path: str, *, create: bool = False) -> int:
+        return os.open(path, os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0), 0o644)
+
+    def close(self, fd: int) -> None:
+        os.close(fd)
+
+    def pread(self, fd: int, size_bytes: int, position: int) -> bytes:
+        return os.pread(fd, size_bytes, position)
+
+    def pread_cached(self, fd: int, size_bytes: int, position: int) -> bytes:
+        if not self._nowait:
+            return os.pread(fd, size_bytes, position)
+        # preadv fills a buffer of ours; one buffer per thread is kept, since a fresh one would have to be zeroed.
+        scratch: bytearray | None = getattr(self._scratch, "buffer", None)
+        if scratch is None or len(scratch) < size_bytes:
+            scratch = self._scratch.buffer = bytearray(max(size_bytes, 1 << 16))
+        with memoryview(scratch)[:size_bytes] as view:
+            try:
+                count = os.preadv(fd, [view], position, self._nowait)
+            except OSError as error:
+                if error.errno != errno.EOPNOTSUPP:
+                    raise
+                self._nowait = 0
+                return os.pread(fd, size_bytes, position)
+            if count < size_bytes:
+                # The end of the file, or the end of what is cached.
+                raise BlockingIOError(errno.EAGAIN, "not in the page cache")
+            return bytes(view)
+
+    def pwritev(self, fd: int, buffers: Sequence[Buffer], position: int) -> int:
+        return os.pwritev(fd, buffers, position)
+
+    def fdatasync(self, fd: int) -> None:
+        os.fdatasync(fd)
+
+    def truncate(self, fd: int, size_bytes: int) -> None:
+        os.ftruncate(fd, size_bytes)
+
+    def sync_directory(self, path: str) -> None:
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def size_bytes(self, path: str) -> int:
+        return os.stat(path).st_size
+
+    def list_directory(self, path: str) -> dict[str, int]:
+        with os.scandir(path) as entries:
+            return {entry.name: entry.stat().st_size for entry in entries if entry.is_file(follow_symlinks=False)}
+
+    def make_directory(self, path: str) -> None:
+        os.mkdir(path, 0o755)
+
+    def rename(self, source: str, target: str) -> None:
+        os.rename(source, target)
+
+    def unlink(self, path: str) -> None:
+        os.unlink(path)
+
+
+def storage_failed(action: str, path: str, error: OSError) -> StorageFailedError:
+    """The error for a failed write, sync or rename: after it nobody knows what the file holds."""
+    reason = error.strerror or str(error)
+    return StorageFailedError(f"cannot {action} {path}: {reason}; check the disk, then start the broker again")
+
+
+def write_all(files: Files, fd: int, buffers: Sequence[Buffer], position: int) -> None:
+    """Write all buffers from `position` on, in as many calls as it takes. Raises OSError."""
+    for first in range(0, len(buffers), MAX_BUFFERS):
+        part = buffers[first : first + MAX_BUFFERS]
+        missing = sum(map(len, part))
+        while True:
+            written = files.pwritev(fd, part, position)
+            position += written
+            missing -= written
+            if not missing:
+                break
+            if written == 0:
+                raise OSError(errno.EIO, "the file takes no more bytes")
+            part = _after(part, written)
+
+
+def _after(buffers: Sequence[Buffer], skip_bytes: int) -> list[Buffer]:
+    """What is left of the buffers behind their first `skip_bytes`."""
+    rest: list[Buffer] = []
+    for buffer in buffers:
+        if skip_bytes < len(buffer):
+            rest.append(memoryview(buffer)[skip_bytes:])
+        skip_bytes = max(0, skip_bytes - len(buffer))
+    return rest
+
+
+def read_file(files: Files, path: str) -> bytes:
+    """The whole of a small file. Raises OSError."""
+    fd = files.open(path)
+    try:
+        parts = []
+        position = 0
+        while part := files.pread(fd, 1 << 20, position):
+            parts.append(part)
+            position += len(part)
+        return b"".join(parts)
+    finally:
+        files.close(fd)
+
+
+def write_file(files: Files, path: str, content: bytes, *, sync: bool) -> None:
+    """Replace the content of a file in place. Raises OSError."""
+    fd = files.open(path, create=True)
+    try:
+        files.truncate(fd, 0)
+        write_all(files, fd, [content], 0)
+        if sync:
+            files.fdatasync(fd)
+    finally:
+        files.close(fd)
+
+
+def replace_file(files: Files, path: str, content: bytes) -> None:
+    """Replace a file so that a crash leaves the old or the new one. The directory is the caller's to sync."""
+    temporary = path + ".tmp"
+    write_file(files, temporary, content, sync=True)
+    files.rename(temporary, path)

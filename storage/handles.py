@@ -1,0 +1,133 @@
+"""Open files, kept within a bound: many more partitions can be in use than the process may have descriptors."""
+
+from __future__ import annotations
+
+import errno
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from logbroker.errors import TooManyOpenFilesError
+from logbroker.storage.files import Files, storage_failed
+
+_OUT_OF_DESCRIPTORS = (errno.EMFILE, errno.ENFILE)
+
+
+class Handle:
+    """An open file. Whoever acquired it may use `fd` until it is released."""
+
+    __slots__ = ("dirty", "fd", "forgotten", "path", "pins")
+
+    def __init__(self, path: str, fd: int) -> None:
+        self.path = path
+        self.fd = fd
+        self.pins = 0
+        self.dirty = False
+        self.forgotten = False
+
+
+class HandleCache:
+    """An LRU cache of open files, safe to use from several threads.
+
+    A handle in use is never closed. A dirty one (written, not synced) is closed only when nothing else can be, and
+    is synced before: an error of the kernel's write-back must meet a descriptor that is still open. `max_open` is
+    kept to unless more handles than that are in use at one moment.
+    """
+
+    def __init__(self, files: Files, max_open: int) -> None:
+        self._files = files
+        self._max_open = max_open
+        self._lock = threading.Lock()
+        self._open: dict[str, Handle] = {}
+        self._idle: OrderedDict[str, Handle] = OrderedDict()
+        self._idle_dirty: OrderedDict[str, Handle] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def acquire(self, path: str, *, create: bool = False) -> Handle:
+        """Return the file's handle, pinned; `release` it soon.
+
+        Raises TooManyOpenFilesError when no descriptor can be had (nothing has changed then), StorageFailedError when
+        making room failed, and OSError for everything else, such as a missing file.
+        """
+        with self._lock:
+            handle = self._open.get(path)
+            if handle is None:
+                handle = self._open[path] = Handle(path, self._open_file(path, create))
+            elif not handle.pins:
+                (self._idle_dirty if handle.dirty else self._idle).pop(path, None)
+            handle.pins += 1
+            return handle
+
+    def release(self, handle: Handle) -> None:
+        """Give a handle back that `acquire` returned."""
+        with self._lock:
+            handle.pins -= 1
+            if handle.pins:
+                return
+            if handle.forgotten:
+                self._files.close(handle.fd)
+            else:
+                (self._idle_dirty if handle.dirty else self._idle)[handle.path] = handle
+
+    @contextmanager
+    def pinned(self, path: str, *, create: bool = False) -> Iterator[Handle]:
+        """`acquire` and `release` around a block."""
+        handle = self.acquire(path, create=create)
+        try:
+            yield handle
+        finally:
+            self.release(handle)
+
+    def ensure_open(self, path: str) -> None:
+        """Open a file if it is not, so that a lack of descriptors shows now; raises as `acquire` does."""
+        if path not in self._open:
+            self.release(self.acquire(path))
+
+    def forget(self, path: str) -> None:
+        """Close a file, at once or when its last user releases it: it is removed or replaced."""
+        with self._lock:
+            handle = self._open.pop(path, None)
+            if handle is None:
+                return
+            self._idle.pop(path, None)
+            self._idle_dirty.pop(path, None)
+            handle.forgotten = True
+            if not handle.pins:
+                self._files.close(handle.fd)
+
+    def close(self) -> None:
+        """Close every file that is not in use."""
+        for path in list(self._open):
+            self.forget(path)
+
+    def _open_file(self, path: str, create: bool) -> int:
+        while len(self._open) >= self._max_open and self._evict():
+            pass
+        while True:
+            try:
+                return self._files.open(path, create=create)
+            except OSError as error:
+                if error.errno not in _OUT_OF_DESCRIPTORS:
+                    raise
+            if not self._evict():
+                raise TooManyOpenFilesError(
+                    f"no file descriptor is left to open {path}; raise the limit (ulimit -n) or try again later"
+                )
+
+    def _evict(self) -> bool:
+        if self._idle:
+            path, handle = self._idle.popitem(last=False)
+        elif self._idle_dirty:
+            path, handle = self._idle_dirty.popitem(last=False)
+            try:
+                self._files.fdatasync(handle.fd)
+            except OSError as error:
+                raise storage_failed("sync", path, error) from error
+        else:
+            return False
+        del self._open[path]
+        self._files.close(handle.fd)
+        return True

@@ -1,0 +1,157 @@
+"""The sparse indexes of a segment: where to begin to look for an offset, a position or a time.
+
+Formats (Kafka's): `.index` holds (int32 offset relative to the segment's base, int32 position in the .log), the offset
+being the last one of the batch that begins at the position; `.timeindex` holds (int64 largest timestamp so far, int32
+relative offset of the batch that brought it). All big-endian; both columns ascend.
+
+Indexes are hints. Whoever follows an entry checks the batch header it leads to, so a damaged index costs time, never
+correctness, and is rebuilt from the log.
+"""
+
+from __future__ import annotations
+
+import struct
+import threading
+from bisect import bisect_right
+from collections.abc import Iterable
+from typing import Final
+
+from logbroker.storage.files import Files, replace_file, storage_failed, write_all
+from logbroker.storage.handles import HandleCache
+
+OFFSET_ENTRY: Final = struct.Struct(">ii")
+TIME_ENTRY: Final = struct.Struct(">qi")
+
+Entry = tuple[int, int]
+
+
+class IndexFile:
+    """Ascending entries of two numbers: a file, and behind it those that are not saved yet.
+
+    Only the unsaved tail is held in memory; the file is searched where it lies, so memory does not grow with the data.
+    One thread appends, one at a time saves, any may look up.
+    """
+
+    __slots__ = ("_entry", "_files", "_handles", "_lock", "_saved", "_tail", "path")
+
+    def __init__(self, path: str, entry: struct.Struct, files: Files, handles: HandleCache) -> None:
+        self.path = path
+        self._entry = entry
+        self._files = files
+        self._handles = handles
+        self._lock = threading.Lock()
+        self._saved = 0
+        self._tail = bytearray()
+
+    def __len__(self) -> int:
+        with self._lock:
+            return self._saved + len(self._tail) // self._entry.size
+
+    @property
+    def unsaved_bytes(self) -> int:
+        return len(self._tail)
+
+    def load(self, below: Entry) -> bool:
+        """Take over the file's entries; those that do not ascend or do not lie below the bounds are cut off.
+
+        Returns False, with nothing taken over, where there is no file.
+        """
+        size = self._entry.size
+        try:
+            with self._handles.pinned(self.path) as handle:
+                length = self._files.size_bytes(self.path)
+                count = length // size
+                last = self._read(handle.fd, count - 1, nowait=False) if count else (-1, -1)
+                if length % size or last[0] >= below[0] or last[1] >= below[1] or (last == (0, 0) and count > 1):
+                    count = self._valid_entries(self._files.pread(handle.fd, length, 0), below)
+                    self._files.truncate(handle.fd, count * size)
+        except FileNotFoundError:
+            return False
+        except OSError as error:
+            raise storage_failed("load the index", self.path, error) from error
+        self._saved = count
+        return True
+
+    def append(self, first: int, second: int) -> None:
+        self._tail += self._entry.pack(first, second)
+
+    def last(self) -> Entry | None:
+        """The youngest entry."""
+        count = len(self)
+        return self._entries_at(count - 1, nowait=False) if count else None
+
+    def last_at_most(self, target: int, *, column: int, nowait: bool) -> Entry | None:
+        """The last entry whose `column` is at most `target`. Raises BlockingIOError if nowait and not cached."""
+        size = self._entry.size
+        with self._lock:
+            saved, tail = self._saved, self._tail
+            in_tail = len(tail) // size
+            if in_tail and self._entry.unpack_from(tail, 0)[column] <= target:
+                unpack = self._entry.unpack_from
+                found = bisect_right(range(in_tail), target, key=lambda index: unpack(tail, index * size)[column])
+                return unpack(tail, (found - 1) * size)  # type: ignore[return-value]
+        if not saved:
+            return None
+        with self._handles.pinned(self.path) as handle:
+            fd = handle.fd
+            found = bisect_right(range(saved), target, key=lambda index: self._read(fd, index, nowait=nowait)[column])
+            return self._read(fd, found - 1, nowait=nowait) if found else None
+
+    def save(self) -> None:
+        """Append the unsaved entries to the file; creates it even if there are none. Raises StorageFailedError."""
+        with self._lock:
+            saved, content = self._saved, bytes(self._tail)
+        try:
+            with self._handles.pinned(self.path, create=True) as handle:
+                if content:
+                    write_all(self._files, handle.fd, [content], saved * self._entry.size)
+        except OSError as error:
+            raise storage_failed("write", self.path, error) from error
+        with self._lock:
+            self._saved += len(content) // self._entry.size
+            del self._tail[: len(content)]
+
+    def sync(self) -> None:
+        """Make what is saved durable. Raises StorageFailedError."""
+        try:
+            with self._handles.pinned(self.path) as handle:
+                self._files.fdatasync(handle.fd)
+        except OSError as error:
+            raise storage_failed("sync", self.path, error) from error
+
+    def replace(self, entries: Iterable[Entry]) -> None:
+        """Put other entries in place of all there are. Raises StorageFailedError."""
+        content = b"".join(self._entry.pack(*entry) for entry in entries)
+        try:
+            replace_file(self._files, self.path, content)
+        except OSError as error:
+            raise storage_failed("write", self.path, error) from error
+        self._handles.forget(self.path)
+        with self._lock:
+            self._saved = len(content) // self._entry.size
+            self._tail = bytearray()
+
+    def _entries_at(self, index: int, *, nowait: bool) -> Entry:
+        with self._lock:
+            if index >= self._saved:
+                return self._entry.unpack_from(self._tail, (index - self._saved) * self._entry.size)  # type: ignore[return-value]
+        with self._handles.pinned(self.path) as handle:
+            return self._read(handle.fd, index, nowait=nowait)
+
+    def _read(self, fd: int, index: int, *, nowait: bool) -> Entry:
+        size = self._entry.size
+        read = self._files.pread_cached if nowait else self._files.pread
+        content = read(fd, size, index * size)
+        # A file that was cut short by somebody else reads as entries that lead nowhere, which the reader notices.
+        return self._entry.unpack(content) if len(content) == size else (-1, -1)  # type: ignore[return-value]
+
+    def _valid_entries(self, content: bytes, below: Entry) -> int:
+        count = 0
+        before = (-1, -1)
+        for entry in self._entry.iter_unpack(content[: len(content) - len(content) % self._entry.size]):
+            first, second = entry
+            if not (before[0] < first < below[0] and before[1] < second < below[1]):
+                break
+            before = (first, second)
+            count += 1
+        return count

@@ -1,0 +1,184 @@
+"""Everything that lasts but is not a record: one LMDB environment with a few named tables.
+
+LMDB has no checksums of its own, so each value carries the CRC-32C of its key and itself behind it. One thread
+writes; what was submitted while it synced forms its next transaction.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Final
+
+import google_crc32c
+import lmdb
+
+from logbroker.errors import CorruptLogError, DataDirError, OverloadedError, StorageFailedError
+
+FORMAT_VERSION: Final = b"1"
+TABLES: Final = ("broker", "topics", "partitions", "producers", "state")
+MAX_KEY_BYTES: Final = 511
+
+_FORMAT_KEY: Final = b"format"
+_CRC_BYTES: Final = 4
+_INITIAL_MAP_BYTES: Final = 1 << 30
+_MAX_WAITING: Final = 10_000
+_MAX_GROUP: Final = 1_000
+
+Write = tuple[str, bytes, bytes | None]
+"""Table, key, and the value, or None to delete the key."""
+_Submission = tuple[Sequence[Write], Future[None]]
+
+
+class MetadataStore:
+    """The environment. Reads may run on any thread; `close` it."""
+
+    def __init__(self, path: Path, environment: lmdb.Environment, on_failure: Callable[[StorageFailedError], None]) -> None:
+        self._path = path
+        self._environment = environment
+        self._tables = {name: environment.open_db(name.encode()) for name in TABLES}
+        self._on_failure = on_failure
+        self._failure: StorageFailedError | None = None
+        # LMDB's map may only be resized while no transaction is open in this process.
+        self._resize_lock = threading.Lock()
+        self._waiting: queue.SimpleQueue[_Submission | None] = queue.SimpleQueue()
+        self._writer = threading.Thread(target=self._write_loop, name="metadata-writer", daemon=True)
+
+    @classmethod
+    def open(
+        cls, path: Path, *, on_failure: Callable[[StorageFailedError], None], map_bytes: int = _INITIAL_MAP_BYTES
+    ) -> MetadataStore:
+        """Open or create the store. Raises DataDirError: not readable, or of an unknown format version.
+
+        `on_failure` is called once, on the writer's thread, when a commit has failed; nothing is stored after that.
+        `map_bytes` is where the map begins; it doubles whenever it is full.
+        """
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            environment = lmdb.open(str(path), map_size=map_bytes, max_dbs=len(TABLES), sync=True, metasync=True)
+        except (OSError, lmdb.Error) as error:
+            raise DataDirError(f"cannot open the metadata store {path}: {error}") from None
+        try:
+            store = cls(path, environment, on_failure)
+            version = store.get("broker", _FORMAT_KEY)
+            if version is None:
+                with environment.begin(write=True) as transaction:
+                    store._apply(transaction, [("broker", _FORMAT_KEY, FORMAT_VERSION)])
+            elif version != FORMAT_VERSION:
+                raise DataDirError(
+                    f"{path} has format version {version.decode(errors='replace')}, this broker knows "
+                    f"{FORMAT_VERSION.decode()}; use the version of logbroker that wrote it"
+                )
+        except BaseException:
+            environment.close()
+            raise
+        store._writer.start()
+        return store
+
+    def get(self, table: str, key: bytes) -> bytes | None:
+        """The committed value. Raises CorruptLogError if its CRC does not match."""
+        with self._resize_lock, self._environment.begin(db=self._tables[table]) as transaction:
+            stored = transaction.get(key)
+        return None if stored is None else self._checked(table, key, stored)
+
+    def scan(self, table: str, prefix: bytes = b"") -> list[tuple[bytes, bytes]]:
+        """All committed keys with this prefix and their values, in order of the keys. Raises CorruptLogError."""
+        found = []
+        with self._resize_lock, self._environment.begin(db=self._tables[table]) as transaction:
+            cursor = transaction.cursor()
+            if cursor.set_range(prefix):
+                for key, stored in cursor:
+                    if not key.startswith(prefix):
+                        break
+                    found.append((key, self._checked(table, key, stored)))
+        return found
+
+    def submit(self, writes: Sequence[Write]) -> Future[None]:
+        """Store these writes, all or none. The future is done when they are synced, or fails with StorageFailedError.
+
+        Submissions are applied in order. Raises OverloadedError when too many wait.
+        """
+        for _table, key, _value in writes:
+            if not 0 < len(key) <= MAX_KEY_BYTES:
+                raise ValueError(f"a key has 1 to {MAX_KEY_BYTES} bytes, not {len(key)}")
+        if self._waiting.qsize() >= _MAX_WAITING:
+            raise OverloadedError(f"{_MAX_WAITING} metadata writes are waiting for the disk; try again later")
+        future: Future[None] = Future()
+        self._waiting.put((writes, future))
+        return future
+
+    def close(self) -> None:
+        """Store what was submitted, then close."""
+        self._waiting.put(None)
+        self._writer.join()
+        self._environment.close()
+
+    # --- the writer's thread ---------------------------------------------------------------------------------------
+
+    def _write_loop(self) -> None:
+        while (first := self._waiting.get()) is not None:
+            group = [first]
+            closing = False
+            while len(group) < _MAX_GROUP and not closing:
+                try:
+                    submission = self._waiting.get_nowait()
+                except queue.Empty:
+                    break
+                if submission is None:
+                    closing = True
+                else:
+                    group.append(submission)
+            self._commit(group)
+            if closing:
+                return
+
+    def _commit(self, group: list[_Submission]) -> None:
+        # A submission whose future was cancelled by then is not stored.
+        group = [submission for submission in group if submission[1].set_running_or_notify_cancel()]
+        writes = [write for submission in group for write in submission[0]]
+        if self._failure is None:
+            try:
+                self._store(writes)
+            except (lmdb.Error, OSError) as error:
+                self._failure = StorageFailedError(
+                    f"cannot commit to {self._path}: {error}; check the disk, then start the broker again"
+                )
+                self._on_failure(self._failure)
+        for _writes, future in group:
+            if self._failure is None:
+                future.set_result(None)
+            else:
+                future.set_exception(self._failure)
+
+    def _store(self, writes: Sequence[Write]) -> None:
+        while True:
+            try:
+                with self._environment.begin(write=True) as transaction:
+                    self._apply(transaction, writes)
+                return
+            except lmdb.MapFullError:
+                with self._resize_lock:
+                    self._environment.set_mapsize(2 * self._environment.info()["map_size"])
+
+    def _apply(self, transaction: lmdb.Transaction, writes: Sequence[Write]) -> None:
+        for table, key, value in writes:
+            if value is None:
+                transaction.delete(key, db=self._tables[table])
+            else:
+                transaction.put(key, value + _crc(key, value), db=self._tables[table])
+
+    def _checked(self, table: str, key: bytes, stored: bytes) -> bytes:
+        value = stored[:-_CRC_BYTES]
+        if len(stored) < _CRC_BYTES or _crc(key, value) != stored[-_CRC_BYTES:]:
+            raise CorruptLogError(
+                f"{self._path}: the value of key {key.hex()} in table {table} is damaged; restore a backup of it"
+            )
+        return value
+
+
+def _crc(key: bytes, value: bytes) -> bytes:
+    crc: int = google_crc32c.value(key + value)
+    return crc.to_bytes(_CRC_BYTES, "big")

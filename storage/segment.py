@@ -1,0 +1,330 @@
+"""One segment: a .log file of record batches back to back, and its two indexes.
+
+The owner thread appends to the facts and indexes in memory, before the bytes are written; other threads write the
+bytes and look batches up below a limit that the owner gave them.
+"""
+
+from __future__ import annotations
+
+import struct
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import Final, TypeVar
+
+from logbroker.config import MAX_BATCH_BYTES
+from logbroker.errors import CorruptLogError
+from logbroker.record.header import HEADER_BYTES, LENGTH_OVERHEAD_BYTES, MAGIC, BatchHeader, parse_header
+from logbroker.storage.files import Files, storage_failed
+from logbroker.storage.handles import Handle, HandleCache
+from logbroker.storage.index_file import OFFSET_ENTRY, TIME_ENTRY, Entry, IndexFile
+
+MAX_RELATIVE_OFFSET: Final = 2**31 - 1
+MAX_POSITION: Final = 2**31 - 1
+NO_TIMESTAMP: Final = -1
+
+_Found = TypeVar("_Found")
+
+_WALK_WINDOW_BYTES: Final = 4096
+_REBUILD_WINDOW_BYTES: Final = 1 << 18
+_MAX_UNINDEXED_BYTES: Final = 2 * MAX_BATCH_BYTES
+"""An index that ends further than this before its log has lost entries."""
+
+
+class Segment:
+    """The facts of one segment and the ways into its files."""
+
+    __slots__ = (
+        "_bytes_since_entry",
+        "_files",
+        "_handles",
+        "_indexed_timestamp_ms",
+        "_loaded",
+        "_lock",
+        "_stem",
+        "base_offset",
+        "created_ms",
+        "first_timestamp_ms",
+        "log_path",
+        "max_timestamp_ms",
+        "max_timestamp_offset",
+        "offset_index",
+        "removed",
+        "sealed",
+        "size_bytes",
+        "time_index",
+    )
+
+    offset_index: IndexFile
+    time_index: IndexFile
+
+    def __init__(self, directory: str, base_offset: int, files: Files, handles: HandleCache) -> None:
+        self.base_offset = base_offset
+        self.size_bytes = 0
+        self.first_timestamp_ms = NO_TIMESTAMP
+        self.max_timestamp_ms = NO_TIMESTAMP
+        self.max_timestamp_offset = base_offset
+        self.created_ms = 0
+        """When this process first appended; counts where the records have no timestamps."""
+        self.removed = False
+        self.sealed = False
+        """Whether it gets no more appends."""
+        self._stem = f"{directory}/{base_offset:020d}"
+        self.log_path = self._stem + ".log"
+        self._files = files
+        self._handles = handles
+        self._lock = threading.Lock()
+        self._loaded = False
+        self._bytes_since_entry = 0
+        self._indexed_timestamp_ms = NO_TIMESTAMP
+
+    # --- appending -------------------------------------------------------------------------------------------------
+
+    def begin(self, now_ms: int) -> None:
+        """Make a new, empty segment ready for appends."""
+        self.created_ms = now_ms
+        self._make_indexes()
+        self._loaded = True
+
+    def append(self, last_offset: int, size_bytes: int, timestamp_ms: int, index_interval_bytes: int) -> int:
+        """Take note of a batch behind all others; returns its position. The segment is loaded."""
+        position = self.size_bytes
+        if not position:
+            self.first_timestamp_ms = timestamp_ms
+        if timestamp_ms > self.max_timestamp_ms:
+            self.max_timestamp_ms = timestamp_ms
+            self.max_timestamp_offset = last_offset
+        if self._bytes_since_entry > index_interval_bytes:
+            self.offset_index.append(last_offset - self.base_offset, position)
+            self._append_time_entry()
+            self._bytes_since_entry = 0
+        self._bytes_since_entry += size_bytes
+        self.size_bytes = position + size_bytes
+        return position
+
+    def finish(self) -> None:
+        """Note the largest timestamp in the time index, as a segment that is rolled or closed must have it."""
+        self._append_time_entry()
+
+    def _append_time_entry(self) -> None:
+        if self.max_timestamp_ms > self._indexed_timestamp_ms:
+            self.time_index.append(self.max_timestamp_ms, self.max_timestamp_offset - self.base_offset)
+            self._indexed_timestamp_ms = self.max_timestamp_ms
+
+    # --- index files -----------------------------------------------------------------------------------------------
+
+    @property
+    def loaded(self) -> bool:
+        return self._loaded
+
+    @property
+    def unsaved_index_bytes(self) -> int:
+        return self.offset_index.unsaved_bytes + self.time_index.unsaved_bytes if self._loaded else 0
+
+    def save_indexes(self) -> None:
+        """Append what the index files lack. Raises StorageFailedError."""
+        self.offset_index.save()
+        self.time_index.save()
+
+    def sync_indexes(self) -> None:
+        """Raises StorageFailedError."""
+        self.offset_index.sync()
+        self.time_index.sync()
+
+    def load(self, next_offset: int) -> None:
+        """Open a segment of an earlier run up to `size_bytes`; `next_offset` follows its last record. Does it once."""
+        if self._loaded:
+            return
+        with self._lock:
+            if self._loaded:
+                return
+            self._make_indexes()
+            bounds = next_offset - self.base_offset
+            offsets_there = self.offset_index.load((bounds, self.size_bytes))
+            times_there = self.time_index.load((self.max_timestamp_ms + 1, bounds))
+            last = self.offset_index.last()
+            if not (offsets_there and times_there) or self.size_bytes - (last[1] if last else 0) > _MAX_UNINDEXED_BYTES:
+                self._rebuild()
+                last = self.offset_index.last()
+            last_time = self.time_index.last()
+            if last_time is not None:
+                self._indexed_timestamp_ms = last_time[0]
+            # Any offset below the end does: the entry only promises that nothing before it is younger.
+            self.max_timestamp_offset = next_offset - 1
+            self._bytes_since_entry = self.size_bytes - (last[1] if last else 0)
+            with self._handles.pinned(self.log_path) as handle:
+                if self.size_bytes:
+                    self.first_timestamp_ms = next(self.headers(handle, 0, self.size_bytes))[1].max_timestamp_ms
+            self._loaded = True
+
+    def close(self) -> None:
+        """Close the files; they open again on use."""
+        self._handles.forget(self.log_path)
+        if self._loaded:
+            self._handles.forget(self.offset_index.path)
+            self._handles.forget(self.time_index.path)
+
+    def remove_files(self) -> None:
+        """Delete the files. Raises StorageFailedError."""
+        self.close()
+        for suffix in (".log", ".index", ".timeindex"):
+            try:
+                self._files.unlink(self._stem + suffix)
+            except FileNotFoundError:
+                pass
+            except OSError as error:
+                raise storage_failed("delete", self._stem + suffix, error) from error
+
+    def rebuild_indexes(self) -> None:
+        """Build both indexes from the batch headers; the segment gets no more appends. Raises CorruptLogError."""
+        with self._lock:
+            self._rebuild()
+
+    def _make_indexes(self) -> None:
+        self.offset_index = IndexFile(self._stem + ".index", OFFSET_ENTRY, self._files, self._handles)
+        self.time_index = IndexFile(self._stem + ".timeindex", TIME_ENTRY, self._files, self._handles)
+
+    def _rebuild(self) -> None:
+        offsets, times = self.index_entries(self.size_bytes)
+        self.offset_index.replace(offsets)
+        self.time_index.replace(times)
+
+    def index_entries(self, limit: int, index_interval_bytes: int = 4096) -> tuple[list[Entry], list[Entry]]:
+        """What the indexes should hold for the batches below position `limit`."""
+        offsets: list[Entry] = []
+        times: list[Entry] = []
+        since_entry = 0
+        largest = (NO_TIMESTAMP, 0)
+        with self._handles.pinned(self.log_path) as handle:
+            for position, header in self.headers(handle, 0, limit, window_bytes=_REBUILD_WINDOW_BYTES):
+                last = header.next_offset - 1 - self.base_offset
+                if header.max_timestamp_ms > largest[0]:
+                    largest = (header.max_timestamp_ms, last)
+                if since_entry > index_interval_bytes:
+                    offsets.append((last, position))
+                    if not times or times[-1][0] < largest[0]:
+                        times.append(largest)
+                    since_entry = 0
+                since_entry += header.size_bytes
+        if largest[0] > NO_TIMESTAMP and (not times or times[-1][0] < largest[0]):
+            times.append(largest)
+        return offsets, times
+
+    # --- looking up ------------------------------------------------------------------------------------------------
+
+    def headers(
+        self,
+        handle: Handle,
+        position: int,
+        limit: int,
+        *,
+        nowait: bool = False,
+        window_bytes: int = _WALK_WINDOW_BYTES,
+    ) -> Iterator[tuple[int, BatchHeader]]:
+        """Walk the batches from `position` to `limit`, both batch boundaries; yields (position, header).
+
+        Small batches share a read. Raises CorruptLogError where the headers do not lead from one to the other, and
+        BlockingIOError if nowait and not cached.
+        """
+        read = self._files.pread_cached if nowait else self._files.pread
+        window = b""
+        start = position
+        offset = self.base_offset
+        while position < limit:
+            if position + HEADER_BYTES > start + len(window):
+                start = position
+                window = read(handle.fd, min(window_bytes, limit - position), position)
+            try:
+                header = parse_header(window, position - start)
+            except struct.error:
+                raise CorruptLogError(f"{self.log_path}: the batch at byte {position} is cut off") from None
+            if (
+                header.magic != MAGIC
+                or header.length < HEADER_BYTES - LENGTH_OVERHEAD_BYTES
+                or header.base_offset < offset
+                or header.last_offset_delta < 0
+                or position + header.size_bytes > limit
+            ):
+                raise CorruptLogError(f"{self.log_path}: no valid batch header at byte {position}")
+            yield position, header
+            offset = header.next_offset
+            position += header.size_bytes
+
+    def locate(self, handle: Handle, offset: int, limit: int, *, nowait: bool) -> int:
+        """Position of the first batch that ends above `offset`, or `limit` if there is none below it."""
+
+        def walk(indexed: bool) -> int:
+            entry = self.offset_index.last_at_most(offset - self.base_offset, column=0, nowait=nowait) if indexed else None
+            for position, header in self._from_entry(handle, entry, limit, nowait=nowait):
+                if header.next_offset > offset:
+                    return position
+            return limit
+
+        return self._look_up(walk, nowait=nowait)
+
+    def chunk_end(self, handle: Handle, start: int, limit: int, max_bytes: int, *, nowait: bool) -> tuple[int, int]:
+        """End a chunk of whole batches that begins at `start`: (its end position, the offset that follows).
+
+        The chunk has at most `max_bytes`, but at least one batch. Only called where it cannot reach `limit` whole.
+        """
+
+        def walk(indexed: bool) -> tuple[int, int]:
+            entry = self.offset_index.last_at_most(start + max_bytes, column=1, nowait=nowait) if indexed else None
+            if entry is None or entry[1] < start or entry[1] >= limit:
+                batches = self.headers(handle, start, limit, nowait=nowait)
+            else:
+                batches = self._from_entry(handle, entry, limit, nowait=nowait)
+            next_offset = -1
+            for position, header in batches:
+                end = position + header.size_bytes
+                if end > start + max_bytes:
+                    if position > start:
+                        return position, header.base_offset
+                    return end, header.next_offset
+                next_offset = header.next_offset
+            return limit, next_offset
+
+        return self._look_up(walk, nowait=nowait)
+
+    def locate_time(self, handle: Handle, timestamp_ms: int, limit: int) -> Iterator[tuple[int, BatchHeader]]:
+        """Walk from a batch before which every record is older than `timestamp_ms`."""
+
+        entry = self.time_index.last_at_most(timestamp_ms - 1, column=0, nowait=False)
+        start = self.locate(handle, self.base_offset + entry[1], limit, nowait=False) if entry else 0
+        return self.headers(handle, start, limit)
+
+    def _from_entry(
+        self, handle: Handle, entry: Entry | None, limit: int, *, nowait: bool
+    ) -> Iterator[tuple[int, BatchHeader]]:
+        if entry is None:
+            yield from self.headers(handle, 0, limit, nowait=nowait)
+            return
+        position = entry[1]
+        checked = False
+        try:
+            for found in self.headers(handle, position, limit, nowait=nowait):
+                if not checked and found[1].next_offset - 1 - self.base_offset != entry[0]:
+                    raise _UnsoundIndexError
+                checked = True
+                yield found
+        except CorruptLogError:
+            if checked:
+                raise
+            raise _UnsoundIndexError from None
+
+    def _look_up(self, look_up: Callable[[bool], _Found], *, nowait: bool = False) -> _Found:
+        """Look up with the index; where it turns out to be unsound, rebuild it or do without."""
+        try:
+            return look_up(True)
+        except _UnsoundIndexError:
+            if nowait:
+                raise BlockingIOError("the index has to be rebuilt") from None
+        if self.sealed:
+            self.rebuild_indexes()
+            with suppress(_UnsoundIndexError):
+                return look_up(True)
+        return look_up(False)
+
+
+class _UnsoundIndexError(Exception):
+    """An index entry leads to no batch, or to another than it says."""
