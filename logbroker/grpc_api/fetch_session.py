@@ -2,8 +2,8 @@
 
 A partition of the stream is in one of three states, and moves between them by what it is told:
 
-    unanswered   assigned (again), nothing sent for it yet; is read at once, without need of credit, so that the client learns
-                 the offsets of a partition that has nothing for it
+    unanswered   assigned (again), nothing sent for it yet; is read at once, without need of credit, so that the
+                 client learns the offsets of a partition that has nothing for it
     ready        may have more to send; is read in turn while there is credit
     idle         was read up to its high watermark; waits until that moves
 

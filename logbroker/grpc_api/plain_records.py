@@ -55,5 +55,5 @@ def _decode(result: FetchResult, batches: bytes, offset: int, max_bytes: int) ->
     except LogbrokerError as error:
         if not result.records:
             status = item_status(error)
-            status.message += f"; fetch it as a batch, or go on at offset {header.next_offset}"
+            status.message += f"; fetch batches from offset {result.next_offset} to look at it, or go on behind it"
             result.status.CopyFrom(status)

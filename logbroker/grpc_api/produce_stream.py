@@ -36,7 +36,6 @@ class ProduceStream:
                 try:
                     await prepared.prepare()
                 except LogbrokerError as error:
-                    prepared = None
                     await self._refuse(request, error)
                     continue
                 # Tasks run their first step in the order in which they are made, and that step takes the offsets.

@@ -52,9 +52,8 @@ async def serve(config: BrokerConfig, *, on_ready: Callable[[str], None], stop: 
             await health.set(name, health_pb2.HealthCheckResponse.SERVING)
         try:
             on_ready(f"{host}:{port}")
-            stopped = asyncio.create_task(stop.wait())
-            await asyncio.wait([stopped, failure], return_when=asyncio.FIRST_COMPLETED)
-            stopped.cancel()
+            failure.add_done_callback(lambda _: stop.set())
+            await stop.wait()
         finally:
             await health.enter_graceful_shutdown()
             await server.stop(0 if failure.done() else STOP_GRACE_SECONDS)

@@ -147,7 +147,7 @@ class LocalEngine:
         if item.generation:
             current = self._changes.generation(item.topic_id)
             # A retry of what was appended before the growth is still a retry.
-            if item.generation != current and log.find_duplicate(header) is None:
+            if item.generation != current and not log.is_retry(header):
                 raise StaleGenerationError(
                     f"records were routed by generation {item.generation} of the topic, which is at {current};"
                     " describe the topic and route them again"
@@ -157,7 +157,7 @@ class LocalEngine:
             and header.max_timestamp_ms - now_ms > config.message_timestamp_after_max_ms
         ):
             raise InvalidTimestampError(
-                f"a record is stamped {header.max_timestamp_ms - now_ms} ms ahead of the broker's clock; the topic takes"
+                f"a record is stamped {header.max_timestamp_ms - now_ms} ms ahead of the broker; the topic takes"
                 f" {config.message_timestamp_after_max_ms} (message.timestamp.after.max.ms)"
             )
         staged = partition.append(batch, header, now_ms, durability, pending)

@@ -48,12 +48,13 @@ async def open_engine(
             failures.append(error)
             on_failure(error)
 
+    def failed_elsewhere(error: Exception) -> None:
+        loop.call_soon_threadsafe(failed, error)
+
     async with AsyncExitStack() as stack:
         data_dir = DataDir.open(Path(config.data_dir))
         stack.callback(data_dir.close)
-        store = MetadataStore.open(
-            data_dir.meta_path, on_failure=lambda error: loop.call_soon_threadsafe(failed, error)
-        )
+        store = MetadataStore.open(data_dir.meta_path, on_failure=failed_elsewhere)
         stack.callback(store.close)
         pool = IoPool(config.sync_threads)
         stack.callback(pool.close)
@@ -61,9 +62,10 @@ async def open_engine(
         handles = HandleCache(files, config.max_open_segments or _default_open_segments())
         catalog = Catalog()
         partitions = PartitionTable(data_dir, store, files, handles, pool, failed)
-        changes = TopicChanges(config, clock, data_dir, store, catalog, partitions)
+        changes = TopicChanges(config, clock, store, catalog, partitions)
         for topic in _load_topics(store, config, catalog, partitions):
             await changes.finish_deletion(topic)
+        await asyncio.to_thread(partitions.remove_set_aside)
         upkeep = Upkeep(config, clock, store, partitions)
         upkeep_task = asyncio.create_task(_supervised(upkeep, failed), name="upkeep")
         yield (

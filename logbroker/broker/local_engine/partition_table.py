@@ -17,6 +17,7 @@ from logbroker.storage.files import Files
 from logbroker.storage.handles import HandleCache
 from logbroker.storage.metadata_store import MetadataStore
 from logbroker.storage.partition_log import PartitionCheckpoint, PartitionLog
+from logbroker.storage.removal import remove_set_aside, set_aside
 from logbroker.types import PartitionKey, TopicId, topic_id_text
 
 _log = logging.getLogger(__name__)
@@ -67,6 +68,15 @@ class PartitionTable:
         """Make the directories of a topic's partitions from number `first` on. Blocks; any thread."""
         for number in range(first, topic.partitions):
             PartitionLog.create(self._data_dir.partition_dir(topic.name, number), topic.id, self._files)
+
+    def set_aside(self, topic: Topic) -> None:
+        """Take the directories of a deleted topic out of the way. Blocks; any thread."""
+        directories = [self._data_dir.partition_dir(topic.name, number) for number in range(topic.partitions)]
+        set_aside(directories, topic.id, self._files)
+
+    def remove_set_aside(self) -> None:
+        """Remove what was set aside, now or before a crash. Blocks; any thread."""
+        remove_set_aside(self._data_dir.path, self._files)
 
     def open(self, topic: Topic) -> None:
         """Open those partitions of a topic that are not open yet, with recovery. Blocks."""

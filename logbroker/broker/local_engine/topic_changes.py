@@ -19,7 +19,6 @@ from logbroker.clock import Clock
 from logbroker.config import BrokerConfig
 from logbroker.engine import Topic
 from logbroker.errors import InvalidRequestError, TopicExistsError
-from logbroker.storage.data_dir import DataDir
 from logbroker.storage.metadata_store import MetadataStore
 from logbroker.types import TopicId, new_topic_id
 
@@ -31,14 +30,12 @@ class TopicChanges:
         self,
         config: BrokerConfig,
         clock: Clock,
-        data_dir: DataDir,
         store: MetadataStore,
         catalog: Catalog,
         partitions: PartitionTable,
     ) -> None:
         self._config = config
         self._clock = clock
-        self._data_dir = data_dir
         self._store = store
         self._catalog = catalog
         self._partitions = partitions
@@ -103,11 +100,12 @@ class TopicChanges:
             for partition in partitions:
                 partition.close()
             await self.finish_deletion(topic)
-            return topic
+        await asyncio.to_thread(self._partitions.remove_set_aside)
+        return topic
 
     async def finish_deletion(self, topic: Topic) -> None:
-        """Remove the files of a topic whose row says that it is deleted, then the row. Also at start, after a crash."""
-        await asyncio.to_thread(self._remove_files, topic)
+        """Free the name of a topic whose row says that it is deleted, and forget it. Also at start, after a crash."""
+        await asyncio.to_thread(self._partitions.set_aside, topic)
         rows = [(PARTITIONS, partition_row_key(topic.id, number), None) for number in range(topic.partitions)]
         await self._commit((TOPICS, topic.id, None), *rows)
 
@@ -132,10 +130,6 @@ class TopicChanges:
             partition.log.config = topic.config
         self._partitions.open(topic)
         self._catalog.put(topic)
-
-    def _remove_files(self, topic: Topic) -> None:
-        for number in range(topic.partitions):
-            self._data_dir.remove_partition(topic.name, number, topic.id)
 
     async def _commit(self, *writes: tuple[str, bytes, bytes | None]) -> None:
         await asyncio.wrap_future(self._store.submit(writes))

@@ -1,0 +1,158 @@
+"""Load on one server: requests as fast as they are answered, the same way for a broker and for the bare server."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import grpc
+import msgspec
+
+from logbroker.errors import from_status
+from logbroker.record.codec import BatchBuilder
+from logbroker.v1.common_pb2 import Status
+from logbroker.v1.log_pb2 import (
+    FetchItem,
+    FetchStreamRequest,
+    FetchStreamResponse,
+    FetchStreamSettings,
+    ProduceItem,
+    ProduceRequest,
+    ProduceResponse,
+)
+
+VALUE_BYTES: Final = 100
+GRANT_BYTES: Final = 2**40
+"""Credit that never runs out within a measurement."""
+
+Channel = grpc.aio.Channel
+
+
+class Rate(msgspec.Struct, frozen=True):
+    """What went through."""
+
+    calls: int
+    size_bytes: int
+    seconds: float
+
+    @property
+    def megabytes_per_second(self) -> float:
+        return self.size_bytes / self.seconds / 1e6
+
+
+def open_channel(address: str) -> Channel:
+    options = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
+    return grpc.aio.insecure_channel(address, options=options)
+
+
+def batch_of(batch_bytes: int) -> bytes:
+    """One batch of records with random 100-byte values that just fits into so many bytes; at least one record."""
+    builder = BatchBuilder(batch_bytes)
+    count = 0
+    while builder.append(count, None, None, os.urandom(VALUE_BYTES), []) is not None:
+        count += 1
+    return builder.build()
+
+
+def produce_requests(topic: str, partitions: int, batch: bytes) -> list[bytes]:
+    """One serialized request for each partition, with the same batch."""
+    return [
+        ProduceRequest(items=[ProduceItem(topic=topic, partition=number, batch=batch)]).SerializeToString()
+        for number in range(partitions)
+    ]
+
+
+async def append_load(
+    channel: Channel,
+    method: str,
+    requests: Sequence[bytes],
+    payload_bytes: int,
+    *,
+    in_flight: int,
+    seconds: float,
+    check: Callable[[bytes], None],
+) -> Rate:
+    """Send the requests round robin, `in_flight` at a time, for so many seconds; `check` raises on a refusal."""
+    call = channel.unary_unary(method)
+    end = time.perf_counter() + seconds
+    calls = 0
+
+    async def sender() -> None:
+        nonlocal calls
+        while time.perf_counter() < end:
+            request = requests[calls % len(requests)]
+            calls += 1
+            check(await call(request))
+
+    start = time.perf_counter()
+    await asyncio.gather(*(sender() for _ in range(in_flight)))
+    return Rate(calls, calls * payload_bytes, time.perf_counter() - start)
+
+
+async def append_latencies(
+    channel: Channel, method: str, request: bytes, *, count: int, check: Callable[[bytes], None]
+) -> list[float]:
+    """Seconds that each of `count` appends took, one at a time; a tenth more goes before, unmeasured."""
+    call = channel.unary_unary(method)
+    latencies: list[float] = []
+    for number in range(-count // 10, count):
+        start = time.perf_counter()
+        check(await call(request))
+        if number >= 0:
+            latencies.append(time.perf_counter() - start)
+    return latencies
+
+
+def check_produced(response: bytes) -> None:
+    """Raise the error of the first item that failed."""
+    for result in ProduceResponse.FromString(response).results:
+        _check_status(result.status)
+
+
+def check_bare(response: bytes) -> None:
+    """The bare server has no refusals."""
+
+
+async def fetch_stream_load(
+    channel: Channel, topic: str, partitions: int, *, response_bytes: int, total_bytes: int
+) -> Rate:
+    """Read a topic from its beginning through one fetch stream until so many bytes have come."""
+    call: Any = channel.stream_stream(
+        "/logbroker.v1.Log/FetchStream", request_serializer=FetchStreamRequest.SerializeToString
+    )()
+    request = FetchStreamRequest(
+        settings=FetchStreamSettings(max_response_bytes=response_bytes),
+        assign=[FetchItem(topic=topic, partition=number) for number in range(partitions)],
+        add_credit_bytes=GRANT_BYTES,
+    )
+    start = time.perf_counter()
+    await call.write(request)
+    calls = size_bytes = 0
+    while size_bytes < total_bytes:
+        response = FetchStreamResponse.FromString(await call.read())
+        for result in response.results:
+            _check_status(result.status)
+            size_bytes += len(result.batches)
+        calls += 1
+    rate = Rate(calls, size_bytes, time.perf_counter() - start)
+    call.cancel()
+    return rate
+
+
+async def bare_stream_load(channel: Channel, *, chunk_bytes: int, total_bytes: int) -> Rate:
+    """Read as many bytes from the bare server, in chunks of one size."""
+    call: Any = channel.unary_stream("/bare.Log/ReadStream")
+    start = time.perf_counter()
+    calls = size_bytes = 0
+    async for chunk in call(f"{chunk_bytes} {total_bytes}".encode()):
+        size_bytes += len(chunk)
+        calls += 1
+    return Rate(calls, size_bytes, time.perf_counter() - start)
+
+
+def _check_status(status: Status) -> None:
+    if status.code:
+        raise from_status(status.code, status.reason, status.message)
