@@ -1,0 +1,364 @@
+"""Where records wait to be sent: encoded at once into the open batch of their partition.
+
+No I/O and no event loop in here. `try_append` is the line that runs for every record; everything else runs once per
+batch. The lock guards all of it: a synchronous producer appends in its callers' threads while the event loop sends.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Final, Generic, TypeVar
+
+from logbroker.client.delivery import Batch
+from logbroker.client.metadata import TopicInfo
+from logbroker.client.partition_queue import PartitionQueue, ProducerIdentity
+from logbroker.config import MAX_BATCH_BYTES
+from logbroker.errors import LogbrokerError, RecordTooLargeError, RequestTimeoutError, UnknownPartitionError
+from logbroker.record.codec import BatchBuilder, Headers, check_timestamp, decode_batch
+from logbroker.record.compression import Codec
+from logbroker.record.header import HEADER_BYTES
+from logbroker.record.partitioner import PartitionCache
+
+Handle = TypeVar("Handle")
+
+_NO_HEADERS: Final[list[tuple[str, bytes | None]]] = []
+_MAX_UNSEEN_FAILURES: Final = 1000
+
+
+class TopicRoute:
+    """How records of one topic find their partition, and the batches that take them."""
+
+    __slots__ = (
+        "generation",
+        "name",
+        "open",
+        "partition_of",
+        "partitions",
+        "queues",
+        "stale",
+        "sticky",
+        "topic_id",
+        "when_fresh",
+    )
+
+    def __init__(self, info: TopicInfo) -> None:
+        self.name = info.name
+        self.topic_id = info.id
+        self.partitions = 0
+        self.open: list[Batch | None] = []
+        self.queues: list[PartitionQueue] = []
+        self.stale = False
+        """The topic has a newer generation: nothing new goes until it was described and routed again."""
+        self.when_fresh: list[Callable[[], None]] = []
+        """Told when it is no longer stale, or the topic is gone."""
+        self.grow(info)
+        self.sticky = random.randrange(self.partitions)
+        """The partition of records without a key, until its batch is closed."""
+
+    def grow(self, info: TopicInfo) -> None:
+        """Take over a newer generation."""
+        for partition in range(self.partitions, info.partitions):
+            self.open.append(None)
+            self.queues.append(PartitionQueue(info.name, info.id, partition))
+        self.partitions = info.partitions
+        self.generation = info.generation
+        self.partition_of = PartitionCache(info.partitions)
+        self.refreshed()
+
+    def refreshed(self) -> None:
+        """Say that nothing newer is to be awaited."""
+        self.stale = False
+        waiters, self.when_fresh = self.when_fresh, []
+        for tell in waiters:
+            tell()
+
+    def next_sticky(self) -> None:
+        """Choose another partition for records without a key."""
+        if self.partitions > 1:
+            self.sticky = (self.sticky + 1 + random.randrange(self.partitions - 1)) % self.partitions
+
+
+class Accumulator(Generic[Handle]):
+    """All records of one producer that are not done. `Handle` is the type of its deliveries."""
+
+    def __init__(
+        self,
+        handle: Callable[[Batch, Any], Handle],
+        *,
+        codec: Codec,
+        batch_bytes: int,
+        linger_seconds: float,
+        max_buffered_bytes: int,
+        delivery_timeout_seconds: float,
+        wake: Callable[[], None],
+    ) -> None:
+        self.lock = threading.Lock()
+        self.routes: dict[str, TopicRoute] = {}
+        self.buffered_bytes = 0
+        """Of records, before compression."""
+        self.unfinished: dict[Batch, None] = {}
+        self.closed_batches = 0
+        self._handle = handle
+        self._codec = codec
+        self._batch_bytes = batch_bytes
+        self._linger_seconds = linger_seconds
+        self._max_buffered_bytes = max_buffered_bytes
+        self._delivery_timeout_seconds = delivery_timeout_seconds
+        self._wake = wake
+        self._number = 0
+        self._active: dict[tuple[TopicRoute, int], None] = {}
+        """Partitions with anything to send or to learn; those served last stand last."""
+        self._room_waiters: list[Callable[[], None]] = []
+        self._unseen_failures: list[Batch] = []
+
+    # --- records in -------------------------------------------------------------------------------------------------
+
+    def try_append(
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None,
+        headers: Headers,
+        partition: int | None,
+        timestamp_ms: int | None,
+    ) -> Handle | None:
+        """Append where a batch is open and has room; None: use `append`, after looking why not."""
+        route = self.routes.get(topic)
+        if route is None or self.buffered_bytes >= self._max_buffered_bytes:
+            return None
+        if partition is None:
+            batch = route.open[route.sticky if key is None else route.partition_of[key]]
+            if batch is None or batch.by_hand:
+                return None
+        else:
+            if not 0 <= partition < route.partitions:
+                return None
+            batch = route.open[partition]
+            if batch is None or not batch.by_hand:
+                return None
+        if timestamp_ms is not None:
+            check_timestamp(timestamp_ms)
+        count = batch.count
+        place = batch.append(count, timestamp_ms, key, value, list(headers) if headers else _NO_HEADERS)
+        if place is None:
+            return None
+        batch.count = count + 1
+        self.buffered_bytes += place.size
+        return self._handle(batch, place)
+
+    def append(
+        self,
+        route: TopicRoute,
+        value: bytes | None,
+        key: bytes | None,
+        headers: Headers,
+        partition: int | None,
+        timestamp_ms: int | None,
+    ) -> Handle:
+        """Append, closing and opening batches as needed.
+
+        Raises UnknownPartitionError, RecordTooLargeError, InvalidTimestampError or TypeError.
+        """
+        check_timestamp(timestamp_ms)
+        if len(value or b"") + len(key or b"") > MAX_BATCH_BYTES:
+            raise RecordTooLargeError(f"a record of {len(value or b'')} bytes; no topic takes more than {MAX_BATCH_BYTES}")
+        by_hand = partition is not None
+        if partition is None:
+            partition = route.sticky if key is None else route.partition_of[key]
+        elif not 0 <= partition < route.partitions:
+            raise UnknownPartitionError(
+                f"topic {route.name!r} has no partition {partition}; it has {route.partitions}, counted from 0"
+            )
+        arguments = (timestamp_ms, key, value, list(headers))
+        batch = route.open[partition]
+        if batch is not None and batch.by_hand == by_hand:
+            place = batch.append(batch.count, *arguments)
+            if place is not None:
+                return self._appended(batch, place)
+        if batch is not None:
+            self._close(route, partition)
+            if key is None and not by_hand:
+                partition = route.sticky
+                if route.open[partition] is not None:
+                    self._close(route, partition)
+        builder = BatchBuilder(self._batch_bytes, self._codec)
+        place = builder.append(0, *arguments)
+        return self._appended(self._open(route, partition, by_hand, builder), place)
+
+    def _appended(self, batch: Batch, place: Any) -> Handle:
+        batch.count += 1
+        self.buffered_bytes += place.size
+        return self._handle(batch, place)
+
+    def _open(self, route: TopicRoute, partition: int, by_hand: bool, builder: BatchBuilder) -> Batch:
+        batch = Batch(number=self._number, topic=route.name, partition=partition, by_hand=by_hand, builder=builder)
+        self._number += 1
+        now = time.monotonic()
+        batch.ready_at = now + self._linger_seconds
+        batch.deadline = now + self._delivery_timeout_seconds
+        route.open[partition] = batch
+        self.unfinished[batch] = None
+        self._active[route, partition] = None
+        self._wake()
+        return batch
+
+    def _close(self, route: TopicRoute, partition: int) -> None:
+        batch = route.open[partition]
+        assert batch is not None
+        route.open[partition] = None
+        self.closed_batches += 1
+        assert batch.builder is not None
+        batch.record_bytes = batch.builder.size_bytes() - HEADER_BYTES
+        route.queues[partition].waiting.append(batch)
+        if partition == route.sticky:
+            route.next_sticky()
+        self._wake()
+
+    def has_room(self) -> bool:
+        return self.buffered_bytes < self._max_buffered_bytes
+
+    def when_room(self, tell: Callable[[], None]) -> None:
+        """Have `tell` called, once, when there is room again."""
+        self._room_waiters.append(tell)
+
+    def close_open_batches(self) -> None:
+        """Let everything go without waiting for more records."""
+        for route, partition in self._active:
+            if route.open[partition] is not None:
+                self._close(route, partition)
+
+    # --- batches out ------------------------------------------------------------------------------------------------
+
+    def take(
+        self, now: float, identity: ProducerIdentity, max_bytes: int
+    ) -> list[tuple[TopicRoute, PartitionQueue, Batch]]:
+        """Return the batches of the next request, one per partition at most, those not served for longest first."""
+        request: list[tuple[TopicRoute, PartitionQueue, Batch]] = []
+        size_bytes = 0
+        full = not self.has_room()
+        for active in list(self._active):
+            route, partition = active
+            queue = route.queues[partition]
+            open_batch = route.open[partition]
+            if open_batch is None and queue.idle():
+                del self._active[active]
+                continue
+            if open_batch is not None and queue.idle_but_for_flight() and queue.can_take(now, identity):
+                # Left open while it would have to wait, it takes more records.
+                if (full or open_batch.ready_at <= now) and not route.stale:
+                    self._close(route, partition)
+            batch = queue.take(now, identity, new=not route.stale)
+            if batch is None:
+                continue
+            del self._active[active]
+            self._active[active] = None
+            request.append((route, queue, batch))
+            size_bytes += len(batch.payload)
+            if size_bytes >= max_bytes:
+                break
+        return request
+
+    def next_due_seconds(self, now: float) -> float:
+        """How long at most until `take` may have something that it has not now; answers aside."""
+        due = now + 1.0
+        for route, partition in self._active:
+            queue, open_batch = route.queues[partition], route.open[partition]
+            if open_batch is not None and open_batch.ready_at > now:
+                due = min(due, open_batch.ready_at)
+            if queue.resume_at > now:
+                due = min(due, queue.resume_at)
+        return due - now
+
+    def queues(self) -> Sequence[PartitionQueue]:
+        """The queues of the partitions with anything to send or to learn."""
+        return [route.queues[partition] for route, partition in self._active]
+
+    def expire(self, now: float) -> bool:
+        """Fail what is past its deadline; returns whether something of that is in flight, which only its answer ends."""
+        overdue = False
+        for route, partition in list(self._active):
+            queue, open_batch = route.queues[partition], route.open[partition]
+            if open_batch is not None and open_batch.deadline <= now:
+                self._close(route, partition)
+            for batch in queue.expired(now):
+                why = f"; the last failure: {batch.last_error}" if batch.last_error is not None else ""
+                error = RequestTimeoutError(
+                    f"not delivered within {self._delivery_timeout_seconds:g} s, whether it was written is not known{why}"
+                    if batch.uncertain
+                    else f"not delivered within {self._delivery_timeout_seconds:g} s{why}"
+                )
+                self.finish(batch, error=error)
+            overdue = overdue or any(batch.deadline <= now for batch in queue.in_flight)
+        return overdue
+
+    def finish(
+        self,
+        batch: Batch,
+        *,
+        base_offset: int = -1,
+        log_append_time_ms: int = -1,
+        error: LogbrokerError | None = None,
+    ) -> None:
+        """Give a batch its outcome."""
+        self._release(batch)
+        if error is not None:
+            self._unseen_failures = [failed for failed in self._unseen_failures if not failed.seen]
+            if len(self._unseen_failures) < _MAX_UNSEEN_FAILURES:
+                self._unseen_failures.append(batch)
+        batch.finish(base_offset=base_offset, log_append_time_ms=log_append_time_ms, error=error)
+
+    def take_unseen_failure(self) -> LogbrokerError | None:
+        """Return the first failure that nobody was told of, and count all of them as told."""
+        unseen = [batch for batch in self._unseen_failures if not batch.seen]
+        self._unseen_failures.clear()
+        for batch in unseen:
+            batch.seen = True
+        return unseen[0].error if unseen else None
+
+    def _release(self, batch: Batch) -> None:
+        del self.unfinished[batch]
+        self.buffered_bytes -= batch.record_bytes
+        if self._room_waiters and self.has_room():
+            waiters, self._room_waiters = self._room_waiters, []
+            for tell in waiters:
+                tell()
+
+    # --- topics that change -----------------------------------------------------------------------------------------
+
+    def stale_routes(self) -> list[TopicRoute]:
+        """Return the routes to be described and routed again: those of which nothing is left to be learned."""
+        stale = [route for route in self.routes.values() if route.stale]
+        return [route for route in stale if not any(queue.has_unknown() for queue in route.queues)]
+
+    def reroute(self, route: TopicRoute, info: TopicInfo) -> None:
+        """Route what was not appended by the topic's new generation; in order, per old partition and so per key."""
+        pending: list[Batch] = []
+        for partition, queue in enumerate(route.queues):
+            if route.open[partition] is not None:
+                self._close(route, partition)
+            pending += queue.take_routed()
+        route.grow(info)
+        for batch in pending:
+            builder = batch.builder
+            payload = batch.payload if builder is None else builder.build()
+            moved = []
+            for record in decode_batch(payload, max_expanded_bytes=2 * MAX_BATCH_BYTES + batch.record_bytes):
+                handle: Any = self.append(route, record.value, record.key, record.headers, None, record.timestamp_ms)
+                handle.batch.deadline = min(handle.batch.deadline, batch.deadline)
+                moved.append((handle.batch, handle.place))
+            self._release(batch)
+            batch.finish_moved(moved)
+
+    def drop(self, route: TopicRoute, error: LogbrokerError) -> None:
+        """Forget a topic that is gone and fail what was meant for it; what is in flight gets its own answer."""
+        if self.routes.get(route.name) is route:
+            del self.routes[route.name]
+        for partition, queue in enumerate(route.queues):
+            if route.open[partition] is not None:
+                self._close(route, partition)
+            for batch in queue.take_all():
+                self.finish(batch, error=error)
+        route.refreshed()

@@ -1,0 +1,130 @@
+"""The channel to one broker: unary calls with retries, and streams."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from typing import Any, Final
+
+import grpc
+from google.protobuf import message_factory
+from google.protobuf.descriptor import MethodDescriptor
+from google.protobuf.message import Message
+
+from logbroker.client.status import error_of_call
+from logbroker.errors import BrokerUnavailableError, InvalidRequestError, LogbrokerError
+from logbroker.v1 import admin_pb2, log_pb2
+
+_log = logging.getLogger(__name__)
+
+MAX_RESPONSE_BYTES: Final = 64 * 1024 * 1024
+"""Room for the largest batch that a topic may take, several times over."""
+_FIRST_BACKOFF_SECONDS: Final = 0.05
+_LAST_BACKOFF_SECONDS: Final = 1.0
+
+_OPTIONS: Final = (
+    ("grpc.max_receive_message_length", MAX_RESPONSE_BYTES),
+    ("grpc.max_send_message_length", -1),
+    ("grpc.initial_reconnect_backoff_ms", 50),
+    ("grpc.min_reconnect_backoff_ms", 50),
+    ("grpc.max_reconnect_backoff_ms", 1000),
+    ("grpc.keepalive_time_ms", 30_000),
+    ("grpc.keepalive_timeout_ms", 10_000),
+    # A connection of its own for each client: a stalled reader must not hold up a producer in the same process.
+    ("grpc.use_local_subchannel_pool", 1),
+    # A broker is named by its address; a proxy for web traffic has no part in it.
+    ("grpc.enable_http_proxy", 0),
+)
+
+METHODS: Final = {
+    method.name: method
+    for service in (log_pb2.DESCRIPTOR.services_by_name["Log"], admin_pb2.DESCRIPTOR.services_by_name["Admin"])
+    for method in service.methods
+}
+
+
+def backoff_seconds(attempt: int) -> float:
+    """Return how long to wait after failed attempt 0, 1, ...: 50 ms, doubled up to 1 s, up to a fifth less by chance."""
+    longest = min(_LAST_BACKOFF_SECONDS, _FIRST_BACKOFF_SECONDS * (1 << min(attempt, 10)))
+    return longest * (1 - random.random() / 5)
+
+
+class Connection:
+    """One broker, by its address "HOST:PORT".
+
+    Belongs to the event loop in which it is first used. gRPC connects by itself, and again after a restart.
+    """
+
+    def __init__(self, broker: str, *, request_timeout_seconds: float) -> None:
+        host, _, port = broker.rpartition(":")
+        if not host or not port.isdigit() or not 0 < int(port) < 65_536:
+            raise InvalidRequestError(f"{broker!r} is not the address of a broker; give HOST:PORT")
+        self.broker = broker
+        self._request_timeout_seconds = request_timeout_seconds
+        self._channel: grpc.aio.Channel | None = None
+        self._closed = False
+
+    async def unary(self, method_name: str, request: Message, *, retry: bool = True) -> Any:
+        """Call, and where the broker is away (and the call may be repeated) again until the time for a request is over.
+
+        Raises the error that the broker meant; BrokerUnavailableError where it cannot be reached.
+        """
+        method = METHODS[method_name]
+        call = self._open_channel().unary_unary(
+            _path(method),
+            request_serializer=_input_class(method).SerializeToString,
+            response_deserializer=_output_class(method).FromString,
+        )
+        deadline = time.monotonic() + self._request_timeout_seconds
+        attempt = 0
+        while True:
+            try:
+                return await call(request, timeout=max(0.001, deadline - time.monotonic()))
+            except grpc.aio.AioRpcError as failure:
+                error = error_of_call(failure, self.broker)
+            wait_seconds = backoff_seconds(attempt)
+            if not (retry and isinstance(error, BrokerUnavailableError)) or time.monotonic() + wait_seconds > deadline:
+                raise error
+            _log.debug("%s: %s; trying again", method_name, error)
+            attempt += 1
+            await asyncio.sleep(wait_seconds)
+
+    def stream(self, method_name: str) -> grpc.aio.StreamStreamCall[Any, Any]:
+        """Begin a stream; how it fares shows when it is read."""
+        method = METHODS[method_name]
+        return self._open_channel().stream_stream(
+            _path(method),
+            request_serializer=_input_class(method).SerializeToString,
+            response_deserializer=_output_class(method).FromString,
+        )()
+
+    def error_of(self, failure: grpc.aio.AioRpcError) -> LogbrokerError:
+        """Return the error that a stream's failure stands for."""
+        return error_of_call(failure, self.broker)
+
+    async def close(self) -> None:
+        """Close the channel and every call on it."""
+        self._closed = True
+        if self._channel is not None:
+            await self._channel.close()
+
+    def _open_channel(self) -> grpc.aio.Channel:
+        if self._closed:
+            raise BrokerUnavailableError("this client is closed; open another one")
+        if self._channel is None:
+            self._channel = grpc.aio.insecure_channel(self.broker, options=_OPTIONS)
+        return self._channel
+
+
+def _path(method: MethodDescriptor) -> str:
+    return f"/{method.containing_service.full_name}/{method.name}"
+
+
+def _input_class(method: MethodDescriptor) -> Any:
+    return message_factory.GetMessageClass(method.input_type)
+
+
+def _output_class(method: MethodDescriptor) -> Any:
+    return message_factory.GetMessageClass(method.output_type)

@@ -1,0 +1,194 @@
+"""What `send` returns: a handle on one record that becomes an offset."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Generator
+from typing import Any
+
+import msgspec
+
+from logbroker.errors import LogbrokerError, RequestTimeoutError
+from logbroker.record.codec import BatchBuilder
+
+
+def waiter() -> tuple[asyncio.Future[None], Callable[[], None]]:
+    """Return something to await in this event loop, and what ends the wait."""
+    told: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def tell() -> None:
+        if not told.done():
+            told.set_result(None)
+
+    return told, tell
+
+
+class RecordMetadata(msgspec.Struct, frozen=True, gc=False):
+    """Where a record lies. `timestamp_ms` is the log's: the producer's clock, or the broker's under LogAppendTime."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp_ms: int
+
+
+class Batch:
+    """Records of one partition that travel together, from the first `send` to the broker's answer.
+
+    Deliveries hold their batch; the batch knows none of them, so that a record costs no more than its handle.
+    """
+
+    __slots__ = (
+        "append",
+        "base_offset",
+        "base_sequence",
+        "builder",
+        "by_hand",
+        "count",
+        "deadline",
+        "done",
+        "error",
+        "last_error",
+        "log_append_time_ms",
+        "moved",
+        "number",
+        "partition",
+        "payload",
+        "ready_at",
+        "record_bytes",
+        "seen",
+        "topic",
+        "uncertain",
+        "waiters",
+        "was_uncertain",
+    )
+
+    def __init__(self, *, number: int, topic: str, partition: int, by_hand: bool, builder: BatchBuilder) -> None:
+        self.number = number
+        """Counts a producer's batches: a lower number goes first."""
+        self.topic = topic
+        self.partition = partition
+        self.by_hand = by_hand
+        """The caller chose the partition: these records stay there when the topic grows."""
+        self.builder: BatchBuilder | None = builder
+        self.append = builder.append
+        self.count = 0
+        self.record_bytes = 0
+        """Before compression; set when the batch is closed."""
+        self.ready_at = 0.0
+        self.deadline = 0.0
+        """Monotonic seconds: when it may be sent though not full, and when it has failed."""
+
+        self.payload = b""
+        """The encoded batch, once it has a sequence."""
+        self.base_sequence = -1
+        self.uncertain = False
+        """It was sent, and whether it was appended is not known."""
+        self.was_uncertain = False
+        self.last_error: LogbrokerError | None = None
+
+        self.done = False
+        self.error: LogbrokerError | None = None
+        self.seen = False
+        """Somebody was told of `error`."""
+        self.base_offset = -1
+        self.log_append_time_ms = -1
+        self.moved: list[tuple[Batch, Any]] | None = None
+        """Where each record went when the topic grew: its new batch and what `append` returned there."""
+        self.waiters: list[Callable[[], None]] = []
+
+    def finish(
+        self, *, base_offset: int = -1, log_append_time_ms: int = -1, error: LogbrokerError | None = None
+    ) -> None:
+        """Set the outcome and tell who waits. The bytes are let go."""
+        self.base_offset = base_offset
+        self.log_append_time_ms = log_append_time_ms
+        self.error = error
+        self._finish()
+
+    def finish_moved(self, moved: list[tuple[Batch, Any]]) -> None:
+        """Say that these records go on in other batches."""
+        self.moved = moved
+        self._finish()
+
+    def _finish(self) -> None:
+        self.done = True
+        self.payload = b""
+        self.builder = None
+        del self.append
+        waiters, self.waiters = self.waiters, []
+        for tell in waiters:
+            tell()
+
+
+class _Handle(msgspec.Struct, gc=False, eq=False):
+    """One record of a batch. No future of its own: one is made when somebody waits."""
+
+    batch: Batch
+    place: Any
+    """What the builder's `append` returned: the index in the batch, and the time."""
+
+    @property
+    def topic(self) -> str:
+        return self.batch.topic
+
+    def done(self) -> bool:
+        """Whether the broker has answered or the record has failed."""
+        return self._settle().done
+
+    def _settle(self) -> Batch:
+        """Follow the record into the batch that it is in now."""
+        while self.batch.moved is not None:
+            self.batch, self.place = self.batch.moved[self.place.offset]
+        return self.batch
+
+    def _outcome(self, batch: Batch) -> RecordMetadata:
+        if batch.error is not None:
+            batch.seen = True
+            # A new one each time: a raised error collects the traceback of its raiser.
+            raise type(batch.error)(batch.error.message)
+        timestamp_ms = batch.log_append_time_ms if batch.log_append_time_ms >= 0 else self.place.timestamp
+        return RecordMetadata(batch.topic, batch.partition, batch.base_offset + self.place.offset, timestamp_ms)
+
+
+class Delivery(_Handle):
+    """`await delivery` waits until the record is as durable as asked for; it can be awaited many times.
+
+    Raises the error with which the broker refused the record, or RequestTimeoutError.
+    """
+
+    def __await__(self) -> Generator[Any, None, RecordMetadata]:
+        return self._wait().__await__()
+
+    async def _wait(self) -> RecordMetadata:
+        while not (batch := self._settle()).done:
+            # A future of its own for each who waits: cancelling one must not cancel the others.
+            told, tell = waiter()
+            batch.waiters.append(tell)
+            await told
+        return self._outcome(batch)
+
+    def result(self) -> RecordMetadata:
+        """Return the outcome of a delivery that is done; raises asyncio.InvalidStateError before."""
+        batch = self._settle()
+        if not batch.done:
+            raise asyncio.InvalidStateError("the broker has not answered yet; await the delivery")
+        return self._outcome(batch)
+
+
+class SyncDelivery(_Handle):
+    """The handle of the synchronous producer."""
+
+    def result(self, timeout_seconds: float | None = None) -> RecordMetadata:
+        """Wait until the record is as durable as asked for.
+
+        Raises the error with which the broker refused the record; RequestTimeoutError also where the time is over.
+        """
+        while not (batch := self._settle()).done:
+            told = threading.Event()
+            batch.waiters.append(told.set)
+            # The batch may have been finished between the look and the append.
+            if not self.done() and not told.wait(timeout_seconds):
+                raise RequestTimeoutError(f"no answer for the record within {timeout_seconds} s; it may still come")
+        return self._outcome(batch)

@@ -1,0 +1,35 @@
+"""What a client needs to know of a topic."""
+
+from __future__ import annotations
+
+import msgspec
+
+from logbroker.client.connection import Connection
+from logbroker.client.status import error_of_item
+from logbroker.types import TopicId
+from logbroker.v1 import admin_pb2
+
+
+class TopicInfo(msgspec.Struct, frozen=True):
+    """A topic at one moment. The generation rises with every growth in partitions; the first is 1."""
+
+    name: str
+    id: TopicId
+    partitions: int
+    generation: int
+
+
+def topic_info(topic: admin_pb2.Topic) -> TopicInfo:
+    return TopicInfo(topic.name, TopicId(topic.id), topic.partitions, topic.generation)
+
+
+async def find_topic(connection: Connection, name: str) -> TopicInfo:
+    """Ask the broker; raises UnknownTopicError."""
+    response: admin_pb2.DescribeTopicsResponse = await connection.unary(
+        "DescribeTopics", admin_pb2.DescribeTopicsRequest(topics=[admin_pb2.TopicRef(name=name)])
+    )
+    (result,) = response.results
+    error = error_of_item(result.status)
+    if error is not None:
+        raise error
+    return topic_info(result.topic)

@@ -1,0 +1,180 @@
+"""Producer: records in, offsets out."""
+
+from __future__ import annotations
+
+import asyncio
+from types import TracebackType
+from typing import Any, Final, Literal, Self
+
+from logbroker.client.accumulator import Accumulator
+from logbroker.client.connection import Connection
+from logbroker.client.delivery import Delivery, RecordMetadata, waiter
+from logbroker.client.partition_queue import MAX_IN_FLIGHT
+from logbroker.client.sender import Sender
+from logbroker.errors import BrokerUnavailableError, InvalidRequestError
+from logbroker.record.codec import Headers
+from logbroker.record.compression import codec_named
+from logbroker.types import Durability
+from logbroker.v1 import log_pb2
+
+MIB: Final = 1024 * 1024
+DEFAULT_BATCH_BYTES: Final = 128 * 1024
+
+CompressionName = Literal["none", "gzip", "snappy", "lz4", "zstd"]
+
+_DURABILITIES: Final = {
+    None: log_pb2.DURABILITY_UNSPECIFIED,
+    Durability.WRITTEN: log_pb2.DURABILITY_WRITTEN,
+    Durability.SYNCED: log_pb2.DURABILITY_SYNCED,
+}
+
+
+class Producer:
+    """Sends records to a broker, in batches, over one stream.
+
+    async with Producer("127.0.0.1:9192") as producer:
+        delivery = await producer.send("orders", b"value", b"key")
+        print((await delivery).offset)
+
+    Records go to the partition that Kafka's clients choose for their key; without a key they fill one partition's batch
+    after another. Each partition keeps the order of `send`. By default the producer is idempotent: a broker that
+    restarts or a connection that breaks neither loses nor doubles an acknowledged record. Use it in one event loop.
+    """
+
+    def __init__(
+        self,
+        broker: str,
+        *,
+        compression: CompressionName = "none",
+        batch_bytes: int = DEFAULT_BATCH_BYTES,
+        linger_ms: float = 0,
+        idempotent: bool = True,
+        durability: Durability | None = None,
+        max_buffered_bytes: int = 32 * MIB,
+        max_requests_in_flight: int = MAX_IN_FLIGHT,
+        delivery_timeout_seconds: float = 120.0,
+        request_timeout_seconds: float = 10.0,
+    ) -> None:
+        """`broker` is "HOST:PORT".
+
+        A batch is sent when it holds `batch_bytes`, or `linger_ms` after its first record, as soon as fewer than
+        `max_requests_in_flight` requests are unanswered. `durability` None means what each topic says. `send` waits
+        while `max_buffered_bytes` of records are not done; a record fails when it is not done `delivery_timeout_seconds`
+        after `send`. `request_timeout_seconds` bounds the calls that ask for a topic.
+        """
+        if batch_bytes < 1 or max_buffered_bytes < 1 or max_requests_in_flight < 1 or linger_ms < 0:
+            raise InvalidRequestError("batch_bytes, max_buffered_bytes and max_requests_in_flight must be at least 1")
+        self._connection = Connection(broker, request_timeout_seconds=request_timeout_seconds)
+        self._accumulator: Accumulator[Delivery] = Accumulator(
+            Delivery,
+            codec=codec_named(compression),
+            batch_bytes=batch_bytes,
+            linger_seconds=linger_ms / 1000,
+            max_buffered_bytes=max_buffered_bytes,
+            delivery_timeout_seconds=delivery_timeout_seconds,
+            wake=self._wake,
+        )
+        self._sender_options: dict[str, Any] = {
+            "durability": _DURABILITIES[durability],
+            "idempotent": idempotent,
+            "max_requests_in_flight": max_requests_in_flight,
+        }
+        self._sender: Sender | None = None
+        self._closed = False
+        self._try_append = self._accumulator.try_append
+
+    async def send(
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None = None,
+        *,
+        headers: Headers = (),
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+    ) -> Delivery:
+        """Put a record into its batch; waits only while the buffer is full or the topic is asked for.
+
+        `partition` overrules the key; `timestamp_ms` None means now. Awaiting the returned delivery waits for the
+        broker's answer. Raises UnknownTopicError, UnknownPartitionError, RecordTooLargeError, InvalidTimestampError,
+        BrokerUnavailableError where the topic cannot be asked for, or TypeError.
+        """
+        delivery = self._try_append(topic, value, key, headers, partition, timestamp_ms)
+        if delivery is not None:
+            return delivery
+        sender = self._started()
+        accumulator = self._accumulator
+        route = accumulator.routes.get(topic) or await sender.route(topic)
+        if partition is not None and partition >= route.partitions:
+            await sender.refresh(route)
+        while not accumulator.has_room():
+            told, tell = waiter()
+            accumulator.when_room(tell)
+            await told
+        route = accumulator.routes.get(topic) or await sender.route(topic)
+        closed_before = accumulator.closed_batches
+        delivery = accumulator.append(route, value, key, headers, partition, timestamp_ms)
+        if accumulator.closed_batches != closed_before:
+            # Let the sender have the full batch: a loop of sends would never suspend otherwise.
+            await asyncio.sleep(0)
+        return delivery
+
+    async def send_and_wait(
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None = None,
+        *,
+        headers: Headers = (),
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+    ) -> RecordMetadata:
+        """Send one record and wait for the broker's answer."""
+        delivery = await self.send(
+            topic, value, key, headers=headers, partition=partition, timestamp_ms=timestamp_ms
+        )
+        return await delivery
+
+    async def flush(self) -> None:
+        """Wait until every record sent so far is done; raises the first failure that nobody was told of."""
+        if self._sender is not None:
+            await self._sender.flush()
+
+    async def close(self) -> None:
+        """Flush, and let go of the connection. Raises what `flush` raises, after closing."""
+        if self._closed:
+            return
+        self._closed = True
+        try:
+            await self.flush()
+        finally:
+            self._accumulator.routes.clear()
+            if self._sender is not None:
+                await self._sender.close()
+            await self._connection.close()
+
+    async def __aenter__(self) -> Self:
+        self._started()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        try:
+            await self.close()
+        except Exception:
+            # What the body raised comes first.
+            if error is None:
+                raise
+
+    def _started(self) -> Sender:
+        if self._closed:
+            raise BrokerUnavailableError("this producer is closed; open another one")
+        if self._sender is None:
+            self._sender = Sender(self._connection, self._accumulator, **self._sender_options)
+            self._sender.start()
+        return self._sender
+
+    def _wake(self) -> None:
+        if self._sender is not None:
+            self._sender.wake()

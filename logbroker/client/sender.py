@@ -1,0 +1,284 @@
+"""The event loop's side of a producer: one ordered stream to the broker, and what to do when it breaks."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Coroutine
+from typing import Any, Final
+
+import grpc
+
+from logbroker.client.accumulator import Accumulator, TopicRoute
+from logbroker.client.connection import Connection, backoff_seconds
+from logbroker.client.delivery import Batch, waiter
+from logbroker.client.metadata import find_topic
+from logbroker.client.partition_queue import ANONYMOUS, PartitionQueue, ProducerIdentity
+from logbroker.client.status import error_of_item
+from logbroker.errors import (
+    BrokerUnavailableError,
+    LogbrokerError,
+    StaleGenerationError,
+    UnknownTopicError,
+)
+from logbroker.v1 import log_pb2
+
+_log = logging.getLogger(__name__)
+
+_MAX_REQUEST_BYTES: Final = 1024 * 1024
+"""A request is closed when it holds as much; a single batch may be larger."""
+_EXPIRY_CHECK_SECONDS: Final = 0.25
+
+Stream = grpc.aio.StreamStreamCall[Any, Any]
+_Sent = list[tuple[TopicRoute, PartitionQueue, Batch]]
+
+
+class Sender:
+    """Sends what the accumulator holds until it is closed.
+
+    `wake` says that there may be something to send; it must be called in the event loop.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        accumulator: Accumulator[Any],
+        *,
+        durability: log_pb2.Durability,
+        idempotent: bool,
+        max_requests_in_flight: int,
+    ) -> None:
+        self._connection = connection
+        self._accumulator = accumulator
+        self._durability = durability
+        self._max_requests_in_flight = max_requests_in_flight
+        self._identity: ProducerIdentity | None = None if idempotent else ANONYMOUS
+        self._in_flight: dict[int, _Sent] = {}
+        self._correlation_id = 0
+        self._attempt = 0
+        self._work = asyncio.Event()
+        self._tasks: list[asyncio.Task[None]] = []
+        self._stream: Stream | None = None
+
+    def start(self) -> None:
+        self._tasks = [asyncio.create_task(self._run()), asyncio.create_task(self._expire_for_ever())]
+
+    def wake(self) -> None:
+        self._work.set()
+
+    async def route(self, topic: str) -> TopicRoute:
+        """Return the route of a topic, asking the broker where it is not known; raises UnknownTopicError."""
+        routes = self._accumulator.routes
+        if topic not in routes:
+            info = await find_topic(self._connection, topic)
+            # Another task may have asked too; the first answer stays.
+            routes.setdefault(topic, TopicRoute(info))
+        return routes[topic]
+
+    async def refresh(self, route: TopicRoute) -> None:
+        """Look whether a topic has grown, for a partition that is not known; raises UnknownTopicError."""
+        info = await find_topic(self._connection, route.name)
+        with self._accumulator.lock:
+            if info.id == route.topic_id and info.generation == route.generation:
+                return
+            route.stale = True
+        told, tell = waiter()
+        route.when_fresh.append(tell)
+        self.wake()
+        await told
+
+    async def flush(self) -> None:
+        """Wait until all that was appended is done; raises the first failure that nobody was told of."""
+        accumulator = self._accumulator
+        with accumulator.lock:
+            accumulator.close_open_batches()
+            unfinished = list(accumulator.unfinished)
+        self.wake()
+        while unfinished:
+            batch = unfinished.pop()
+            if not batch.done:
+                told, tell = waiter()
+                batch.waiters.append(tell)
+                await told
+            if batch.moved is not None:
+                with accumulator.lock:
+                    accumulator.close_open_batches()
+                unfinished += {new: None for new, _ in batch.moved}
+        error = accumulator.take_unseen_failure()
+        if error is not None:
+            raise error
+
+    async def close(self) -> None:
+        """Stop; what is not done by now fails."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        error = BrokerUnavailableError("the producer was closed before the record was delivered")
+        with self._accumulator.lock:
+            for batch in list(self._accumulator.unfinished):
+                self._accumulator.finish(batch, error=error)
+
+    # --- the stream -------------------------------------------------------------------------------------------------
+
+    async def _run(self) -> None:
+        while True:
+            try:
+                await self._work.wait()
+                if self._identity is None:
+                    self._identity = await self._new_identity(None)
+                self._stream = self._connection.stream("ProduceStream")
+                await _first_failure(self._write(self._stream), self._read(self._stream))
+            except grpc.aio.AioRpcError as failure:
+                await self._broken(self._connection.error_of(failure))
+            except LogbrokerError as error:
+                await self._broken(error)
+            except asyncio.InvalidStateError:
+                await self._broken(BrokerUnavailableError("the broker ended the stream"))
+            finally:
+                if self._stream is not None:
+                    self._stream.cancel()
+
+    async def _broken(self, error: LogbrokerError) -> None:
+        with self._accumulator.lock:
+            for queue in self._accumulator.queues():
+                queue.lost(error)
+        self._in_flight.clear()
+        level = logging.DEBUG if self._attempt else logging.WARNING
+        _log.log(level, "producing to %s: %s; reconnecting", self._connection.broker, error)
+        await asyncio.sleep(backoff_seconds(self._attempt))
+        self._attempt += 1
+        self.wake()
+
+    async def _write(self, stream: Stream) -> None:
+        accumulator = self._accumulator
+        while True:
+            self._work.clear()
+            assert self._identity is not None
+            sent: _Sent = []
+            if len(self._in_flight) < self._max_requests_in_flight:
+                with accumulator.lock:
+                    sent = accumulator.take(time.monotonic(), self._identity, _MAX_REQUEST_BYTES)
+            if sent:
+                self._correlation_id += 1
+                self._in_flight[self._correlation_id] = sent
+                await stream.write(self._request(self._correlation_id, sent))
+            elif any(queue.needs_epoch == self._identity for queue in accumulator.queues()):
+                self._identity = await self._new_identity(self._identity)
+            elif routes := accumulator.stale_routes():
+                for route in routes:
+                    await self._reroute(route)
+            else:
+                await self._wait_for_work()
+
+    async def _wait_for_work(self) -> None:
+        with self._accumulator.lock:
+            due_seconds = self._accumulator.next_due_seconds(time.monotonic())
+        timer = asyncio.get_running_loop().call_later(due_seconds, self._work.set)
+        try:
+            await self._work.wait()
+        finally:
+            timer.cancel()
+
+    def _request(self, correlation_id: int, sent: _Sent) -> log_pb2.ProduceRequest:
+        return log_pb2.ProduceRequest(
+            correlation_id=correlation_id,
+            durability=self._durability,
+            items=[
+                log_pb2.ProduceItem(
+                    topic_id=queue.topic_id,
+                    partition=queue.partition,
+                    generation=None if batch.by_hand else route.generation,
+                    batch=batch.payload,
+                )
+                for route, queue, batch in sent
+            ],
+        )
+
+    async def _read(self, stream: Stream) -> None:
+        while True:
+            response: Any = await stream.read()
+            if response is grpc.aio.EOF:
+                raise BrokerUnavailableError("the broker ended the stream")
+            self._attempt = 0
+            sent = self._in_flight.pop(response.correlation_id)
+            now = time.monotonic()
+            with self._accumulator.lock:
+                for (route, queue, batch), result in zip(sent, response.results, strict=True):
+                    self._answer(route, queue, batch, result, now)
+            self.wake()
+
+    def _answer(
+        self, route: TopicRoute, queue: PartitionQueue, batch: Batch, result: log_pb2.ProduceResult, now: float
+    ) -> None:
+        accumulator = self._accumulator
+        error = error_of_item(result.status)
+        if queue.answered(batch, error, now):
+            accumulator.finish(
+                batch, base_offset=result.base_offset, log_append_time_ms=result.log_append_time_ms, error=error
+            )
+        if isinstance(error, StaleGenerationError):
+            route.stale = True
+        elif isinstance(error, UnknownTopicError):
+            accumulator.drop(route, error)
+        elif error is not None:
+            _log.info("%s-%d: %s: %s", route.name, queue.partition, error.reason, error)
+
+    # --- what the stream does not carry -----------------------------------------------------------------------------
+
+    async def _new_identity(self, old: ProducerIdentity | None) -> ProducerIdentity:
+        request = log_pb2.InitProducerIdRequest()
+        if old is not None:
+            request.producer_id, request.producer_epoch = old.id, old.epoch
+        try:
+            response = await self._connection.unary("InitProducerId", request)
+        except LogbrokerError as error:
+            if old is None or error.retriable:
+                raise
+            # The broker takes no higher epoch of this id: begin with another one.
+            response = await self._connection.unary("InitProducerId", log_pb2.InitProducerIdRequest())
+        return ProducerIdentity(response.producer_id, response.producer_epoch)
+
+    async def _reroute(self, route: TopicRoute) -> None:
+        accumulator = self._accumulator
+        try:
+            info = await find_topic(self._connection, route.name)
+        except UnknownTopicError as error:
+            with accumulator.lock:
+                accumulator.drop(route, error)
+            return
+        with accumulator.lock:
+            if info.id != route.topic_id:
+                accumulator.drop(route, _recreated(route))
+            else:
+                _log.info("topic %s grew from %d to %d partitions", route.name, route.partitions, info.partitions)
+                accumulator.reroute(route, info)
+
+    async def _expire_for_ever(self) -> None:
+        while True:
+            await asyncio.sleep(_EXPIRY_CHECK_SECONDS)
+            with self._accumulator.lock:
+                overdue = self._accumulator.expire(time.monotonic())
+            if overdue and self._stream is not None:
+                # The broker does not answer on this stream; what is in flight fails once it is broken.
+                self._stream.cancel()
+
+
+def _recreated(route: TopicRoute) -> UnknownTopicError:
+    return UnknownTopicError(
+        f"topic {route.name!r} was deleted, and one of the same name created, after the record was sent; send it again"
+    )
+
+
+async def _first_failure(*coroutines: Coroutine[Any, Any, None]) -> None:
+    """Run coroutines that never return, until one raises; raise what it raised."""
+    tasks = [asyncio.create_task(coroutine) for coroutine in coroutines]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+        results = await asyncio.gather(*tasks, return_exceptions=True)
+    for result in results:
+        if isinstance(result, Exception):
+            raise result

@@ -1,0 +1,40 @@
+"""From what gRPC says of a failed call to the error that the broker meant."""
+
+from __future__ import annotations
+
+import grpc
+from google.rpc import error_details_pb2, status_pb2  # type: ignore[import-untyped]
+
+from logbroker.errors import BrokerUnavailableError, LogbrokerError, from_status
+from logbroker.v1 import common_pb2
+
+_DETAILS_KEY = "grpc-status-details-bin"
+_DOMAIN = "logbroker"
+
+
+def error_of_call(error: grpc.aio.AioRpcError, broker: str) -> LogbrokerError:
+    """Return the error of a call that failed as a whole. `broker` is the address, for the message."""
+    code = error.code()
+    message = error.details() or code.name
+    reason = _reason(error)
+    if not reason and code is grpc.StatusCode.UNAVAILABLE:
+        return BrokerUnavailableError(f"the broker at {broker} cannot be reached: {message}; is it running?")
+    return from_status(code.value[0], reason, message)
+
+
+def error_of_item(status: common_pb2.Status) -> LogbrokerError | None:
+    """Return the error of one item of a call, or None for success."""
+    if not status.code:
+        return None
+    return from_status(status.code, status.reason, status.message)
+
+
+def _reason(error: grpc.aio.AioRpcError) -> str:
+    for key, value in error.trailing_metadata() or ():
+        if key != _DETAILS_KEY or not isinstance(value, bytes):
+            continue
+        info = error_details_pb2.ErrorInfo()
+        for detail in status_pb2.Status.FromString(value).details:
+            if detail.Unpack(info) and info.domain == _DOMAIN:
+                return str(info.reason)
+    return ""
