@@ -1,8 +1,8 @@
 """The data directory: its layout, and the lock that keeps a second broker out.
 
-    <data-dir>/lock                      held with flock while a broker runs; its content is the holder's process id
-    <data-dir>/meta/                     the metadata store (LMDB)
-    <data-dir>/<topic>-<partition>/      one directory per partition
+<data-dir>/lock                      held with flock while a broker runs; its content is the holder's process id
+<data-dir>/meta/                     the metadata store (LMDB)
+<data-dir>/<topic>-<partition>/      one directory per partition
 """
 
 from __future__ import annotations

@@ -53,7 +53,15 @@ class Files(Protocol):
         """Names of the regular files in a directory, with their sizes."""
         ...
 
+    def list_directories(self, path: str) -> list[str]:
+        """Names of the directories in a directory."""
+        ...
+
     def make_directory(self, path: str) -> None: ...
+
+    def remove_directory(self, path: str) -> None:
+        """Remove an empty directory."""
+        ...
 
     def rename(self, source: str, target: str) -> None: ...
 
@@ -119,8 +127,15 @@ class RealFiles:
         with os.scandir(path) as entries:
             return {entry.name: entry.stat().st_size for entry in entries if entry.is_file(follow_symlinks=False)}
 
+    def list_directories(self, path: str) -> list[str]:
+        with os.scandir(path) as entries:
+            return [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
+
     def make_directory(self, path: str) -> None:
         os.mkdir(path, 0o755)
+
+    def remove_directory(self, path: str) -> None:
+        os.rmdir(path)
 
     def rename(self, source: str, target: str) -> None:
         os.rename(source, target)

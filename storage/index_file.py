@@ -89,7 +89,7 @@ class IndexFile:
             if in_tail and self._entry.unpack_from(tail, 0)[column] <= target:
                 unpack = self._entry.unpack_from
                 found = bisect_right(range(in_tail), target, key=lambda index: unpack(tail, index * size)[column])
-                return unpack(tail, (found - 1) * size)  # type: ignore[return-value]
+                return unpack(tail, (found - 1) * size)
         if not saved:
             return None
         with self._handles.pinned(self.path) as handle:
@@ -134,7 +134,7 @@ class IndexFile:
     def _entries_at(self, index: int, *, nowait: bool) -> Entry:
         with self._lock:
             if index >= self._saved:
-                return self._entry.unpack_from(self._tail, (index - self._saved) * self._entry.size)  # type: ignore[return-value]
+                return self._entry.unpack_from(self._tail, (index - self._saved) * self._entry.size)
         with self._handles.pinned(self.path) as handle:
             return self._read(handle.fd, index, nowait=nowait)
 
@@ -143,7 +143,7 @@ class IndexFile:
         read = self._files.pread_cached if nowait else self._files.pread
         content = read(fd, size, index * size)
         # A file that was cut short by somebody else reads as entries that lead nowhere, which the reader notices.
-        return self._entry.unpack(content) if len(content) == size else (-1, -1)  # type: ignore[return-value]
+        return self._entry.unpack(content) if len(content) == size else (-1, -1)
 
     def _valid_entries(self, content: bytes, below: Entry) -> int:
         count = 0

@@ -5,16 +5,21 @@ Safe on any thread while the owner appends: a view is replaced, never changed, a
 
 from __future__ import annotations
 
-import struct
 from bisect import bisect_right
 from collections import OrderedDict
 from typing import Final, NamedTuple
 
 import msgspec
 
-from logbroker.config import MAX_BATCH_BYTES
 from logbroker.engine import FoundOffset
-from logbroker.errors import BatchExpandsTooFarError, CorruptBatchError, CorruptLogError, OffsetOutOfRangeError
+from logbroker.errors import (
+    BatchExpandsTooFarError,
+    CorruptBatchError,
+    CorruptLogError,
+    OffsetOutOfRangeError,
+    PartitionOfflineError,
+    UnsupportedCompressionError,
+)
 from logbroker.record.header import BatchHeader
 from logbroker.storage.files import Files
 from logbroker.storage.handles import Handle, HandleCache
@@ -22,7 +27,6 @@ from logbroker.storage.segment import Segment
 
 MAX_HINTS: Final = 64
 """Positions remembered per partition: as many readers can follow each other without an index lookup."""
-_MAX_EXPANDED_BYTES: Final = 8 * MAX_BATCH_BYTES
 
 
 class LogRead(msgspec.Struct, gc=False):
@@ -56,13 +60,18 @@ class LogView(NamedTuple):
 class LogReader:
     """The read side of one partition."""
 
-    __slots__ = ("_files", "_handles", "_hints", "_name")
+    __slots__ = ("_closed", "_files", "_handles", "_hints", "_name")
 
     def __init__(self, name: str, files: Files, handles: HandleCache) -> None:
         self._name = name
         self._files = files
         self._handles = handles
         self._hints: OrderedDict[int, tuple[Segment, int]] = OrderedDict()
+        self._closed = False
+
+    def close(self) -> None:
+        """Refuse to read from now on: the files may make room for those of a new topic of the same name."""
+        self._closed = True
 
     def read(self, view: LogView, offset: int, max_bytes: int, *, nowait: bool) -> LogRead:
         """See PartitionLog.read."""
@@ -95,6 +104,8 @@ class LogReader:
         handles = self._handles
         handle = handles.acquire(segment.log_path)
         try:
+            if self._closed:
+                raise PartitionOfflineError(f"{self._name} is closed")
             if offset == segment.base_offset:
                 start = 0
             else:
@@ -173,10 +184,10 @@ def _first_record(
     if header.is_log_append_time:
         return max(header.base_offset, log_start_offset), header.max_timestamp_ms
     try:
-        for record in decode_batch(batch, max_expanded_bytes=_MAX_EXPANDED_BYTES):
-            if record.timestamp >= timestamp_ms and record.offset >= log_start_offset:
-                return record.offset, record.timestamp
-    except (CorruptBatchError, BatchExpandsTooFarError, struct.error):
+        for record in decode_batch(batch):
+            if record.timestamp_ms >= timestamp_ms and record.offset >= log_start_offset:
+                return record.offset, record.timestamp_ms
+    except (CorruptBatchError, BatchExpandsTooFarError, UnsupportedCompressionError):
         # What cannot be decoded is still somebody's record: begin with its batch.
         return max(header.base_offset, log_start_offset), header.max_timestamp_ms
     return None

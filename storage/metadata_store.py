@@ -36,7 +36,9 @@ _Submission = tuple[Sequence[Write], Future[None]]
 class MetadataStore:
     """The environment. Reads may run on any thread; `close` it."""
 
-    def __init__(self, path: Path, environment: lmdb.Environment, on_failure: Callable[[StorageFailedError], None]) -> None:
+    def __init__(
+        self, path: Path, environment: lmdb.Environment, on_failure: Callable[[StorageFailedError], None]
+    ) -> None:
         self._path = path
         self._environment = environment
         self._tables = {name: environment.open_db(name.encode()) for name in TABLES}

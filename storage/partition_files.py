@@ -5,9 +5,12 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+from itertools import pairwise
 from typing import Final, NamedTuple
 
 from logbroker.errors import CorruptLogError
+from logbroker.storage.files import Files, storage_failed, write_file
 from logbroker.types import TopicId, parse_topic_id, topic_id_text
 
 METADATA_NAME: Final = "partition.metadata"
@@ -48,7 +51,26 @@ def decode_epochs(path: str, content: bytes) -> list[EpochStart]:
         epochs = [EpochStart(*map(int, entry.split())) for entry in entries]
     except (ValueError, TypeError):
         raise CorruptLogError(f"{path}: not a leader-epoch-checkpoint file") from None
-    ascending = all(a.epoch < b.epoch and a.start_offset <= b.start_offset for a, b in zip(epochs, epochs[1:]))
+    ascending = all(a.epoch < b.epoch and a.start_offset <= b.start_offset for a, b in pairwise(epochs))
     if version != "0" or count != str(len(epochs)) or not ascending:
         raise CorruptLogError(f"{path}: version, count or order of its epochs is wrong")
     return epochs
+
+
+def create_partition(directory: str, topic_id: TopicId, files: Files) -> None:
+    """Make a partition's directory, or complete one that was begun; nothing is synced.
+
+    Raises StorageFailedError, and CorruptLogError where there are segments already.
+    """
+    path = directory
+    try:
+        with suppress(FileExistsError):
+            files.make_directory(directory)
+        if any(name.endswith(".log") for name in files.list_directory(directory)):
+            raise CorruptLogError(
+                f"{directory} holds segments of another topic already; move it out of the data directory"
+            )
+        path = f"{directory}/{METADATA_NAME}"
+        write_file(files, path, encode_metadata(topic_id), sync=False)
+    except OSError as error:
+        raise storage_failed("create", path, error) from error

@@ -1,8 +1,8 @@
 """The log of one partition: the owner thread decides, other threads write what was decided, anyone reads.
 
-A batch goes through `stage` (offset, duplicate check, roll), `take_staged`, `write` (and `sync`) and `wrote`. Nothing
-but `write`, `sync`, `flush_indexes` and `remove_files` may run on another thread than the owner's, at most one of the
-first three at a time; `read` and `offset_for_time` may run anywhere.
+A batch goes through `stage` (duplicate check, roll, offset), `take_staged`, `write` (and `sync`) and `wrote`. Only
+`write`, `sync`, `flush_indexes` and `remove_files` may run on another thread than the owner's, the first three never
+at the same time; `read` and `offset_for_time` may run anywhere, at any time.
 """
 
 from __future__ import annotations
@@ -14,56 +14,26 @@ import msgspec
 
 from logbroker.config import TopicConfig
 from logbroker.engine import FoundOffset
-from logbroker.errors import LogTruncatedError, TooManyOpenFilesError
+from logbroker.errors import LogTruncatedError, OutOfOrderSequenceError, ProducerFencedError
 from logbroker.record.header import PREFIX_BYTES, BatchHeader, stamped_with_append_time, stored_prefix
-from logbroker.storage.files import Buffer, Files, replace_file, storage_failed, write_all
+from logbroker.storage.files import Files, storage_failed
 from logbroker.storage.handles import HandleCache
 from logbroker.storage.log_reader import LogRead, LogReader, LogView
-from logbroker.storage.partition_files import EPOCHS_NAME, METADATA_NAME, EpochStart, encode_epochs
-from logbroker.storage.producer_state import ProducerStates
-from logbroker.storage.recovery import PartitionCheckpoint, SegmentCheckpoint, create_partition, recover_partition
+from logbroker.storage.log_writer import LogWriter
+from logbroker.storage.partition_checkpoint import PartitionCheckpoint, SegmentCheckpoint, boot_id
+from logbroker.storage.partition_files import EpochStart, create_partition
+from logbroker.storage.producer_state import ProducerBatch, ProducerStates
+from logbroker.storage.recovery import RecoveredPartition, recover_partition
 from logbroker.storage.retention import SealedSegment, expired_count
 from logbroker.storage.segment import MAX_POSITION, MAX_RELATIVE_OFFSET, Segment
+from logbroker.storage.write_group import Staged, WriteGroup
 from logbroker.types import Durability, TimestampType, TopicId
 
 __all__ = ["LogRead", "PartitionCheckpoint", "PartitionLog", "Staged", "WriteGroup"]
 
-_UNSAVED_INDEX_BYTES = 4096
-"""An index tail this long is saved with the next write: it bounds memory and what a recovery has to walk."""
 
-
-class Staged(msgspec.Struct, gc=False):
-    """What was decided about a batch."""
-
-    base_offset: int
-    next_offset: int
-    log_append_time_ms: int
-    """-1 under CreateTime."""
-    duplicate: bool
-    """An idempotent producer sent it before; the offsets are the original's."""
-
-
-class WriteGroup:
-    """Batches that were staged together and are written together."""
-
-    __slots__ = ("batches", "created_segment", "end_offset", "end_position", "new_epoch", "runs", "sealed", "size_bytes")
-
-    def __init__(self) -> None:
-        self.batches = 0
-        self.size_bytes = 0
-        self.end_offset = 0
-        """The log end offset after it."""
-        self.end_position = 0
-        """Where it ends in its last segment."""
-        self.runs: list[tuple[Segment, int, list[Buffer]]] = []
-        """Per segment: where to write, and what."""
-        self.sealed: list[Segment] = []
-        self.created_segment = False
-        self.new_epoch = False
-
-
-class _Progress(msgspec.Struct, gc=False, frozen=True):
-    """A point of the log between two groups."""
+class _Point(msgspec.Struct, gc=False, frozen=True):
+    """An end of the log between two groups, and what was appended up to there since it was opened."""
 
     offset: int
     segment: Segment | None
@@ -80,51 +50,60 @@ class PartitionLog:
         "_appended_bytes",
         "_checkpointed",
         "_directory",
-        "_dirty",
         "_epochs",
         "_files",
-        "_first_segment_unsynced",
         "_handles",
-        "_new_epoch_unsynced",
-        "_new_segment_unsynced",
-        "_pending",
         "_producers",
         "_reader",
-        "_sealed_unsynced",
         "_staged",
         "_synced",
         "_view",
+        "_writer",
+        "_written",
         "config",
         "leader_epoch",
         "log_end_offset",
         "size_bytes",
-        "topic_id",
     )
 
     def __init__(
-        self, directory: Path, topic_id: TopicId, config: TopicConfig, files: Files, handles: HandleCache
+        self, directory: str, found: RecoveredPartition, config: TopicConfig, files: Files, handles: HandleCache
     ) -> None:
-        self._directory = str(directory)
-        self._files = files
-        self._handles = handles
-        self._reader = LogReader(directory.name, files, handles)
-        self.topic_id = topic_id
+        segments = tuple(found.segments)
+        active = segments[-1] if segments else None
+        end_position = active.size_bytes if active else 0
         self.config = config
         """May be set at any time."""
+        self.leader_epoch = found.epochs[-1].epoch if found.epochs else 0
+        self.log_end_offset = found.log_end_offset
+        self.size_bytes = sum(segment.size_bytes for segment in segments)
+        self._directory = directory
+        self._files = files
+        self._handles = handles
+        self._reader = LogReader(directory.rpartition("/")[2], files, handles)
+        self._writer = LogWriter(directory, files, handles, new_directory=not segments)
+        self._epochs = found.epochs
+        self._producers = ProducerStates(found.producers)
+        self._view = LogView(
+            segments,
+            tuple(segment.base_offset for segment in segments),
+            found.log_start_offset,
+            found.log_end_offset,
+            active,
+            end_position,
+        )
         self._staged: WriteGroup | None = None
-        self._pending: deque[_Progress] = deque()
-        self._dirty: dict[Segment, None] = {}
-        self._sealed_unsynced: list[Segment] = []
-        self._new_segment_unsynced = False
-        self._new_epoch_unsynced = False
         self._appended_bytes = 0
         self._appended_batches = 0
+        self._synced = self._checkpointed = _Point(found.log_end_offset, active, end_position, 0, 0)
+        self._written: deque[_Point] = deque()
+        """The ends of groups that are written, but not synced."""
 
     @staticmethod
     def create(directory: Path, topic_id: TopicId, files: Files) -> None:
         """Make the directory of a new partition. Not synced: that comes with its first segment.
 
-        Raises StorageFailedError.
+        Raises StorageFailedError, and CorruptLogError where the directory holds segments already.
         """
         create_partition(str(directory), topic_id, files)
 
@@ -139,32 +118,13 @@ class PartitionLog:
         handles: HandleCache,
         checkpoint: PartitionCheckpoint | None,
     ) -> PartitionLog:
-        """Open a partition as the last run left it; see `recovery` for what that does after a crash.
+        """Open a partition as the last run left it; `logbroker.storage.recovery` says what that does after a crash.
 
         All that is there is readable: the high watermark is the log end offset. Raises CorruptLogError where what
         should be there below the recovery point is not, StorageFailedError and TooManyOpenFilesError.
         """
-        log = cls(directory, topic_id, config, files, handles)
         found = recover_partition(str(directory), topic_id, config, files, handles, checkpoint)
-        segments = tuple(found.segments)
-        end_segment = segments[-1] if segments else None
-        end_position = end_segment.size_bytes if end_segment else 0
-        log._epochs = found.epochs
-        log.leader_epoch = found.epochs[-1].epoch if found.epochs else 0
-        log._producers = ProducerStates(found.producers)
-        log.log_end_offset = found.log_end_offset
-        log.size_bytes = sum(segment.size_bytes for segment in segments)
-        log._first_segment_unsynced = not segments
-        log._view = LogView(
-            segments,
-            tuple(segment.base_offset for segment in segments),
-            found.log_start_offset,
-            found.log_end_offset,
-            end_segment,
-            end_position,
-        )
-        log._synced = log._checkpointed = _Progress(found.log_end_offset, end_segment, end_position, 0, 0)
-        return log
+        return cls(str(directory), found, config, files, handles)
 
     # --- facts -----------------------------------------------------------------------------------------------------
 
@@ -197,6 +157,16 @@ class PartitionLog:
 
     # --- deciding --------------------------------------------------------------------------------------------------
 
+    def find_duplicate(self, header: BatchHeader) -> Staged | None:
+        """The original of a batch that an idempotent producer sent before; None: it is no duplicate."""
+        if header.producer_id < 0:
+            return None
+        try:
+            original = self._producers.check(header)
+        except (OutOfOrderSequenceError, ProducerFencedError):
+            return None
+        return None if original is None else _as_duplicate(original)
+
     def stage(self, batch: bytes, header: BatchHeader, now_ms: int) -> Staged:
         """Give a checked batch its offset; it is written with the group that `take_staged` returns.
 
@@ -207,7 +177,7 @@ class PartitionLog:
         if has_producer:
             original = self._producers.check(header)
             if original is not None:
-                return Staged(original.base_offset, original.next_offset, -1, True)
+                return _as_duplicate(original)
         config = self.config
         timestamp_ms = header.max_timestamp_ms
         append_time_ms = -1
@@ -222,17 +192,16 @@ class PartitionLog:
         if group is None:
             group = self._staged = WriteGroup()
         if not self._epochs:
-            self._epochs = [EpochStart(self.leader_epoch, base_offset)]
-            group.new_epoch = True
+            group.epochs = self._epochs = [EpochStart(self.leader_epoch, base_offset)]
         if has_producer:
             self._producers.append(header, base_offset, now_ms, self._synced.offset)
         position = segment.append(next_offset - 1, size_bytes, timestamp_ms, config.index_interval_bytes)
         runs = group.runs
         if not runs or runs[-1][0] is not segment:
             runs.append((segment, position, []))
-        runs[-1][2].extend(
-            (stored_prefix(base_offset, header.length, self.leader_epoch), memoryview(batch)[PREFIX_BYTES:])
-        )
+        buffers = runs[-1][2]
+        buffers.append(stored_prefix(base_offset, header.length, self.leader_epoch))
+        buffers.append(memoryview(batch)[PREFIX_BYTES:])
         group.batches += 1
         group.size_bytes += size_bytes
         group.end_offset = self.log_end_offset = next_offset
@@ -257,17 +226,13 @@ class PartitionLog:
             active.load(self.log_end_offset)
             active.created_ms = now_ms
         config = self.config
-        size_after = active.size_bytes + size_bytes
-        if timestamp_ms >= 0 and active.first_timestamp_ms >= 0:
-            age_ms = timestamp_ms - active.first_timestamp_ms
-        else:
-            age_ms = now_ms - active.created_ms
-        if active.size_bytes and (
-            size_after > config.segment_bytes
-            or size_after > MAX_POSITION
+        size_after_bytes = active.size_bytes + size_bytes
+        if (
+            size_after_bytes > config.segment_bytes
+            or size_after_bytes > MAX_POSITION
             or last_offset - active.base_offset > MAX_RELATIVE_OFFSET
-            or age_ms > config.segment_ms
-        ):
+            or active.age_ms(timestamp_ms, now_ms) > config.segment_ms
+        ) and active.size_bytes:
             return self._roll(active, now_ms)
         if self._staged is None:
             self._handles.ensure_open(active.log_path)
@@ -276,17 +241,15 @@ class PartitionLog:
     def _roll(self, active: Segment | None, now_ms: int) -> Segment:
         segment = Segment(self._directory, self.log_end_offset, self._files, self._handles)
         try:
-            self._handles.release(self._handles.acquire(segment.log_path, create=True))
+            segment.create(now_ms)
         except OSError as error:
             raise storage_failed("create", segment.log_path, error) from error
-        segment.begin(now_ms)
         group = self._staged
         if group is None:
             group = self._staged = WriteGroup()
         group.created_segment = True
         if active is not None:
-            active.finish()
-            active.sealed = True
+            active.seal()
             group.sealed.append(active)
         view = self._view
         self._view = view._replace(
@@ -297,85 +260,23 @@ class PartitionLog:
     # --- doing -----------------------------------------------------------------------------------------------------
 
     def write(self, group: WriteGroup) -> None:
-        """Write a group's bytes. Groups are written in the order in which they were taken.
+        """Write a group's bytes; groups are written in the order in which they were taken.
 
         Raises StorageFailedError.
         """
-        for segment, position, buffers in group.runs:
-            path = segment.log_path
-            try:
-                handle = self._handles.acquire(path)
-                try:
-                    handle.dirty = True
-                    self._dirty[segment] = None
-                    write_all(self._files, handle.fd, buffers, position)
-                finally:
-                    self._handles.release(handle)
-            except OSError as error:
-                raise storage_failed("write", path, error) from error
-            except TooManyOpenFilesError as error:
-                raise storage_failed("write", path, OSError(error.message)) from error
-        for segment in group.sealed:
-            segment.save_indexes()
-        self._sealed_unsynced += group.sealed
-        last = group.runs[-1][0]
-        if last.unsaved_index_bytes > _UNSAVED_INDEX_BYTES:
-            last.save_indexes()
-        self._new_segment_unsynced |= group.created_segment
-        self._new_epoch_unsynced |= group.new_epoch
+        self._writer.write(group)
 
     def sync(self) -> None:
         """Make all that `write` has written durable, new files and directories included.
 
-        Raises StorageFailedError; it is not to be called again then.
+        Raises StorageFailedError; then nothing is known of the files any more, and it must not be called again.
         """
-        path = self._directory
-        first_segment = self._first_segment_unsynced and self._new_segment_unsynced
-        try:
-            if first_segment:
-                path = f"{self._directory}/{METADATA_NAME}"
-                with self._handles.pinned(path) as handle:
-                    self._files.fdatasync(handle.fd)
-                self._handles.forget(path)
-            if self._new_epoch_unsynced:
-                path = f"{self._directory}/{EPOCHS_NAME}"
-                replace_file(self._files, path, encode_epochs(self._epochs))
-            for segment in self._dirty:
-                path = segment.log_path
-                self._sync_log(segment)
-            for segment in self._sealed_unsynced:
-                if not segment.removed:
-                    segment.sync_indexes()
-            if self._new_segment_unsynced or self._new_epoch_unsynced:
-                path = self._directory
-                self._files.sync_directory(path)
-            if first_segment:
-                path = self._directory.rpartition("/")[0]
-                self._files.sync_directory(path)
-        except OSError as error:
-            raise storage_failed("sync", path, error) from error
-        self._first_segment_unsynced &= not first_segment
-        self._new_segment_unsynced = self._new_epoch_unsynced = False
-        self._dirty.clear()
-        self._sealed_unsynced.clear()
-
-    def _sync_log(self, segment: Segment) -> None:
-        try:
-            handle = self._handles.acquire(segment.log_path)
-        except FileNotFoundError:
-            if segment.removed:
-                return
-            raise
-        try:
-            self._files.fdatasync(handle.fd)
-            handle.dirty = False
-        finally:
-            self._handles.release(handle)
+        self._writer.sync()
 
     def wrote(self, group: WriteGroup, *, synced: bool) -> None:
         """Take note that a group is written, and synced with all before it: moves the high watermark accordingly."""
-        before = self._pending[-1] if self._pending else self._synced
-        progress = _Progress(
+        before = self._written[-1] if self._written else self._synced
+        end = _Point(
             group.end_offset,
             group.runs[-1][0],
             group.end_position,
@@ -383,23 +284,24 @@ class PartitionLog:
             before.batches_appended + group.batches,
         )
         if synced:
-            self._pending.clear()
-            self._synced = progress
+            self._written.clear()
+            self._synced = end
         else:
-            self._pending.append(progress)
+            self._written.append(end)
         if synced or self.config.durability is Durability.WRITTEN:
-            self._advance_high_watermark(progress)
+            self._show(end)
 
     def mark_synced(self, offset: int) -> None:
         """Take note that a later `sync` covered everything written below `offset`, the end of a group."""
-        while self._pending and self._pending[0].offset <= offset:
-            self._synced = self._pending.popleft()
-        self._advance_high_watermark(self._synced)
+        while self._written and self._written[0].offset <= offset:
+            self._synced = self._written.popleft()
+        self._show(self._synced)
 
-    def _advance_high_watermark(self, to: _Progress) -> None:
-        if to.offset > self._view.high_watermark:
+    def _show(self, end: _Point) -> None:
+        """Let readers see the log up to here."""
+        if end.offset > self._view.high_watermark:
             self._view = self._view._replace(
-                high_watermark=to.offset, end_segment=to.segment, end_position=to.position
+                high_watermark=end.offset, end_segment=end.segment, end_position=end.position
             )
 
     # --- reading ---------------------------------------------------------------------------------------------------
@@ -407,16 +309,17 @@ class PartitionLog:
     def read(self, offset: int, max_bytes: int, *, nowait: bool) -> LogRead:
         """Read whole batches from the one that holds `offset` on, below the high watermark.
 
-        At least one batch, else at most `max_bytes`, from one segment (a read may be shorter than what there is);
+        At least one batch, else at most `max_bytes`, from one segment (so a read may be shorter than what there is);
         empty at the high watermark. With `nowait`, raises BlockingIOError where the disk would have to be waited for:
-        repeat it without, on another thread. Raises OffsetOutOfRangeError and CorruptLogError.
+        repeat it without, on another thread. Raises OffsetOutOfRangeError, CorruptLogError, TooManyOpenFilesError.
         """
         return self._reader.read(self._view, offset, max_bytes, nowait=nowait)
 
     def offset_for_time(self, timestamp_ms: int) -> FoundOffset:
         """Find the first record whose timestamp is at least `timestamp_ms`. Waits for the disk and decodes a batch.
 
-        A batch that cannot be decoded counts as a whole, by its largest timestamp. Raises CorruptLogError.
+        A batch that cannot be decoded counts as a whole, by its largest timestamp. Raises CorruptLogError and
+        TooManyOpenFilesError.
         """
         return self._reader.offset_for_time(self._view, timestamp_ms)
 
@@ -425,14 +328,14 @@ class PartitionLog:
         if last_leader_epoch < 0:
             return
         if last_leader_epoch > self.leader_epoch:
-            end = 0
+            end_offset = self.log_start_offset
         else:
             later = (entry.start_offset for entry in self._epochs if entry.epoch > last_leader_epoch)
-            end = next(later, self.log_end_offset)
-        if offset > end:
+            end_offset = next(later, self.log_end_offset)
+        if offset > end_offset:
             raise LogTruncatedError(
-                f"the log was cut: leader epoch {last_leader_epoch} ends at offset {end}, before {offset}; what was "
-                f"read from there on is gone, go on at {end}"
+                f"the log was cut: leader epoch {last_leader_epoch} ends at offset {end_offset}, before {offset}; "
+                f"what was read from there on is gone, go on at {end_offset}"
             )
 
     # --- upkeep ----------------------------------------------------------------------------------------------------
@@ -440,33 +343,29 @@ class PartitionLog:
     def expired_segments(self, now_ms: int) -> int:
         """The log start offset that retention asks for; the current one where nothing expires."""
         view = self._view
-        if len(view.segments) < 2:
-            return view.log_start_offset
         # Not above what is synced, so that the recovery point never lies below the log start offset.
         bound = min(view.high_watermark, self._synced.offset)
         sealed = [
             SealedSegment(next_offset, segment.size_bytes, segment.max_timestamp_ms)
-            for segment, next_offset in zip(view.segments, view.base_offsets[1:])
+            for segment, next_offset in zip(view.segments, view.base_offsets[1:], strict=False)
             if next_offset < bound
         ]
-        active_bytes = self.size_bytes - sum(segment.size_bytes for segment in sealed)
-        count = expired_count(sealed, active_bytes, self.config, now_ms)
+        count = expired_count(sealed, self.size_bytes, self.config, now_ms)
         return max(view.log_start_offset, sealed[count - 1].next_offset) if count else view.log_start_offset
 
     def advance_log_start(self, offset: int) -> list[Segment]:
         """Begin the log at `offset`, which is stored already; returns the segments to give to `remove_files`."""
         view = self._view
-        taken = []
-        for segment, next_offset in zip(view.segments, view.base_offsets[1:]):
+        taken: list[Segment] = []
+        for segment, next_offset in zip(view.segments, view.base_offsets[1:], strict=False):
             if next_offset > offset or segment is view.end_segment or segment is self._synced.segment:
                 break
             segment.removed = True
             taken.append(segment)
-        count = len(taken)
         self.size_bytes -= sum(segment.size_bytes for segment in taken)
         self._view = view._replace(
-            segments=view.segments[count:],
-            base_offsets=view.base_offsets[count:],
+            segments=view.segments[len(taken) :],
+            base_offsets=view.base_offsets[len(taken) :],
             log_start_offset=max(view.log_start_offset, offset),
         )
         return taken
@@ -477,7 +376,10 @@ class PartitionLog:
             segment.remove_files()
 
     def checkpoint(self) -> PartitionCheckpoint:
-        """What to store so that the next `open` begins at the synced offset. Call `flush_indexes` before storing it."""
+        """What to store so that the next `open` begins at the synced offset, also while later batches are in flight.
+
+        Call `flush_indexes` before it is stored.
+        """
         synced = self._synced
         self._checkpointed = synced
         segments = []
@@ -491,6 +393,7 @@ class PartitionLog:
             log_start_offset=self.log_start_offset,
             segments=segments,
             producers=self._producers.snapshot(synced.offset),
+            boot_id=boot_id(),
         )
 
     def flush_indexes(self) -> None:
@@ -500,10 +403,13 @@ class PartitionLog:
                 segment.save_indexes()
 
     def close(self) -> None:
-        """Save the indexes and close the files; `write` and `sync` are over. Raises StorageFailedError."""
+        """Save the indexes and close the files; writes and syncs are over. Raises StorageFailedError."""
+        self._reader.close()
         for segment in self._view.segments[-1:]:
-            if segment.loaded:
-                segment.finish()
-                segment.save_indexes()
+            segment.finish()
         for segment in self._view.segments:
             segment.close()
+
+
+def _as_duplicate(original: ProducerBatch) -> Staged:
+    return Staged(original.base_offset, original.next_offset, -1, True)

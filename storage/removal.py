@@ -22,7 +22,9 @@ def set_aside(directories: list[Path], topic_id: TopicId, files: Files) -> None:
     """
     for directory in directories:
         try:
-            files.rename(str(directory), f"{directory}.{topic_id_text(topic_id)}{SUFFIX}")
+            # The topic's own name may be as long as a file's name can be, so it is left out.
+            number = directory.name.rpartition("-")[2]
+            files.rename(str(directory), f"{directory.parent}/{topic_id_text(topic_id)}-{number}{SUFFIX}")
         except FileNotFoundError:
             continue
         except OSError as error:

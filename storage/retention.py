@@ -18,13 +18,13 @@ class SealedSegment(NamedTuple):
     """Of its records; -1: they have none, age does not expire it."""
 
 
-def expired_count(sealed: Sequence[SealedSegment], active_bytes: int, config: TopicConfig, now_ms: int) -> int:
-    """How many segments from the oldest on have expired.
+def expired_count(sealed: Sequence[SealedSegment], size_bytes: int, config: TopicConfig, now_ms: int) -> int:
+    """How many segments from the oldest on have expired, of a partition that has `size_bytes` in all.
 
     By size, as in Kafka, a segment goes when what remains still holds `retention.bytes`; by age, when its youngest
     record is older than `retention.ms`.
     """
-    excess_bytes = active_bytes + sum(segment.size_bytes for segment in sealed) - config.retention_bytes
+    excess_bytes = size_bytes - config.retention_bytes
     for count, segment in enumerate(sealed):
         excess_bytes -= segment.size_bytes
         too_much = config.retention_bytes >= 0 and excess_bytes >= 0

@@ -19,6 +19,7 @@ from logbroker.storage.files import Files, storage_failed
 from logbroker.storage.handles import Handle, HandleCache
 from logbroker.storage.index_file import OFFSET_ENTRY, TIME_ENTRY, Entry, IndexFile
 
+SUFFIXES: Final = (".log", ".index", ".timeindex")
 MAX_RELATIVE_OFFSET: Final = 2**31 - 1
 MAX_POSITION: Final = 2**31 - 1
 NO_TIMESTAMP: Final = -1
@@ -70,7 +71,7 @@ class Segment:
         self.sealed = False
         """Whether it gets no more appends."""
         self._stem = f"{directory}/{base_offset:020d}"
-        self.log_path = self._stem + ".log"
+        self.log_path = self._stem + SUFFIXES[0]
         self._files = files
         self._handles = handles
         self._lock = threading.Lock()
@@ -80,8 +81,18 @@ class Segment:
 
     # --- appending -------------------------------------------------------------------------------------------------
 
+    def create(self, now_ms: int) -> None:
+        """Make the files of a new segment, and make it ready for appends.
+
+        Raises TooManyOpenFilesError (there may be an empty file then) and OSError.
+        """
+        # Somebody who still read a deleted topic of the same name may have left its file in the cache.
+        self.close()
+        self._handles.release(self._handles.acquire(self.log_path, create=True))
+        self.begin(now_ms)
+
     def begin(self, now_ms: int) -> None:
-        """Make a new, empty segment ready for appends."""
+        """Make an empty segment ready for appends."""
         self.created_ms = now_ms
         self._make_indexes()
         self._loaded = True
@@ -102,9 +113,22 @@ class Segment:
         self.size_bytes = position + size_bytes
         return position
 
-    def finish(self) -> None:
-        """Note the largest timestamp in the time index, as a segment that is rolled or closed must have it."""
+    def seal(self) -> None:
+        """Take note that there are no more appends."""
         self._append_time_entry()
+        self.sealed = True
+
+    def finish(self) -> None:
+        """Complete the index files before the log is closed. Raises StorageFailedError."""
+        if self._loaded:
+            self._append_time_entry()
+            self.save_indexes()
+
+    def age_ms(self, timestamp_ms: int, now_ms: int) -> int:
+        """How old the segment is for a new batch: by the records' own time where they have one, as in Kafka."""
+        if timestamp_ms >= 0 and self.first_timestamp_ms >= 0:
+            return timestamp_ms - self.first_timestamp_ms
+        return now_ms - self.created_ms
 
     def _append_time_entry(self) -> None:
         if self.max_timestamp_ms > self._indexed_timestamp_ms:
@@ -132,42 +156,42 @@ class Segment:
         self.time_index.sync()
 
     def load(self, next_offset: int) -> None:
-        """Open a segment of an earlier run up to `size_bytes`; `next_offset` follows its last record. Does it once."""
-        if self._loaded:
-            return
+        """Open a segment of an earlier run up to `size_bytes`; `next_offset` follows its last record. Done once."""
         with self._lock:
-            if self._loaded:
-                return
-            self._make_indexes()
-            bounds = next_offset - self.base_offset
-            offsets_there = self.offset_index.load((bounds, self.size_bytes))
-            times_there = self.time_index.load((self.max_timestamp_ms + 1, bounds))
-            last = self.offset_index.last()
-            if not (offsets_there and times_there) or self.size_bytes - (last[1] if last else 0) > _MAX_UNINDEXED_BYTES:
-                self._rebuild()
-                last = self.offset_index.last()
-            last_time = self.time_index.last()
-            if last_time is not None:
-                self._indexed_timestamp_ms = last_time[0]
-            # Any offset below the end does: the entry only promises that nothing before it is younger.
-            self.max_timestamp_offset = next_offset - 1
-            self._bytes_since_entry = self.size_bytes - (last[1] if last else 0)
+            if not self._loaded:
+                self._load(next_offset - self.base_offset)
+                self._loaded = True
+
+    def _load(self, offsets: int) -> None:
+        self._make_indexes()
+        there = self.offset_index.load((offsets, self.size_bytes))
+        there &= self.time_index.load((self.max_timestamp_ms + 1, offsets))
+        indexed_bytes = self._indexed_bytes()
+        if not there or self.size_bytes - indexed_bytes > _MAX_UNINDEXED_BYTES:
+            self._rebuild()
+            indexed_bytes = self._indexed_bytes()
+        self._bytes_since_entry = self.size_bytes - indexed_bytes
+        last_time = self.time_index.last()
+        self._indexed_timestamp_ms = last_time[0] if last_time else NO_TIMESTAMP
+        # Any offset below the end does: an entry only promises that nothing before its batch is younger.
+        self.max_timestamp_offset = self.base_offset + offsets - 1
+        if self.size_bytes:
             with self._handles.pinned(self.log_path) as handle:
-                if self.size_bytes:
-                    self.first_timestamp_ms = next(self.headers(handle, 0, self.size_bytes))[1].max_timestamp_ms
-            self._loaded = True
+                self.first_timestamp_ms = next(self.headers(handle, 0, self.size_bytes))[1].max_timestamp_ms
+
+    def _indexed_bytes(self) -> int:
+        last = self.offset_index.last()
+        return last[1] if last else 0
 
     def close(self) -> None:
         """Close the files; they open again on use."""
-        self._handles.forget(self.log_path)
-        if self._loaded:
-            self._handles.forget(self.offset_index.path)
-            self._handles.forget(self.time_index.path)
+        for suffix in SUFFIXES:
+            self._handles.forget(self._stem + suffix)
 
     def remove_files(self) -> None:
         """Delete the files. Raises StorageFailedError."""
         self.close()
-        for suffix in (".log", ".index", ".timeindex"):
+        for suffix in SUFFIXES:
             try:
                 self._files.unlink(self._stem + suffix)
             except FileNotFoundError:
@@ -181,8 +205,8 @@ class Segment:
             self._rebuild()
 
     def _make_indexes(self) -> None:
-        self.offset_index = IndexFile(self._stem + ".index", OFFSET_ENTRY, self._files, self._handles)
-        self.time_index = IndexFile(self._stem + ".timeindex", TIME_ENTRY, self._files, self._handles)
+        self.offset_index = IndexFile(self._stem + SUFFIXES[1], OFFSET_ENTRY, self._files, self._handles)
+        self.time_index = IndexFile(self._stem + SUFFIXES[2], TIME_ENTRY, self._files, self._handles)
 
     def _rebuild(self) -> None:
         offsets, times = self.index_entries(self.size_bytes)
@@ -254,7 +278,9 @@ class Segment:
         """Position of the first batch that ends above `offset`, or `limit` if there is none below it."""
 
         def walk(indexed: bool) -> int:
-            entry = self.offset_index.last_at_most(offset - self.base_offset, column=0, nowait=nowait) if indexed else None
+            entry = (
+                self.offset_index.last_at_most(offset - self.base_offset, column=0, nowait=nowait) if indexed else None
+            )
             for position, header in self._from_entry(handle, entry, limit, nowait=nowait):
                 if header.next_offset > offset:
                     return position

@@ -1,0 +1,103 @@
+"""The file work of one partition's appends. Any thread, one at a time; decides nothing."""
+
+from __future__ import annotations
+
+from logbroker.errors import TooManyOpenFilesError
+from logbroker.storage.files import Files, replace_file, storage_failed, write_all
+from logbroker.storage.handles import HandleCache
+from logbroker.storage.partition_files import EPOCHS_NAME, METADATA_NAME, EpochStart, encode_epochs
+from logbroker.storage.segment import Segment
+from logbroker.storage.write_group import WriteGroup
+
+_UNSAVED_INDEX_BYTES = 4096
+"""An index tail this long is saved with the next write: it bounds memory, and what a recovery has to walk."""
+
+
+class LogWriter:
+    """Writes groups and remembers what a sync has to cover."""
+
+    __slots__ = ("_directory", "_dirty", "_epochs", "_files", "_handles", "_new_directory", "_new_segment", "_sealed")
+
+    def __init__(self, directory: str, files: Files, handles: HandleCache, *, new_directory: bool) -> None:
+        self._directory = directory
+        self._files = files
+        self._handles = handles
+        self._new_directory = new_directory
+        """Neither the directory's name nor its partition.metadata is known to be synced."""
+        self._new_segment = False
+        self._epochs: list[EpochStart] | None = None
+        self._dirty: dict[Segment, None] = {}
+        self._sealed: list[Segment] = []
+
+    def write(self, group: WriteGroup) -> None:
+        """See PartitionLog.write."""
+        for segment, position, buffers in group.runs:
+            path = segment.log_path
+            self._dirty[segment] = None
+            try:
+                handle = self._handles.acquire(path)
+                try:
+                    handle.dirty = True
+                    write_all(self._files, handle.fd, buffers, position)
+                finally:
+                    self._handles.release(handle)
+            except OSError as error:
+                raise storage_failed("write", path, error) from error
+            except TooManyOpenFilesError as error:
+                # Its offsets are given away, so this is no refusal any more. `stage` had the file open a moment ago.
+                raise storage_failed("write", path, OSError(error.message)) from error
+        for segment in group.sealed:
+            segment.save_indexes()
+        active = group.runs[-1][0]
+        if active.unsaved_index_bytes > _UNSAVED_INDEX_BYTES:
+            active.save_indexes()
+        self._sealed += group.sealed
+        self._new_segment |= group.created_segment
+        if group.epochs is not None:
+            self._epochs = group.epochs
+
+    def sync(self) -> None:
+        """See PartitionLog.sync. Names come last: a synced name must lead to synced bytes."""
+        path = self._directory
+        new_directory = self._new_directory and self._new_segment
+        try:
+            if new_directory:
+                path = f"{self._directory}/{METADATA_NAME}"
+                with self._handles.pinned(path) as handle:
+                    self._files.fdatasync(handle.fd)
+                self._handles.forget(path)
+            if self._epochs is not None:
+                path = f"{self._directory}/{EPOCHS_NAME}"
+                replace_file(self._files, path, encode_epochs(self._epochs))
+            for segment in self._dirty:
+                path = segment.log_path
+                self._sync_log(segment)
+            for segment in self._sealed:
+                if not segment.removed:
+                    segment.sync_indexes()
+            if self._new_segment or self._epochs is not None:
+                path = self._directory
+                self._files.sync_directory(path)
+            if new_directory:
+                path = self._directory.rpartition("/")[0]
+                self._files.sync_directory(path)
+        except OSError as error:
+            raise storage_failed("sync", path, error) from error
+        self._new_directory &= not new_directory
+        self._new_segment = False
+        self._epochs = None
+        self._dirty.clear()
+        self._sealed.clear()
+
+    def _sync_log(self, segment: Segment) -> None:
+        try:
+            handle = self._handles.acquire(segment.log_path)
+        except FileNotFoundError:
+            if segment.removed:  # by retention, before it was ever synced
+                return
+            raise
+        try:
+            self._files.fdatasync(handle.fd)
+            handle.dirty = False
+        finally:
+            self._handles.release(handle)

@@ -1,0 +1,46 @@
+"""What the metadata store keeps of a partition."""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from logbroker.storage.producer_state import ProducerSnapshot
+
+_BOOT_ID_PATH: Final = Path("/proc/sys/kernel/random/boot_id")
+
+
+class SegmentCheckpoint(msgspec.Struct, gc=False, array_like=True):
+    """What is known of a segment at or below the recovery point."""
+
+    base_offset: int
+    size_bytes: int
+    """Of the part below the recovery point."""
+    max_timestamp_ms: int
+    """At least that of its records; -1: none has one."""
+
+
+class PartitionCheckpoint(msgspec.Struct, gc=False):
+    """Lets a later open read nothing below the recovery point."""
+
+    recovery_point: int
+    """Every record below is synced."""
+    log_start_offset: int
+    segments: list[SegmentCheckpoint]
+    """Those below the recovery point, in order; the last one holds it."""
+    producers: list[ProducerSnapshot]
+    """As of the recovery point."""
+    boot_id: str = ""
+    """Of the machine when this was made: another one means that a power cut may have taken unsynced bytes."""
+
+
+@functools.cache
+def boot_id() -> str:
+    """A text that changes with every start of the machine; empty where the system has none."""
+    try:
+        return _BOOT_ID_PATH.read_text(encoding="ascii").strip()
+    except OSError:
+        return ""

@@ -1,0 +1,179 @@
+"""What a crash left above the recovery point: every batch is checked, and the log ends at the first bad one.
+
+After a killed process (the machine did not restart) only the last write can be torn, so a good batch behind a bad one
+means damage of another kind: the partition is not opened, nothing is touched. After a power cut anything unsynced may
+be missing. What is cut off goes to a side file. What is kept is written again and synced, since nobody knows whether
+the pages that a read returned ever reached the disk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Final
+
+from logbroker.errors import CorruptLogError
+from logbroker.record.header import HEADER_BYTES, parse_header
+from logbroker.storage.files import Files, write_all
+from logbroker.storage.handles import Handle, HandleCache
+from logbroker.storage.log_scan import find_good_batch, good_batch
+from logbroker.storage.partition_files import EpochStart
+from logbroker.storage.producer_state import ProducerStates
+from logbroker.storage.segment import SUFFIXES, Segment
+
+_WINDOW_BYTES: Final = 1 << 20
+
+
+class TailRecovery:
+    """One run over a partition's tail. Extends the segments, producers and epochs it is given."""
+
+    def __init__(
+        self,
+        segments: list[Segment],
+        producers: ProducerStates,
+        epochs: list[EpochStart],
+        index_interval_bytes: int,
+        files: Files,
+        handles: HandleCache,
+        *,
+        imported: bool,
+        only_last_write_torn: bool,
+    ) -> None:
+        self.segments = segments
+        self.epochs = epochs
+        self.end_offset = 0
+        """After the last good batch."""
+        self.cut = False
+        """Whether anything was cut off."""
+        self._producers = producers
+        self._index_interval_bytes = index_interval_bytes
+        self._files = files
+        self._handles = handles
+        self._imported = imported
+        self._only_last_write_torn = only_last_write_torn
+
+    def run(self, recovery_point: int, new_segments: Sequence[Segment], file_bytes: dict[int, int]) -> None:
+        """Go through what follows the recovery point: the rest of the last segment, then the new ones.
+
+        Raises CorruptLogError, TooManyOpenFilesError and OSError.
+        """
+        self.end_offset = recovery_point
+        pending = list(new_segments)
+        if self.segments:
+            last = self.segments[-1]
+            last.load(recovery_point)
+            with self._handles.pinned(last.log_path) as handle:
+                # The headers must lead exactly to the recovery point.
+                last.locate(handle, recovery_point, last.size_bytes, nowait=False)
+            self._extend(last, file_bytes[last.base_offset], pending)
+        while pending and not self.cut:
+            self.cut = not self._goes_on(pending[0])
+            if not self.cut:
+                segment = pending.pop(0)
+                self._begin(segment)
+                self._extend(segment, file_bytes[segment.base_offset], pending)
+        for segment in pending:
+            self._set_aside(segment)
+
+    def _goes_on(self, segment: Segment) -> bool:
+        """Whether a segment may follow: ours leave no gap, an imported log may have some."""
+        if segment.base_offset == self.end_offset:
+            return True
+        if self._only_last_write_torn:
+            raise CorruptLogError(
+                f"{segment.log_path}: the log before it ends at offset {self.end_offset}; restore what is missing"
+            )
+        return self._imported and (segment.base_offset > self.end_offset or not self.segments)
+
+    def _begin(self, segment: Segment) -> None:
+        if self.segments:
+            sealed = self.segments[-1]
+            sealed.seal()
+            sealed.save_indexes()
+            sealed.sync_indexes()
+        self._drop_indexes(segment)
+        segment.begin(0)
+        self.segments.append(segment)
+        self.end_offset = segment.base_offset
+
+    def _extend(self, segment: Segment, file_bytes: int, later: Sequence[Segment]) -> None:
+        """Take over the good batches behind `segment.size_bytes`, and cut off what follows them."""
+        with self._handles.pinned(segment.log_path) as handle:
+            while segment.size_bytes < file_bytes:
+                start = segment.size_bytes
+                window = self._read_window(handle, start, file_bytes)
+                self._take_batches(segment, window)
+                taken = segment.size_bytes - start
+                if not taken:
+                    break
+                write_all(self._files, handle.fd, [memoryview(window)[:taken]], start)
+            self._files.fdatasync(handle.fd)
+            if segment.size_bytes < file_bytes:
+                if self._only_last_write_torn:
+                    self._check_torn(segment, handle, file_bytes, later)
+                self._cut(segment, handle)
+
+    def _read_window(self, handle: Handle, start: int, file_bytes: int) -> bytes:
+        """Bytes from `start` on, the whole first batch at least, if its header can be believed."""
+        window = self._files.pread(handle.fd, min(_WINDOW_BYTES, file_bytes - start), start)
+        if len(window) >= HEADER_BYTES:
+            size_bytes = parse_header(window).size_bytes
+            if len(window) < size_bytes <= file_bytes - start:
+                window = self._files.pread(handle.fd, size_bytes, start)
+        return window
+
+    def _take_batches(self, segment: Segment, window: bytes) -> None:
+        position = 0
+        while header := good_batch(window, position, self.end_offset, gaps_allowed=self._imported):
+            if not self.epochs or header.leader_epoch > self.epochs[-1].epoch:
+                self.epochs.append(EpochStart(max(header.leader_epoch, 0), header.base_offset))
+            if header.producer_id >= 0 and not header.is_control:
+                self._producers.append(header, header.base_offset, header.max_timestamp_ms, self.end_offset)
+            self.end_offset = header.next_offset
+            segment.append(
+                header.next_offset - 1, header.size_bytes, header.max_timestamp_ms, self._index_interval_bytes
+            )
+            position += header.size_bytes
+
+    def _check_torn(self, segment: Segment, handle: Handle, file_bytes: int, later: Sequence[Segment]) -> None:
+        start = segment.size_bytes
+        rest = self._files.pread(handle.fd, file_bytes - start, start)
+        found = find_good_batch(rest, self.end_offset, self.epochs[-1].epoch if self.epochs else 0)
+        if found >= 0:
+            what = f"a good one follows at byte {start + found}"
+        elif later:
+            what = f"{later[0].log_path} follows"
+        else:
+            return
+        raise CorruptLogError(
+            f"{segment.log_path}: the batch at byte {start} (offset {self.end_offset}) is damaged, but {what}, so no "
+            "torn write explains it; restore the file from a backup, or cut it there to lose what follows"
+        )
+
+    def _cut(self, segment: Segment, handle: Handle) -> None:
+        """End a segment's file where its good batches end; the rest is kept in a side file."""
+        self.cut = True
+        end = position = segment.size_bytes
+        side_path = f"{segment.log_path}.cut-{end}"
+        with self._handles.pinned(side_path, create=True) as side:
+            while part := self._files.pread(handle.fd, _WINDOW_BYTES, position):
+                write_all(self._files, side.fd, [part], position - end)
+                position += len(part)
+            self._files.truncate(side.fd, position - end)
+            self._files.fdatasync(side.fd)
+        self._handles.forget(side_path)
+        # The side file must be findable before the only other copy goes.
+        self._files.sync_directory(segment.log_path.rpartition("/")[0])
+        self._files.truncate(handle.fd, end)
+        self._files.fdatasync(handle.fd)
+
+    def _set_aside(self, segment: Segment) -> None:
+        """Take a segment that lies behind the end out of the log."""
+        self._handles.forget(segment.log_path)
+        self._files.rename(segment.log_path, f"{segment.log_path}.cut-0")
+        self._drop_indexes(segment)
+
+    def _drop_indexes(self, segment: Segment) -> None:
+        for suffix in SUFFIXES[1:]:
+            with suppress(FileNotFoundError):
+                self._files.unlink(segment.log_path.removesuffix(SUFFIXES[0]) + suffix)

@@ -1,0 +1,41 @@
+"""What the owner of a partition hands to the thread that writes: batches that were given their place."""
+
+from __future__ import annotations
+
+import msgspec
+
+from logbroker.storage.files import Buffer
+from logbroker.storage.partition_files import EpochStart
+from logbroker.storage.segment import Segment
+
+
+class Staged(msgspec.Struct, gc=False):
+    """What was decided about a batch."""
+
+    base_offset: int
+    next_offset: int
+    log_append_time_ms: int
+    """-1 under CreateTime, and for a duplicate."""
+    duplicate: bool
+    """An idempotent producer sent it before; the offsets are the original's."""
+
+
+class WriteGroup:
+    """Batches that were staged together and are written together."""
+
+    __slots__ = ("batches", "created_segment", "end_offset", "end_position", "epochs", "runs", "sealed", "size_bytes")
+
+    def __init__(self) -> None:
+        self.batches = 0
+        self.size_bytes = 0
+        self.end_offset = 0
+        """The log end offset after it."""
+        self.end_position = 0
+        """Where it ends in its last segment."""
+        self.runs: list[tuple[Segment, int, list[Buffer]]] = []
+        """Per segment: where to write, and what."""
+        self.sealed: list[Segment] = []
+        """Segments that got their last batch in or before this group."""
+        self.created_segment = False
+        self.epochs: list[EpochStart] | None = None
+        """The leader epochs to store, where they changed."""
