@@ -22,7 +22,7 @@ from logbroker.storage.log_reader import LogRead, LogReader, LogView
 from logbroker.storage.log_writer import LogWriter
 from logbroker.storage.partition_checkpoint import PartitionCheckpoint, SegmentCheckpoint, boot_id
 from logbroker.storage.partition_files import EpochStart, create_partition
-from logbroker.storage.producer_state import ProducerBatch, ProducerStates
+from logbroker.storage.producer_state import ProducerStates
 from logbroker.storage.recovery import RecoveredPartition, recover_partition
 from logbroker.storage.retention import SealedSegment, expired_count
 from logbroker.storage.segment import MAX_POSITION, MAX_RELATIVE_OFFSET, Segment
@@ -157,15 +157,12 @@ class PartitionLog:
 
     # --- deciding --------------------------------------------------------------------------------------------------
 
-    def find_duplicate(self, header: BatchHeader) -> Staged | None:
-        """The original of a batch that an idempotent producer sent before; None: it is no duplicate."""
-        if header.producer_id < 0:
-            return None
+    def is_retry(self, header: BatchHeader) -> bool:
+        """Whether `stage` would find that an idempotent producer sent this batch before."""
         try:
-            original = self._producers.check(header)
+            return header.producer_id >= 0 and self._producers.check(header) is not None
         except (OutOfOrderSequenceError, ProducerFencedError):
-            return None
-        return None if original is None else _as_duplicate(original)
+            return False
 
     def stage(self, batch: bytes, header: BatchHeader, now_ms: int) -> Staged:
         """Give a checked batch its offset; it is written with the group that `take_staged` returns.
@@ -177,7 +174,7 @@ class PartitionLog:
         if has_producer:
             original = self._producers.check(header)
             if original is not None:
-                return _as_duplicate(original)
+                return Staged(original.base_offset, original.next_offset, -1, True)
         config = self.config
         timestamp_ms = header.max_timestamp_ms
         append_time_ms = -1
@@ -409,7 +406,3 @@ class PartitionLog:
             segment.finish()
         for segment in self._view.segments:
             segment.close()
-
-
-def _as_duplicate(original: ProducerBatch) -> Staged:
-    return Staged(original.base_offset, original.next_offset, -1, True)
