@@ -14,7 +14,7 @@ from typing import Final
 
 import msgspec
 
-from logbroker.client import Admin
+from logbroker.client import Admin, Consumer, Producer
 from logbroker.embedded_broker import embedded
 from logbroker.tools.bench import load
 from logbroker.tools.bench.servers import bare_server
@@ -141,10 +141,12 @@ async def produce(setup: Setup, *, batch_bytes: int, producers: int, partitions:
     return Row(name=name, durability=durability, unit="MB/s", rounds=values, ceiling_rounds=ceilings)
 
 
-async def consume(setup: Setup, *, batch_bytes: int, partitions: int, total_bytes: int) -> Row:
-    """Opaque batches out through one fetch stream whose responses hold one batch of this size; MB/s."""
+async def consume(setup: Setup, *, batch_bytes: int, response_bytes: int, partitions: int, total_bytes: int) -> Row:
+    """Opaque batches out through one fetch stream, in responses of this size; MB/s."""
     batch = load.batch_of(batch_bytes)
     count = -(-total_bytes // len(batch))
+    # The bare server reads as much at once as the broker can without cutting a batch.
+    chunk_bytes = max(response_bytes // len(batch), 1) * len(batch)
     with _servers(setup) as (address, bare):
         await _fresh_topic(address, partitions, "written")
         await _fill(address, PRODUCE, load.produce_requests(TOPIC, partitions, batch), count, load.check_produced)
@@ -154,18 +156,18 @@ async def consume(setup: Setup, *, batch_bytes: int, partitions: int, total_byte
         async def ours() -> float:
             async with load.open_channel(address) as channel:
                 rate = await load.fetch_stream_load(
-                    channel, TOPIC, partitions, response_bytes=batch_bytes, total_bytes=count * len(batch)
+                    channel, TOPIC, partitions, response_bytes=response_bytes, total_bytes=count * len(batch)
                 )
             return rate.megabytes_per_second
 
         async def theirs() -> float:
             assert bare is not None
             async with load.open_channel(bare) as channel:
-                rate = await load.bare_stream_load(channel, chunk_bytes=len(batch), total_bytes=count * len(batch))
+                rate = await load.bare_stream_load(channel, chunk_bytes=chunk_bytes, total_bytes=count * len(batch))
             return rate.megabytes_per_second
 
         values, ceilings = await _rounds(setup, ours, theirs if bare else None)
-    name = f"fetch stream, responses of {_size(batch_bytes)}, {_partitions(partitions)}"
+    name = f"fetch, batches of {_size(batch_bytes)}, responses of {_size(response_bytes)}, {_partitions(partitions)}"
     return Row(name=name, durability="-", unit="MB/s", rounds=values, ceiling_rounds=ceilings)
 
 
@@ -193,6 +195,53 @@ async def latency(setup: Setup, *, count: int, durability: str) -> Row:
     return Row(
         name=name, durability=durability, unit="ms", rounds=values, ceiling_rounds=ceilings, lower_is_better=True
     )
+
+
+async def produce_records(setup: Setup, *, records: int, value_bytes: int, partitions: int, durability: str) -> Row:
+    """Keyed records from one Python producer, until all are acknowledged; records/s."""
+    with _servers(msgspec.structs.replace(setup, ceiling=False)) as (address, _):
+
+        async def ours() -> float:
+            await _fresh_topic(address, partitions, durability)
+            return await _send_records(address, records, value_bytes)
+
+        values, _ = await _rounds(setup, ours, None)
+    name = f"Python Producer, {value_bytes}-byte values, 1,000 keys, {_partitions(partitions)}"
+    return Row(name=name, durability=durability, unit="records/s", rounds=values, ceiling_rounds=[])
+
+
+async def consume_records(setup: Setup, *, records: int, value_bytes: int, partitions: int) -> Row:
+    """The same records into one Python consumer, decoded one by one; records/s."""
+    with _servers(msgspec.structs.replace(setup, ceiling=False)) as (address, _):
+        await _fresh_topic(address, partitions, "written")
+        await _send_records(address, records, value_bytes)
+
+        async def ours() -> float:
+            async with Consumer(address) as consumer:
+                start = time.perf_counter()
+                await consumer.assign(TOPIC, start="earliest")
+                count = 0
+                async for _ in consumer:
+                    count += 1
+                    if count == records:
+                        break
+                return records / (time.perf_counter() - start)
+
+        values, _ = await _rounds(setup, ours, None)
+    name = f"Python Consumer, {value_bytes}-byte values, {_partitions(partitions)}"
+    return Row(name=name, durability="-", unit="records/s", rounds=values, ceiling_rounds=[])
+
+
+async def _send_records(address: str, records: int, value_bytes: int) -> float:
+    keys = [b"key-%d" % number for number in range(1000)]
+    value = os.urandom(value_bytes)
+    async with Producer(address) as producer:
+        start = time.perf_counter()
+        send = producer.send
+        for number in range(records):
+            await send(TOPIC, value, keys[number % 1000])
+        await producer.flush()
+        return records / (time.perf_counter() - start)
 
 
 async def _fill(

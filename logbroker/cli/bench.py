@@ -1,0 +1,211 @@
+"""`logbroker bench`: measure a broker on this machine, beside the bare server that is its ceiling."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+import uvloop
+
+from logbroker.cli import terminal
+from logbroker.cli.options import json_option
+from logbroker.tools.bench import measure
+from logbroker.tools.bench.measure import MIB, Row, Setup
+
+BATCH_SIZES = (16 * 1024, 64 * 1024, MIB)
+
+Measurement = Callable[[], Awaitable[Row]]
+
+
+def _shared_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    for option in reversed(
+        (
+            click.option("--rounds", type=click.IntRange(1), default=3, show_default=True, help="The median counts."),
+            click.option(
+                "--ceiling",
+                is_flag=True,
+                help="Also run a bare gRPC server that does the same file work, in turn with the broker.",
+            ),
+            click.option(
+                "--directory",
+                type=click.Path(exists=True, file_okay=False, path_type=Path),
+                help="Where the data go; the disk under it is measured.  [default: the temporary directory]",
+            ),
+            json_option,
+        )
+    ):
+        command = option(command)
+    return command
+
+
+_batch_option = click.option(
+    "--batch-bytes",
+    "batch_sizes",
+    type=click.IntRange(100, MIB),
+    multiple=True,
+    default=BATCH_SIZES,
+    show_default=True,
+    help="Repeatable.",
+)
+_durability_option = click.option("--durability", type=click.Choice(["written", "synced"]), default="written")
+_partitions_option = click.option("--partitions", type=click.IntRange(1), default=1, show_default=True)
+
+
+@click.group()
+def bench() -> None:
+    """Measure a broker on this machine.
+
+    Each command starts a broker of its own, measures it for some rounds and prints the median with the range. With
+    --ceiling the rounds alternate with those of a bare gRPC server that appends and reads the same bytes and does
+    nothing else; the ratio says how many times faster it is.
+
+    \b
+    Examples:
+      logbroker bench produce --ceiling
+      logbroker bench produce --durability synced --partitions 100
+      logbroker bench produce --records 2000000
+      logbroker bench consume --ceiling --json
+      logbroker bench latency --ceiling
+    """
+
+
+@bench.command()
+@_batch_option
+@_durability_option
+@_partitions_option
+@click.option("--producers", type=click.IntRange(1), default=8, show_default=True, help="Calls in flight.")
+@click.option("--seconds", type=click.FloatRange(0.1), default=2.0, show_default=True, help="Of one round.")
+@click.option("--records", type=click.IntRange(1), help="Send so many records through one Python Producer instead.")
+@click.option("--value-bytes", type=click.IntRange(0, MIB // 2), default=100, show_default=True, help="With --records.")
+@_shared_options
+def produce(
+    batch_sizes: Sequence[int],
+    durability: str,
+    partitions: int,
+    producers: int,
+    seconds: float,
+    records: int | None,
+    value_bytes: int,
+    **shared: Any,
+) -> None:
+    """Append opaque batches, or records through the Python client."""
+    setup = _setup(shared, seconds)
+    if records is not None:
+        _run(
+            [
+                lambda: measure.produce_records(
+                    setup, records=records, value_bytes=value_bytes, partitions=partitions, durability=durability
+                )
+            ],
+            **shared,
+        )
+        return
+
+    def measurement(batch_bytes: int) -> Measurement:
+        return lambda: measure.produce(
+            setup, batch_bytes=batch_bytes, producers=producers, partitions=partitions, durability=durability
+        )
+
+    _run([measurement(size) for size in batch_sizes], **shared)
+
+
+@bench.command()
+@_batch_option
+@_partitions_option
+@click.option("--megabytes", type=click.IntRange(1), default=256, show_default=True, help="To read in a round.")
+@click.option(
+    "--response-bytes",
+    type=click.IntRange(1, 3 * MIB),
+    default=MIB,
+    show_default=True,
+    help="How much one response may hold.",
+)
+@click.option("--records", type=click.IntRange(1), help="Read so many records through one Python Consumer instead.")
+@click.option("--value-bytes", type=click.IntRange(0, MIB // 2), default=100, show_default=True, help="With --records.")
+@_shared_options
+def consume(
+    batch_sizes: Sequence[int],
+    partitions: int,
+    megabytes: int,
+    response_bytes: int,
+    records: int | None,
+    value_bytes: int,
+    **shared: Any,
+) -> None:
+    """Read opaque batches through a fetch stream, or records through the Python client."""
+    setup = _setup(shared, 0)
+    if records is not None:
+        _run(
+            [lambda: measure.consume_records(setup, records=records, value_bytes=value_bytes, partitions=partitions)],
+            **shared,
+        )
+        return
+
+    def measurement(batch_bytes: int) -> Measurement:
+        return lambda: measure.consume(
+            setup,
+            batch_bytes=batch_bytes,
+            response_bytes=response_bytes,
+            partitions=partitions,
+            total_bytes=megabytes * 1_000_000,
+        )
+
+    _run([measurement(size) for size in batch_sizes], **shared)
+
+
+@bench.command()
+@click.option("--count", type=click.IntRange(10), default=500, show_default=True, help="Records of one round.")
+@click.option("--durability", type=click.Choice(["written", "synced"]), default="synced", show_default=True)
+@_shared_options
+def latency(count: int, durability: str, **shared: Any) -> None:
+    """Append one 100-byte record at a time. The ceiling of `synced` is the bare server's time and one fdatasync."""
+    setup = _setup(shared, 0)
+    _run([lambda: measure.latency(setup, count=count, durability=durability)], **shared)
+
+
+def _setup(shared: dict[str, Any], seconds: float) -> Setup:
+    return Setup(rounds=shared["rounds"], seconds=seconds, ceiling=shared["ceiling"], directory=shared["directory"])
+
+
+def _run(measurements: Sequence[Measurement], *, as_json: bool, **_: Any) -> None:
+    rows: list[Row] = []
+    with terminal.progress("measuring", len(measurements), "measurements") as count:
+        for measurement in measurements:
+            rows.append(uvloop.run(_awaited(measurement)))
+            count(len(rows))
+    if as_json:
+        terminal.write_json([_document(row) for row in rows])
+        return
+    numbers = ("median", "range", "ceiling", "ratio")
+    table = terminal.table("measured", "durability", *numbers, "unit", numbers=numbers)
+    for row in rows:
+        ceiling = "-" if row.ceiling is None else _number(row.ceiling)
+        ratio = "-" if row.ratio is None else f"{row.ratio:.2f}"
+        spread = f"{_number(min(row.rounds))} - {_number(max(row.rounds))}"
+        table.add_row(row.name, row.durability, _number(row.value), spread, ceiling, ratio, row.unit)
+    terminal.show(table)
+
+
+async def _awaited(measurement: Measurement) -> Row:
+    async with asyncio.timeout(600):
+        return await measurement()
+
+
+def _document(row: Row) -> dict[str, Any]:
+    return {
+        "name": row.name,
+        "durability": row.durability,
+        "unit": row.unit,
+        "median": row.value,
+        "rounds": row.rounds,
+        "ceiling_median": row.ceiling,
+        "ceiling_rounds": row.ceiling_rounds,
+        "ratio": row.ratio,
+    }
+
+
+def _number(value: float) -> str:
+    return f"{value:,.2f}" if value < 100 else f"{value:,.0f}"
