@@ -9,7 +9,7 @@ from google.protobuf.descriptor import ServiceDescriptor
 from google.protobuf.message_factory import GetMessageClass
 
 
-def method_table(service: ServiceDescriptor, implementation: object) -> grpc.GenericRpcHandler[Any, Any]:
+def method_table(service: ServiceDescriptor, implementation: object) -> grpc.GenericRpcHandler:
     """Return a handler that serves every method of the service by the attribute of the same name in snake case.
 
     A missing attribute is an AttributeError here, not an UNIMPLEMENTED at run time.

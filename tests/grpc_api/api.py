@@ -51,14 +51,14 @@ class Api:
         request = admin_pb2.CreateTopicsRequest()
         topic = request.topics.add(name=name, partitions=partitions)
         topic.configs.update({key.replace("_", "."): value for key, value in configs.items()})
-        [result] = self.admin.CreateTopics(request).results
-        assert not result.status.code, result.status
-        return result.topic
+        results: list[admin_pb2.TopicResult] = self.admin.CreateTopics(request).results
+        assert not results[0].status.code, results[0].status
+        return results[0].topic
 
     def produce(self, topic: str, batch: bytes, partition: int = 0, **fields: Any) -> log_pb2.ProduceResult:
         item = log_pb2.ProduceItem(topic=topic, partition=partition, batch=batch, **fields)
-        [result] = self.log.Produce(log_pb2.ProduceRequest(items=[item])).results
-        return result
+        results: list[log_pb2.ProduceResult] = self.log.Produce(log_pb2.ProduceRequest(items=[item])).results
+        return results[0]
 
     def produce_values(self, topic: str, values: list[bytes], partition: int = 0) -> log_pb2.ProduceResult:
         """One batch of these values; raises AssertionError where it is refused."""
@@ -68,8 +68,8 @@ class Api:
 
     def fetch(self, topic: str, partition: int = 0, offset: int = 0, **fields: Any) -> log_pb2.FetchResult:
         item = log_pb2.FetchItem(topic=topic, partition=partition, offset=offset)
-        [result] = self.log.Fetch(log_pb2.FetchRequest(items=[item], **fields)).results
-        return result
+        results: list[log_pb2.FetchResult] = self.log.Fetch(log_pb2.FetchRequest(items=[item], **fields)).results
+        return results[0]
 
     def values(self, topic: str, partition: int = 0, offset: int = 0) -> list[bytes | None]:
         """All values of a partition from an offset on."""

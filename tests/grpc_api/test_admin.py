@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import grpc
 import pytest
@@ -30,8 +31,8 @@ def alter(api: Api, name: str, **fields: object) -> str:
 
 def describe(api: Api, name: str) -> pb.DescribeTopicsResult:
     request = pb.DescribeTopicsRequest(topics=[pb.TopicRef(name=name)], include_partitions=True)
-    [result] = api.admin.DescribeTopics(request).results
-    return result
+    results: list[pb.DescribeTopicsResult] = api.admin.DescribeTopics(request).results
+    return results[0]
 
 
 @pytest.mark.parametrize("name", ["", "x" * 250, ".", "..", "a/b", "a b", "ключ", "a\n", "a\x00"])
@@ -160,13 +161,13 @@ def test_the_broker_describes_itself(api: Api) -> None:
 
 
 def test_health_and_reflection(api: Api) -> None:
-    health = health_pb2_grpc.HealthStub(api.channel)
+    health: Any = health_pb2_grpc.HealthStub(api.channel)
     for service in ("", "logbroker.v1.Log", "logbroker.v1.Admin"):
         response = health.Check(health_pb2.HealthCheckRequest(service=service), timeout=5)
         assert response.status == health_pb2.HealthCheckResponse.SERVING
     with pytest.raises(grpc.RpcError):
         health.Check(health_pb2.HealthCheckRequest(service="nope"), timeout=5)
-    stub = reflection_pb2_grpc.ServerReflectionStub(api.channel)
+    stub: Any = reflection_pb2_grpc.ServerReflectionStub(api.channel)
     requests = iter([reflection_pb2.ServerReflectionRequest(list_services="")])
     [response] = stub.ServerReflectionInfo(requests, timeout=5)
     names = {service.name for service in response.list_services_response.service}

@@ -51,7 +51,7 @@ class BareServer:
 async def _serve(directory: Path) -> None:
     bare = BareServer(directory / "bare.log")
     server = grpc.aio.server(options=[("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)])
-    handlers = {
+    handlers: dict[str, Any] = {
         "Append": grpc.unary_unary_rpc_method_handler(bare.append),
         "Read": grpc.unary_unary_rpc_method_handler(bare.read),
         "ReadStream": grpc.unary_stream_rpc_method_handler(bare.read_stream),

@@ -76,7 +76,7 @@ async def append_load(
     check: Callable[[bytes], None],
 ) -> Rate:
     """Send the requests round robin, `in_flight` at a time, for so many seconds; `check` raises on a refusal."""
-    call = channel.unary_unary(method)
+    call: Any = channel.unary_unary(method)
     end = time.perf_counter() + seconds
     calls = 0
 
@@ -96,7 +96,7 @@ async def append_latencies(
     channel: Channel, method: str, request: bytes, *, count: int, check: Callable[[bytes], None]
 ) -> list[float]:
     """Seconds that each of `count` appends took, one at a time; a tenth more goes before, unmeasured."""
-    call = channel.unary_unary(method)
+    call: Any = channel.unary_unary(method)
     latencies: list[float] = []
     for number in range(-count // 10, count):
         start = time.perf_counter()

@@ -10,7 +10,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -124,7 +124,8 @@ async def produce(setup: Setup, *, batch_bytes: int, producers: int, partitions:
         async def theirs() -> float:
             assert bare is not None
             async with load.open_channel(bare) as channel:
-                await channel.unary_unary("/bare.Log/Clear")(b"")
+                clear: Any = channel.unary_unary("/bare.Log/Clear")
+                await clear(b"")
                 rate = await load.append_load(
                     channel,
                     BARE_APPEND,
@@ -248,7 +249,7 @@ async def _fill(
     address: str, method: str, requests: Sequence[bytes], count: int, check: Callable[[bytes], None]
 ) -> None:
     async with load.open_channel(address) as channel:
-        call = channel.unary_unary(method)
+        call: Any = channel.unary_unary(method)
         numbers = iter(range(count))
 
         async def sender() -> None:
