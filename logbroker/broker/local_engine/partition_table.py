@@ -79,7 +79,7 @@ class PartitionTable:
         remove_set_aside(self._data_dir.path, self._files)
 
     def open(self, topic: Topic) -> None:
-        """Open those partitions of a topic that are not open yet, with recovery. Blocks."""
+        """Open those partitions of a topic that are not open yet, with recovery. Blocks; any thread."""
         checkpoints = {
             key: msgspec.msgpack.decode(value, type=PartitionCheckpoint)
             for key, value in self._store.scan(PARTITIONS, topic.id)

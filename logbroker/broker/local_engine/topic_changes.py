@@ -128,7 +128,7 @@ class TopicChanges:
     async def _show(self, topic: Topic) -> None:
         for partition in self._partitions.of_topic(topic.id):
             partition.log.config = topic.config
-        self._partitions.open(topic)
+        await asyncio.to_thread(self._partitions.open, topic)
         self._catalog.put(topic)
 
     async def _commit(self, *writes: tuple[str, bytes, bytes | None]) -> None:
