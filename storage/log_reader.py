@@ -141,7 +141,7 @@ class LogReader:
 
     def offset_for_time(self, view: LogView, timestamp_ms: int) -> FoundOffset:
         """See PartitionLog.offset_for_time."""
-        for index, segment in enumerate(view.segments):
+        for index, segment in enumerate(view.segments if view.end_segment else ()):
             limit, end_offset = view.end_of(index)
             if segment.max_timestamp_ms >= timestamp_ms and end_offset > view.log_start_offset:
                 found = self._search_segment(view, segment, limit, end_offset, timestamp_ms)

@@ -126,7 +126,7 @@ class _Recovery:
             found.log_start_offset = max(found.log_start_offset, segments[0].base_offset)
         # A power cut may take records that were only written, and readable, without a trace.
         lost = self._config.durability is Durability.WRITTEN and checkpoint.boot_id and not same_boot
-        if cut or lost:
+        if cut or (lost and epochs):
             self._raise_epoch(found)
         if found.epochs != epochs:
             replace_file(self._files, f"{self._directory}/{EPOCHS_NAME}", encode_epochs(found.epochs))
