@@ -164,7 +164,9 @@ class Accumulator(Generic[Handle]):
         """
         check_timestamp(timestamp_ms)
         if len(value or b"") + len(key or b"") > MAX_BATCH_BYTES:
-            raise RecordTooLargeError(f"a record of {len(value or b'')} bytes; no topic takes more than {MAX_BATCH_BYTES}")
+            raise RecordTooLargeError(
+                f"a record of {len(value or b'')} bytes; no topic takes more than {MAX_BATCH_BYTES}"
+            )
         by_hand = partition is not None
         if partition is None:
             partition = route.sticky if key is None else route.partition_of[key]
@@ -246,10 +248,10 @@ class Accumulator(Generic[Handle]):
             if open_batch is None and queue.idle():
                 del self._active[active]
                 continue
-            if open_batch is not None and queue.idle_but_for_flight() and queue.can_take(now, identity):
-                # Left open while it would have to wait, it takes more records.
-                if (full or open_batch.ready_at <= now) and not route.stale:
-                    self._close(route, partition)
+            due = open_batch is not None and (full or open_batch.ready_at <= now) and not route.stale
+            if due and queue.idle_but_for_flight() and queue.can_take(now, identity):
+                # Else it would have to wait, and stays open for more records.
+                self._close(route, partition)
             batch = queue.take(now, identity, new=not route.stale)
             if batch is None:
                 continue
@@ -277,20 +279,17 @@ class Accumulator(Generic[Handle]):
         return [route.queues[partition] for route, partition in self._active]
 
     def expire(self, now: float) -> bool:
-        """Fail what is past its deadline; returns whether something of that is in flight, which only its answer ends."""
+        """Fail what is past its deadline; returns whether some of that is in flight: only its answer ends it."""
         overdue = False
         for route, partition in list(self._active):
             queue, open_batch = route.queues[partition], route.open[partition]
             if open_batch is not None and open_batch.deadline <= now:
                 self._close(route, partition)
             for batch in queue.expired(now):
+                known = "" if not batch.uncertain else "; whether it was written is not known"
                 why = f"; the last failure: {batch.last_error}" if batch.last_error is not None else ""
-                error = RequestTimeoutError(
-                    f"not delivered within {self._delivery_timeout_seconds:g} s, whether it was written is not known{why}"
-                    if batch.uncertain
-                    else f"not delivered within {self._delivery_timeout_seconds:g} s{why}"
-                )
-                self.finish(batch, error=error)
+                message = f"not delivered within {self._delivery_timeout_seconds:g} s{known}{why}"
+                self.finish(batch, error=RequestTimeoutError(message))
             overdue = overdue or any(batch.deadline <= now for batch in queue.in_flight)
         return overdue
 

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import random
 import time
+from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
 import grpc
@@ -38,6 +39,8 @@ _OPTIONS: Final = (
     ("grpc.enable_http_proxy", 0),
 )
 
+Stream = grpc.aio.StreamStreamCall[Any, Any]
+
 METHODS: Final = {
     method.name: method
     for service in (log_pb2.DESCRIPTOR.services_by_name["Log"], admin_pb2.DESCRIPTOR.services_by_name["Admin"])
@@ -46,7 +49,7 @@ METHODS: Final = {
 
 
 def backoff_seconds(attempt: int) -> float:
-    """Return how long to wait after failed attempt 0, 1, ...: 50 ms, doubled up to 1 s, up to a fifth less by chance."""
+    """Return the wait after failed attempt 0, 1, ...: 50 ms, doubled up to 1 s, up to a fifth less by chance."""
     longest = min(_LAST_BACKOFF_SECONDS, _FIRST_BACKOFF_SECONDS * (1 << min(attempt, 10)))
     return longest * (1 - random.random() / 5)
 
@@ -91,7 +94,7 @@ class Connection:
             attempt += 1
             await asyncio.sleep(wait_seconds)
 
-    def stream(self, method_name: str) -> grpc.aio.StreamStreamCall[Any, Any]:
+    def stream(self, method_name: str) -> Stream:
         """Begin a stream; how it fares shows when it is read."""
         method = METHODS[method_name]
         return self._open_channel().stream_stream(
@@ -99,10 +102,6 @@ class Connection:
             request_serializer=_input_class(method).SerializeToString,
             response_deserializer=_output_class(method).FromString,
         )()
-
-    def error_of(self, failure: grpc.aio.AioRpcError) -> LogbrokerError:
-        """Return the error that a stream's failure stands for."""
-        return error_of_call(failure, self.broker)
 
     async def close(self) -> None:
         """Close the channel and every call on it."""
@@ -116,6 +115,30 @@ class Connection:
         if self._channel is None:
             self._channel = grpc.aio.insecure_channel(self.broker, options=_OPTIONS)
         return self._channel
+
+
+async def run_stream(
+    connection: Connection, stream: Stream, *sides: Callable[[Stream], Coroutine[Any, Any, None]]
+) -> LogbrokerError:
+    """Run the sides of a stream, which never return by themselves, until it breaks; returns why it did."""
+    tasks = [asyncio.create_task(side(stream)) for side in sides]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+        stream.cancel()
+        outcomes = await asyncio.gather(*tasks, return_exceptions=True)
+    for outcome in outcomes:
+        if isinstance(outcome, grpc.aio.AioRpcError):
+            return error_of_call(outcome, connection.broker)
+        if isinstance(outcome, LogbrokerError):
+            return outcome
+        if isinstance(outcome, Exception) and not isinstance(outcome, asyncio.InvalidStateError):
+            # A fault of this client: say so, and go on as after any break.
+            _log.error("the stream to %s failed", connection.broker, exc_info=outcome)
+    # gRPC raises InvalidStateError where one writes to a stream that has ended.
+    return BrokerUnavailableError(f"the broker at {connection.broker} ended the stream")
 
 
 def _path(method: MethodDescriptor) -> str:

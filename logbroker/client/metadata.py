@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 
 from logbroker.client.connection import Connection
@@ -23,13 +25,19 @@ def topic_info(topic: admin_pb2.Topic) -> TopicInfo:
     return TopicInfo(topic.name, TopicId(topic.id), topic.partitions, topic.generation)
 
 
+async def find_topics(connection: Connection, names: Sequence[str]) -> list[TopicInfo]:
+    """Ask the broker; raises UnknownTopicError for the first that is not there."""
+    response: admin_pb2.DescribeTopicsResponse = await connection.unary(
+        "DescribeTopics", admin_pb2.DescribeTopicsRequest(topics=[admin_pb2.TopicRef(name=name) for name in names])
+    )
+    for result in response.results:
+        error = error_of_item(result.status)
+        if error is not None:
+            raise error
+    return [topic_info(result.topic) for result in response.results]
+
+
 async def find_topic(connection: Connection, name: str) -> TopicInfo:
     """Ask the broker; raises UnknownTopicError."""
-    response: admin_pb2.DescribeTopicsResponse = await connection.unary(
-        "DescribeTopics", admin_pb2.DescribeTopicsRequest(topics=[admin_pb2.TopicRef(name=name)])
-    )
-    (result,) = response.results
-    error = error_of_item(result.status)
-    if error is not None:
-        raise error
-    return topic_info(result.topic)
+    (info,) = await find_topics(connection, [name])
+    return info

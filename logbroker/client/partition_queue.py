@@ -178,7 +178,7 @@ class PartitionQueue:
         self._recovering = True
 
     def take_routed(self) -> list[Batch]:
-        """Take out all batches whose partition the caller did not choose, oldest first. None may be of unknown outcome."""
+        """Take out the batches whose partition was not chosen by hand, oldest first. No outcome may be unknown."""
         taken = [batch for batch in (*self.retry, *self.waiting) if not batch.by_hand]
         for batch in taken:
             if batch.base_sequence >= 0:
@@ -242,4 +242,3 @@ class PartitionQueue:
             batch.payload = batch.builder.build(identity.id, identity.epoch, self._next_sequence)
             self._next_sequence = (self._next_sequence + batch.count) & MAX_SEQUENCE
         batch.builder = None
-

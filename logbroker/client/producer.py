@@ -3,30 +3,69 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from types import TracebackType
-from typing import Any, Final, Literal, Self
+from typing import Any, Final, Self, TypeVar
 
 from logbroker.client.accumulator import Accumulator
 from logbroker.client.connection import Connection
-from logbroker.client.delivery import Delivery, RecordMetadata, waiter
+from logbroker.client.delivery import Batch, Delivery, RecordMetadata, waiter
 from logbroker.client.partition_queue import MAX_IN_FLIGHT
 from logbroker.client.sender import Sender
+from logbroker.config import MAX_BATCH_BYTES
 from logbroker.errors import BrokerUnavailableError, InvalidRequestError
 from logbroker.record.codec import Headers
 from logbroker.record.compression import codec_named
 from logbroker.types import Durability
 from logbroker.v1 import log_pb2
 
+Handle = TypeVar("Handle")
+
 MIB: Final = 1024 * 1024
 DEFAULT_BATCH_BYTES: Final = 128 * 1024
-
-CompressionName = Literal["none", "gzip", "snappy", "lz4", "zstd"]
 
 _DURABILITIES: Final = {
     None: log_pb2.DURABILITY_UNSPECIFIED,
     Durability.WRITTEN: log_pb2.DURABILITY_WRITTEN,
     Durability.SYNCED: log_pb2.DURABILITY_SYNCED,
 }
+
+
+def new_accumulator(
+    handle: Callable[[Batch, Any], Handle],
+    *,
+    compression: str,
+    batch_bytes: int,
+    linger_ms: float,
+    max_buffered_bytes: int,
+    delivery_timeout_seconds: float,
+    wake: Callable[[], None],
+) -> Accumulator[Handle]:
+    """Return what either producer keeps its records in; raises InvalidRequestError for settings without sense."""
+    if batch_bytes < 1 or max_buffered_bytes < 1 or linger_ms < 0 or delivery_timeout_seconds <= 0:
+        raise InvalidRequestError(
+            "batch_bytes, max_buffered_bytes and delivery_timeout_seconds must be positive, linger_ms not negative"
+        )
+    return Accumulator(
+        handle,
+        codec=codec_named(compression),
+        batch_bytes=min(batch_bytes, MAX_BATCH_BYTES),
+        linger_seconds=linger_ms / 1000,
+        max_buffered_bytes=max_buffered_bytes,
+        delivery_timeout_seconds=delivery_timeout_seconds,
+        wake=wake,
+    )
+
+
+def sender_options(*, durability: Durability | None, idempotent: bool, max_requests_in_flight: int) -> dict[str, Any]:
+    """Return the settings that are the sender's, checked."""
+    if max_requests_in_flight < 1:
+        raise InvalidRequestError("max_requests_in_flight must be at least 1")
+    return {
+        "durability": _DURABILITIES[durability],
+        "idempotent": idempotent,
+        "max_requests_in_flight": max_requests_in_flight,
+    }
 
 
 class Producer:
@@ -45,7 +84,7 @@ class Producer:
         self,
         broker: str,
         *,
-        compression: CompressionName = "none",
+        compression: str = "none",
         batch_bytes: int = DEFAULT_BATCH_BYTES,
         linger_ms: float = 0,
         idempotent: bool = True,
@@ -55,30 +94,26 @@ class Producer:
         delivery_timeout_seconds: float = 120.0,
         request_timeout_seconds: float = 10.0,
     ) -> None:
-        """`broker` is "HOST:PORT".
+        """`broker` is "HOST:PORT"; `compression` is none, gzip, snappy, lz4 or zstd.
 
         A batch is sent when it holds `batch_bytes`, or `linger_ms` after its first record, as soon as fewer than
         `max_requests_in_flight` requests are unanswered. `durability` None means what each topic says. `send` waits
-        while `max_buffered_bytes` of records are not done; a record fails when it is not done `delivery_timeout_seconds`
-        after `send`. `request_timeout_seconds` bounds the calls that ask for a topic.
+        while `max_buffered_bytes` of records are not done; a record that is not done `delivery_timeout_seconds` after
+        `send` fails. `request_timeout_seconds` bounds the calls that ask for a topic.
         """
-        if batch_bytes < 1 or max_buffered_bytes < 1 or max_requests_in_flight < 1 or linger_ms < 0:
-            raise InvalidRequestError("batch_bytes, max_buffered_bytes and max_requests_in_flight must be at least 1")
         self._connection = Connection(broker, request_timeout_seconds=request_timeout_seconds)
-        self._accumulator: Accumulator[Delivery] = Accumulator(
+        self._accumulator: Accumulator[Delivery] = new_accumulator(
             Delivery,
-            codec=codec_named(compression),
+            compression=compression,
             batch_bytes=batch_bytes,
-            linger_seconds=linger_ms / 1000,
+            linger_ms=linger_ms,
             max_buffered_bytes=max_buffered_bytes,
             delivery_timeout_seconds=delivery_timeout_seconds,
             wake=self._wake,
         )
-        self._sender_options: dict[str, Any] = {
-            "durability": _DURABILITIES[durability],
-            "idempotent": idempotent,
-            "max_requests_in_flight": max_requests_in_flight,
-        }
+        self._sender_options = sender_options(
+            durability=durability, idempotent=idempotent, max_requests_in_flight=max_requests_in_flight
+        )
         self._sender: Sender | None = None
         self._closed = False
         self._try_append = self._accumulator.try_append
@@ -130,9 +165,7 @@ class Producer:
         timestamp_ms: int | None = None,
     ) -> RecordMetadata:
         """Send one record and wait for the broker's answer."""
-        delivery = await self.send(
-            topic, value, key, headers=headers, partition=partition, timestamp_ms=timestamp_ms
-        )
+        delivery = await self.send(topic, value, key, headers=headers, partition=partition, timestamp_ms=timestamp_ms)
         return await delivery
 
     async def flush(self) -> None:

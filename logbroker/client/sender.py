@@ -5,13 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Coroutine
 from typing import Any, Final
 
 import grpc
 
 from logbroker.client.accumulator import Accumulator, TopicRoute
-from logbroker.client.connection import Connection, backoff_seconds
+from logbroker.client.connection import Connection, Stream, backoff_seconds, run_stream
 from logbroker.client.delivery import Batch, waiter
 from logbroker.client.metadata import find_topic
 from logbroker.client.partition_queue import ANONYMOUS, PartitionQueue, ProducerIdentity
@@ -30,7 +29,6 @@ _MAX_REQUEST_BYTES: Final = 1024 * 1024
 """A request is closed when it holds as much; a single batch may be larger."""
 _EXPIRY_CHECK_SECONDS: Final = 0.25
 
-Stream = grpc.aio.StreamStreamCall[Any, Any]
 _Sent = list[tuple[TopicRoute, PartitionQueue, Batch]]
 
 
@@ -123,21 +121,15 @@ class Sender:
 
     async def _run(self) -> None:
         while True:
+            await self._work.wait()
             try:
-                await self._work.wait()
                 if self._identity is None:
                     self._identity = await self._new_identity(None)
-                self._stream = self._connection.stream("ProduceStream")
-                await _first_failure(self._write(self._stream), self._read(self._stream))
-            except grpc.aio.AioRpcError as failure:
-                await self._broken(self._connection.error_of(failure))
             except LogbrokerError as error:
                 await self._broken(error)
-            except asyncio.InvalidStateError:
-                await self._broken(BrokerUnavailableError("the broker ended the stream"))
-            finally:
-                if self._stream is not None:
-                    self._stream.cancel()
+                continue
+            self._stream = self._connection.stream("ProduceStream")
+            await self._broken(await run_stream(self._connection, self._stream, self._read, self._write))
 
     async def _broken(self, error: LogbrokerError) -> None:
         with self._accumulator.lock:
@@ -268,17 +260,3 @@ def _recreated(route: TopicRoute) -> UnknownTopicError:
     return UnknownTopicError(
         f"topic {route.name!r} was deleted, and one of the same name created, after the record was sent; send it again"
     )
-
-
-async def _first_failure(*coroutines: Coroutine[Any, Any, None]) -> None:
-    """Run coroutines that never return, until one raises; raise what it raised."""
-    tasks = [asyncio.create_task(coroutine) for coroutine in coroutines]
-    try:
-        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for task in tasks:
-            task.cancel()
-        results = await asyncio.gather(*tasks, return_exceptions=True)
-    for result in results:
-        if isinstance(result, Exception):
-            raise result

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import grpc
-from google.rpc import error_details_pb2, status_pb2  # type: ignore[import-untyped]
+from google.rpc import error_details_pb2, status_pb2
 
 from logbroker.errors import BrokerUnavailableError, LogbrokerError, from_status
 from logbroker.v1 import common_pb2

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import struct
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import google_crc32c
@@ -200,7 +200,7 @@ def decode_records(
     make: Callable[[int, int, bytes | None, bytes | None, Headers], T],
     *,
     max_expanded_bytes: int = MAX_EXPANDED_BYTES,
-) -> Iterator[T]:
+) -> Generator[T, None, None]:
     """Do as `decode_batch`, yielding `make(offset, timestamp_ms, key, value, headers)` for each record."""
     header, plain = _expanded(batch, max_expanded_bytes)
     _, batch_class = _compiled()

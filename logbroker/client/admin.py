@@ -1,0 +1,247 @@
+"""Admin: topics and their configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Self, TypeVar
+
+import msgspec
+
+from logbroker.client.connection import Connection
+from logbroker.client.metadata import TopicInfo, topic_info
+from logbroker.client.offsets import ListedOffset, When, list_offsets
+from logbroker.client.status import error_of_item
+from logbroker.errors import LogbrokerError
+from logbroker.types import TopicPartition
+from logbroker.v1 import admin_pb2
+
+T = TypeVar("T")
+
+
+class NewTopic(msgspec.Struct, frozen=True):
+    """A topic to be created. `partitions` None: the broker's default. `configs` by Kafka's names, as text."""
+
+    name: str
+    partitions: int | None = None
+    configs: Mapping[str, str] = {}
+
+
+class ConfigValue(msgspec.Struct, frozen=True, kw_only=True):
+    """One config of a topic."""
+
+    name: str
+    value: str
+    is_default: bool
+    """The topic does not set it."""
+    documentation: str
+
+
+class TopicGeneration(msgspec.Struct, frozen=True, kw_only=True):
+    """A span of a topic's life with one partition count."""
+
+    generation: int
+    partitions: int
+    start_offsets: tuple[int, ...]
+    """The end offset of each partition of the generation before, at the moment this one began."""
+
+
+class PartitionDescription(msgspec.Struct, frozen=True, kw_only=True):
+    """One partition at one moment. Where `error` is set (the partition is offline), the rest is 0."""
+
+    partition: int
+    log_start_offset: int
+    high_watermark: int
+    log_end_offset: int
+    leader_epoch: int
+    size_bytes: int
+    segments: int
+    error: LogbrokerError | None = None
+
+
+class TopicDescription(msgspec.Struct, frozen=True, kw_only=True):
+    """All that the broker tells of a topic."""
+
+    info: TopicInfo
+    created_at_ms: int
+    generations: tuple[TopicGeneration, ...]
+    configs: tuple[ConfigValue, ...]
+    partitions: tuple[PartitionDescription, ...]
+
+
+class BrokerDescription(msgspec.Struct, frozen=True, kw_only=True):
+    """The broker at one moment."""
+
+    version: str
+    started_at_ms: int
+    topics: int
+    partitions: int
+    max_request_bytes: int
+    max_response_bytes: int
+
+
+class Admin:
+    """Creates, lists, describes, alters and deletes topics.
+
+    Methods for one topic raise its error. Those for many answer each with its result or its error, in their order.
+    """
+
+    def __init__(self, broker: str, *, request_timeout_seconds: float = 10.0) -> None:
+        """`broker` is "HOST:PORT". Calls that change nothing are repeated while the broker is away."""
+        self._connection = Connection(broker, request_timeout_seconds=request_timeout_seconds)
+
+    async def create_topic(
+        self,
+        name: str,
+        partitions: int | None = None,
+        configs: Mapping[str, str] | None = None,
+        *,
+        validate_only: bool = False,
+    ) -> TopicInfo:
+        """Create one topic, durably.
+
+        Raises TopicExistsError, InvalidTopicNameError, InvalidPartitionsError or InvalidConfigError.
+        """
+        return _only(await self.create_topics([NewTopic(name, partitions, configs or {})], validate_only=validate_only))
+
+    async def create_topics(
+        self, topics: Sequence[NewTopic], *, validate_only: bool = False
+    ) -> list[TopicInfo | LogbrokerError]:
+        """Create topics; `validate_only` checks everything and creates nothing."""
+        request = admin_pb2.CreateTopicsRequest(
+            topics=[
+                admin_pb2.NewTopic(name=topic.name, partitions=topic.partitions, configs=topic.configs)
+                for topic in topics
+            ],
+            validate_only=validate_only,
+        )
+        return _topics(await self._connection.unary("CreateTopics", request, retry=False))
+
+    async def list_topics(self) -> list[TopicInfo]:
+        """Return all topics, sorted by name."""
+        response = await self._connection.unary("ListTopics", admin_pb2.ListTopicsRequest())
+        return [topic_info(topic) for topic in response.topics]
+
+    async def describe_topic(self, name: str) -> TopicDescription:
+        """Return all that is known of a topic; raises UnknownTopicError."""
+        return _only(await self.describe_topics([name]))
+
+    async def describe_topics(self, names: Sequence[str]) -> list[TopicDescription | LogbrokerError]:
+        """Return all that is known of these topics."""
+        request = admin_pb2.DescribeTopicsRequest(
+            topics=[admin_pb2.TopicRef(name=name) for name in names], include_partitions=True
+        )
+        response = await self._connection.unary("DescribeTopics", request)
+        return [error_of_item(result.status) or _description(result) for result in response.results]
+
+    async def alter_topic(
+        self,
+        name: str,
+        *,
+        partitions: int | None = None,
+        set_configs: Mapping[str, str] | None = None,
+        unset_configs: Sequence[str] = (),
+        validate_only: bool = False,
+    ) -> TopicInfo:
+        """Add partitions and change configs, all or nothing. A count can only grow: growth begins a new generation.
+
+        Raises UnknownTopicError, InvalidPartitionsError or InvalidConfigError.
+        """
+        request = admin_pb2.AlterTopicsRequest(
+            topics=[
+                admin_pb2.TopicAlteration(
+                    topic=admin_pb2.TopicRef(name=name),
+                    partitions=partitions,
+                    set_configs=set_configs or {},
+                    unset_configs=unset_configs,
+                )
+            ],
+            validate_only=validate_only,
+        )
+        return _only(_topics(await self._connection.unary("AlterTopics", request, retry=False)))
+
+    async def delete_topic(self, name: str) -> TopicInfo:
+        """Delete a topic and its records, durably; returns what it was. Raises UnknownTopicError."""
+        return _only(await self.delete_topics([name]))
+
+    async def delete_topics(self, names: Sequence[str]) -> list[TopicInfo | LogbrokerError]:
+        """Delete topics and their records."""
+        request = admin_pb2.DeleteTopicsRequest(topics=[admin_pb2.TopicRef(name=name) for name in names])
+        return _topics(await self._connection.unary("DeleteTopics", request, retry=False))
+
+    async def list_offsets(
+        self, partitions: Sequence[TopicPartition], when: When
+    ) -> list[ListedOffset | LogbrokerError]:
+        """Find the earliest or latest offset of partitions, or the first at or after a time."""
+        return await list_offsets(self._connection, [(partition, when) for partition in partitions])
+
+    async def describe_broker(self) -> BrokerDescription:
+        """Return the broker's version, size and bounds."""
+        response = await self._connection.unary("DescribeBroker", admin_pb2.DescribeBrokerRequest())
+        return BrokerDescription(
+            version=response.version,
+            started_at_ms=response.started_at_ms,
+            topics=response.topics,
+            partitions=response.partitions,
+            max_request_bytes=response.max_request_bytes,
+            max_response_bytes=response.max_response_bytes,
+        )
+
+    async def close(self) -> None:
+        """Let go of the connection."""
+        await self._connection.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.close()
+
+
+def _only(outcomes: list[T | LogbrokerError]) -> T:
+    (outcome,) = outcomes
+    if isinstance(outcome, LogbrokerError):
+        raise outcome
+    return outcome
+
+
+def _topics(
+    response: admin_pb2.CreateTopicsResponse | admin_pb2.AlterTopicsResponse | admin_pb2.DeleteTopicsResponse,
+) -> list[TopicInfo | LogbrokerError]:
+    return [error_of_item(result.status) or topic_info(result.topic) for result in response.results]
+
+
+def _description(result: admin_pb2.DescribeTopicsResult) -> TopicDescription:
+    return TopicDescription(
+        info=topic_info(result.topic),
+        created_at_ms=result.created_at_ms,
+        generations=tuple(
+            TopicGeneration(
+                generation=generation.generation,
+                partitions=generation.partitions,
+                start_offsets=tuple(generation.start_offsets),
+            )
+            for generation in result.generations
+        ),
+        configs=tuple(
+            ConfigValue(
+                name=config.name, value=config.value, is_default=config.is_default, documentation=config.documentation
+            )
+            for config in result.configs
+        ),
+        partitions=tuple(
+            PartitionDescription(
+                partition=partition.partition,
+                log_start_offset=partition.log_start_offset,
+                high_watermark=partition.high_watermark,
+                log_end_offset=partition.log_end_offset,
+                leader_epoch=partition.leader_epoch,
+                size_bytes=partition.size_bytes,
+                segments=partition.segments,
+                error=error_of_item(partition.status),
+            )
+            for partition in result.partitions
+        ),
+    )

@@ -1,0 +1,231 @@
+"""What the asynchronous and the synchronous consumer share: everything but the loops over records."""
+
+from __future__ import annotations
+
+import datetime
+import enum
+import itertools
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final, Literal
+
+from logbroker.client.connection import Connection
+from logbroker.client.cursor import Cursor, Record
+from logbroker.client.fetcher import Assigned, Fetcher, OutOfRange
+from logbroker.client.metadata import find_topics
+from logbroker.client.offsets import When, find_offsets, milliseconds
+from logbroker.errors import InvalidRequestError, LogbrokerError, UnknownPartitionError
+from logbroker.types import TopicPartition
+
+Start = Literal["earliest", "latest"] | int | datetime.datetime
+"""Where to begin: the log start offset, the high watermark, an offset, or the first record at or after a time."""
+
+DEFAULT_BUFFER_BYTES: Final = 8 * 1024 * 1024
+
+
+class Step(enum.Enum):
+    """What `open_next` did, or needs."""
+
+    OPENED = enum.auto()
+    NEEDS_CHUNK = enum.auto()
+    AT_END = enum.auto()
+
+
+class ConsumerCore:
+    """Assignment, positions and the way from chunk to batch.
+
+    `call` calls a function of the fetcher in the event loop: the caller's own, or another thread's.
+    """
+
+    def __init__(
+        self,
+        broker: str,
+        *,
+        on_out_of_range: OutOfRange,
+        buffer_bytes: int,
+        max_expanded_bytes: int,
+        request_timeout_seconds: float,
+        call: Callable[..., Any],
+    ) -> None:
+        if buffer_bytes < 1 or max_expanded_bytes < 1:
+            raise InvalidRequestError("buffer_bytes and max_expanded_bytes must be positive")
+        if on_out_of_range not in ("error", "earliest", "latest"):
+            raise InvalidRequestError("on_out_of_range takes error, earliest or latest")
+        self.connection = Connection(broker, request_timeout_seconds=request_timeout_seconds)
+        self.cursor = Cursor(max_expanded_bytes)
+        self._call = call
+        self._fetcher: Fetcher | None = None
+        self._fetcher_options: dict[str, Any] = {"buffer_bytes": buffer_bytes, "on_out_of_range": on_out_of_range}
+        self._assigned: dict[TopicPartition, Assigned] = {}
+        self._holds = False
+
+    @property
+    def fetcher(self) -> Fetcher:
+        if self._fetcher is None:
+            raise InvalidRequestError("nothing is assigned; call assign(topic) first")
+        return self._fetcher
+
+    async def assign(
+        self, topics: str | TopicPartition | Iterable[str | TopicPartition], start: Start = "earliest"
+    ) -> None:
+        """Read these topics (all partitions that they have now) and partitions from `start` on, and no others.
+
+        Raises UnknownTopicError, UnknownPartitionError or InvalidRequestError, and then changes nothing.
+        """
+        wanted = [topics] if isinstance(topics, str | TopicPartition) else list(topics)
+        names = list(dict.fromkeys(item if isinstance(item, str) else item.topic for item in wanted))
+        infos = {info.name: info for info in await find_topics(self.connection, names)} if names else {}
+        partitions: dict[TopicPartition, None] = {}
+        for item in wanted:
+            if isinstance(item, str):
+                partitions |= {TopicPartition(item, number): None for number in range(infos[item].partitions)}
+            elif 0 <= item.partition < infos[item.topic].partitions:
+                partitions[item] = None
+            else:
+                raise UnknownPartitionError(
+                    f"topic {item.topic!r} has no partition {item.partition}; it has {infos[item.topic].partitions}"
+                )
+        offsets = await self._resolve(list(partitions), start)
+        self.cursor.drop()
+        self._assigned = {
+            partition: Assigned(partition, infos[partition.topic].id, offsets[partition], offsets[partition])
+            for partition in partitions
+        }
+        if self._fetcher is None:
+            self._fetcher = Fetcher(self.connection, **self._fetcher_options)
+        self._fetcher.assign(self._assigned.values())
+
+    async def _resolve(self, partitions: Sequence[TopicPartition], start: Start) -> dict[TopicPartition, int]:
+        if isinstance(start, int):
+            if start < 0:
+                raise InvalidRequestError(f"{start} is not an offset; give 0 or more, earliest, latest or a datetime")
+            return dict.fromkeys(partitions, start)
+        return await find_offsets(self.connection, partitions, start)
+
+    def assignment(self) -> list[TopicPartition]:
+        """Return the partitions that are read."""
+        return list(self._assigned)
+
+    def position(self, partition: TopicPartition) -> int:
+        """Return the offset of the next record to be delivered; raises InvalidRequestError where it is not assigned."""
+        assigned = self._find(partition)
+        self.cursor.settle()
+        return assigned.position
+
+    async def seek(self, partition: TopicPartition, offset: int) -> None:
+        """Go on at an offset. Also starts a partition again that an error ended."""
+        if offset < 0:
+            raise InvalidRequestError(f"{offset} is not an offset; give 0 or more")
+        self._move({partition: offset})
+
+    async def seek_to_time(self, partition: TopicPartition, moment: int | datetime.datetime) -> None:
+        """Go on at the first record at or after a time (milliseconds since 1970, or a datetime), or at the end."""
+        self._find(partition)
+        self._move(await find_offsets(self.connection, [partition], milliseconds(moment)))
+
+    async def seek_to_beginning(self, *partitions: TopicPartition) -> None:
+        """Go back to the log start offset; without partitions: in all."""
+        self._move(await self.beginning_offsets(partitions or None))
+
+    async def seek_to_end(self, *partitions: TopicPartition) -> None:
+        """Go on with what comes from now on; without partitions: in all."""
+        self._move(await self.end_offsets(partitions or None))
+
+    def _move(self, offsets: dict[TopicPartition, int]) -> None:
+        for partition, offset in offsets.items():
+            assigned = self._find(partition)
+            self._drop_open(assigned)
+            assigned.position = offset
+            self.fetcher.move(assigned)
+
+    def pause(self, *partitions: TopicPartition) -> None:
+        """Deliver nothing of these partitions until they are resumed; what is buffered of them is dropped."""
+        for partition in partitions or self.assignment():
+            assigned = self._find(partition)
+            self._drop_open(assigned)
+            self.fetcher.pause(assigned)
+
+    def resume(self, *partitions: TopicPartition) -> None:
+        """Go on with paused partitions at their positions."""
+        for partition in partitions or self.assignment():
+            assigned = self._find(partition)
+            if assigned.paused:
+                assigned.paused = False
+                self.fetcher.move(assigned)
+
+    async def beginning_offsets(self, partitions: Iterable[TopicPartition] | None = None) -> dict[TopicPartition, int]:
+        """Return the log start offset of partitions; None: of all that are assigned."""
+        return await self._offsets(partitions, "earliest")
+
+    async def end_offsets(self, partitions: Iterable[TopicPartition] | None = None) -> dict[TopicPartition, int]:
+        """Return the high watermark of partitions, the offset that the next record gets; None: of all assigned."""
+        return await self._offsets(partitions, "latest")
+
+    async def _offsets(self, partitions: Iterable[TopicPartition] | None, when: When) -> dict[TopicPartition, int]:
+        return await find_offsets(self.connection, self.assignment() if partitions is None else list(partitions), when)
+
+    def _find(self, partition: TopicPartition) -> Assigned:
+        try:
+            return self._assigned[partition]
+        except KeyError:
+            raise InvalidRequestError(f"{partition} is not assigned; call assign() with it first") from None
+
+    def _drop_open(self, assigned: Assigned) -> None:
+        if self.cursor.assigned is assigned:
+            self.cursor.drop()
+
+    # --- the way through the chunks ---------------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """Read without end, also what a bounded loop left out."""
+        if self._holds:
+            self._holds = False
+            self._call(self.fetcher.release_held)
+
+    async def ends(self) -> dict[TopicPartition, int]:
+        """Return the high watermarks now, of those partitions that are not there yet."""
+        return {
+            partition: end for partition, end in (await self.end_offsets()).items() if self.position(partition) < end
+        }
+
+    def open_next(self, ends: dict[TopicPartition, int] | None) -> Step:
+        """Open the next batch. `ends` is what remains of a bounded loop: partitions that have got there leave it."""
+        try:
+            opened = self.cursor.advance(ends)
+        except LogbrokerError as error:
+            self.fail_open(error)
+            opened = False
+        if ends is not None:
+            for partition in [p for p, end in ends.items() if self._assigned[p].position >= end]:
+                del ends[partition]
+                # More of it may come, but is not wanted before the next loop.
+                self._holds = True
+                self._call(self.fetcher.hold, self._assigned[partition])
+            if not ends:
+                return Step.AT_END
+        return Step.OPENED if opened else Step.NEEDS_CHUNK
+
+    def rest_of_batch(self, records: list[Record], count: int | None) -> None:
+        """Deliver what is left of the open batch, `count` at most, into a list."""
+        before = len(records)
+        error = None
+        try:
+            records.extend(itertools.islice(self.cursor.records, count))
+        except LogbrokerError as failure:
+            error = failure
+        if len(records) > before:
+            self.cursor.last = records[-1]
+        if error is not None:
+            self.fail_open(error)
+
+    def fail_open(self, error: LogbrokerError) -> None:
+        """End the open partition with an error, which the next chunk then is."""
+        assigned = self.cursor.assigned
+        assert assigned is not None
+        self.cursor.drop()
+        self._call(self.fetcher.fail, assigned, error)
+
+    async def close(self) -> None:
+        """Stop reading, and let go of the connection."""
+        if self._fetcher is not None:
+            await self._fetcher.close()
+        await self.connection.close()

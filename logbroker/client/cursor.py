@@ -1,0 +1,113 @@
+"""Where a consumer is: takes what arrived apart into batches and records, and knows the next offset of each partition.
+
+No I/O: the asynchronous and the synchronous consumer bring the chunks. `records` belongs to the open batch and keeps
+its place, so that a loop over records may be left and begun again at the next one.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Generator, Iterator, Mapping
+
+import msgspec
+
+from logbroker.client.fetcher import Assigned, Chunk
+from logbroker.record.codec import Headers, check_crc, decode_records, split_batches
+from logbroker.record.header import BatchHeader
+from logbroker.types import TopicPartition
+
+
+class Record(msgspec.Struct, gc=False):
+    """A record as it lies in the log. `timestamp_ms` counts from 1970, by the producer's clock or the broker's."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp_ms: int
+    key: bytes | None
+    value: bytes | None
+    headers: Headers
+
+
+def _nothing() -> Generator[Record, None, None]:
+    yield from ()
+
+
+def _from_offset(records: Iterator[Record], first: int) -> Generator[Record, None, None]:
+    for record in records:
+        if record.offset >= first:
+            yield record
+
+
+class Cursor:
+    """The place of one consumer in the chunks it was given."""
+
+    def __init__(self, max_expanded_bytes: int) -> None:
+        self.records: Generator[Record, None, None] = _nothing()
+        """Those of the open batch that were not delivered yet."""
+        self.last: Record | None = None
+        """The last one delivered of the open batch: whoever delivers sets it."""
+        self.assigned: Assigned | None = None
+        """To whom the open batch, or else the chunk, belongs."""
+        self._header: BatchHeader | None = None
+        self._chunk: Chunk | None = None
+        self._batches: Iterator[tuple[BatchHeader, bytes]] = iter(())
+        self._max_expanded_bytes = max_expanded_bytes
+
+    def take(self, chunk: Chunk) -> None:
+        """Begin with a chunk; the one before must be at its end."""
+        self._chunk = chunk
+        self.assigned = chunk.assigned
+        self._batches = split_batches(chunk.batches)
+
+    def advance(self, ends: Mapping[TopicPartition, int] | None = None) -> bool:
+        """Leave the open batch, all of whose records were delivered, and open the next; False where a chunk is needed.
+
+        With `ends`, batches from these offsets on are left out, and those of partitions that are not in it. Raises what
+        makes a batch unreadable, and then has not moved.
+        """
+        self._leave_batch()
+        while self._chunk is not None:
+            chunk, assigned = self._chunk, self._chunk.assigned
+            wanted = chunk.version == assigned.version and (
+                ends is None or assigned.position < ends.get(assigned.partition, 0)
+            )
+            item = next(self._batches, None) if wanted else None
+            if item is None:
+                if wanted:
+                    assigned.position = chunk.next_offset
+                self._chunk = self.assigned = None
+                continue
+            header, batch = item
+            check_crc(header, batch)
+            if header.is_control or header.next_offset <= assigned.position:
+                assigned.position = max(assigned.position, header.next_offset)
+                continue
+            self._open(assigned, header, batch)
+            return True
+        return False
+
+    def _open(self, assigned: Assigned, header: BatchHeader, batch: bytes) -> None:
+        make = functools.partial(Record, assigned.partition.topic, assigned.partition.partition)
+        records = decode_records(batch, make, max_expanded_bytes=self._max_expanded_bytes)
+        first = assigned.position
+        self.records = _from_offset(records, first) if header.base_offset < first else records
+        self._header = header
+
+    def _leave_batch(self) -> None:
+        if self._header is not None and self.assigned is not None:
+            self.assigned.position = self._header.next_offset
+        self._header = self.last = None
+        self.records = _nothing()
+
+    def settle(self) -> None:
+        """Set the position of the open batch's partition to the record after the last one delivered."""
+        if self._header is not None and self.assigned is not None and self.last is not None:
+            self.assigned.position = self.last.offset + 1
+
+    def drop(self) -> None:
+        """Forget the open batch and its chunk; the position says what was delivered."""
+        self.settle()
+        self.records.close()
+        self._header = self.last = self._chunk = self.assigned = None
+        self.records = _nothing()

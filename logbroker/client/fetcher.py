@@ -1,0 +1,288 @@
+"""The event loop's side of a consumer: one fetch stream, its credit, and how it goes on after it breaks.
+
+Credit bounds what is buffered: the broker may send `buffer_bytes`, and gets back what was taken out. Every partition
+that is moved (assigned, sought, resumed) gets a new version; what arrives for, or waits under, an older one is dropped,
+so no record is ever delivered from before a move.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Iterable
+from typing import Any, Final, Literal
+
+import grpc
+import msgspec
+
+from logbroker.client.connection import Connection, Stream, backoff_seconds, run_stream
+from logbroker.client.offsets import find_offsets
+from logbroker.client.status import error_of_item
+from logbroker.errors import BrokerUnavailableError, LogbrokerError, OffsetOutOfRangeError
+from logbroker.types import TopicId, TopicPartition
+from logbroker.v1 import log_pb2
+
+_log = logging.getLogger(__name__)
+
+OutOfRange = Literal["error", "earliest", "latest"]
+
+_GRANT_SHARE: Final = 4
+"""Credit is given back when it is a quarter of the buffer: a message costs more than the delay."""
+_MAX_CHUNK_BYTES: Final = 1024 * 1024
+
+
+class Assigned(msgspec.Struct, eq=False):
+    """One partition that is read."""
+
+    partition: TopicPartition
+    topic_id: TopicId
+    """A topic that is deleted and created again is another one: its records are never taken for those of this."""
+    position: int
+    """The next offset to be delivered."""
+    fetched: int
+    """The next offset to be received."""
+    leader_epoch: int = -1
+    """Of what was received last; -1: nothing yet."""
+    version: int = 0
+    correlation_id: int = 0
+    """Of the request that positioned it in the current stream; 0: none did."""
+    paused: bool = False
+    held: bool = False
+    """Not wanted until the consumer goes on reading without end."""
+    failed: bool = False
+    """An error ended it; a move starts it again."""
+
+    @property
+    def wanted(self) -> bool:
+        return not (self.paused or self.held or self.failed)
+
+
+class Chunk(msgspec.Struct, eq=False):
+    """Batches of one partition as they arrived, or the error that ended it."""
+
+    assigned: Assigned
+    version: int
+    batches: bytes
+    next_offset: int
+    error: LogbrokerError | None = None
+
+
+class Fetcher:
+    """Keeps a stream open while partitions are assigned, and hands out what arrives in its order."""
+
+    def __init__(self, connection: Connection, *, buffer_bytes: int, on_out_of_range: OutOfRange) -> None:
+        self._connection = connection
+        self._buffer_bytes = buffer_bytes
+        self._on_out_of_range = on_out_of_range
+        self._assigned: dict[TopicPartition, Assigned] = {}
+        self._chunks: deque[Chunk] = deque()
+        self._buffered_bytes = 0
+        self._arrived = asyncio.Event()
+        self._to_place: dict[Assigned, None] = {}
+        self._to_remove: dict[TopicPartition, TopicId] = {}
+        self._credit_bytes = 0
+        self._work = asyncio.Event()
+        self._correlation_id = 0
+        self._attempt = 0
+        self._task: asyncio.Task[None] | None = None
+
+    # --- what is read -----------------------------------------------------------------------------------------------
+
+    def assign(self, assigned: Iterable[Assigned]) -> None:
+        """Read these partitions and no others."""
+        for old in self._assigned.values():
+            self._withdraw(old)
+        self._assigned = {new.partition: new for new in assigned}
+        for new in self._assigned.values():
+            self.move(new)
+        if self._task is None and self._assigned:
+            self._task = asyncio.create_task(self._run())
+
+    def move(self, assigned: Assigned) -> None:
+        """Go on at `position`, also after an error."""
+        assigned.version += 1
+        assigned.correlation_id = 0
+        assigned.fetched = assigned.position
+        assigned.failed = False
+        self._to_remove.pop(assigned.partition, None)
+        if assigned.wanted:
+            self._to_place[assigned] = None
+            self._work.set()
+
+    def pause(self, assigned: Assigned) -> None:
+        assigned.paused = True
+        self._withdraw(assigned)
+
+    def hold(self, assigned: Assigned) -> None:
+        assigned.held = True
+        self._withdraw(assigned)
+
+    def release_held(self) -> None:
+        for assigned in self._assigned.values():
+            if assigned.held:
+                assigned.held = False
+                self.move(assigned)
+
+    def fail(self, assigned: Assigned, error: LogbrokerError) -> None:
+        """End a partition with an error, which is raised before anything else is handed out."""
+        self._withdraw(assigned)
+        assigned.failed = True
+        self._chunks.appendleft(Chunk(assigned, assigned.version, b"", assigned.position, error))
+        self._arrived.set()
+
+    def _withdraw(self, assigned: Assigned) -> None:
+        assigned.version += 1
+        assigned.correlation_id = 0
+        self._to_place.pop(assigned, None)
+        self._to_remove[assigned.partition] = assigned.topic_id
+        self._work.set()
+
+    # --- what has arrived -------------------------------------------------------------------------------------------
+
+    async def next_chunk(self, timeout_seconds: float | None) -> Chunk | None:
+        """Return what comes next, waiting for it; None when the time is over. Raises what ended a partition."""
+        try:
+            async with asyncio.timeout(timeout_seconds):
+                while not self._drop_old_chunks():
+                    self._arrived.clear()
+                    await self._arrived.wait()
+        except TimeoutError:
+            return None
+        chunk = self._take_chunk()
+        if chunk.error is not None:
+            raise chunk.error
+        return chunk
+
+    async def ready_chunk(self) -> Chunk | None:
+        """Return what has arrived already, unless it is an error."""
+        return self._take_chunk() if self._drop_old_chunks() and self._chunks[0].error is None else None
+
+    def _drop_old_chunks(self) -> bool:
+        """Drop what waits in front under an old version; returns whether anything is left."""
+        while self._chunks and self._chunks[0].version != self._chunks[0].assigned.version:
+            self._take_chunk()
+        return bool(self._chunks)
+
+    def _take_chunk(self) -> Chunk:
+        chunk = self._chunks.popleft()
+        self._give_credit(len(chunk.batches))
+        return chunk
+
+    def _give_credit(self, size_bytes: int) -> None:
+        self._buffered_bytes -= size_bytes
+        self._credit_bytes += size_bytes
+        if self._credit_bytes >= self._buffer_bytes // _GRANT_SHARE:
+            self._work.set()
+
+    # --- the stream -------------------------------------------------------------------------------------------------
+
+    async def _run(self) -> None:
+        while True:
+            self._begin()
+            stream = self._connection.stream("FetchStream")
+            error = await run_stream(self._connection, stream, self._read, self._write)
+            level = logging.DEBUG if self._attempt else logging.WARNING
+            _log.log(level, "consuming from %s: %s; reconnecting", self._connection.broker, error)
+            await asyncio.sleep(backoff_seconds(self._attempt))
+            self._attempt += 1
+
+    def _begin(self) -> None:
+        """Ask a new stream for all that is wanted, from where the old one was."""
+        self._to_remove.clear()
+        for assigned in self._assigned.values():
+            assigned.correlation_id = 0
+        self._to_place = {assigned: None for assigned in self._assigned.values() if assigned.wanted}
+        self._credit_bytes = max(self._buffer_bytes - self._buffered_bytes, 1)
+
+    async def _write(self, stream: Stream) -> None:
+        settings: log_pb2.FetchStreamSettings | None = log_pb2.FetchStreamSettings(
+            max_response_bytes=min(_MAX_CHUNK_BYTES, self._buffer_bytes)
+        )
+        while True:
+            self._work.clear()
+            self._correlation_id += 1
+            request = log_pb2.FetchStreamRequest(
+                correlation_id=self._correlation_id,
+                settings=settings,
+                remove=[
+                    log_pb2.PartitionRef(topic=topic, topic_id=topic_id, partition=number)
+                    for (topic, number), topic_id in self._to_remove.items()
+                ],
+                add_credit_bytes=self._credit_bytes,
+            )
+            settings = None
+            for assigned in self._to_place:
+                assigned.correlation_id = self._correlation_id
+                request.assign.append(_fetch_item(assigned))
+            self._to_place.clear()
+            self._to_remove.clear()
+            self._credit_bytes = 0
+            await stream.write(request)
+            await self._work.wait()
+
+    async def _read(self, stream: Stream) -> None:
+        while True:
+            response: Any = await stream.read()
+            if response is grpc.aio.EOF:
+                raise BrokerUnavailableError("the broker ended the stream")
+            self._attempt = 0
+            for result in response.results:
+                assigned = self._assigned.get(TopicPartition(result.topic, result.partition))
+                if assigned is None or assigned.correlation_id != result.correlation_id:
+                    # Sent before it was moved or withdrawn.
+                    self._buffered_bytes += len(result.batches)
+                    self._give_credit(len(result.batches))
+                elif (error := error_of_item(result.status)) is not None:
+                    await self._refused(assigned, error)
+                elif result.next_offset != assigned.fetched or result.batches:
+                    self._take(assigned, result)
+
+    def _take(self, assigned: Assigned, result: log_pb2.FetchResult) -> None:
+        assigned.fetched = result.next_offset
+        assigned.leader_epoch = result.leader_epoch
+        self._put(Chunk(assigned, assigned.version, result.batches, result.next_offset))
+
+    def _put(self, chunk: Chunk) -> None:
+        self._buffered_bytes += len(chunk.batches)
+        self._chunks.append(chunk)
+        self._arrived.set()
+
+    async def _refused(self, assigned: Assigned, error: LogbrokerError) -> None:
+        assigned.correlation_id = 0
+        if error.retriable:
+            _log.info("%s: %s; trying again", assigned.partition, error)
+            asyncio.get_running_loop().call_later(backoff_seconds(3), self._place_again, assigned, assigned.version)
+        elif isinstance(error, OffsetOutOfRangeError) and self._on_out_of_range != "error":
+            version = assigned.version
+            offsets = await find_offsets(self._connection, [assigned.partition], self._on_out_of_range)
+            if version == assigned.version:
+                _log.warning("%s: %s; going on at the %s", assigned.partition, error, self._on_out_of_range)
+                assigned.fetched = offsets[assigned.partition]
+                assigned.leader_epoch = -1
+                # What arrived before is still to be delivered; then the position follows.
+                self._put(Chunk(assigned, version, b"", assigned.fetched))
+                self._place_again(assigned, version)
+        else:
+            assigned.failed = True
+            self._put(Chunk(assigned, assigned.version, b"", assigned.fetched, error))
+
+    def _place_again(self, assigned: Assigned, version: int) -> None:
+        if assigned.version == version and assigned.wanted:
+            self._to_place[assigned] = None
+            self._work.set()
+
+    async def close(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+
+def _fetch_item(assigned: Assigned) -> log_pb2.FetchItem:
+    return log_pb2.FetchItem(
+        topic=assigned.partition.topic,
+        topic_id=assigned.topic_id,
+        partition=assigned.partition.partition,
+        offset=assigned.fetched,
+        last_leader_epoch=assigned.leader_epoch if assigned.leader_epoch >= 0 else None,
+    )

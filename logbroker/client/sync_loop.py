@@ -1,0 +1,48 @@
+"""The event loop behind the synchronous classes: one thread per process."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import functools
+import logging
+import sys
+import threading
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+def run(coroutine: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine in the shared loop and wait for it; Ctrl-C cancels it."""
+    future = asyncio.run_coroutine_threadsafe(coroutine, shared_loop())
+    try:
+        return future.result()
+    except (KeyboardInterrupt, concurrent.futures.CancelledError):
+        future.cancel()
+        raise
+
+
+@functools.cache
+def shared_loop() -> asyncio.AbstractEventLoop:
+    """Return the loop, starting its thread at first use. The thread ends with the process."""
+    logging.getLogger("asyncio").addFilter(_is_no_poller_noise)
+    loop = _new_loop()
+    threading.Thread(target=loop.run_forever, name="logbroker-client", daemon=True).start()
+    return loop
+
+
+def _new_loop() -> asyncio.AbstractEventLoop:
+    if sys.platform == "win32":
+        return asyncio.new_event_loop()
+    # Late, because the asynchronous classes do without it.
+    import uvloop
+
+    return uvloop.new_event_loop()
+
+
+def _is_no_poller_noise(record: logging.LogRecord) -> bool:
+    """False for what gRPC logs where another event loop of the process took its wake-up: nothing is wrong."""
+    error = record.exc_info[1] if record.exc_info else None
+    return not (isinstance(error, BlockingIOError) and "PollerCompletionQueue" in record.getMessage())

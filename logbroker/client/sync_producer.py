@@ -1,0 +1,148 @@
+"""The synchronous Producer: appends in the caller's thread, sends in the shared loop."""
+
+from __future__ import annotations
+
+import threading
+from types import TracebackType
+from typing import Any, Self
+
+from logbroker.client.accumulator import Accumulator, TopicRoute
+from logbroker.client.connection import Connection
+from logbroker.client.delivery import RecordMetadata, SyncDelivery
+from logbroker.client.partition_queue import MAX_IN_FLIGHT
+from logbroker.client.producer import DEFAULT_BATCH_BYTES, MIB, new_accumulator, sender_options
+from logbroker.client.sender import Sender
+from logbroker.client.sync_loop import run, shared_loop
+from logbroker.errors import BrokerUnavailableError
+from logbroker.record.codec import Headers
+from logbroker.types import Durability
+
+
+class Producer:
+    """`logbroker.client.Producer` for programs without an event loop; each method is documented there.
+
+    May be used by many threads at once; the records of each thread keep their order.
+    """
+
+    def __init__(
+        self,
+        broker: str,
+        *,
+        compression: str = "none",
+        batch_bytes: int = DEFAULT_BATCH_BYTES,
+        linger_ms: float = 0,
+        idempotent: bool = True,
+        durability: Durability | None = None,
+        max_buffered_bytes: int = 32 * MIB,
+        max_requests_in_flight: int = MAX_IN_FLIGHT,
+        delivery_timeout_seconds: float = 120.0,
+        request_timeout_seconds: float = 10.0,
+    ) -> None:
+        options: dict[str, Any] = sender_options(
+            durability=durability, idempotent=idempotent, max_requests_in_flight=max_requests_in_flight
+        )
+        self._accumulator: Accumulator[SyncDelivery] = new_accumulator(
+            SyncDelivery,
+            compression=compression,
+            batch_bytes=batch_bytes,
+            linger_ms=linger_ms,
+            max_buffered_bytes=max_buffered_bytes,
+            delivery_timeout_seconds=delivery_timeout_seconds,
+            wake=self._wake,
+        )
+        self._lock = self._accumulator.lock
+        self._try_append = self._accumulator.try_append
+        self._loop = shared_loop()
+        self._connection = Connection(broker, request_timeout_seconds=request_timeout_seconds)
+        self._sender: Sender = run(self._start(options))
+        self._closed = False
+
+    async def _start(self, options: dict[str, Any]) -> Sender:
+        sender = Sender(self._connection, self._accumulator, **options)
+        sender.start()
+        return sender
+
+    def send(
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None = None,
+        *,
+        headers: Headers = (),
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+    ) -> SyncDelivery:
+        """Put a record into its batch; blocks only while the buffer is full or the topic is asked for.
+
+        `delivery.result()` waits for the broker's answer. Raises as the asynchronous one does.
+        """
+        with self._lock:
+            delivery = self._try_append(topic, value, key, headers, partition, timestamp_ms)
+        if delivery is not None:
+            return delivery
+        route = self._route(topic)
+        if partition is not None and partition >= route.partitions:
+            run(self._sender.refresh(route))
+        while True:
+            room = threading.Event()
+            self._route(topic)
+            with self._lock:
+                current = self._accumulator.routes.get(topic)
+                if current is None:
+                    continue  # Deleted at this very moment.
+                if self._accumulator.has_room():
+                    return self._accumulator.append(current, value, key, headers, partition, timestamp_ms)
+                self._accumulator.when_room(room.set)
+            room.wait()
+
+    def _route(self, topic: str) -> TopicRoute:
+        if self._closed:
+            raise BrokerUnavailableError("this producer is closed; open another one")
+        return self._accumulator.routes.get(topic) or run(self._sender.route(topic))
+
+    def send_and_wait(
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None = None,
+        *,
+        headers: Headers = (),
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+    ) -> RecordMetadata:
+        delivery = self.send(topic, value, key, headers=headers, partition=partition, timestamp_ms=timestamp_ms)
+        return delivery.result()
+
+    def flush(self) -> None:
+        run(self._sender.flush())
+
+    def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        try:
+            self.flush()
+        finally:
+            run(self._stop())
+
+    async def _stop(self) -> None:
+        with self._lock:
+            self._accumulator.routes.clear()
+        await self._sender.close()
+        await self._connection.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        try:
+            self.close()
+        except Exception:
+            # What the body raised comes first.
+            if error is None:
+                raise
+
+    def _wake(self) -> None:
+        self._loop.call_soon_threadsafe(self._sender.wake)
