@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 
 from logbroker.broker.local_engine.catalog import Catalog
+from logbroker.broker.local_engine.failure import Failure
 from logbroker.broker.local_engine.partition import Partition, Pending
 from logbroker.broker.local_engine.partition_table import PartitionTable
 from logbroker.broker.local_engine.producer_ids import ProducerIds
@@ -41,6 +42,7 @@ class LocalEngine:
         changes: TopicChanges,
         producer_ids: ProducerIds,
         upkeep: Upkeep,
+        failure: Failure,
     ) -> None:
         self._clock = clock
         self._catalog = catalog
@@ -48,6 +50,7 @@ class LocalEngine:
         self._changes = changes
         self._producer_ids = producer_ids
         self._upkeep = upkeep
+        self._failure = failure
         self._max_bytes_in_flight = config.max_produce_bytes_in_flight
         self._bytes_in_flight = 0
 
@@ -128,11 +131,11 @@ class LocalEngine:
             partition.flush()
         try:
             await pending.wait()
-        except LogbrokerError as error:
-            return [error if isinstance(result, Appended) else result for result in results]
         finally:
             self._bytes_in_flight -= accepted_bytes
-        return results
+        # Also where this call's own partitions went well: after a failure nothing is acknowledged.
+        failed = self._failure.error
+        return results if failed is None else [failed if isinstance(each, Appended) else each for each in results]
 
     def _append_one(
         self, item: Append, partition: Partition, now_ms: int, durability: Durability | None, pending: Pending

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import resource
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -11,6 +10,7 @@ from pathlib import Path
 
 from logbroker.broker.local_engine.catalog import TOPICS, Catalog, decode_topic
 from logbroker.broker.local_engine.engine import LocalEngine
+from logbroker.broker.local_engine.failure import Failure
 from logbroker.broker.local_engine.io_pool import IoPool
 from logbroker.broker.local_engine.partition_table import PartitionTable
 from logbroker.broker.local_engine.producer_ids import ProducerIds
@@ -26,8 +26,6 @@ from logbroker.storage.handles import HandleCache
 from logbroker.storage.metadata_store import MetadataStore
 from logbroker.types import TopicId
 
-_log = logging.getLogger(__name__)
-
 
 @asynccontextmanager
 async def open_engine(
@@ -40,16 +38,10 @@ async def open_engine(
     settled and checkpointed, threads end, the metadata store drains, the lock goes.
     """
     loop = asyncio.get_running_loop()
-    failures: list[Exception] = []
-
-    def failed(error: Exception) -> None:
-        if not failures:
-            _log.critical("storage failed, the broker stops: %s", error)
-            failures.append(error)
-            on_failure(error)
+    failure = Failure(on_failure)
 
     def failed_elsewhere(error: Exception) -> None:
-        loop.call_soon_threadsafe(failed, error)
+        loop.call_soon_threadsafe(failure.report, error)
 
     async with AsyncExitStack() as stack:
         data_dir = DataDir.open(Path(config.data_dir))
@@ -61,29 +53,29 @@ async def open_engine(
         files = RealFiles()
         handles = HandleCache(files, config.max_open_segments or _default_open_segments())
         catalog = Catalog()
-        partitions = PartitionTable(data_dir, store, files, handles, pool, failed)
+        partitions = PartitionTable(data_dir, store, files, handles, pool, failure)
         changes = TopicChanges(config, clock, store, catalog, partitions)
         for topic in _load_topics(store, config, catalog, partitions):
             await changes.finish_deletion(topic)
         await asyncio.to_thread(partitions.remove_set_aside)
         upkeep = Upkeep(config, clock, store, partitions)
-        upkeep_task = asyncio.create_task(_supervised(upkeep, failed), name="upkeep")
+        upkeep_task = asyncio.create_task(_supervised(upkeep, failure), name="upkeep")
         yield (
-            LocalEngine(config, clock, catalog, partitions, changes, ProducerIds(store), upkeep),
+            LocalEngine(config, clock, catalog, partitions, changes, ProducerIds(store), upkeep, failure),
             LocalStateStore(store),
         )
         upkeep_task.cancel()
         await asyncio.wait([upkeep_task])
-        if not failures:
+        if failure.error is None:
             await upkeep.checkpoint()
         partitions.close()
 
 
-async def _supervised(upkeep: Upkeep, failed: Callable[[Exception], None]) -> None:
+async def _supervised(upkeep: Upkeep, failure: Failure) -> None:
     try:
         await upkeep.run()
     except Exception as error:
-        failed(error)
+        failure.report(error)
 
 
 def _load_topics(

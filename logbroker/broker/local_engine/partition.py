@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
 from typing import Protocol
 
 import msgspec
 
+from logbroker.broker.local_engine.failure import Failure
 from logbroker.broker.local_engine.io_pool import IoPool
-from logbroker.errors import BrokerUnavailableError, StorageFailedError
 from logbroker.record.header import BatchHeader
 from logbroker.storage.partition_log import PartitionCheckpoint, PartitionLog, Staged, WriteGroup
 from logbroker.types import Durability, PartitionKey
@@ -25,30 +24,26 @@ class Listener(Protocol):
 class Pending:
     """The appends of one call that are not durable yet: one future for all of them."""
 
-    __slots__ = ("_error", "_future", "_open")
+    __slots__ = ("_future", "_open")
 
     def __init__(self) -> None:
         self._open = 0
         self._future: asyncio.Future[None] | None = None
-        self._error: Exception | None = None
 
     def expect_one(self) -> None:
         self._open += 1
 
-    def settle_one(self, error: Exception | None = None) -> None:
-        """One append is durable or, with an error, never will be."""
+    def settle_one(self) -> None:
+        """One append is durable, or never will be because storage failed."""
         self._open -= 1
-        self._error = self._error or error
-        if self._future is not None and not self._future.done() and (error is not None or not self._open):
+        if not self._open and self._future is not None and not self._future.done():
             self._future.set_result(None)
 
     async def wait(self) -> None:
-        """Wait until all are durable; raises the first error."""
-        if self._open and self._error is None:
+        """Wait until all are settled."""
+        if self._open:
             self._future = asyncio.get_running_loop().create_future()
             await self._future
-        if self._error is not None:
-            raise self._error
 
 
 class _Waiter(msgspec.Struct, gc=False):
@@ -65,17 +60,14 @@ class Partition:
     copy into the page cache costs less than the hop (docs/BENCHMARKS.md).
     """
 
-    def __init__(
-        self, key: PartitionKey, name: str, log: PartitionLog, pool: IoPool, on_failure: Callable[[Exception], None]
-    ) -> None:
+    def __init__(self, key: PartitionKey, name: str, log: PartitionLog, pool: IoPool, failure: Failure) -> None:
         self.key = key
         self.name = name
         self.log = log
         self.listeners: set[Listener] = set()
         self._pool = pool
-        self._on_failure = on_failure
+        self._failure = failure
         self.closed = False
-        self._failed = False
         self._busy = False
         self._sync_wanted = False
         self._settlers: list[asyncio.Future[PartitionCheckpoint]] = []
@@ -104,7 +96,7 @@ class Partition:
 
     def flush(self) -> None:
         """Begin to write what was staged, unless a thread is at it; what comes meanwhile follows by itself."""
-        if self._busy or self._failed:
+        if self._busy or self._failure.error is not None:
             return
         group = self.log.take_staged()
         if self._sync_wanted or self._settlers:
@@ -186,19 +178,17 @@ class Partition:
             waiters.popleft().pending.settle_one()
 
     def _check_alive(self) -> None:
-        if self._failed:
-            raise BrokerUnavailableError("the broker is stopping: its storage failed; retry once it is back")
+        if self._failure.error is not None:
+            raise self._failure.error
 
     def _fail(self, error: Exception, settlers: list[asyncio.Future[PartitionCheckpoint]]) -> None:
-        """A failed write or sync is fatal: nothing here is acknowledged any more."""
-        self._failed = True
-        refusal = StorageFailedError(f"the broker's storage failed: {error}")
+        """A failed write or sync is fatal: nothing is acknowledged any more."""
+        refusal = self._failure.report(error)
         for waiter in (*self._await_written, *self._await_synced):
-            waiter.pending.settle_one(refusal)
+            waiter.pending.settle_one()
         for future in (*settlers, *self._settlers):
             if not future.done():
                 future.set_exception(refusal)
         self._await_written.clear()
         self._await_synced.clear()
         self._settlers.clear()
-        self._on_failure(error)

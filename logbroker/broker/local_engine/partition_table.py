@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import msgspec
 
 from logbroker.broker.local_engine.catalog import PARTITIONS, partition_row_key
+from logbroker.broker.local_engine.failure import Failure
 from logbroker.broker.local_engine.io_pool import IoPool
 from logbroker.broker.local_engine.partition import Partition
 from logbroker.engine import Topic
@@ -33,14 +34,14 @@ class PartitionTable:
         files: Files,
         handles: HandleCache,
         pool: IoPool,
-        on_failure: Callable[[Exception], None],
+        failure: Failure,
     ) -> None:
         self._data_dir = data_dir
         self._store = store
         self._files = files
         self._handles = handles
         self._pool = pool
-        self._on_failure = on_failure
+        self._failure = failure
         self._by_topic: dict[TopicId, list[Partition | PartitionOfflineError]] = {}
 
     def get(self, topic_id: TopicId, partition: int) -> Partition:
@@ -116,4 +117,4 @@ class PartitionTable:
             _log.error("partition %s-%d is offline: %s", topic.name, number, error)
             return PartitionOfflineError(f"partition {topic.name}-{number} is offline: {error}")
         name = f"{topic.name}-{number}"
-        return Partition(PartitionKey(topic.id, number), name, log, self._pool, self._on_failure)
+        return Partition(PartitionKey(topic.id, number), name, log, self._pool, self._failure)
