@@ -194,8 +194,9 @@ def write_file(files: Files, path: str, content: bytes, *, sync: bool) -> None:
     """Replace the content of a file in place. Raises OSError."""
     fd = files.open(path, create=True)
     try:
-        files.truncate(fd, 0)
         write_all(files, fd, [content], 0)
+        # Not before the write: ext4 takes a truncation to nothing as a wish to have the file flushed on close.
+        files.truncate(fd, len(content))
         if sync:
             files.fdatasync(fd)
     finally:

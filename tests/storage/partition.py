@@ -41,7 +41,9 @@ def decoded(batches: bytes) -> Iterator[LogRecord]:
 class PartitionOnDisk:
     """One partition directory and the log that is open on it at the moment."""
 
-    def __init__(self, directory: Path, config: TopicConfig = SMALL, files: Files | None = None, max_open: int = 4) -> None:
+    def __init__(
+        self, directory: Path, config: TopicConfig = SMALL, files: Files | None = None, max_open: int = 4
+    ) -> None:
         self.directory = directory
         self.config = config
         self.files = files or RealFiles()

@@ -85,9 +85,7 @@ class PartitionMachine(RuleBasedStateMachine):
         places = _places(group)
         assert len(places) == len(staged) == group.batches
         for index, (path, end) in enumerate(places):
-            self.batches[index - len(places)] = replace(
-                staged[index], path=path, end_position=end, group=self.groups
-            )
+            self.batches[index - len(places)] = replace(staged[index], path=path, end_position=end, group=self.groups)
         if sync:
             self.synced = len(self.batches)
 

@@ -1,0 +1,71 @@
+"""A file system that counts what it is asked for and fails where it is told to.
+
+Fault model: a call fails once with the given errno and does nothing; a pwritev may also be cut short, as the kernel is
+free to do. What a power cut loses is not modelled here: tests damage the files themselves.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Sequence
+
+from logbroker.storage.files import Buffer, RealFiles
+
+
+class FaultyFiles(RealFiles):
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls: Counter[str] = Counter()
+        self.journal: list[tuple[str, str]] = []
+        """(operation, file name) of every call that makes something durable, or changes a name."""
+        self.bytes_read = 0
+        self.failures: dict[str, list[int]] = {}
+        """Per operation, the errnos that its next calls fail with."""
+        self.max_write_bytes = 1 << 40
+        self._paths: dict[int, str] = {}
+
+    def fail(self, operation: str, error_number: int) -> None:
+        self.failures.setdefault(operation, []).append(error_number)
+
+    def _called(self, operation: str) -> None:
+        self.calls[operation] += 1
+        if pending := self.failures.get(operation):
+            error_number = pending.pop(0)
+            raise OSError(error_number, os.strerror(error_number))
+
+    def open(self, path: str, *, create: bool = False) -> int:
+        self._called("open")
+        fd = super().open(path, create=create)
+        self._paths[fd] = os.path.basename(path)
+        return fd
+
+    def close(self, fd: int) -> None:
+        self._called("close")
+        super().close(fd)
+
+    def pread(self, fd: int, size_bytes: int, position: int) -> bytes:
+        self._called("pread")
+        self.bytes_read += size_bytes
+        return super().pread(fd, size_bytes, position)
+
+    def pwritev(self, fd: int, buffers: Sequence[Buffer], position: int) -> int:
+        self._called("pwritev")
+        assert len(buffers) <= os.sysconf("SC_IOV_MAX")
+        whole = b"".join(buffers)[: self.max_write_bytes]
+        return super().pwritev(fd, [whole], position)
+
+    def fdatasync(self, fd: int) -> None:
+        self._called("fdatasync")
+        self.journal.append(("fdatasync", self._paths[fd]))
+        super().fdatasync(fd)
+
+    def sync_directory(self, path: str) -> None:
+        self._called("sync_directory")
+        self.journal.append(("sync_directory", os.path.basename(path)))
+        super().sync_directory(path)
+
+    def rename(self, source: str, target: str) -> None:
+        self._called("rename")
+        self.journal.append(("rename", os.path.basename(target)))
+        super().rename(source, target)
