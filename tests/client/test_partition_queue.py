@@ -1,0 +1,289 @@
+"""The order and the sequence numbers of one partition's batches, against a broker that checks them as Kafka does.
+
+The simulated connection loses requests and answers, the simulated broker refuses at random; whatever happens, the log
+must hold every acknowledged batch once, in order, and nothing twice.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from logbroker.client.delivery import Batch
+from logbroker.client.partition_queue import ANONYMOUS, MAX_IN_FLIGHT, PartitionQueue, ProducerIdentity
+from logbroker.errors import (
+    BrokerUnavailableError,
+    LogbrokerError,
+    OutOfOrderSequenceError,
+    OverloadedError,
+    RecordTooLargeError,
+    RequestTimeoutError,
+    StaleGenerationError,
+    StorageFailedError,
+    UnknownProducerIdError,
+)
+from logbroker.record.codec import BatchBuilder, decode_batch
+from logbroker.record.header import MAX_SEQUENCE, BatchHeader, check_new_batch, parse_header
+from logbroker.types import TopicId
+
+ME = ProducerIdentity(7, 0)
+TOPIC_ID = TopicId(bytes(16))
+
+
+def make_batch(number: int, content: int, count: int = 1) -> Batch:
+    builder = BatchBuilder(1 << 20)
+    for index in range(count):
+        builder.append(index, 1, None, b"%d" % content, [])
+    batch = Batch(number=number, topic="t", partition=0, by_hand=False, builder=builder)
+    batch.count = count
+    batch.deadline = 1e12
+    return batch
+
+
+def content_of(payload: bytes) -> int:
+    return int(next(decode_batch(payload)).value or b"")
+
+
+class SequenceChecker:
+    """What a partition does with the batches of one producer: Kafka's rules, and the log they lead to."""
+
+    def __init__(self) -> None:
+        self.log: list[int] = []
+        self._remembered: deque[BatchHeader] = deque(maxlen=5)
+
+    def receive(self, payload: bytes, refusal: LogbrokerError | None, *, after: bool) -> LogbrokerError | None:
+        """Append or refuse; `after` says that the refusal comes once the batch is in the log."""
+        if refusal is not None and not after and not isinstance(refusal, StaleGenerationError):
+            return refusal
+        header = check_new_batch(payload)
+        repeated = any(
+            (old.producer_epoch, old.base_sequence, old.last_sequence)
+            == (header.producer_epoch, header.base_sequence, header.last_sequence)
+            for old in self._remembered
+        )
+        if repeated:
+            return None
+        if isinstance(refusal, StaleGenerationError):
+            return refusal
+        if not self._remembered:
+            if header.base_sequence:
+                return UnknownProducerIdError("unknown")
+        else:
+            last = self._remembered[-1]
+            assert header.producer_epoch >= last.producer_epoch, "an old epoch after a newer one"
+            expected = 0 if header.producer_epoch > last.producer_epoch else (last.last_sequence + 1) & MAX_SEQUENCE
+            if header.base_sequence != expected:
+                return OutOfOrderSequenceError("gap")
+        self._remembered.append(header)
+        self.log.append(content_of(payload))
+        return refusal
+
+    def forget(self) -> None:
+        self._remembered.clear()
+
+
+class World:
+    """A queue, a connection and a partition."""
+
+    def __init__(self) -> None:
+        self.queue = PartitionQueue("t", TOPIC_ID, 0)
+        self.broker = SequenceChecker()
+        self.identity = ME
+        self.now = 0.0
+        self.numbers = 0
+        self.contents = 0
+        self.content: dict[Batch, int] = {}
+        self.wire: deque[Batch] = deque()
+        self.answers: list[tuple[Batch, LogbrokerError | None]] = []
+        self.acknowledged: list[int] = []
+        self.surely_not_written: list[int] = []
+        self.stale = False
+
+    def add(self, count: int) -> None:
+        self.contents += 1
+        self._wait(self.contents, count)
+
+    def _wait(self, content: int, count: int) -> None:
+        batch = make_batch(self.numbers, content, count)
+        self.numbers += 1
+        self.content[batch] = content
+        self.queue.waiting.append(batch)
+
+    def send(self) -> None:
+        self.now += 10
+        batch = self.queue.take(self.now, self.identity, new=not self.stale)
+        assert len(self.queue.in_flight) <= MAX_IN_FLIGHT
+        if batch is not None:
+            self.wire.append(batch)
+        elif self.queue.needs_epoch == self.identity:
+            self.identity = ProducerIdentity(self.identity.id, self.identity.epoch + 1)
+        elif self.stale and not self.queue.has_unknown():
+            self.stale = False
+            for taken in self.queue.take_routed():
+                self._wait(self.content[taken], taken.count)
+
+    def receive(self, refusal: LogbrokerError | None = None, *, after: bool = False) -> None:
+        if self.wire:
+            batch = self.wire.popleft()
+            self.answers.append((batch, self.broker.receive(batch.payload, refusal, after=after)))
+
+    def answer(self, index: int) -> None:
+        if not self.answers:
+            return
+        batch, error = self.answers.pop(index % len(self.answers))
+        self.stale = self.stale or isinstance(error, StaleGenerationError)
+        unsure_before = batch.was_uncertain
+        if self.queue.answered(batch, error, self.now):
+            if error is None:
+                self.acknowledged.append(self.content[batch])
+            elif isinstance(error, RecordTooLargeError) and not unsure_before:
+                self.surely_not_written.append(self.content[batch])
+
+    def break_connection(self) -> None:
+        self.wire.clear()
+        self.answers.clear()
+        self.queue.lost(BrokerUnavailableError("gone"))
+
+    def expire(self) -> None:
+        for batch in self.queue.retry[:1] or list(self.queue.waiting)[:1]:
+            batch.deadline = self.now
+        for batch in self.queue.expired(self.now):
+            if not batch.was_uncertain:
+                self.surely_not_written.append(self.content[batch])
+
+    def finish(self) -> None:
+        for _ in range(20 * (self.numbers + 5)):
+            self.send()
+            self.receive()
+            self.answer(0)
+            if self.queue.idle():
+                return
+        raise AssertionError("the queue does not come to an end")
+
+
+refusals = st.sampled_from(
+    [
+        (None, False),
+        (OverloadedError("full"), False),
+        (RecordTooLargeError("large"), False),
+        (StaleGenerationError("grown"), False),
+        (RequestTimeoutError("slow"), True),
+        (RequestTimeoutError("slow"), False),
+        (StorageFailedError("broken"), True),
+        (StorageFailedError("broken"), False),
+    ]
+)
+actions = st.one_of(
+    st.tuples(st.just("add"), st.integers(1, 3)),
+    st.tuples(st.just("send"), st.none()),
+    st.tuples(st.just("send"), st.none()),
+    st.tuples(st.just("receive"), st.just((None, False))),
+    st.tuples(st.just("receive"), refusals),
+    st.tuples(st.just("answer"), st.integers(0, 4)),
+    st.tuples(st.just("break"), st.none()),
+    st.tuples(st.just("expire"), st.none()),
+)
+
+
+@given(st.lists(actions, max_size=80))
+def test_nothing_is_lost_doubled_or_reordered(steps: list[tuple[str, Any]]) -> None:
+    world = World()
+    for name, argument in steps:
+        match name, argument:
+            case "add", int(count):
+                world.add(count)
+            case "send", _:
+                world.send()
+            case "receive", (refusal, after):
+                world.receive(refusal, after=after)
+            case "answer", int(index):
+                world.answer(index)
+            case "break", _:
+                world.break_connection()
+            case "expire", _:
+                world.expire()
+    world.finish()
+    log = world.broker.log
+    assert log == sorted(set(log)), "doubled or out of order"
+    assert set(world.acknowledged) <= set(log), "acknowledged and not there"
+    assert not set(world.surely_not_written) & set(log), "failed for sure and yet there"
+
+
+@given(st.lists(st.sampled_from(["add", "send", "receive", "answer", "forget", "break"]), max_size=60))
+@example(["add", "send", "receive", "answer", "forget", "add", "send"])
+def test_a_broker_that_forgot_the_producer_makes_it_raise_its_epoch(steps: list[str]) -> None:
+    """Retention took the producer's batches away, say. A batch that may be there twice is not to be seen here."""
+    world = World()
+    for name in steps:
+        match name:
+            case "add":
+                world.add(1)
+            case "forget" if not world.queue.has_unknown():
+                world.broker.forget()
+            case "send":
+                world.send()
+            case "receive":
+                world.receive()
+            case "answer":
+                world.answer(0)
+            case "break":
+                world.break_connection()
+    world.finish()
+    assert world.broker.log == sorted(set(world.broker.log))
+    assert len(world.broker.log) == world.contents
+
+
+def test_sequence_numbers_go_round_after_the_largest() -> None:
+    world = World()
+    world.add(2)
+    world.send()
+    world.queue._next_sequence = MAX_SEQUENCE - 1
+    world.add(3)
+    world.add(1)
+    first = world.queue.take(0.0, ME)
+    second = world.queue.take(0.0, ME)
+    assert first is not None
+    assert second is not None
+    assert parse_header(first.payload).base_sequence == MAX_SEQUENCE - 1
+    assert parse_header(first.payload).last_sequence == 0
+    assert parse_header(second.payload).base_sequence == 1
+
+
+def test_five_batches_at_most_are_unanswered() -> None:
+    world = World()
+    for _ in range(8):
+        world.add(1)
+        world.send()
+    assert len(world.wire) == MAX_IN_FLIGHT
+
+
+def test_without_idempotence_one_batch_is_unanswered_so_that_a_retry_keeps_the_order() -> None:
+    queue = PartitionQueue("t", TOPIC_ID, 0)
+    one, two = make_batch(0, 1), make_batch(1, 2)
+    queue.waiting += [one, two]
+    assert queue.take(0.0, ANONYMOUS) is one
+    assert queue.take(0.0, ANONYMOUS) is None
+    assert not queue.answered(one, OverloadedError("full"), now=0.0)
+    assert queue.take(0.0, ANONYMOUS) is None, "it backs off first"
+    assert queue.take(1.0, ANONYMOUS) is one
+    assert queue.answered(one, None, now=1.0)
+    assert queue.take(1.0, ANONYMOUS) is two
+    assert parse_header(two.payload).producer_id == -1
+
+
+@pytest.mark.parametrize("attempts", [1, 4])
+def test_failures_in_a_row_wait_longer(attempts: int) -> None:
+    queue = PartitionQueue("t", TOPIC_ID, 0)
+    batch = make_batch(0, 1)
+    queue.waiting.append(batch)
+    now = wait_seconds = 0.0
+    for _ in range(attempts):
+        taken = queue.take(now, ME)
+        assert taken is batch
+        queue.answered(batch, OverloadedError("full"), now)
+        wait_seconds, now = queue.resume_at - now, queue.resume_at
+    assert 0.04 * 2 ** (attempts - 1) <= wait_seconds <= 0.05 * 2 ** (attempts - 1)
