@@ -12,10 +12,11 @@ import threading
 from collections.abc import Sequence
 from typing import Final, Protocol
 
-from logbroker.errors import StorageFailedError
+from logbroker.errors import StorageFailedError, TooManyOpenFilesError
 
 Buffer = bytes | bytearray | memoryview
 
+OUT_OF_DESCRIPTORS: Final = (errno.EMFILE, errno.ENFILE)
 MAX_BUFFERS: Final = os.sysconf("SC_IOV_MAX") if "SC_IOV_MAX" in os.sysconf_names else 16
 """How many buffers one pwritev takes."""
 
@@ -150,6 +151,12 @@ def storage_failed(action: str, path: str, error: OSError) -> StorageFailedError
     return StorageFailedError(f"cannot {action} {path}: {reason}; check the disk, then start the broker again")
 
 
+def too_many_open_files(path: str) -> TooManyOpenFilesError:
+    return TooManyOpenFilesError(
+        f"no file descriptor is left to open {path}; raise the limit (ulimit -n) or try again later"
+    )
+
+
 def write_all(files: Files, fd: int, buffers: Sequence[Buffer], position: int) -> None:
     """Write all buffers from `position` on, in as many calls as it takes. Raises OSError."""
     for first in range(0, len(buffers), MAX_BUFFERS):
@@ -182,7 +189,7 @@ def read_file(files: Files, path: str) -> bytes:
     try:
         parts = []
         position = 0
-        while part := files.pread(fd, 1 << 20, position):
+        while part := files.pread(fd, 1 << 14, position):
             parts.append(part)
             position += len(part)
         return b"".join(parts)

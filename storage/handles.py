@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import errno
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import TypeVar
 
-from logbroker.errors import TooManyOpenFilesError
-from logbroker.storage.files import Files, storage_failed
+from logbroker.storage.files import OUT_OF_DESCRIPTORS, Files, storage_failed, too_many_open_files
 
-_OUT_OF_DESCRIPTORS = (errno.EMFILE, errno.ENFILE)
+_Result = TypeVar("_Result")
 
 
 class Handle:
@@ -103,6 +102,22 @@ class HandleCache:
         for path in list(self._open):
             self.forget(path)
 
+    def with_room(self, operation: Callable[[], _Result]) -> _Result:
+        """Run something that opens a file for itself; while descriptors lack, idle files make room and it runs again.
+
+        Raises TooManyOpenFilesError when that does not help.
+        """
+        while True:
+            try:
+                return operation()
+            except OSError as error:
+                if error.errno not in OUT_OF_DESCRIPTORS:
+                    raise
+                failed = error
+            with self._lock:
+                if not self._evict():
+                    raise too_many_open_files(str(failed.filename)) from None
+
     def _open_file(self, path: str, create: bool) -> int:
         while len(self._open) >= self._max_open and self._evict():
             pass
@@ -110,12 +125,10 @@ class HandleCache:
             try:
                 return self._files.open(path, create=create)
             except OSError as error:
-                if error.errno not in _OUT_OF_DESCRIPTORS:
+                if error.errno not in OUT_OF_DESCRIPTORS:
                     raise
             if not self._evict():
-                raise TooManyOpenFilesError(
-                    f"no file descriptor is left to open {path}; raise the limit (ulimit -n) or try again later"
-                )
+                raise too_many_open_files(path)
 
     def _evict(self) -> bool:
         if self._idle:

@@ -136,7 +136,7 @@ class IndexFile:
         """Put other entries in place of all there are. Raises StorageFailedError."""
         content = b"".join(self._entry.pack(*entry) for entry in entries)
         try:
-            replace_file(self._files, self.path, content)
+            self._handles.with_room(lambda: replace_file(self._files, self.path, content))
         except OSError as error:
             raise storage_failed("write", self.path, error) from error
         self._handles.forget(self.path)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from logbroker.errors import TooManyOpenFilesError
 from logbroker.storage.files import Files, replace_file, storage_failed, write_all
 from logbroker.storage.handles import HandleCache
@@ -68,7 +70,8 @@ class LogWriter:
                 self._handles.forget(path)
             if self._epochs is not None:
                 path = f"{self._directory}/{EPOCHS_NAME}"
-                replace_file(self._files, path, encode_epochs(self._epochs))
+                content = encode_epochs(self._epochs)
+                self._handles.with_room(partial(replace_file, self._files, path, content))
             for segment in self._dirty:
                 path = segment.log_path
                 self._sync_log(segment)
@@ -77,12 +80,14 @@ class LogWriter:
                     segment.sync_indexes()
             if self._new_segment or self._epochs is not None:
                 path = self._directory
-                self._files.sync_directory(path)
+                self._handles.with_room(partial(self._files.sync_directory, path))
             if new_directory:
                 path = self._directory.rpartition("/")[0]
-                self._files.sync_directory(path)
+                self._handles.with_room(partial(self._files.sync_directory, path))
         except OSError as error:
             raise storage_failed("sync", path, error) from error
+        except TooManyOpenFilesError as error:
+            raise storage_failed("sync", path, OSError(error.message)) from error
         self._new_directory &= not new_directory
         self._new_segment = False
         self._epochs = None

@@ -10,7 +10,7 @@ from itertools import pairwise
 from typing import Final, NamedTuple
 
 from logbroker.errors import CorruptLogError
-from logbroker.storage.files import Files, storage_failed, write_file
+from logbroker.storage.files import OUT_OF_DESCRIPTORS, Files, storage_failed, too_many_open_files, write_file
 from logbroker.types import TopicId, parse_topic_id, topic_id_text
 
 METADATA_NAME: Final = "partition.metadata"
@@ -60,7 +60,7 @@ def decode_epochs(path: str, content: bytes) -> list[EpochStart]:
 def create_partition(directory: str, topic_id: TopicId, files: Files) -> None:
     """Make a partition's directory, or complete one that was begun; nothing is synced.
 
-    Raises StorageFailedError, and CorruptLogError where there are segments already.
+    Raises StorageFailedError, TooManyOpenFilesError, and CorruptLogError where there are segments already.
     """
     path = directory
     try:
@@ -73,4 +73,6 @@ def create_partition(directory: str, topic_id: TopicId, files: Files) -> None:
         path = f"{directory}/{METADATA_NAME}"
         write_file(files, path, encode_metadata(topic_id), sync=False)
     except OSError as error:
+        if error.errno in OUT_OF_DESCRIPTORS:
+            raise too_many_open_files(path) from None
         raise storage_failed("create", path, error) from error

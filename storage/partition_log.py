@@ -103,7 +103,7 @@ class PartitionLog:
     def create(directory: Path, topic_id: TopicId, files: Files) -> None:
         """Make the directory of a new partition. Not synced: that comes with its first segment.
 
-        Raises StorageFailedError, and CorruptLogError where the directory holds segments already.
+        Raises StorageFailedError, TooManyOpenFilesError, and CorruptLogError where there are segments already.
         """
         create_partition(str(directory), topic_id, files)
 

@@ -59,7 +59,8 @@ def recover_partition(
     """
     recovery = _Recovery(directory, topic_id, config, files, handles, checkpoint)
     try:
-        return recovery.run()
+        # It may begin again at any point: what it has cut or written by then is as it would be anyway.
+        return handles.with_room(recovery.run)
     except OSError as error:
         raise storage_failed("recover", error.filename or directory, error) from error
 

@@ -46,8 +46,9 @@ class FaultyFiles(RealFiles):
 
     def pread(self, fd: int, size_bytes: int, position: int) -> bytes:
         self._called("pread")
-        self.bytes_read += size_bytes
-        return super().pread(fd, size_bytes, position)
+        content = super().pread(fd, size_bytes, position)
+        self.bytes_read += len(content)
+        return content
 
     def pwritev(self, fd: int, buffers: Sequence[Buffer], position: int) -> int:
         self._called("pwritev")

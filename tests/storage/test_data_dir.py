@@ -1,0 +1,71 @@
+"""The data directory's lock and layout, and the removal of partitions."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from logbroker.errors import DataDirError
+from logbroker.storage.data_dir import DataDir
+from logbroker.storage.files import RealFiles
+from logbroker.storage.partition_log import PartitionLog
+from logbroker.storage.removal import remove_set_aside, set_aside
+from logbroker.types import new_topic_id
+
+
+def test_the_directory_is_made_and_laid_out(tmp_path: Path) -> None:
+    data_dir = DataDir.open(tmp_path / "a" / "b")
+    assert data_dir.partition_dir("flights", 3) == tmp_path / "a" / "b" / "flights-3"
+    assert data_dir.meta_path == tmp_path / "a" / "b" / "meta"
+    data_dir.close()
+
+
+def test_a_second_broker_is_refused_by_name(tmp_path: Path) -> None:
+    program = (
+        "import sys; from pathlib import Path; from logbroker.storage.data_dir import DataDir\n"
+        "DataDir.open(Path(sys.argv[1])); print('locked', flush=True); sys.stdin.read()"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", program, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as other:
+        assert other.stdin is not None
+        assert other.stdout is not None
+        assert other.stdout.readline() == b"locked\n"
+        with pytest.raises(DataDirError, match=rf"in use by another broker \(process {other.pid}\)"):
+            DataDir.open(tmp_path)
+        other.stdin.close()
+        other.wait(timeout=30)
+    DataDir.open(tmp_path).close()
+
+
+def test_the_lock_goes_with_close(tmp_path: Path) -> None:
+    first = DataDir.open(tmp_path)
+    with pytest.raises(DataDirError, match=f"process {os.getpid()}"):
+        DataDir.open(tmp_path)
+    first.close()
+    DataDir.open(tmp_path).close()
+
+
+def test_a_path_that_cannot_be_a_directory_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(DataDirError, match="cannot use the data directory"):
+        DataDir.open(tmp_path / "file")
+
+
+def test_partitions_are_removed_also_with_the_longest_topic_name(tmp_path: Path) -> None:
+    files = RealFiles()
+    topic_id = new_topic_id()
+    directories = [tmp_path / f"{'x' * 249}-{number}" for number in range(3)]
+    for directory in directories[:2]:
+        PartitionLog.create(directory, topic_id, files)
+    other = tmp_path / "other-0"
+    PartitionLog.create(other, new_topic_id(), files)
+    set_aside(directories, topic_id, files)
+    assert not directories[0].exists()
+    PartitionLog.create(directories[0], new_topic_id(), files)
+    remove_set_aside(tmp_path, files)
+    assert sorted(tmp_path.iterdir()) == sorted([other, directories[0]])

@@ -1,0 +1,167 @@
+"""The metadata store: atomic, grouped, checked."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from concurrent.futures import Future
+from pathlib import Path
+
+import lmdb
+import pytest
+
+from logbroker.errors import CorruptLogError, DataDirError, OverloadedError, StorageFailedError
+from logbroker.storage import metadata_store
+from logbroker.storage.metadata_store import MetadataStore, Write
+
+
+def unexpected(error: StorageFailedError) -> None:
+    raise AssertionError(error)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[MetadataStore]:
+    opened = MetadataStore.open(tmp_path / "meta", on_failure=unexpected)
+    yield opened
+    opened.close()
+
+
+def wait(future: Future[None]) -> None:
+    future.result(timeout=30)
+
+
+def test_values_last(tmp_path: Path) -> None:
+    path = tmp_path / "meta"
+    store = MetadataStore.open(path, on_failure=unexpected)
+    wait(store.submit([("topics", b"a", b"1"), ("state", b"a", b""), ("topics", b"b", b"2")]))
+    # What is waiting when it is closed is stored.
+    store.submit([("topics", b"b", None), ("topics", b"c", b"3")])
+    store.close()
+    store = MetadataStore.open(path, on_failure=unexpected)
+    assert store.get("topics", b"a") == b"1"
+    assert store.get("topics", b"b") is None
+    assert store.get("state", b"a") == b""
+    assert store.scan("topics") == [(b"a", b"1"), (b"c", b"3")]
+    store.close()
+
+
+def test_scan_stays_within_its_prefix(store: MetadataStore) -> None:
+    wait(store.submit([("state", key, key) for key in (b"a", b"b", b"b1", b"b\xff", b"c")]))
+    assert [key for key, _ in store.scan("state", b"b")] == [b"b", b"b1", b"b\xff"]
+    assert store.scan("state", b"d") == []
+    assert len(store.scan("state")) == 5
+
+
+def test_what_waits_is_committed_together_and_in_order(store: MetadataStore) -> None:
+    before = store._environment.info()["last_txnid"]
+    with store._environment.begin(write=True):  # keeps the writer waiting
+        futures = [store.submit([("state", b"k", b"%d" % number)]) for number in range(100)]
+    for future in futures:
+        wait(future)
+    assert store.get("state", b"k") == b"99"
+    # One for ours, one for what the writer had taken by then, one for all others.
+    assert store._environment.info()["last_txnid"] - before <= 3
+
+
+def test_a_full_map_grows(tmp_path: Path) -> None:
+    store = MetadataStore.open(tmp_path / "meta", on_failure=unexpected, map_bytes=1 << 18)
+    for number in range(64):
+        wait(store.submit([("state", b"%d" % number, bytes(32_768))]))
+    assert len(store.scan("state")) == 64
+    store.close()
+
+
+def test_a_flipped_bit_is_found(tmp_path: Path) -> None:
+    path = tmp_path / "meta"
+    store = MetadataStore.open(path, on_failure=unexpected)
+    wait(store.submit([("state", b"key", b"a value that is easily found")]))
+    store.close()
+    content = (path / "data.mdb").read_bytes()
+    assert b"easily found" in content
+    (path / "data.mdb").write_bytes(content.replace(b"easily found", b"easily f0und"))
+    store = MetadataStore.open(path, on_failure=unexpected)
+    with pytest.raises(CorruptLogError, match=f"{b'key'.hex()} in table state is damaged"):
+        store.get("state", b"key")
+    with pytest.raises(CorruptLogError):
+        store.scan("state")
+    store.close()
+
+
+def test_an_unknown_format_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "meta"
+    store = MetadataStore.open(path, on_failure=unexpected)
+    wait(store.submit([("broker", b"format", b"2")]))
+    store.close()
+    with pytest.raises(DataDirError, match="format version 2"):
+        MetadataStore.open(path, on_failure=unexpected)
+
+
+def test_a_file_that_is_no_lmdb_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "data.mdb").write_bytes(b"no database" * 1000)
+    with pytest.raises(DataDirError, match="cannot open"):
+        MetadataStore.open(tmp_path, on_failure=unexpected)
+
+
+def test_a_failed_commit_fails_all_that_follow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    failures: list[StorageFailedError] = []
+    store = MetadataStore.open(tmp_path / "meta", on_failure=failures.append)
+
+    def fail(*_: object) -> None:
+        raise lmdb.DiskError("mdb_txn_commit: Input/output error")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(store, "_store", fail)
+        with pytest.raises(StorageFailedError, match="Input/output error"):
+            wait(store.submit([("state", b"a", b"1")]))
+    with pytest.raises(StorageFailedError):
+        wait(store.submit([("state", b"b", b"1")]))
+    assert len(failures) == 1
+    assert store.scan("state") == []
+    store.close()
+
+
+def test_the_queue_is_bounded(store: MetadataStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metadata_store, "_MAX_WAITING", 3)
+    write = ("state", b"k", b"v")
+    with store._environment.begin(write=True):
+        # The writer may have taken one already.
+        futures = [store.submit([write]) for _ in range(3)]
+        with pytest.raises(OverloadedError):
+            _submit_twice(store, write)
+    for future in futures:
+        wait(future)
+    wait(store.submit([("state", b"k", b"w")]))
+
+
+def _submit_twice(store: MetadataStore, write: Write) -> None:
+    store.submit([write])
+    store.submit([write])
+
+
+@pytest.mark.parametrize("key", [b"", b"x" * 512])
+def test_keys_have_bounds(store: MetadataStore, key: bytes) -> None:
+    with pytest.raises(ValueError, match="1 to 511"):
+        store.submit([("state", key, b"v")])
+
+
+def test_reads_run_beside_a_growing_map(tmp_path: Path) -> None:
+    store = MetadataStore.open(tmp_path / "meta", on_failure=unexpected, map_bytes=1 << 18)
+    wait(store.submit([("state", b"k", b"v")]))
+    done = threading.Event()
+    wrong: list[object] = []
+
+    def read() -> None:
+        while not done.is_set():
+            if store.get("state", b"k") != b"v":
+                wrong.append("k")
+
+    readers = [threading.Thread(target=read) for _ in range(2)]
+    for reader in readers:
+        reader.start()
+    for number in range(40):
+        wait(store.submit([("topics", b"%d" % number, bytes(30_000))]))
+    done.set()
+    for reader in readers:
+        reader.join()
+    assert not wrong
+    store.close()

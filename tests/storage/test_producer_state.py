@@ -1,0 +1,136 @@
+"""What a partition decides about the batches of idempotent producers."""
+
+from __future__ import annotations
+
+import pytest
+
+from logbroker.config import DAY_MS
+from logbroker.errors import OutOfOrderSequenceError, ProducerFencedError, UnknownProducerIdError
+from logbroker.record.header import MAX_SEQUENCE, BatchHeader
+from logbroker.storage.producer_state import MAX_PRODUCERS, ProducerStates
+
+PRODUCER = 1
+
+
+def header(sequence: int, records: int = 1, epoch: int = 0, producer_id: int = PRODUCER) -> BatchHeader:
+    return BatchHeader(0, 0, 0, 2, 0, 0, records - 1, 0, 0, producer_id, epoch, sequence, records)
+
+
+class Log:
+    """Producer states and the offsets of an imaginary log."""
+
+    def __init__(self) -> None:
+        self.states = ProducerStates()
+        self.end_offset = 0
+        self.synced_offset = 0
+
+    def append(self, batch: BatchHeader, now_ms: int = 0) -> None:
+        assert self.states.check(batch) is None
+        self.states.append(batch, self.end_offset, now_ms, self.synced_offset)
+        self.end_offset += batch.record_count
+
+
+def test_the_last_five_batches_are_recognized() -> None:
+    log = Log()
+    for number in range(7):
+        log.append(header(number * 3, 3))
+        log.synced_offset = log.end_offset
+    for number in range(2, 7):
+        original = log.states.check(header(number * 3, 3))
+        assert original is not None
+        assert (original.base_offset, original.next_offset) == (number * 3, number * 3 + 3)
+    with pytest.raises(OutOfOrderSequenceError):
+        log.states.check(header(3, 3))
+
+
+def test_the_window_is_five_also_while_nothing_is_synced() -> None:
+    log = Log()
+    for number in range(20):
+        log.append(header(number))
+    assert log.states.check(header(15)) is not None
+    with pytest.raises(OutOfOrderSequenceError):
+        log.states.check(header(14))
+
+
+@pytest.mark.parametrize(("sequence", "records"), [(1, 1), (5, 1), (0, 2), (MAX_SEQUENCE, 1)])
+def test_another_sequence_is_out_of_order(sequence: int, records: int) -> None:
+    log = Log()
+    log.append(header(0, 3))
+    with pytest.raises(OutOfOrderSequenceError):
+        log.states.check(header(sequence, records))
+
+
+def test_sequences_wrap_around() -> None:
+    log = Log()
+    log.append(header(0, MAX_SEQUENCE))
+    log.append(header(MAX_SEQUENCE, 3))
+    log.append(header(2))
+    assert log.states.check(header(MAX_SEQUENCE, 3)) is not None
+
+
+def test_an_unknown_producer_begins_at_zero() -> None:
+    with pytest.raises(UnknownProducerIdError, match="raise the producer's epoch"):
+        Log().states.check(header(1))
+
+
+def test_epochs_fence_and_begin_at_zero() -> None:
+    log = Log()
+    log.append(header(0, epoch=1))
+    with pytest.raises(ProducerFencedError):
+        log.states.check(header(1, epoch=0))
+    with pytest.raises(OutOfOrderSequenceError):
+        log.states.check(header(1, epoch=2))
+    log.append(header(0, epoch=2))
+    # The first batch of the old epoch has the same sequences, but is no original of anything now.
+    log.append(header(1, epoch=2))
+    original = log.states.check(header(0, epoch=2))
+    assert original is not None
+    assert original.base_offset == 1
+
+
+def test_a_snapshot_is_exact_however_much_is_in_flight() -> None:
+    log = Log()
+    for number in range(6):
+        log.append(header(number))
+    log.synced_offset = 6
+    before = log.states.snapshot(6)
+    for number in range(6, 9):
+        log.append(header(number))
+    for number in range(4):
+        log.append(header(number, epoch=1))
+    assert [snapshot.batches for snapshot in log.states.snapshot(6)] == [snapshot.batches for snapshot in before]
+    restored = ProducerStates(log.states.snapshot(6))
+    assert restored.check(header(6)) is None
+    assert restored.check(header(1)) is not None
+    with pytest.raises(OutOfOrderSequenceError):
+        restored.check(header(0))
+
+
+def test_memory_is_bounded_while_batches_are_synced() -> None:
+    log = Log()
+    for number in range(100):
+        log.append(header(number))
+        log.synced_offset = log.end_offset
+    (snapshot,) = log.states.snapshot(log.end_offset)
+    assert len(snapshot.batches) == 5
+    assert len(log.states._producers[PRODUCER].batches) <= 6
+
+
+def test_idle_producers_are_forgotten() -> None:
+    log = Log()
+    log.append(header(0, producer_id=1), now_ms=0)
+    log.append(header(0, producer_id=2), now_ms=6 * DAY_MS)
+    log.append(header(0, producer_id=3), now_ms=8 * DAY_MS)
+    assert [snapshot.producer_id for snapshot in log.states.snapshot(log.end_offset)] == [2, 3]
+
+
+def test_the_most_idle_goes_when_there_are_too_many() -> None:
+    log = Log()
+    for producer_id in range(MAX_PRODUCERS):
+        log.append(header(0, producer_id=producer_id))
+    log.append(header(1, producer_id=0))
+    log.append(header(0, producer_id=MAX_PRODUCERS))
+    assert len(log.states) == MAX_PRODUCERS
+    assert log.states.check(header(2, producer_id=0)) is None
+    with pytest.raises(UnknownProducerIdError):
+        log.states.check(header(1, producer_id=1))
