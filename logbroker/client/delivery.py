@@ -58,6 +58,7 @@ class Batch:
         "ready_at",
         "record_bytes",
         "seen",
+        "sent_as",
         "topic",
         "uncertain",
         "waiters",
@@ -83,6 +84,8 @@ class Batch:
         self.payload = b""
         """The encoded batch, once it has a sequence."""
         self.base_sequence = -1
+        self.sent_as = 0
+        """The how-manieth batch of its partition it was when it was sent last."""
         self.uncertain = False
         """It was sent, and whether it was appended is not known."""
         self.was_uncertain = False

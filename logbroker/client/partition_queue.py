@@ -75,6 +75,7 @@ class PartitionQueue:
         self._identity: ProducerIdentity | None = None
         self._next_sequence = 0
         self._recovering = False
+        self._sent = 0
         self._failures = 0
         self._given_back: Batch | None = None
         """The oldest batch that was refused unappended since the numbers were last in order."""
@@ -95,7 +96,9 @@ class PartitionQueue:
     def can_take(self, now: float, identity: ProducerIdentity) -> bool:
         """Whether a batch that waited here would go now."""
         limit = 1 if self._recovering or identity is ANONYMOUS else MAX_IN_FLIGHT
-        return len(self.in_flight) < limit and now >= self.resume_at
+        # Counted from the oldest one unanswered, since answers may overtake each other.
+        window = self._sent - self.in_flight[0].sent_as if self.in_flight else 0
+        return window < limit and now >= self.resume_at
 
     def take(self, now: float, identity: ProducerIdentity, *, new: bool = True) -> Batch | None:
         """Return the next batch to be sent, encoded, and count it as in flight; None where nothing may be sent now.
@@ -109,8 +112,7 @@ class PartitionQueue:
             for batch in self.retry:
                 if batch.uncertain:
                     self.retry.remove(batch)
-                    self.in_flight.append(batch)
-                    return batch
+                    return self._send(batch)
             if not new or not self._recover(identity):
                 return None
         if not new or not (self.retry or self.waiting):
@@ -122,8 +124,7 @@ class PartitionQueue:
                 self._identity, self._next_sequence = identity, 0
             batch = self.waiting.popleft()
             self._encode(batch)
-        self.in_flight.append(batch)
-        return batch
+        return self._send(batch)
 
     def answered(self, batch: Batch, error: LogbrokerError | None, now: float) -> bool:
         """Take the broker's answer; returns whether the batch is done with (the caller then finishes it)."""
@@ -230,6 +231,12 @@ class PartitionQueue:
             sequence = (sequence + batch.count) & MAX_SEQUENCE
         self._next_sequence = sequence
         return True
+
+    def _send(self, batch: Batch) -> Batch:
+        batch.sent_as = self._sent
+        self._sent += 1
+        self.in_flight.append(batch)
+        return batch
 
     def _encode(self, batch: Batch) -> None:
         assert batch.builder is not None
