@@ -1,5 +1,7 @@
 """The Python client, for asyncio. `logbroker.client.sync` has the same names for programs without an event loop."""
 
+from __future__ import annotations
+
 from logbroker.client.admin import (
     Admin,
     BrokerDescription,

@@ -161,18 +161,16 @@ class PartitionQueue:
         while self.retry and self.retry[0].deadline <= now:
             batch = self.retry.pop(0)
             late.append(batch)
-            # One of unknown outcome may have been appended, so those behind it keep their numbers.
-            if not batch.uncertain:
-                self.give_back(batch)
+            self.give_back(batch)
         for batch in [batch for batch in self.waiting if batch.deadline <= now]:
             self.waiting.remove(batch)
             late.append(batch)
         return late
 
     def give_back(self, batch: Batch) -> None:
-        """Note that a batch was not appended and is not sent again, so that those behind it move up."""
-        if batch.uncertain or batch.was_uncertain:
-            # An earlier attempt may have been appended after all: then its numbers are taken.
+        """Note that a batch which has numbers is not sent again, so that those behind it move up."""
+        if batch.was_uncertain:
+            # It may have been appended after all, and then its numbers are taken.
             self._broken = True
         elif self._given_back is None or batch.number < self._given_back.number:
             self._given_back = batch

@@ -9,12 +9,13 @@ from typing import Any, Final
 
 import grpc
 
-from logbroker.client.accumulator import Accumulator, TopicRoute
+from logbroker.client.accumulator import Accumulator
 from logbroker.client.connection import Connection, Stream, backoff_seconds, run_stream
 from logbroker.client.delivery import Batch, waiter
 from logbroker.client.metadata import find_topic
 from logbroker.client.partition_queue import ANONYMOUS, PartitionQueue, ProducerIdentity
 from logbroker.client.status import error_of_item
+from logbroker.client.topic_route import TopicRoute
 from logbroker.errors import (
     BrokerUnavailableError,
     LogbrokerError,

@@ -3,6 +3,8 @@
 All of them share one background thread with an event loop; records are encoded and decoded in the caller's thread.
 """
 
+from __future__ import annotations
+
 from logbroker.client.admin import (
     BrokerDescription,
     ConfigValue,

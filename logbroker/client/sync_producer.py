@@ -6,13 +6,14 @@ import threading
 from types import TracebackType
 from typing import Any, Self
 
-from logbroker.client.accumulator import Accumulator, TopicRoute
+from logbroker.client.accumulator import Accumulator
 from logbroker.client.connection import Connection
 from logbroker.client.delivery import RecordMetadata, SyncDelivery
 from logbroker.client.partition_queue import MAX_IN_FLIGHT
 from logbroker.client.producer import DEFAULT_BATCH_BYTES, MIB, new_accumulator, sender_options
 from logbroker.client.sender import Sender
 from logbroker.client.sync_loop import run, shared_loop
+from logbroker.client.topic_route import TopicRoute
 from logbroker.errors import BrokerUnavailableError
 from logbroker.record.codec import Headers
 from logbroker.types import Durability

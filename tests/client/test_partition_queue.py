@@ -257,6 +257,26 @@ def test_a_batch_that_expires_unsent_leaves_no_gap() -> None:
     assert (world.broker.log, world.identity) == ([2], ME)
 
 
+def test_a_new_epoch_waits_until_nothing_of_the_old_one_is_unanswered() -> None:
+    """Another partition may have raised it."""
+    world = World()
+    world.add(2)
+    world.send()
+    world.identity = ProducerIdentity(ME.id, 1)
+    world.add(1)
+    world.send()
+    world.receive()
+    world.answer(0)
+    world.receive()
+    world.answer(0)
+    world.add(1)
+    world.send()
+    (batch,) = world.queue.in_flight
+    assert (parse_header(batch.payload).producer_epoch, batch.base_sequence) == (1, 0)
+    world.finish()
+    assert world.broker.log == [1, 2, 3]
+
+
 def test_sequence_numbers_go_round_after_the_largest() -> None:
     world = World()
     world.add(2)
