@@ -19,6 +19,8 @@ class FaultyFiles(RealFiles):
         self.calls: Counter[str] = Counter()
         self.journal: list[tuple[str, str]] = []
         """(operation, file name) of every call that makes something durable, or changes a name."""
+        self.writes: list[tuple[str, int]] = []
+        """(file name, position) of every pwritev."""
         self.bytes_read = 0
         self.failures: dict[str, list[int]] = {}
         """Per operation, the errnos that its next calls fail with."""
@@ -52,6 +54,7 @@ class FaultyFiles(RealFiles):
 
     def pwritev(self, fd: int, buffers: Sequence[Buffer], position: int) -> int:
         self._called("pwritev")
+        self.writes.append((self._paths[fd], position))
         assert len(buffers) <= os.sysconf("SC_IOV_MAX")
         whole = b"".join(buffers)[: self.max_write_bytes]
         return super().pwritev(fd, [whole], position)

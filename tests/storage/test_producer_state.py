@@ -81,11 +81,19 @@ def test_epochs_fence_and_begin_at_zero() -> None:
     with pytest.raises(OutOfOrderSequenceError):
         log.states.check(header(1, epoch=2))
     log.append(header(0, epoch=2))
-    # The first batch of the old epoch has the same sequences, but is no original of anything now.
     log.append(header(1, epoch=2))
     original = log.states.check(header(0, epoch=2))
     assert original is not None
     assert original.base_offset == 1
+
+
+def test_a_batch_of_an_old_epoch_is_no_original_for_a_new_one() -> None:
+    log = Log()
+    for sequence in range(3):
+        log.append(header(sequence, epoch=0))
+    log.append(header(0, epoch=1))
+    with pytest.raises(OutOfOrderSequenceError):
+        log.states.check(header(2, epoch=1))
 
 
 def test_a_snapshot_is_exact_however_much_is_in_flight() -> None:

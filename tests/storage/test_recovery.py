@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import struct
 from pathlib import Path
 
+import google_crc32c
 import msgspec
 import pytest
 
@@ -76,14 +78,18 @@ def test_what_is_cut_off_is_kept_in_a_side_file(partition: PartitionOnDisk) -> N
 def test_the_kept_tail_is_written_again_and_synced(tmp_path: Path) -> None:
     files = FaultyFiles()
     partition = PartitionOnDisk(tmp_path / "t-0", files=files)
-    partition.append(batch_of(b"a"), sync=False)
+    partition.append(batch_of(b"a"))
+    partition.store_checkpoint()
+    recovery_point_at = partition.log.size_bytes
+    partition.append(batch_of(b"b"), sync=False)
     partition.kill()
-    files.calls.clear()
+    files.writes.clear()
     files.journal.clear()
     partition.open()
-    assert files.calls["pwritev"] > 0
-    assert ("fdatasync", f"{0:020d}.log") in files.journal
-    assert partition.log.synced_offset == 1
+    name = f"{0:020d}.log"
+    assert (name, recovery_point_at) in files.writes
+    assert ("fdatasync", name) in files.journal
+    assert partition.log.synced_offset == 2
 
 
 def test_after_a_kill_a_good_batch_behind_a_bad_one_is_corruption(partition: PartitionOnDisk) -> None:
@@ -212,6 +218,40 @@ def test_indexes_are_built_again_where_they_are_missing_or_damaged(partition: Pa
         assert partition.log.offset_for_time(NOW_MS + number).offset == 2 * number
 
 
+@pytest.mark.parametrize("damage", ["random", "cut"])
+def test_a_damaged_index_is_replaced_by_a_sound_one(tmp_path: Path, damage: str) -> None:
+    config = msgspec.structs.replace(SMALL, segment_bytes=20_000, index_interval_bytes=4096)
+    partition = filled(PartitionOnDisk(tmp_path / "t-0", config), 60)
+    partition.stop()
+    index = partition.directory / f"{0:020d}.index"
+    sound = index.read_bytes()
+    assert len(sound) >= 16
+    if damage == "random":
+        # Entries that ascend, so that only following them shows what they are.
+        index.write_bytes(b"".join(struct.pack(">ii", 2 * n + 1, 100 * n + 7) for n in range(1, 3)))
+    else:
+        index.write_bytes(sound[:-3])
+    partition.open()
+    for offset in (37, 9, 21):
+        assert partition.log.read(offset, 1, nowait=False).next_offset == offset + 1
+    if damage == "random":
+        assert index.read_bytes() == sound
+    else:
+        assert index.read_bytes() == sound[:-8]
+
+
+def test_a_stale_index_does_not_reach_a_recovered_segment(partition: PartitionOnDisk) -> None:
+    partition.append(batch_of(b"a"))
+    partition.store_checkpoint()
+    partition.append(*(batch_of(bytes(100)) for _ in range(15)), sync=False)
+    partition.kill()
+    for suffix in ("index", "timeindex"):
+        (partition.directory / f"{int(partition.logs()[-1].stem):020d}.{suffix}").write_bytes(b"\x7f" * 240)
+    partition.open()
+    partition.stop()
+    assert all(path.stat().st_size < 240 for path in partition.directory.glob("*index"))
+
+
 def test_a_kafka_directory_with_gaps_and_control_batches_is_read(tmp_path: Path) -> None:
     directory = tmp_path / "t-0"
     directory.mkdir()
@@ -247,8 +287,6 @@ def _write_log(directory: Path, base_offset: int, batches: list[tuple[int, bytes
 
 
 def _with_crc(batch: bytearray) -> bytes:
-    import google_crc32c
-
     fields = list(HEADER.unpack_from(batch))
     fields[4] = google_crc32c.value(bytes(batch[21:]))
     return HEADER.pack(*fields) + bytes(batch[HEADER.size :])
