@@ -138,9 +138,10 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """Fits the 4 MiB that gRPC clients in Go and Java accept, with room for the envelope."""
     max_produce_bytes_in_flight: int = 128 * MIB
     max_fetch_bytes_in_flight: int = 64 * MIB
+    """Bytes of responses that clients have not taken; gRPC holds them twice."""
+    fetch_memory_wait_seconds: float = 5.0
+    """How long a reader of large batches waits for that memory before it is refused."""
     max_concurrent_calls: int = 4096
-    stalled_reader_seconds: float = 30.0
-    """A stream whose client takes nothing for so long is ended."""
 
     sync_threads: int = 8
     max_open_segments: int = 0

@@ -1,46 +1,60 @@
-"""A bound on bytes that are on their way to readers."""
+"""A bound on the bytes that are on their way to readers.
+
+What has been given to gRPC cannot be taken back: a client that stops reading holds its response until it goes on or its
+connection ends. So the bound works beforehand: no response may take more than an eighth of what is still free. Readers
+that stall make the responses of all smaller, never stop them, and their number does not change the bound.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+from typing import Final
+
+from logbroker.errors import OverloadedError
+
+MIN_RESPONSE_BYTES: Final = 16 * 1024
+"""A response may always be as large as this, whatever is free."""
+FREE_SHARE: Final = 8
 
 
-class ByteBudget:
-    """Bytes that may be held at once. Those who wait for some get them in the order in which they came."""
+class ReadBudget:
+    """Counts the bytes of responses from the moment they are read until gRPC has passed them on."""
 
-    def __init__(self, total_bytes: int) -> None:
-        self._total_bytes = total_bytes
+    def __init__(self, total_bytes: int, wait_seconds: float) -> None:
+        self._wait_seconds = wait_seconds
         self._free_bytes = total_bytes
-        self._queue: deque[tuple[int, asyncio.Future[None]]] = deque()
+        self._freed = asyncio.Event()
 
-    async def take(self, size_bytes: int) -> int:
-        """Wait until so much is free and take it; more than all there is counts as all. Returns what was taken."""
-        size_bytes = min(size_bytes, self._total_bytes)
-        if not self._queue and size_bytes <= self._free_bytes:
-            self._free_bytes -= size_bytes
-            return size_bytes
-        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._queue.append((size_bytes, turn))
-        try:
-            await turn
-        except asyncio.CancelledError:
-            if turn.done() and not turn.cancelled():
-                self.give_back(size_bytes)
-            else:
-                self._queue.remove((size_bytes, turn))
-                self._serve_queue()
-            raise
-        return size_bytes
+    @property
+    def free_bytes(self) -> int:
+        """Below zero by what was too large to be cut: one batch at most, and the smallest responses."""
+        return self._free_bytes
 
-    def give_back(self, size_bytes: int) -> None:
+    def allowance(self, wanted_bytes: int) -> int:
+        """How much of the wanted bytes may be read now."""
+        return min(wanted_bytes, max(self._free_bytes // FREE_SHARE, MIN_RESPONSE_BYTES))
+
+    def fits(self, size_bytes: int) -> bool:
+        """Whether what was read may be held: a batch above the allowance needs some free memory."""
+        return size_bytes <= MIN_RESPONSE_BYTES or self._free_bytes > 0
+
+    def hold(self, size_bytes: int) -> None:
+        self._free_bytes -= size_bytes
+
+    def release(self, size_bytes: int) -> None:
         self._free_bytes += size_bytes
-        self._serve_queue()
+        if self._free_bytes > 0:
+            self._freed.set()
+            self._freed = asyncio.Event()
 
-    def _serve_queue(self) -> None:
-        while self._queue and self._queue[0][0] <= self._free_bytes:
-            size_bytes, turn = self._queue.popleft()
-            if turn.cancelled():
-                continue
-            self._free_bytes -= size_bytes
-            turn.set_result(None)
+    async def wait(self) -> None:
+        """Wait until something is free; raises OverloadedError when that takes too long."""
+        try:
+            async with asyncio.timeout(self._wait_seconds):
+                while self._free_bytes <= 0:
+                    await self._freed.wait()
+        except TimeoutError:
+            raise OverloadedError(
+                "the broker's memory for readers (max_fetch_bytes_in_flight) is held by clients that do not read;"
+                " try again later, or fetch smaller batches"
+            ) from None

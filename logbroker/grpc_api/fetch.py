@@ -10,11 +10,13 @@ import msgspec
 
 from logbroker.engine import LogEngine, Read, ReadResult, Topic
 from logbroker.errors import InvalidRequestError, LogbrokerError, UnknownPartitionError
+from logbroker.grpc_api.budget import ReadBudget
+from logbroker.grpc_api.framing import FramedResponse
 from logbroker.grpc_api.plain_records import plain_records
 from logbroker.grpc_api.refs import check_item_count, topic_of
 from logbroker.grpc_api.status import item_status
 from logbroker.types import PartitionKey
-from logbroker.v1.log_pb2 import FetchItem, FetchRequest, FetchResponse, FetchResult
+from logbroker.v1.log_pb2 import FetchItem, FetchRequest, FetchResult
 
 MAX_WAIT_MS: Final = 5 * 60 * 1000
 
@@ -57,10 +59,11 @@ def checked_max_bytes(max_bytes: int, limit: int) -> int:
 class Fetch:
     """One unary fetch: reads what is there, and goes on while it waits for min_bytes."""
 
-    def __init__(self, engine: LogEngine, request: FetchRequest, max_response_bytes: int) -> None:
+    def __init__(self, engine: LogEngine, budget: ReadBudget, request: FetchRequest, max_response_bytes: int) -> None:
         """Raises InvalidRequestError for what concerns the whole request."""
         check_item_count(len(request.items))
         self._engine = engine
+        self._budget = budget
         self._plain = request.plain_records
         limit = max_response_bytes
         self.max_bytes = checked_max_bytes(request.max_bytes, limit) if request.HasField("max_bytes") else limit
@@ -75,7 +78,8 @@ class Fetch:
         self._size_bytes = 0
         self._failed = False
 
-    async def run(self) -> FetchResponse:
+    async def run(self) -> bytes:
+        """Return the serialized FetchResponse."""
         for item in self._items:
             result = FetchResult(topic=item.topic, topic_id=item.topic_id, partition=item.partition)
             self._results.append(result)
@@ -89,12 +93,19 @@ class Fetch:
         await self._read(range(len(self._positions)))
         if not self._is_enough and self._max_wait_seconds:
             await self._wait_for_more()
+        response = FramedResponse()
         for item, result, chunks in zip(self._items, self._results, self._chunks, strict=True):
             if self._plain:
                 await plain_records(result, b"".join(chunks), item.offset, self.max_bytes)
+                response.add(result)
             else:
-                result.batches = chunks[0] if len(chunks) == 1 else b"".join(chunks)
-        return FetchResponse(results=self._results)
+                response.add(result, chunks)
+        return response.serialized()
+
+    def release(self) -> None:
+        """Give back the memory of the answer, which has left the broker."""
+        self._budget.release(self._size_bytes)
+        self._size_bytes = 0
 
     @property
     def _is_enough(self) -> bool:
@@ -129,8 +140,16 @@ class Fetch:
                 room = min(position.max_bytes, self.max_bytes - self._size_bytes)
                 if room <= 0:
                     break
+                room = self._budget.allowance(room)
                 wish = Read(position.topic.id, position.partition, position.offset, room, position.last_leader_epoch)
                 [outcome] = await self._engine.read([wish])
+                if isinstance(outcome, ReadResult) and len(outcome.batches) > room and not self._size_bytes:
+                    # A batch larger than the room is sent whole if it is the first of the answer and memory is free.
+                    if not self._budget.fits(len(outcome.batches)):
+                        del outcome
+                        await self._budget.wait()
+                        continue
+                    room = len(outcome.batches)
                 if not self._take(index, position, outcome, room):
                     break
 
@@ -145,9 +164,9 @@ class Fetch:
         result.log_start_offset = outcome.log_start_offset
         result.leader_epoch = outcome.leader_epoch
         size_bytes = len(outcome.batches)
-        # A batch larger than the room is sent whole, but only if it is the first of the answer.
-        if not size_bytes or (size_bytes > room and self._size_bytes):
+        if not size_bytes or size_bytes > room:
             return False
+        self._budget.hold(size_bytes)
         self._chunks[index].append(outcome.batches)
         self._size_bytes += size_bytes
         position.max_bytes -= size_bytes

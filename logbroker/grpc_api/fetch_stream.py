@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
 import grpc
 
 from logbroker.engine import LogEngine, Read, ReadResult
-from logbroker.errors import InvalidRequestError, LogbrokerError, OverloadedError
-from logbroker.grpc_api.budget import ByteBudget
+from logbroker.errors import InvalidRequestError, LogbrokerError
+from logbroker.grpc_api.budget import ReadBudget
 from logbroker.grpc_api.fetch import checked_max_bytes, position_of
 from logbroker.grpc_api.fetch_session import Assigned, FetchSession
+from logbroker.grpc_api.framing import FramedResponse
 from logbroker.grpc_api.plain_records import plain_records
 from logbroker.grpc_api.refs import check_item_count, topic_of
 from logbroker.grpc_api.status import Context, item_status
 from logbroker.types import PartitionKey
-from logbroker.v1.log_pb2 import FetchItem, FetchResult, FetchStreamResponse
+from logbroker.v1.log_pb2 import FetchItem, FetchResult
 
 DEFAULT_RESPONSE_BYTES = 1024 * 1024
 
@@ -23,42 +25,42 @@ DEFAULT_RESPONSE_BYTES = 1024 * 1024
 class FetchStream:
     """One stream. Three tasks: requests in, high watermarks in, responses out; the session is all that they share.
 
-    At most one response is in memory, and only while it is written: a client that stops reading costs its bytes of
-    the budget until `stalled_reader_seconds` are over, then its stream.
+    At most one response is in memory, and only while gRPC has not passed it on; the read budget counts it.
     """
 
     def __init__(
         self,
         engine: LogEngine,
         context: Context,
-        budget: ByteBudget,
+        budget: ReadBudget,
         max_response_bytes: int,
-        stalled_reader_seconds: float,
     ) -> None:
         self._engine = engine
         self._context = context
         self._budget = budget
         self._max_response_bytes = max_response_bytes
-        self._stalled_reader_seconds = stalled_reader_seconds
         self._response_bytes = min(DEFAULT_RESPONSE_BYTES, max_response_bytes)
         self._plain = False
         self._session = FetchSession()
         self._watch = engine.watch()
         self._wake = asyncio.Event()
+        self._requests_ended = False
         self._refused: list[FetchResult] = []
 
     async def run(self) -> None:
-        """Serve until the client ends the stream. Raises the error that ends the stream otherwise."""
-        followers = [asyncio.create_task(self._follow_requests()), asyncio.create_task(self._follow_watermarks())]
-        sender = asyncio.create_task(self._send())
+        """Serve until the client cancels, or has ended its requests and used up its credit.
+
+        Raises the error that ends the stream otherwise.
+        """
+        tasks = [asyncio.create_task(work()) for work in (self._follow_requests, self._follow_watermarks, self._send)]
         try:
-            done, _ = await asyncio.wait([followers[0], sender], return_when=asyncio.FIRST_COMPLETED)
+            done, _ = await asyncio.wait(tasks[::2], return_when=asyncio.FIRST_EXCEPTION)
             for task in done:
                 task.result()
         finally:
-            for task in (*followers, sender):
+            for task in tasks:
                 task.cancel()
-            await asyncio.wait([*followers, sender])
+            await asyncio.wait(tasks)
             self._watch.close()
 
     async def _follow_requests(self) -> None:
@@ -84,6 +86,8 @@ class FetchStream:
                 self._watch.remove(key)
             self._session.add_credit(request.add_credit_bytes)
             self._wake.set()
+        self._requests_ended = True
+        self._wake.set()
 
     def _assign(self, item: FetchItem, correlation_id: int) -> None:
         try:
@@ -110,68 +114,77 @@ class FetchStream:
     async def _send(self) -> None:
         while True:
             while not self._session.has_work() and not self._refused:
+                if self._requests_ended and self._session.credit_bytes <= 0:
+                    return
                 self._wake.clear()
                 await self._wake.wait()
-            taken = await self._budget.take(self._response_bytes)
+            response = FramedResponse()
             try:
-                response = FetchStreamResponse(results=self._refused)
+                for result in self._refused:
+                    self._add_frame(response, result)
                 self._refused.clear()
                 await self._fill(response)
-                if response.results:
-                    async with asyncio.timeout(self._stalled_reader_seconds):
-                        await self._context.write(response)
-            except TimeoutError:
-                raise OverloadedError(
-                    f"the client took nothing for {self._stalled_reader_seconds:g} s; open the stream again to go on"
-                ) from None
+                if response.size_bytes:
+                    await self._context.write(response.serialized())
             finally:
-                self._budget.give_back(taken)
+                self._budget.release(response.size_bytes)
 
-    async def _fill(self, response: FetchStreamResponse) -> None:
+    async def _fill(self, response: FramedResponse) -> None:
         """Add results until the response is full or no partition has more."""
         session = self._session
-        room = self._response_bytes
-        while room > 0 and (assigned := session.pick()) is not None:
+        bound = self._budget.allowance(self._response_bytes)
+        # A rest too small for most batches is not worth the read of one that is put back.
+        while (room := bound - response.size_bytes) > bound // 4 and (assigned := session.pick()) is not None:
             position = assigned.position
             limit = min(room, position.max_bytes)
             wish = Read(position.topic.id, position.partition, position.offset, limit, position.last_leader_epoch)
             [outcome] = await self._engine.read([wish])
             if not session.is_current(assigned):
                 continue  # Removed or moved while a cold read was under way.
-            if isinstance(outcome, ReadResult) and len(outcome.batches) > room and response.results:
+            if isinstance(outcome, LogbrokerError):
+                self._add_frame(response, self._failure(assigned, outcome))
+            elif len(outcome.batches) <= room:
+                await self._add(response, assigned, outcome)
+            elif response.size_bytes:
                 session.put_back(assigned)  # The next response begins with this large batch.
                 return
-            if isinstance(outcome, LogbrokerError):
-                result: FetchResult | None = self._failure(assigned, outcome)
+            elif self._budget.fits(len(outcome.batches)):
+                await self._add(response, assigned, outcome)
             else:
-                result = await self._result(assigned, outcome)
-            if result is not None:
-                response.results.append(result)
-                room -= result.ByteSize()
+                session.put_back(assigned)
+                del outcome
+                await self._budget.wait()
 
-    async def _result(self, assigned: Assigned, outcome: ReadResult) -> FetchResult | None:
-        """Return what to send of a read, None where the client knows it all."""
+    def _add_frame(self, response: FramedResponse, result: FetchResult, batches: Sequence[bytes] = ()) -> None:
+        before_bytes = response.size_bytes
+        response.add(result, batches)
+        self._budget.hold(response.size_bytes - before_bytes)
+
+    async def _add(self, response: FramedResponse, assigned: Assigned, outcome: ReadResult) -> None:
+        """Add what was read, unless the client knows it all."""
+        session, position = self._session, assigned.position
         result = _blank_result(assigned)
         result.high_watermark = result.last_stable_offset = outcome.high_watermark
         result.log_start_offset = outcome.log_start_offset
         result.leader_epoch = outcome.leader_epoch
-        if not outcome.batches or self._session.credit_bytes <= 0:
-            news = not assigned.answered
-            self._session.sent(assigned, assigned.position.offset, 0, more=bool(outcome.batches))
-            return result if news else None
+        if not outcome.batches or session.credit_bytes <= 0:
+            if not assigned.answered:
+                self._add_frame(response, result)
+            session.sent(assigned, position.offset, 0, more=bool(outcome.batches))
+            return
         if self._plain:
-            await plain_records(result, outcome.batches, assigned.position.offset, self._response_bytes)
+            await plain_records(result, outcome.batches, position.offset, self._response_bytes)
+            self._add_frame(response, result)
             if result.HasField("status"):
                 self._leave(assigned)
-                return result
+                return
             size_bytes = result.ByteSize()
         else:
-            result.batches = outcome.batches
             result.next_offset = outcome.next_offset
+            self._add_frame(response, result, [outcome.batches])
             size_bytes = len(outcome.batches)
         more = result.next_offset < outcome.high_watermark
-        self._session.sent(assigned, result.next_offset, size_bytes, more=more)
-        return result
+        session.sent(assigned, result.next_offset, size_bytes, more=more)
 
     def _failure(self, assigned: Assigned, error: LogbrokerError) -> FetchResult:
         result = _blank_result(assigned)

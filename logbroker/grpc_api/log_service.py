@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from logbroker.broker.broker import Broker
 from logbroker.errors import InvalidRequestError, LogbrokerError, UnsupportedFeatureError
-from logbroker.grpc_api.budget import ByteBudget
+from logbroker.grpc_api.budget import ReadBudget
 from logbroker.grpc_api.fetch import Fetch
 from logbroker.grpc_api.fetch_stream import FetchStream
 from logbroker.grpc_api.produce import PreparedProduce
@@ -15,7 +15,6 @@ from logbroker.v1.log_pb2 import (
     OFFSET_SPEC_EARLIEST,
     OFFSET_SPEC_LATEST,
     FetchRequest,
-    FetchResponse,
     InitProducerIdRequest,
     InitProducerIdResponse,
     ListOffsetsItem,
@@ -33,7 +32,7 @@ class LogService:
     def __init__(self, broker: Broker) -> None:
         self._engine = broker.engine
         self._config = broker.config
-        self._read_budget = ByteBudget(broker.config.max_fetch_bytes_in_flight)
+        self._read_budget = ReadBudget(broker.config.max_fetch_bytes_in_flight, broker.config.fetch_memory_wait_seconds)
 
     async def produce(self, request: ProduceRequest, context: Context) -> ProduceResponse:
         async with errors_as_status(context):
@@ -45,25 +44,16 @@ class LogService:
         async with errors_as_status(context):
             await ProduceStream(self._engine, context).run()
 
-    async def fetch(self, request: FetchRequest, context: Context) -> FetchResponse:
+    async def fetch(self, request: FetchRequest, context: Context) -> bytes:
         async with errors_as_status(context):
-            fetch = Fetch(self._engine, request, self._config.max_response_bytes)
-            taken = await self._read_budget.take(fetch.max_bytes)
-            try:
-                return await fetch.run()
-            finally:
-                self._read_budget.give_back(taken)
+            fetch = Fetch(self._engine, self._read_budget, request, self._config.max_response_bytes)
+            # gRPC sends the answer after this coroutine has ended.
+            context.add_done_callback(lambda *_: fetch.release())  # type: ignore[arg-type]  # the stubs miss its form
+            return await fetch.run()
 
     async def fetch_stream(self, _: object, context: Context) -> None:
         async with errors_as_status(context):
-            stream = FetchStream(
-                self._engine,
-                context,
-                self._read_budget,
-                self._config.max_response_bytes,
-                self._config.stalled_reader_seconds,
-            )
-            await stream.run()
+            await FetchStream(self._engine, context, self._read_budget, self._config.max_response_bytes).run()
 
     async def list_offsets(self, request: ListOffsetsRequest, context: Context) -> ListOffsetsResponse:
         async with errors_as_status(context):

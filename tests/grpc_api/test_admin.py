@@ -116,7 +116,9 @@ def test_growth_is_described(api: Api, topic: str) -> None:
         (1, 4, []),
         (2, 6, [3, 0, 1, 2]),
     ]
-    assert [(entry.partition, entry.log_end_offset) for entry in found.partitions] == list(enumerate((3, 0, 1, 2, 0, 0)))
+    assert [(entry.partition, entry.log_end_offset) for entry in found.partitions] == list(
+        enumerate((3, 0, 1, 2, 0, 0))
+    )
     assert found.partitions[0].size_bytes > 0
 
 

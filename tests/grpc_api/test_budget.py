@@ -1,4 +1,4 @@
-"""The byte budget: bounded, first come first served, and nothing lost to cancelled waiters."""
+"""The read budget: responses shrink as it fills, small ones always go, large ones wait and are refused in the end."""
 
 from __future__ import annotations
 
@@ -6,65 +6,42 @@ import asyncio
 
 import pytest
 
-from logbroker.grpc_api.budget import ByteBudget
+from logbroker.errors import OverloadedError
+from logbroker.grpc_api.budget import MIN_RESPONSE_BYTES, ReadBudget
+
+MIB = 1024 * 1024
 
 
-async def taken(budget: ByteBudget, size_bytes: int) -> bool:
-    try:
-        async with asyncio.timeout(0):
-            await budget.take(size_bytes)
-    except TimeoutError:
-        return False
-    return True
+def test_stalled_readers_never_use_it_up() -> None:
+    budget = ReadBudget(64 * MIB, 1)
+    held = []
+    for _ in range(1000):
+        held.append(budget.allowance(MIB))
+        budget.hold(held[-1])
+    assert held[0] == MIB
+    assert held == sorted(held, reverse=True)
+    assert held[-1] == MIN_RESPONSE_BYTES, "the thousandth reader still gets something"
+    assert sum(held) <= 64 * MIB + 1000 * MIN_RESPONSE_BYTES
+    for size in held:
+        budget.release(size)
+    assert budget.allowance(MIB) == MIB
 
 
-async def test_takes_up_to_the_total() -> None:
-    budget = ByteBudget(100)
-    assert await budget.take(60) == 60
-    assert not await taken(budget, 41)
-    assert await taken(budget, 40)
-    budget.give_back(60)
-    assert await taken(budget, 60)
-
-
-async def test_more_than_all_counts_as_all() -> None:
-    budget = ByteBudget(100)
-    assert await budget.take(1000) == 100
-    budget.give_back(100)
-    assert await taken(budget, 100)
-
-
-async def test_first_come_first_served() -> None:
-    budget = ByteBudget(100)
-    await budget.take(100)
-    order = []
-
-    async def wait(name: str, size_bytes: int) -> None:
-        await budget.take(size_bytes)
-        order.append(name)
-
-    async with asyncio.TaskGroup() as group:
-        group.create_task(wait("large", 90))
-        group.create_task(wait("small", 10))
-        await asyncio.sleep(0)
-        budget.give_back(50)
-        await asyncio.sleep(0)
-        assert order == [], "the small one must not overtake the large one"
-        budget.give_back(50)
-    assert order == ["large", "small"]
-
-
-@pytest.mark.parametrize("granted", [False, True])
-async def test_a_cancelled_waiter_gives_back(granted: bool) -> None:
-    budget = ByteBudget(100)
-    await budget.take(100)
-    waiter = asyncio.create_task(budget.take(100))
+async def test_a_large_batch_waits_for_memory() -> None:
+    budget = ReadBudget(MIB, 20)
+    budget.hold(MIB)
+    assert not budget.fits(MIB)
+    assert budget.fits(MIN_RESPONSE_BYTES)
+    waiter = asyncio.create_task(budget.wait())
     await asyncio.sleep(0)
-    if granted:
-        budget.give_back(100)
-    waiter.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await waiter
-    if not granted:
-        budget.give_back(100)
-    assert await taken(budget, 100)
+    assert not waiter.done()
+    budget.release(1)
+    await waiter
+    assert budget.fits(MIB)
+
+
+async def test_waiting_ends_with_a_refusal() -> None:
+    budget = ReadBudget(10, 0.01)
+    budget.hold(10)
+    with pytest.raises(OverloadedError, match="max_fetch_bytes_in_flight"):
+        await budget.wait()

@@ -14,7 +14,7 @@ import pytest
 
 from logbroker.record.codec import NewRecord, encode_batch
 from logbroker.record.compression import Codec
-from logbroker.record.header import HEADER, CRC_START, parse_header
+from logbroker.record.header import CRC_START, HEADER, parse_header
 from logbroker.v1 import log_pb2 as pb
 from logbroker.v1.admin_pb2 import DeleteTopicsRequest, TopicRef
 from tests.grpc_api.api import Api, batch_of, values_in

@@ -1,0 +1,61 @@
+"""Fetch responses on the wire, put together around the batches without copying these more than once.
+
+A protobuf message that holds a large bytes field copies it twice, into the message and into its serialization; at
+1 MiB a response that is most of the broker's work (docs/BENCHMARKS.md). On the wire a message is its fields one after
+the other, so the large one can be appended to the serialization of the others. Encoding: protobuf.dev, "Encoding".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from logbroker.v1.log_pb2 import FetchResponse, FetchResult, FetchStreamResponse
+
+_LENGTH_DELIMITED: Final = 2
+
+
+def _tag(field_number: int) -> bytes:
+    return _varint(field_number << 3 | _LENGTH_DELIMITED)
+
+
+def _varint(value: int) -> bytes:
+    encoded = bytearray()
+    while value > 0x7F:
+        encoded.append(value & 0x7F | 0x80)
+        value >>= 7
+    encoded.append(value)
+    return bytes(encoded)
+
+
+_BATCHES_TAG: Final = _tag(FetchResult.DESCRIPTOR.fields_by_name["batches"].number)
+_RESULTS_TAG: Final = _tag(FetchResponse.DESCRIPTOR.fields_by_name["results"].number)
+assert FetchStreamResponse.DESCRIPTOR.fields_by_name["results"].number == 1
+assert FetchResponse.DESCRIPTOR.fields_by_name["results"].number == 1
+
+
+class FramedResponse:
+    """A FetchResponse or FetchStreamResponse in the making; both have the results as their only field."""
+
+    def __init__(self) -> None:
+        self._parts: list[bytes] = []
+        self.size_bytes = 0
+        """Of its serialization so far."""
+
+    def add(self, result: FetchResult, batches: Iterable[bytes] = ()) -> None:
+        """Append a result whose field `batches` is not set, with the batches that belong into it."""
+        head = result.SerializeToString()
+        parts = list(batches)
+        batches_bytes = sum(map(len, parts))
+        if batches_bytes:
+            head += _BATCHES_TAG + _varint(batches_bytes)
+        frame = _RESULTS_TAG + _varint(len(head) + batches_bytes) + head
+        self._parts.append(frame)
+        self._parts += parts
+        self.size_bytes += len(frame) + batches_bytes
+
+    def serialized(self) -> bytes:
+        """The message; what was gathered for it is let go."""
+        message = b"".join(self._parts)
+        self._parts.clear()
+        return message

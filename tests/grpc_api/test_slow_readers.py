@@ -1,0 +1,87 @@
+"""Readers that stop reading: they cost the broker a bounded amount, and nobody else notices."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import grpc
+
+from logbroker.embedded_broker import embedded
+from logbroker.v1 import log_pb2 as pb
+from tests.grpc_api.api import Api
+
+MIB = 1024 * 1024
+STALLED = 40
+GRANT = 2**40
+
+
+def resident_bytes(pid: int) -> int:
+    """What the process holds in memory now."""
+    for line in Path(f"/proc/{pid}/status").read_text(encoding="ascii").splitlines():
+        if line.startswith("VmRSS"):
+            return int(line.split()[1]) * 1024
+    raise AssertionError("no VmRSS")
+
+
+def open_stalled(address: str, topic: str) -> list[tuple[Api, Any]]:
+    """Streams with endless credit that nobody reads from; a connection each, so that they share no window."""
+    request = pb.FetchStreamRequest(assign=[pb.FetchItem(topic=topic)], add_credit_bytes=GRANT)
+    readers = [Api(address) for _ in range(STALLED)]
+    return [(reader, reader.log.FetchStream(iter([request]))) for reader in readers]
+
+
+def close(stalled: list[tuple[Api, Any]]) -> None:
+    for reader, call in stalled:
+        call.cancel()
+        reader.channel.close()
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def test_stalled_readers_are_bounded_and_nobody_else_notices() -> None:
+    with embedded(max_fetch_bytes_in_flight=8 * MIB) as broker:
+        api = Api(broker.address)
+        api.create("t", durability="written")
+        for _ in range(500):
+            api.produce_values("t", [bytes(100_000)])
+        assert len(api.values("t")) == 500
+        before = resident_bytes(broker.pid)
+        stalled = open_stalled(broker.address, "t")
+        start = time.monotonic()
+        for _ in range(3):
+            assert len(api.values("t")) == 500
+        assert time.monotonic() - start < 10
+        assert resident_bytes(broker.pid) - before < 64 * MIB
+        close(stalled)
+        api.channel.close()
+
+
+def test_where_large_batches_fill_the_memory_readers_are_told() -> None:
+    with embedded(max_fetch_bytes_in_flight=8 * MIB, fetch_memory_wait_seconds=0.3) as broker:
+        api = Api(broker.address)
+        api.create("t", durability="written")
+        for _ in range(20):
+            api.produce_values("t", [bytes(MIB - 1000)])
+        stalled = open_stalled(broker.address, "t")
+
+        def refused() -> bool:
+            try:
+                api.fetch("t")
+            except grpc.RpcError as error:
+                return error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+            return False
+
+        wait_for(refused)
+        assert api.produce_values("t", [b"still taken"]).base_offset == 20
+        close(stalled)
+        wait_for(lambda: not refused())
+        assert len(api.values("t")) == 21
+        api.channel.close()
