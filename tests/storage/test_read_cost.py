@@ -41,8 +41,8 @@ def test_a_read_anywhere_costs_a_few_calls(large: PartitionOnDisk) -> None:
         chunk = large.log.read(offset, 50_000, nowait=False)
         assert 40_000 < len(chunk.batches) <= 50_000
         costs.append((files.calls["pread"], files.bytes_read - len(chunk.batches)))
-    # Two searches over some 5,000 entries, two short walks of headers, the chunk itself.
-    assert max(calls for calls, _ in costs) <= 16
+    # Two searches over some 5,000 entries, two short walks of headers, four headers before the second, the chunk.
+    assert max(calls for calls, _ in costs) <= 20
     assert max(extra_bytes for _, extra_bytes in costs) < 20_000
 
 
