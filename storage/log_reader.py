@@ -49,6 +49,9 @@ class LogView(NamedTuple):
     end_position: int
     """Where the high watermark lies in it."""
 
+    def with_segments(self, segments: tuple[Segment, ...]) -> LogView:
+        return self._replace(segments=segments, base_offsets=tuple(segment.base_offset for segment in segments))
+
     def end_of(self, index: int) -> tuple[int, int]:
         """Where reading of a segment ends: (position, the offset that follows)."""
         segment = self.segments[index]

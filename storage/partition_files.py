@@ -9,7 +9,7 @@ from contextlib import suppress
 from itertools import pairwise
 from typing import Final, NamedTuple
 
-from logbroker.errors import CorruptLogError
+from logbroker.errors import CorruptLogError, LogTruncatedError
 from logbroker.storage.files import OUT_OF_DESCRIPTORS, Files, storage_failed, too_many_open_files, write_file
 from logbroker.types import TopicId, parse_topic_id, topic_id_text
 
@@ -55,6 +55,22 @@ def decode_epochs(path: str, content: bytes) -> list[EpochStart]:
     if version != "0" or count != str(len(epochs)) or not ascending:
         raise CorruptLogError(f"{path}: version, count or order of its epochs is wrong")
     return epochs
+
+
+def check_epoch(
+    epochs: list[EpochStart], last_epoch: int, offset: int, log_start_offset: int, log_end_offset: int
+) -> None:
+    """Raises LogTruncatedError if what a reader read up to `offset` in `last_epoch` was cut off since; -1: no check."""
+    if last_epoch < 0:
+        return
+    later = (entry.start_offset for entry in epochs if entry.epoch > last_epoch)
+    known = last_epoch <= (epochs[-1].epoch if epochs else 0)
+    end_offset = next(later, log_end_offset) if known else log_start_offset
+    if offset > end_offset:
+        raise LogTruncatedError(
+            f"the log was cut: leader epoch {last_epoch} ends at offset {end_offset}, before {offset}; what was read "
+            f"from there on is gone, go on at {end_offset}"
+        )
 
 
 def create_partition(directory: str, topic_id: TopicId, files: Files) -> None:

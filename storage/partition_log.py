@@ -7,22 +7,20 @@ at the same time; `read` and `offset_for_time` may run anywhere, at any time.
 
 from __future__ import annotations
 
-from collections import deque
 from pathlib import Path
-
-import msgspec
 
 from logbroker.config import TopicConfig
 from logbroker.engine import FoundOffset
-from logbroker.errors import LogTruncatedError, OutOfOrderSequenceError, ProducerFencedError
+from logbroker.errors import OutOfOrderSequenceError, ProducerFencedError
 from logbroker.record.header import PREFIX_BYTES, BatchHeader, stamped_with_append_time, stored_prefix
 from logbroker.storage.files import Files, storage_failed
 from logbroker.storage.handles import HandleCache
 from logbroker.storage.log_reader import LogRead, LogReader, LogView
 from logbroker.storage.log_writer import LogWriter
 from logbroker.storage.partition_checkpoint import PartitionCheckpoint, SegmentCheckpoint, boot_id
-from logbroker.storage.partition_files import EpochStart, create_partition
+from logbroker.storage.partition_files import EpochStart, check_epoch, create_partition
 from logbroker.storage.producer_state import ProducerStates
+from logbroker.storage.progress import LogEnd, LogProgress
 from logbroker.storage.recovery import RecoveredPartition, recover_partition
 from logbroker.storage.retention import SealedSegment, expired_count
 from logbroker.storage.segment import MAX_POSITION, MAX_RELATIVE_OFFSET, Segment
@@ -32,34 +30,20 @@ from logbroker.types import Durability, TimestampType, TopicId
 __all__ = ["LogRead", "PartitionCheckpoint", "PartitionLog", "Staged", "WriteGroup"]
 
 
-class _Point(msgspec.Struct, gc=False, frozen=True):
-    """An end of the log between two groups, and what was appended up to there since it was opened."""
-
-    offset: int
-    segment: Segment | None
-    position: int
-    bytes_appended: int
-    batches_appended: int
-
-
 class PartitionLog:
     """One partition. Made by `open`; closed by `close`."""
 
     __slots__ = (
-        "_appended_batches",
-        "_appended_bytes",
-        "_checkpointed",
         "_directory",
         "_epochs",
         "_files",
         "_handles",
         "_producers",
+        "_progress",
         "_reader",
         "_staged",
-        "_synced",
         "_view",
         "_writer",
-        "_written",
         "config",
         "leader_epoch",
         "log_end_offset",
@@ -93,11 +77,7 @@ class PartitionLog:
             end_position,
         )
         self._staged: WriteGroup | None = None
-        self._appended_bytes = 0
-        self._appended_batches = 0
-        self._synced = self._checkpointed = _Point(found.log_end_offset, active, end_position, 0, 0)
-        self._written: deque[_Point] = deque()
-        """The ends of groups that are written, but not synced."""
+        self._progress = LogProgress(LogEnd(found.log_end_offset, active, end_position))
 
     @staticmethod
     def create(directory: Path, topic_id: TopicId, files: Files) -> None:
@@ -139,7 +119,7 @@ class PartitionLog:
     @property
     def synced_offset(self) -> int:
         """Everything below is synced."""
-        return self._synced.offset
+        return self._progress.synced.offset
 
     @property
     def segment_count(self) -> int:
@@ -148,12 +128,11 @@ class PartitionLog:
     @property
     def unsynced_bytes(self) -> int:
         """Staged above the recovery point of the last `checkpoint`."""
-        return self._appended_bytes - self._checkpointed.bytes_appended
+        return self._progress.unsynced_bytes
 
     @property
     def unsynced_batches(self) -> int:
-        """Staged above the recovery point of the last `checkpoint`."""
-        return self._appended_batches - self._checkpointed.batches_appended
+        return self._progress.unsynced_batches
 
     # --- deciding --------------------------------------------------------------------------------------------------
 
@@ -191,21 +170,13 @@ class PartitionLog:
         if not self._epochs:
             group.epochs = self._epochs = [EpochStart(self.leader_epoch, base_offset)]
         if has_producer:
-            self._producers.append(header, base_offset, now_ms, self._synced.offset)
+            self._producers.append(header, base_offset, now_ms, self._progress.synced.offset)
         position = segment.append(next_offset - 1, size_bytes, timestamp_ms, config.index_interval_bytes)
-        runs = group.runs
-        if not runs or runs[-1][0] is not segment:
-            runs.append((segment, position, []))
-        buffers = runs[-1][2]
-        buffers.append(stored_prefix(base_offset, header.length, self.leader_epoch))
-        buffers.append(memoryview(batch)[PREFIX_BYTES:])
-        group.batches += 1
-        group.size_bytes += size_bytes
-        group.end_offset = self.log_end_offset = next_offset
-        group.end_position = position + size_bytes
+        prefix = stored_prefix(base_offset, header.length, self.leader_epoch)
+        group.add(segment, position, prefix, memoryview(batch)[PREFIX_BYTES:], size_bytes, next_offset)
+        self.log_end_offset = next_offset
         self.size_bytes += size_bytes
-        self._appended_bytes += size_bytes
-        self._appended_batches += 1
+        self._progress.staged(size_bytes)
         return Staged(base_offset, next_offset, append_time_ms, False)
 
     def take_staged(self) -> WriteGroup | None:
@@ -248,10 +219,7 @@ class PartitionLog:
         if active is not None:
             active.seal()
             group.sealed.append(active)
-        view = self._view
-        self._view = view._replace(
-            segments=(*view.segments, segment), base_offsets=(*view.base_offsets, segment.base_offset)
-        )
+        self._view = self._view.with_segments((*self._view.segments, segment))
         return segment
 
     # --- doing -----------------------------------------------------------------------------------------------------
@@ -272,29 +240,15 @@ class PartitionLog:
 
     def wrote(self, group: WriteGroup, *, synced: bool) -> None:
         """Take note that a group is written, and synced with all before it: moves the high watermark accordingly."""
-        before = self._written[-1] if self._written else self._synced
-        end = _Point(
-            group.end_offset,
-            group.runs[-1][0],
-            group.end_position,
-            before.bytes_appended + group.size_bytes,
-            before.batches_appended + group.batches,
-        )
-        if synced:
-            self._written.clear()
-            self._synced = end
-        else:
-            self._written.append(end)
+        end = self._progress.wrote(group, synced=synced)
         if synced or self.config.durability is Durability.WRITTEN:
             self._show(end)
 
     def mark_synced(self, offset: int) -> None:
         """Take note that a later `sync` covered everything written below `offset`, the end of a group."""
-        while self._written and self._written[0].offset <= offset:
-            self._synced = self._written.popleft()
-        self._show(self._synced)
+        self._show(self._progress.mark_synced(offset))
 
-    def _show(self, end: _Point) -> None:
+    def _show(self, end: LogEnd) -> None:
         """Let readers see the log up to here."""
         if end.offset > self._view.high_watermark:
             self._view = self._view._replace(
@@ -322,18 +276,7 @@ class PartitionLog:
 
     def check_leader_epoch(self, last_leader_epoch: int, offset: int) -> None:
         """Raises LogTruncatedError if what the caller read in its epoch, up to `offset`, was cut off since."""
-        if last_leader_epoch < 0:
-            return
-        if last_leader_epoch > self.leader_epoch:
-            end_offset = self.log_start_offset
-        else:
-            later = (entry.start_offset for entry in self._epochs if entry.epoch > last_leader_epoch)
-            end_offset = next(later, self.log_end_offset)
-        if offset > end_offset:
-            raise LogTruncatedError(
-                f"the log was cut: leader epoch {last_leader_epoch} ends at offset {end_offset}, before {offset}; "
-                f"what was read from there on is gone, go on at {end_offset}"
-            )
+        check_epoch(self._epochs, last_leader_epoch, offset, self.log_start_offset, self.log_end_offset)
 
     # --- upkeep ----------------------------------------------------------------------------------------------------
 
@@ -341,7 +284,7 @@ class PartitionLog:
         """The log start offset that retention asks for; the current one where nothing expires."""
         view = self._view
         # Not above what is synced, so that the recovery point never lies below the log start offset.
-        bound = min(view.high_watermark, self._synced.offset)
+        bound = min(view.high_watermark, self._progress.synced.offset)
         sealed = [
             SealedSegment(next_offset, segment.size_bytes, segment.max_timestamp_ms)
             for segment, next_offset in zip(view.segments, view.base_offsets[1:], strict=False)
@@ -355,16 +298,13 @@ class PartitionLog:
         view = self._view
         taken: list[Segment] = []
         for segment, next_offset in zip(view.segments, view.base_offsets[1:], strict=False):
-            if next_offset > offset or segment is view.end_segment or segment is self._synced.segment:
+            if next_offset > offset or segment is view.end_segment or segment is self._progress.synced.segment:
                 break
             segment.removed = True
             taken.append(segment)
         self.size_bytes -= sum(segment.size_bytes for segment in taken)
-        self._view = view._replace(
-            segments=view.segments[len(taken) :],
-            base_offsets=view.base_offsets[len(taken) :],
-            log_start_offset=max(view.log_start_offset, offset),
-        )
+        kept = view.with_segments(view.segments[len(taken) :])
+        self._view = kept._replace(log_start_offset=max(view.log_start_offset, offset))
         return taken
 
     def remove_files(self, taken: list[Segment]) -> None:
@@ -377,18 +317,18 @@ class PartitionLog:
 
         Call `flush_indexes` before it is stored.
         """
-        synced = self._synced
-        self._checkpointed = synced
-        segments = []
-        for segment in self._view.segments if synced.segment else ():
-            size_bytes = synced.position if segment is synced.segment else segment.size_bytes
-            segments.append(SegmentCheckpoint(segment.base_offset, size_bytes, segment.max_timestamp_ms))
-            if segment is synced.segment:
-                break
+        synced = self._progress.checkpoint()
+        segments = self._view.segments
+        known = segments[: segments.index(synced.segment) + 1] if synced.segment else ()
+        rows = [
+            SegmentCheckpoint(segment.base_offset, segment.size_bytes, segment.max_timestamp_ms) for segment in known
+        ]
+        if rows:
+            rows[-1].size_bytes = synced.position
         return PartitionCheckpoint(
             recovery_point=synced.offset,
             log_start_offset=self.log_start_offset,
-            segments=segments,
+            segments=rows,
             producers=self._producers.snapshot(synced.offset),
             boot_id=boot_id(),
         )

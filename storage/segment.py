@@ -6,7 +6,6 @@ bytes and look batches up below a limit that the owner gave them.
 
 from __future__ import annotations
 
-import struct
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -15,15 +14,15 @@ from typing import Final, TypeVar
 
 from logbroker.config import MAX_BATCH_BYTES
 from logbroker.errors import CorruptLogError
-from logbroker.record.header import HEADER_BYTES, LENGTH_OVERHEAD_BYTES, MAGIC, BatchHeader, parse_header
+from logbroker.record.header import HEADER_BYTES, BatchHeader
 from logbroker.storage.files import Files, storage_failed
 from logbroker.storage.handles import Handle, HandleCache
+from logbroker.storage.header_walk import LONG_WALK_BYTES, NO_TIMESTAMP, index_entries, walk_headers
 from logbroker.storage.index_file import OFFSET_ENTRY, TIME_ENTRY, Entry, IndexFile
 
 SUFFIXES: Final = (".log", ".index", ".timeindex")
 MAX_RELATIVE_OFFSET: Final = 2**31 - 1
 MAX_POSITION: Final = 2**31 - 1
-NO_TIMESTAMP: Final = -1
 
 _Found = TypeVar("_Found")
 
@@ -211,70 +210,21 @@ class Segment:
         self.time_index = IndexFile(self._stem + SUFFIXES[2], TIME_ENTRY, self._files, self._handles)
 
     def _rebuild(self) -> None:
-        offsets, times = self.index_entries(self.size_bytes)
+        with self._handles.pinned(self.log_path) as handle:
+            headers = walk_headers(
+                self._files, handle, self.base_offset, 0, self.size_bytes, window_bytes=LONG_WALK_BYTES
+            )
+            offsets, times = index_entries(headers, self.base_offset)
         self.offset_index.replace(offsets)
         self.time_index.replace(times)
-
-    def index_entries(self, limit: int, index_interval_bytes: int = 4096) -> tuple[list[Entry], list[Entry]]:
-        """What the indexes should hold for the batches below position `limit`."""
-        offsets: list[Entry] = []
-        times: list[Entry] = []
-        since_entry = 0
-        largest = (NO_TIMESTAMP, 0)
-        with self._handles.pinned(self.log_path) as handle:
-            for position, header in self.headers(handle, 0, limit, window_bytes=_REBUILD_WINDOW_BYTES):
-                last = header.next_offset - 1 - self.base_offset
-                if header.max_timestamp_ms > largest[0]:
-                    largest = (header.max_timestamp_ms, last)
-                if since_entry > index_interval_bytes:
-                    offsets.append((last, position))
-                    if not times or times[-1][0] < largest[0]:
-                        times.append(largest)
-                    since_entry = 0
-                since_entry += header.size_bytes
-        if largest[0] > NO_TIMESTAMP and (not times or times[-1][0] < largest[0]):
-            times.append(largest)
-        return offsets, times
 
     # --- looking up ------------------------------------------------------------------------------------------------
 
     def headers(
-        self,
-        handle: Handle,
-        position: int,
-        limit: int,
-        *,
-        nowait: bool = False,
-        window_bytes: int = _WALK_WINDOW_BYTES,
+        self, handle: Handle, position: int, limit: int, *, nowait: bool = False
     ) -> Iterator[tuple[int, BatchHeader]]:
-        """Walk the batches from `position` to `limit`, both batch boundaries; yields (position, header).
-
-        Small batches share a read. Raises CorruptLogError where the headers do not lead from one to the other, and
-        BlockingIOError if nowait and not cached.
-        """
-        read = self._files.pread_cached if nowait else self._files.pread
-        window = b""
-        start = position
-        offset = self.base_offset
-        while position < limit:
-            if position + HEADER_BYTES > start + len(window):
-                start = position
-                window = read(handle.fd, min(window_bytes, limit - position), position)
-            try:
-                header = parse_header(window, position - start)
-            except struct.error:
-                raise CorruptLogError(f"{self.log_path}: the batch at byte {position} is cut off") from None
-            if (
-                header.magic != MAGIC
-                or header.length < HEADER_BYTES - LENGTH_OVERHEAD_BYTES
-                or header.base_offset < offset
-                or header.last_offset_delta < 0
-                or position + header.size_bytes > limit
-            ):
-                raise CorruptLogError(f"{self.log_path}: no valid batch header at byte {position}")
-            yield position, header
-            offset = header.next_offset
-            position += header.size_bytes
+        """Walk the batches from `position` to `limit`; see `walk_headers`."""
+        return walk_headers(self._files, handle, self.base_offset, position, limit, nowait=nowait)
 
     def locate(self, handle: Handle, offset: int, limit: int, *, nowait: bool) -> int:
         """Position of the first batch that ends above `offset`, or `limit` if there is none below it."""
@@ -296,8 +246,10 @@ class Segment:
         The chunk has at most `max_bytes`, but at least one batch. Only called where it cannot reach `limit` whole.
         """
         # A chunk of few batches is walked faster than its end is looked up.
-        batches = self.headers(handle, start, limit, nowait=nowait, window_bytes=HEADER_BYTES)
-        for position, header in islice(batches, _DIRECT_STEPS):
+        few = walk_headers(
+            self._files, handle, self.base_offset, start, limit, nowait=nowait, window_bytes=HEADER_BYTES
+        )
+        for position, header in islice(few, _DIRECT_STEPS):
             end = position + header.size_bytes
             if end > start + max_bytes:
                 return (position, header.base_offset) if position > start else (end, header.next_offset)

@@ -39,3 +39,18 @@ class WriteGroup:
         self.created_segment = False
         self.epochs: list[EpochStart] | None = None
         """The leader epochs to store, where they changed."""
+
+    def add(
+        self, segment: Segment, position: int, prefix: bytes, rest: Buffer, size_bytes: int, next_offset: int
+    ) -> None:
+        """Add a batch in two parts, so that its bytes need not be copied to patch the first 16."""
+        runs = self.runs
+        if not runs or runs[-1][0] is not segment:
+            runs.append((segment, position, []))
+        buffers = runs[-1][2]
+        buffers.append(prefix)
+        buffers.append(rest)
+        self.batches += 1
+        self.size_bytes += size_bytes
+        self.end_offset = next_offset
+        self.end_position = position + size_bytes

@@ -1,3 +1,5 @@
+"""A partition for each test that asks for one."""
+
 from __future__ import annotations
 
 from pathlib import Path
