@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import sys
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Final
@@ -20,6 +19,7 @@ from logbroker.errors import ListenError, StorageFailedError
 from logbroker.grpc_api.admin_service import AdminService
 from logbroker.grpc_api.log_service import LogService
 from logbroker.grpc_api.methods import method_table
+from logbroker.grpc_api.process_tuning import tune_process
 from logbroker.v1 import admin_pb2, log_pb2
 
 _log = logging.getLogger(__name__)
@@ -38,8 +38,7 @@ async def serve(config: BrokerConfig, *, on_ready: Callable[[str], None], stop: 
     Raises ListenError, DataDirError or CorruptLogError at start, StorageFailedError when storage fails later: then
     nothing more is acknowledged and the process must end.
     """
-    # Threads of the group commit wait so long for the interpreter beside a busy loop; Python's default is 5 ms.
-    sys.setswitchinterval(config.thread_switch_interval_seconds)
+    tune_process(config.thread_switch_interval_seconds)
     failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     async with open_broker(config, failure) as broker:
         server = grpc.aio.server(options=_options(config), maximum_concurrent_rpcs=config.max_concurrent_calls)

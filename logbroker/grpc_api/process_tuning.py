@@ -1,0 +1,34 @@
+"""Settings of the whole process that a broker needs. Only the server sets them, never a library call."""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from typing import Final
+
+from logbroker.config import MIB
+
+_M_TRIM_THRESHOLD: Final = -1
+_M_MMAP_THRESHOLD: Final = -3
+
+
+def tune_process(thread_switch_interval_seconds: float) -> None:
+    """Make threads and memory fit a server that moves large buffers.
+
+    The threads of the group commit wait one switch interval for the interpreter beside a busy loop; Python's default
+    of 5 ms would be most of a synced append.
+    """
+    sys.setswitchinterval(thread_switch_interval_seconds)
+    _keep_freed_memory()
+
+
+def _keep_freed_memory() -> None:
+    """Let malloc keep up to 64 MiB of what is freed for the next buffer.
+
+    By default glibc gives large blocks back to the kernel and takes them anew each time, and every page of them costs
+    a fault: 0.5 ms for a copy of 1 MiB instead of 0.02 ms (docs/BENCHMARKS.md). See mallopt(3).
+    """
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None:  # glibc; elsewhere the allocator decides
+        mallopt(_M_MMAP_THRESHOLD, 32 * MIB)
+        mallopt(_M_TRIM_THRESHOLD, 64 * MIB)
