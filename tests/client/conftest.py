@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import itertools
+import signal
 import socket
+from collections.abc import Iterator
 
 import pytest
 
 from logbroker.embedded_broker import EmbeddedBroker
 
+DEADLINE_SECONDS = 60
 _numbers = itertools.count()
 
 
@@ -16,6 +19,20 @@ _numbers = itertools.count()
 def address(logbroker_session_broker: EmbeddedBroker) -> str:
     """Of a broker that all tests share."""
     return logbroker_session_broker.address
+
+
+@pytest.fixture(autouse=True)
+def deadline() -> Iterator[None]:
+    """What never comes fails its test instead of stopping the run."""
+
+    def give_up(number: int, frame: object) -> None:
+        raise TimeoutError(f"the test takes more than {DEADLINE_SECONDS} s")
+
+    before = signal.signal(signal.SIGALRM, give_up)
+    signal.alarm(DEADLINE_SECONDS)
+    yield
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)
 
 
 @pytest.fixture
