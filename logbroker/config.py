@@ -137,7 +137,7 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     max_response_bytes: int = 4 * MIB - 64 * 1024
     """Fits the 4 MiB that gRPC clients in Go and Java accept, with room for the envelope."""
     max_produce_bytes_in_flight: int = 128 * MIB
-    max_fetch_bytes_in_flight: int = 64 * MIB
+    max_fetch_bytes_in_flight: int = 128 * MIB
     """Bytes of responses that clients have not taken; gRPC holds them twice."""
     fetch_memory_wait_seconds: float = 5.0
     """How long a reader of large batches waits for that memory before it is refused."""

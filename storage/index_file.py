@@ -31,10 +31,10 @@ class IndexFile:
     """Ascending entries of two numbers: a file, and behind it those that are not saved yet.
 
     Only the unsaved tail is held in memory; the file is searched where it lies, so memory does not grow with the data.
-    One thread appends, one at a time saves, any may look up.
+    One thread appends; any may save and look up.
     """
 
-    __slots__ = ("_entry", "_files", "_handles", "_lock", "_saved", "_tail", "path")
+    __slots__ = ("_entry", "_files", "_handles", "_lock", "_saved", "_saving", "_tail", "path")
 
     def __init__(self, path: str, entry: struct.Struct, files: Files, handles: HandleCache) -> None:
         self.path = path
@@ -42,6 +42,7 @@ class IndexFile:
         self._files = files
         self._handles = handles
         self._lock = threading.Lock()
+        self._saving = threading.Lock()
         self._saved = 0
         self._tail = bytearray()
 
@@ -112,17 +113,18 @@ class IndexFile:
 
     def save(self) -> None:
         """Append the unsaved entries to the file; creates it even if there are none. Raises StorageFailedError."""
-        with self._lock:
-            saved, content = self._saved, bytes(self._tail)
-        try:
-            with self._handles.pinned(self.path, create=True) as handle:
-                if content:
-                    write_all(self._files, handle.fd, [content], saved * self._entry.size)
-        except OSError as error:
-            raise storage_failed("write", self.path, error) from error
-        with self._lock:
-            self._saved += len(content) // self._entry.size
-            del self._tail[: len(content)]
+        with self._saving:
+            with self._lock:
+                saved, content = self._saved, bytes(self._tail)
+            try:
+                with self._handles.pinned(self.path, create=True) as handle:
+                    if content:
+                        write_all(self._files, handle.fd, [content], saved * self._entry.size)
+            except OSError as error:
+                raise storage_failed("write", self.path, error) from error
+            with self._lock:
+                self._saved += len(content) // self._entry.size
+                del self._tail[: len(content)]
 
     def sync(self) -> None:
         """Make what is saved durable. Raises StorageFailedError."""

@@ -1,8 +1,10 @@
-"""The file work of one partition's appends. Any thread, one at a time; decides nothing."""
+"""The file work of one partition's appends. Any thread; one writes and one syncs at a time. Decides nothing."""
 
 from __future__ import annotations
 
 from functools import partial
+
+import msgspec
 
 from logbroker.errors import TooManyOpenFilesError
 from logbroker.storage.files import Files, replace_file, storage_failed, write_all
@@ -13,6 +15,16 @@ from logbroker.storage.write_group import WriteGroup
 
 _UNSAVED_INDEX_BYTES = 4096
 """An index tail this long is saved with the next write: it bounds memory, and what a recovery has to walk."""
+
+
+class SyncDue(msgspec.Struct, frozen=True):
+    """What a sync has to cover: all that was written since the one before."""
+
+    segments: list[Segment]
+    sealed: list[Segment]
+    epochs: list[EpochStart] | None
+    new_segment: bool
+    new_directory: bool
 
 
 class LogWriter:
@@ -58,41 +70,51 @@ class LogWriter:
         if group.epochs is not None:
             self._epochs = group.epochs
 
-    def sync(self) -> None:
+    def begin_sync(self) -> SyncDue:
+        """See PartitionLog.begin_sync."""
+        due = SyncDue(
+            segments=list(self._dirty),
+            sealed=self._sealed,
+            epochs=self._epochs,
+            new_segment=self._new_segment,
+            new_directory=self._new_directory and self._new_segment,
+        )
+        self._dirty = {}
+        self._sealed = []
+        self._epochs = None
+        self._new_segment = False
+        self._new_directory &= not due.new_directory
+        return due
+
+    def sync(self, due: SyncDue) -> None:
         """See PartitionLog.sync. Names come last: a synced name must lead to synced bytes."""
         path = self._directory
-        new_directory = self._new_directory and self._new_segment
         try:
-            if new_directory:
+            if due.new_directory:
                 path = f"{self._directory}/{METADATA_NAME}"
                 with self._handles.pinned(path) as handle:
                     self._files.fdatasync(handle.fd)
                 self._handles.forget(path)
-            if self._epochs is not None:
+            if due.epochs is not None:
                 path = f"{self._directory}/{EPOCHS_NAME}"
-                content = encode_epochs(self._epochs)
+                content = encode_epochs(due.epochs)
                 self._handles.with_room(partial(replace_file, self._files, path, content))
-            for segment in self._dirty:
+            for segment in due.segments:
                 path = segment.log_path
                 self._sync_log(segment)
-            for segment in self._sealed:
+            for segment in due.sealed:
                 if not segment.removed:
                     segment.sync_indexes()
-            if self._new_segment or self._epochs is not None:
+            if due.new_segment or due.epochs is not None:
                 path = self._directory
                 self._handles.with_room(partial(self._files.sync_directory, path))
-            if new_directory:
+            if due.new_directory:
                 path = self._directory.rpartition("/")[0]
                 self._handles.with_room(partial(self._files.sync_directory, path))
         except OSError as error:
             raise storage_failed("sync", path, error) from error
         except TooManyOpenFilesError as error:
             raise storage_failed("sync", path, OSError(error.message)) from error
-        self._new_directory &= not new_directory
-        self._new_segment = False
-        self._epochs = None
-        self._dirty.clear()
-        self._sealed.clear()
 
     def _sync_log(self, segment: Segment) -> None:
         try:
@@ -102,7 +124,8 @@ class LogWriter:
                 return
             raise
         try:
-            self._files.fdatasync(handle.fd)
+            # Lowered before: what is written during the sync makes it dirty again.
             handle.dirty = False
+            self._files.fdatasync(handle.fd)
         finally:
             self._handles.release(handle)

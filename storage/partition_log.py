@@ -16,7 +16,7 @@ from logbroker.record.header import PREFIX_BYTES, BatchHeader, stamped_with_appe
 from logbroker.storage.files import Files, storage_failed
 from logbroker.storage.handles import HandleCache
 from logbroker.storage.log_reader import LogRead, LogReader, LogView
-from logbroker.storage.log_writer import LogWriter
+from logbroker.storage.log_writer import LogWriter, SyncDue
 from logbroker.storage.partition_checkpoint import PartitionCheckpoint, SegmentCheckpoint, boot_id
 from logbroker.storage.partition_files import EpochStart, check_epoch, create_partition
 from logbroker.storage.producer_state import ProducerStates
@@ -231,12 +231,17 @@ class PartitionLog:
         """
         self._writer.write(group)
 
-    def sync(self) -> None:
-        """Make all that `write` has written durable, new files and directories included.
+    def begin_sync(self) -> SyncDue:
+        """Tell what `sync` has to cover: all that `write` has written so far. Call it where you call `write`."""
+        return self._writer.begin_sync()
 
-        Raises StorageFailedError; then nothing is known of the files any more, and it must not be called again.
+    def sync(self, due: SyncDue) -> None:
+        """Make what is due durable, new files and directories included. Later groups may be written meanwhile.
+
+        One sync at a time. Raises StorageFailedError; then nothing is known of the files any more, and no other sync
+        may follow.
         """
-        self._writer.sync()
+        self._writer.sync(due)
 
     def wrote(self, group: WriteGroup, *, synced: bool) -> None:
         """Take note that a group is written, and synced with all before it: moves the high watermark accordingly."""

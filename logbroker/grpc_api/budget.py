@@ -1,7 +1,7 @@
 """A bound on the bytes that are on their way to readers.
 
 What has been given to gRPC cannot be taken back: a client that stops reading holds its response until it goes on or its
-connection ends. So the bound works beforehand: no response may take more than an eighth of what is still free. Readers
+connection ends. So the bound works beforehand: no response may take more than a 32nd of what is still free. Readers
 that stall make the responses of all smaller, never stop them, and their number does not change the bound.
 """
 
@@ -14,7 +14,7 @@ from logbroker.errors import OverloadedError
 
 MIN_RESPONSE_BYTES: Final = 16 * 1024
 """A response may always be as large as this, whatever is free."""
-FREE_SHARE: Final = 8
+FREE_SHARE: Final = 32
 
 
 class ReadBudget:

@@ -183,3 +183,20 @@ async def test_a_watch_tells_what_moved(open_at: OpenEngine) -> None:
         async with asyncio.timeout(10):
             assert await watch.changed() == {PartitionKey(topic.id, 1)}
         watch.close()
+
+
+async def test_a_checkpoint_does_not_hold_up_written_appends(open_at: OpenEngine, held_sync: HeldSync) -> None:
+    async with open_at() as opened:
+        topic = await opened.engine.create_topic("t", 1, {"durability": "written"})
+        assert await opened.append(topic.id, b"a") == 0
+        held_sync.active = True
+        checkpoint = asyncio.create_task(opened.engine._upkeep.checkpoint())
+        await entered(held_sync)
+        assert await opened.append(topic.id, b"b") == 1
+        assert high_watermark(opened, topic.id) == 2
+        synced = asyncio.create_task(opened.append(topic.id, b"c", durability=Durability.SYNCED))
+        assert await opened.append(topic.id, b"d") == 3
+        assert not synced.done(), "what began before it was appended does not cover it"
+        held_sync.release.set()
+        await checkpoint
+        assert await synced == 2

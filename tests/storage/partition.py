@@ -74,7 +74,7 @@ class PartitionOnDisk:
 
     def stop(self) -> None:
         """Stop as a broker does that is asked to."""
-        self.log.sync()
+        self.log.sync(self.log.begin_sync())
         self.log.mark_synced(self.log.log_end_offset)
         self.store_checkpoint()
         self.log.close()
@@ -100,7 +100,7 @@ class PartitionOnDisk:
         if group is not None:
             self.log.write(group)
             if sync:
-                self.log.sync()
+                self.log.sync(self.log.begin_sync())
             self.log.wrote(group, synced=sync)
         return group
 

@@ -128,7 +128,7 @@ def test_records_show_when_they_are_as_durable_as_promised(partition: PartitionO
     assert (log.high_watermark, log.synced_offset, log.log_end_offset) == (0, 0, 1)
     assert log.read(0, 100, nowait=False).batches == b""
     partition.append(batch_of(b"b"), sync=False)
-    log.sync()
+    log.sync(log.begin_sync())
     log.mark_synced(1)
     assert (log.high_watermark, log.synced_offset) == (1, 1)
     log.mark_synced(2)
@@ -267,7 +267,7 @@ def test_retention_spares_what_is_not_synced(tmp_path: Path) -> None:
     for _ in range(4):
         partition.append(batch_of(bytes(1990)), sync=False)
     assert partition.log.expired_segments(NOW_MS) == 0
-    partition.log.sync()
+    partition.log.sync(partition.log.begin_sync())
     partition.log.mark_synced(4)
     assert partition.log.expired_segments(NOW_MS) == 3
 

@@ -138,7 +138,7 @@ class PartitionMachine(RuleBasedStateMachine):
 
     @rule()
     def sync(self) -> None:
-        self.partition.log.sync()
+        self.partition.log.sync(self.partition.log.begin_sync())
         self.partition.log.mark_synced(self.end_offset)
         self.synced = len(self.batches)
 

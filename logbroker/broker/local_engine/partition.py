@@ -56,8 +56,9 @@ class Partition:
     """Owns a `PartitionLog`. Every method runs on the event loop.
 
     Group commit: while a thread writes and syncs one group, the appends that arrive form the next; one hop covers the
-    write and the sync of a group. Appends that need no sync are written on the loop when no thread is at work here: a
-    copy into the page cache costs less than the hop (docs/BENCHMARKS.md).
+    write and the sync of a group. Appends that need no sync are written on the loop when no thread writes here: a
+    copy into the page cache costs less than the hop (docs/BENCHMARKS.md). The sync for a checkpoint of such a partition
+    runs beside these writes.
     """
 
     def __init__(self, key: PartitionKey, name: str, log: PartitionLog, pool: IoPool, failure: Failure) -> None:
@@ -65,10 +66,13 @@ class Partition:
         self.name = name
         self.log = log
         self.listeners: set[Listener] = set()
+        self.closed = False
         self._pool = pool
         self._failure = failure
-        self.closed = False
-        self._busy = False
+        self._writing = False
+        """A thread writes a group, and syncs."""
+        self._syncing = False
+        """A thread syncs what is written; the loop may write meanwhile."""
         self._sync_wanted = False
         self._settlers: list[asyncio.Future[PartitionCheckpoint]] = []
         self._await_written: deque[_Waiter] = deque()
@@ -96,10 +100,10 @@ class Partition:
 
     def flush(self) -> None:
         """Begin to write what was staged, unless a thread is at it; what comes meanwhile follows by itself."""
-        if self._busy or self._failure.error is not None:
+        if self._writing or self._failure.error is not None:
             return
         group = self.log.take_staged()
-        if self._sync_wanted or self._settlers:
+        if (self._sync_wanted or self._settlers) and not self._syncing:
             self._hand_over(group)
         elif group is not None:
             try:
@@ -117,6 +121,29 @@ class Partition:
         self.flush()
         return await future
 
+    async def checkpoint(self) -> PartitionCheckpoint:
+        """Return a recovery point of now, without holding up appends that need no sync."""
+        if self.log.config.durability is Durability.SYNCED or self._writing or self._syncing:
+            return await self.settle()
+        self._check_alive()
+        future: asyncio.Future[PartitionCheckpoint] = asyncio.get_running_loop().create_future()
+        self._syncing = True
+        log, complete = self.log, self._pool.complete
+        due, end_offset = log.begin_sync(), log.log_end_offset
+
+        def job() -> None:
+            try:
+                log.sync(due)
+                log.flush_indexes()
+            except Exception as error:
+                failure = error
+                complete(lambda: self._fail(failure, [future]))
+            else:
+                complete(lambda: self._synced(None, end_offset, [future]))
+
+        self._pool.submit(job)
+        return await future
+
     def close(self) -> None:
         """Close the log; everything is settled, and nobody appends any more. Who waits for records is told."""
         self.closed = True
@@ -128,7 +155,7 @@ class Partition:
             listener.notify(self.key)
 
     def _hand_over(self, group: WriteGroup | None) -> None:
-        self._busy = True
+        self._writing = True
         self._sync_wanted = False
         settlers, self._settlers = self._settlers, []
         log, complete = self.log, self._pool.complete
@@ -141,7 +168,7 @@ class Partition:
                     log.write(group)
                     if answer_early:
                         complete(lambda: self._settle_waiters(self._await_written, end_offset))
-                log.sync()
+                log.sync(log.begin_sync())
                 if settlers:
                     log.flush_indexes()
             except Exception as error:
@@ -155,7 +182,8 @@ class Partition:
     def _synced(
         self, group: WriteGroup | None, end_offset: int, settlers: list[asyncio.Future[PartitionCheckpoint]]
     ) -> None:
-        self._busy = False
+        self._writing = self._syncing = False
+        readable_offset = self.log.high_watermark
         if group is not None:
             self.log.wrote(group, synced=True)
         self.log.mark_synced(end_offset)
@@ -164,7 +192,7 @@ class Partition:
         for future in settlers:
             if not future.done():
                 future.set_result(self.log.checkpoint())
-        if group is not None:
+        if self.log.high_watermark != readable_offset:
             self.notify_listeners()
         self.flush()
 

@@ -86,7 +86,7 @@ class Upkeep:
         partitions, self._changed = self._changed, set()
         lag_bytes, lag_batches = self._lag_bytes, self._lag_batches
         live = [partition for partition in partitions if not partition.closed]
-        checkpoints = await asyncio.gather(*(partition.settle() for partition in live))
+        checkpoints = await asyncio.gather(*(partition.checkpoint() for partition in live))
         rows = [
             (PARTITIONS, partition_row_key(*partition.key), msgspec.msgpack.encode(checkpoint))
             for partition, checkpoint in zip(live, checkpoints, strict=True)
@@ -106,7 +106,7 @@ class Upkeep:
             start_offset = log.expired_segments(now_ms)
             if start_offset == log.log_start_offset:
                 continue
-            checkpoint = await partition.settle()
+            checkpoint = await partition.checkpoint()
             checkpoint.log_start_offset = start_offset
             row = (PARTITIONS, partition_row_key(*partition.key), msgspec.msgpack.encode(checkpoint))
             await asyncio.wrap_future(self._store.submit([row]))
