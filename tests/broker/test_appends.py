@@ -195,6 +195,7 @@ async def test_a_checkpoint_does_not_hold_up_written_appends(open_at: OpenEngine
         assert await opened.append(topic.id, b"b") == 1
         assert high_watermark(opened, topic.id) == 2
         synced = asyncio.create_task(opened.append(topic.id, b"c", durability=Durability.SYNCED))
+        await asyncio.sleep(0)
         assert await opened.append(topic.id, b"d") == 3
         assert not synced.done(), "what began before it was appended does not cover it"
         held_sync.release.set()
