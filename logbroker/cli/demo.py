@@ -1,0 +1,159 @@
+"""`logbroker demo`: a month of real flights through a broker that is restarted on the way."""
+
+from __future__ import annotations
+
+import gzip
+import time
+from collections import defaultdict
+from collections.abc import Iterable
+from importlib.resources import files
+from typing import Final
+
+import click
+import msgspec
+
+from logbroker.cli import terminal
+from logbroker.cli.input_formats import InputRecord, read_csv
+from logbroker.cli.options import json_option
+from logbroker.client import Record
+from logbroker.client.sync import Admin, Consumer, Producer
+from logbroker.embedded_broker import embedded
+from logbroker.errors import LogbrokerError
+
+TOPIC: Final = "flights"
+KEY_COLUMN: Final = "tailnum"
+PARTITIONS: Final = 8
+PROGRESS_RECORDS: Final = 500
+
+
+class _Outcome(msgspec.Struct, kw_only=True):
+    """What the demo found, as --json prints it."""
+
+    records: int
+    aircraft: int
+    bytes: int
+    """Of keys and values."""
+    partition_records: list[int]
+    partition_bytes: list[int]
+    """Of the files."""
+    seconds_in: float
+    seconds_out: float
+    restart_seconds: float
+
+
+@click.command()
+@json_option
+def demo(as_json: bool) -> None:
+    """Send a month of flights through a broker and check what comes back.
+
+    27,004 departures from New York in January 2013 go, keyed by aircraft, into 8 partitions of a broker in a temporary
+    directory. After a restart all of them must be there, those of each aircraft in order.
+    """
+    flights = _flights()
+    with embedded() as broker:
+        with Admin(broker.address) as admin:
+            admin.create_topic(TOPIC, PARTITIONS)
+        seconds_in = _send(broker.address, flights)
+        started = time.perf_counter()
+        broker.restart()
+        restart_seconds = time.perf_counter() - started
+        records, seconds_out = _read_back(broker.address, len(flights))
+        aircraft = check_order(flights, records)
+        with Admin(broker.address) as admin:
+            partitions = admin.describe_topic(TOPIC).partitions
+    outcome = _Outcome(
+        records=len(records),
+        aircraft=aircraft,
+        bytes=sum(len(flight.key or b"") + len(flight.value or b"") for flight in flights),
+        partition_records=[item.high_watermark - item.log_start_offset for item in partitions],
+        partition_bytes=[item.size_bytes for item in partitions],
+        seconds_in=seconds_in,
+        seconds_out=seconds_out,
+        restart_seconds=restart_seconds,
+    )
+    if as_json:
+        terminal.write_json(outcome)
+    else:
+        _show(outcome)
+
+
+def _flights() -> list[InputRecord]:
+    data = files("logbroker.cli.demo_data").joinpath("flights-2013-01.csv.gz")
+    with data.open("rb") as compressed, gzip.open(compressed) as rows:
+        return list(read_csv(rows, key_column=KEY_COLUMN))
+
+
+def _send(address: str, flights: list[InputRecord]) -> float:
+    """Send all and wait until they are synced; return the seconds it took."""
+    started = time.perf_counter()
+    with Producer(address) as producer, terminal.progress("sending", len(flights), "flights") as count:
+        for number, flight in enumerate(flights, 1):
+            producer.send(TOPIC, flight.value, flight.key)
+            if number % PROGRESS_RECORDS == 0:
+                count(number)
+        producer.flush()
+        seconds = time.perf_counter() - started
+        count(len(flights))
+    return seconds
+
+
+def _read_back(address: str, expected: int) -> tuple[list[Record], float]:
+    """Read the topic to its end; return the records and the seconds it took."""
+    started = time.perf_counter()
+    records: list[Record] = []
+    with Consumer(address) as consumer, terminal.progress("reading", expected, "flights") as count:
+        consumer.assign(TOPIC, "earliest")
+        for batch in consumer.batches(until_end=True):
+            records += batch
+            count(len(records))
+        seconds = time.perf_counter() - started
+    return records, seconds
+
+
+def check_order(sent: Iterable[InputRecord], received: Iterable[Record]) -> int:
+    """Return the number of aircraft.
+
+    Raises LogbrokerError unless each has one partition, and there exactly its flights in the order of sending.
+    """
+    expected: dict[bytes | None, list[bytes | None]] = defaultdict(list)
+    for flight in sent:
+        expected[flight.key].append(flight.value)
+    found: dict[bytes | None, list[bytes | None]] = defaultdict(list)
+    partitions: dict[bytes | None, set[int]] = defaultdict(set)
+    for record in received:
+        found[record.key].append(record.value)
+        partitions[record.key].add(record.partition)
+    for key in expected | found:
+        name = (key or b"").decode()
+        if len(found[key]) != len(expected[key]):
+            raise LogbrokerError(
+                f"of aircraft {name}, {len(expected[key])} flights went in, {len(found[key])} came out"
+            )
+        if found[key] != expected[key]:
+            raise LogbrokerError(f"the flights of aircraft {name} came out in another order or altered")
+        if len(partitions[key]) > 1:
+            raise LogbrokerError(f"the flights of aircraft {name} lie in several partitions")
+    return len(expected)
+
+
+def _show(outcome: _Outcome) -> None:
+    rows = terminal.table("partition", "records", "size", numbers=("partition", "records", "size"))
+    for number, (records, size_bytes) in enumerate(
+        zip(outcome.partition_records, outcome.partition_bytes, strict=True)
+    ):
+        rows.add_row(str(number), f"{records:,}", terminal.size_text(size_bytes))
+    rows.add_section()
+    rows.add_row("all", f"{outcome.records:,}", terminal.size_text(sum(outcome.partition_bytes)))
+    terminal.show(rows)
+    facts = terminal.table("", "", numbers=("",))
+    facts.show_header = False
+    facts.add_row("records", f"{outcome.records:,}")
+    facts.add_row("bytes (keys and values)", terminal.size_text(outcome.bytes))
+    facts.add_row("in, synced", f"{outcome.records / outcome.seconds_in:,.0f} records/s")
+    facts.add_row("out", f"{outcome.records / outcome.seconds_out:,.0f} records/s")
+    facts.add_row("restart", f"{outcome.restart_seconds:.2f} s")
+    terminal.show(facts)
+    click.echo(
+        f"All {outcome.records:,} flights of {outcome.aircraft:,} aircraft came back after the restart,"
+        " each aircraft's in order."
+    )

@@ -1,0 +1,154 @@
+"""`logbroker produce`: standard input to a topic, record by record."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import time
+from collections import deque
+from collections.abc import Iterable
+from typing import Final
+
+import click
+
+from logbroker.cli import terminal
+from logbroker.cli.input_formats import InputRecord, read_csv, read_json, read_lines
+from logbroker.cli.options import broker_option, json_option
+from logbroker.client.sync import Delivery, Producer
+from logbroker.errors import LogbrokerError
+
+PROGRESS_RECORDS: Final = 1000
+"""How often the progress is shown."""
+
+
+@click.command()
+@click.argument("topic")
+@broker_option
+@click.option(
+    "--format", "input_format", type=click.Choice(["lines", "json", "csv"]), default="lines", show_default=True
+)
+@click.option("--key-separator", metavar="TEXT", help="lines: what parts key and value, at its first occurrence.")
+@click.option("--key-column", metavar="NAME", help="csv: the column that is the key.")
+@click.option("--raw", is_flag=True, help="lines: send bytes that are not UTF-8 as they are.")
+@click.option("--partition", type=click.IntRange(min=0), help="Send all to this partition, whatever their keys.")
+@click.option(
+    "--compression", type=click.Choice(["none", "gzip", "snappy", "lz4", "zstd"]), default="none", show_default=True
+)
+@json_option
+def produce(
+    topic: str,
+    broker: str,
+    input_format: str,
+    key_separator: str | None,
+    key_column: str | None,
+    raw: bool,
+    partition: int | None,
+    compression: str,
+    as_json: bool,
+) -> None:
+    """Send standard input to TOPIC, one record a line or row.
+
+    Records are sent as they are read. Records with the same key stay in order; a restart of the broker is ridden out
+    and nothing is sent twice. At a fault in the input or a refused record the command stops and says how many records
+    were acknowledged.
+
+    \b
+    lines  Each line is a value, without its line feed.
+    json   Each line is an object as `consume --format json` writes them:
+           value, key, value_encoding, key_encoding ("base64"), headers,
+           timestamp (ms), partition. Only value is needed. A record with a
+           partition goes there; leave it out to have it routed by its key.
+    csv    The first row names the columns. Each further row becomes a JSON
+           object from column to text, in the order of the columns.
+
+    \b
+    Examples:
+      echo 'order-7:paid' | logbroker produce orders --key-separator :
+      logbroker produce flights --format csv --key-column tailnum < flights.csv
+      logbroker consume old --until-end --format json | logbroker produce new --format json
+    """
+    for option, value, needed in (
+        ("--key-separator", key_separator, "lines"),
+        ("--key-column", key_column, "csv"),
+        ("--raw", raw or None, "lines"),
+    ):
+        if value is not None and input_format != needed:
+            raise click.UsageError(f"{option} is for --format {needed}, not {input_format}")
+    if key_separator == "":
+        raise click.UsageError("--key-separator cannot be empty")
+    source = sys.stdin.buffer
+    if input_format == "lines":
+        records = read_lines(source, key_separator=key_separator.encode() if key_separator else None, raw=raw)
+    elif input_format == "json":
+        records = read_json(source)
+    else:
+        records = read_csv(source, key_column=key_column)
+
+    started = time.perf_counter()
+    with (
+        Producer(broker, compression=compression) as producer,
+        terminal.progress(f"to {topic}", None, "records") as count,
+    ):
+        sending = _Sending(producer, topic, partition)
+        sending.send_all(records, count)
+    seconds = time.perf_counter() - started
+    if as_json:
+        terminal.write_json(
+            {"records": sending.acknowledged, "bytes": sending.size_bytes, "seconds": round(seconds, 3)}
+        )
+    elif sys.stderr.isatty():
+        click.echo(
+            f"{sending.acknowledged:,} records, {terminal.size_text(sending.size_bytes)}, in {seconds:.1f} s"
+            f" ({sending.acknowledged / seconds:,.0f} records/s)",
+            err=True,
+        )
+
+
+class _Sending:
+    """Sends records and keeps account of them, in their order."""
+
+    def __init__(self, producer: Producer, topic: str, partition: int | None) -> None:
+        self._producer = producer
+        self._topic = topic
+        self._partition = partition
+        self._unanswered: deque[Delivery] = deque()
+        self.acknowledged = 0
+        self.size_bytes = 0
+        """Of keys and values sent."""
+
+    def send_all(self, records: Iterable[InputRecord], count: terminal.Counter) -> None:
+        """Send all and wait for the answers; raises LogbrokerError that says how many records were acknowledged."""
+        try:
+            for number, record in enumerate(records, 1):
+                self._send(record)
+                if number % PROGRESS_RECORDS == 0:
+                    count(number)
+            self._producer.flush()
+            self._settle_answered()
+        except LogbrokerError as error:
+            with contextlib.suppress(LogbrokerError):
+                self._producer.flush()
+                self._settle_answered()
+            raise type(error)(f"{error} ({self.acknowledged:,} records before it were sent)") from None
+        count(self.acknowledged)
+
+    def _send(self, record: InputRecord) -> None:
+        partition = record.partition if self._partition is None else self._partition
+        delivery = self._producer.send(
+            self._topic,
+            record.value,
+            record.key,
+            headers=record.headers,
+            partition=partition,
+            timestamp_ms=record.timestamp_ms,
+        )
+        self.size_bytes += len(record.value or b"") + len(record.key or b"")
+        self._unanswered.append(delivery)
+        self._settle_answered()
+
+    def _settle_answered(self) -> None:
+        """Count those at the front that are acknowledged; raises what one of them failed with."""
+        unanswered = self._unanswered
+        while unanswered and unanswered[0].done():
+            unanswered.popleft().result(0)
+            self.acknowledged += 1

@@ -1,0 +1,196 @@
+"""`logbroker topic`: create, list, describe, alter and delete topics."""
+
+from __future__ import annotations
+
+import datetime
+from typing import Any
+
+import click
+
+from logbroker.cli import terminal
+from logbroker.cli.options import broker_option, json_option
+from logbroker.client.sync import Admin, TopicDescription, TopicInfo
+from logbroker.types import topic_id_text
+
+
+def _configs(ctx: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
+    configs = {}
+    for text in values:
+        name, separator, value = text.partition("=")
+        if not separator:
+            raise click.BadParameter(f"{text!r} is not KEY=VALUE")
+        configs[name] = value
+    return configs
+
+
+config_option = click.option(
+    "--config",
+    "configs",
+    metavar="KEY=VALUE",
+    multiple=True,
+    callback=_configs,
+    help="A topic config by Kafka's name, such as retention.ms=3600000 or durability=written. Repeatable.",
+)
+
+
+@click.group()
+def topic() -> None:
+    """Create, list, describe, alter and delete topics.
+
+    \b
+    Examples:
+      logbroker topic create orders --partitions 8 --config retention.ms=3600000
+      logbroker topic describe orders
+      logbroker topic alter orders --partitions 16 --unset retention.ms
+    """
+
+
+@topic.command()
+@click.argument("name")
+@click.option("--partitions", type=int, metavar="N", help="How many.  [default: the broker's]")
+@config_option
+@broker_option
+@json_option
+def create(name: str, partitions: int | None, configs: dict[str, str], broker: str, as_json: bool) -> None:
+    """Create topic NAME."""
+    with Admin(broker) as admin:
+        info = admin.create_topic(name, partitions, configs)
+    _tell(info, f"created {_sketch(info)}", as_json=as_json)
+
+
+@topic.command(name="list")
+@broker_option
+@json_option
+def list_topics(broker: str, as_json: bool) -> None:
+    """List all topics."""
+    with Admin(broker) as admin:
+        infos = admin.list_topics()
+    if as_json:
+        terminal.write_json([_info_document(info) for info in infos])
+        return
+    rows = terminal.table("topic", "partitions", "generation", "id", numbers=("partitions", "generation"))
+    for info in infos:
+        rows.add_row(info.name, str(info.partitions), str(info.generation), topic_id_text(info.id))
+    terminal.show(rows)
+
+
+@topic.command()
+@click.argument("name")
+@broker_option
+@json_option
+def describe(name: str, broker: str, as_json: bool) -> None:
+    """Show the partitions, configs and generations of topic NAME."""
+    with Admin(broker) as admin:
+        description = admin.describe_topic(name)
+    if as_json:
+        terminal.write_json(_document(description))
+    else:
+        _show(description)
+
+
+@topic.command()
+@click.argument("name")
+@click.option("--partitions", type=int, metavar="N", help="The new count; it can only grow.")
+@config_option
+@click.option("--unset", multiple=True, metavar="KEY", help="Back to the broker's default. Repeatable.")
+@broker_option
+@json_option
+def alter(
+    name: str, partitions: int | None, configs: dict[str, str], unset: tuple[str, ...], broker: str, as_json: bool
+) -> None:
+    """Add partitions to topic NAME, set or unset its configs.
+
+    With more partitions a key may move to another one: a new generation begins, and producers route by it from then on.
+    """
+    if partitions is None and not configs and not unset:
+        raise click.UsageError("give --partitions, --config or --unset")
+    with Admin(broker) as admin:
+        info = admin.alter_topic(name, partitions=partitions, set_configs=configs, unset_configs=unset)
+    _tell(info, f"altered {_sketch(info)}", as_json=as_json)
+
+
+@topic.command()
+@click.argument("name")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@broker_option
+@json_option
+def delete(name: str, yes: bool, broker: str, as_json: bool) -> None:
+    """Delete topic NAME and all its records."""
+    if not yes:
+        click.confirm(f"Delete topic {name} and all its records?", abort=True, err=True)
+    with Admin(broker) as admin:
+        info = admin.delete_topic(name)
+    _tell(info, f"deleted {_sketch(info)}", as_json=as_json)
+
+
+def _tell(info: TopicInfo, sentence: str, *, as_json: bool) -> None:
+    if as_json:
+        terminal.write_json(_info_document(info))
+    else:
+        click.echo(sentence)
+
+
+def _sketch(info: TopicInfo) -> str:
+    return f"topic {info.name} ({info.partitions} partition{'' if info.partitions == 1 else 's'})"
+
+
+def _info_document(info: TopicInfo) -> dict[str, Any]:
+    return {
+        "name": info.name,
+        "id": topic_id_text(info.id),
+        "partitions": info.partitions,
+        "generation": info.generation,
+    }
+
+
+def _document(description: TopicDescription) -> dict[str, Any]:
+    return {
+        **_info_document(description.info),
+        "created_at_ms": description.created_at_ms,
+        "configs": {
+            config.name: {"value": config.value, "is_default": config.is_default} for config in description.configs
+        },
+        "generations": [
+            {"generation": item.generation, "partitions": item.partitions, "start_offsets": item.start_offsets}
+            for item in description.generations
+        ],
+        "partition_details": [
+            {"partition": item.partition, "error": str(item.error)}
+            if item.error is not None
+            else {
+                "partition": item.partition,
+                "log_start_offset": item.log_start_offset,
+                "high_watermark": item.high_watermark,
+                "log_end_offset": item.log_end_offset,
+                "leader_epoch": item.leader_epoch,
+                "size_bytes": item.size_bytes,
+                "segments": item.segments,
+            }
+            for item in description.partitions
+        ],
+    }
+
+
+def _show(description: TopicDescription) -> None:
+    info = description.info
+    created = datetime.datetime.fromtimestamp(description.created_at_ms / 1000).astimezone()
+    click.echo(f"{_sketch(info)}, id {topic_id_text(info.id)}, created {created:%Y-%m-%d %H:%M:%S %Z}\n")
+    columns = ("partition", "start offset", "high watermark", "end offset", "leader epoch", "segments", "size")
+    rows = terminal.table(*columns, numbers=columns)
+    for item in description.partitions:
+        if item.error is not None:
+            rows.add_row(str(item.partition), f"offline: {item.error}")
+            continue
+        offsets = (item.log_start_offset, item.high_watermark, item.log_end_offset, item.leader_epoch, item.segments)
+        rows.add_row(str(item.partition), *map(str, offsets), terminal.size_text(item.size_bytes))
+    terminal.show(rows)
+    configs = terminal.table("config", "value", "")
+    for config in description.configs:
+        configs.add_row(config.name, config.value, "" if config.is_default else "set by the topic")
+    terminal.show(configs)
+    if len(description.generations) > 1:
+        generations = terminal.table("generation", "partitions", "began at the offsets")
+        for generation in description.generations:
+            offsets_text = ", ".join(map(str, generation.start_offsets))
+            generations.add_row(str(generation.generation), str(generation.partitions), offsets_text)
+        terminal.show(generations)
