@@ -175,11 +175,15 @@ class Producer:
 
     async def close(self) -> None:
         """Flush, and let go of the connection. Raises what `flush` raises, after closing."""
+        await self._close(flush=True)
+
+    async def _close(self, *, flush: bool) -> None:
         if self._closed:
             return
         self._closed = True
         try:
-            await self.flush()
+            if flush:
+                await self.flush()
         finally:
             self._accumulator.routes.clear()
             if self._sender is not None:
@@ -194,7 +198,8 @@ class Producer:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         try:
-            await self.close()
+            # Who interrupts does not wait for a broker that may be away.
+            await self._close(flush=error is None or isinstance(error, Exception))
         except Exception:
             # What the body raised comes first.
             if error is None:

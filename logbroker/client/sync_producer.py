@@ -118,11 +118,15 @@ class Producer:
         run(self._sender.flush())
 
     def close(self) -> None:
+        self._close(flush=True)
+
+    def _close(self, *, flush: bool) -> None:
         if self._closed:
             return
         self._closed = True
         try:
-            self.flush()
+            if flush:
+                self.flush()
         finally:
             run(self._stop())
 
@@ -139,7 +143,8 @@ class Producer:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         try:
-            self.close()
+            # Who interrupts does not wait for a broker that may be away.
+            self._close(flush=error is None or isinstance(error, Exception))
         except Exception:
             # What the body raised comes first.
             if error is None:

@@ -9,6 +9,7 @@ import pytest
 
 from logbroker.client import Admin, Consumer, Producer, Record
 from logbroker.embedded_broker import EmbeddedBroker
+from logbroker.errors import BrokerUnavailableError
 from tests.client.reading import numbers_by_key, read_all
 
 KEYS = [b"key-%d" % number for number in range(50)]
@@ -97,3 +98,21 @@ async def test_a_consumer_goes_on_at_the_right_record(
         offsets = [record.offset for record in seen if record.partition == partition]
         assert offsets == sorted(offsets)
     assert any("reconnecting" in entry.message for entry in caplog.records if entry.levelno == logging.WARNING)
+
+
+async def test_an_interrupt_does_not_wait_for_a_broker_that_is_away(logbroker_broker: EmbeddedBroker) -> None:
+    async with Admin(logbroker_broker.address) as admin:
+        await admin.create_topic("orders")
+    deliveries = []
+
+    async def interrupted() -> None:
+        async with Producer(logbroker_broker.address) as producer:
+            await producer.send_and_wait("orders", b"")
+            await asyncio.to_thread(logbroker_broker.kill)
+            deliveries.append(await producer.send("orders", b""))
+            raise asyncio.CancelledError
+
+    with pytest.raises(asyncio.CancelledError):
+        await interrupted()
+    with pytest.raises(BrokerUnavailableError, match="closed before"):
+        await deliveries[0]
