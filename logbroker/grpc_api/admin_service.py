@@ -10,7 +10,7 @@ from logbroker.config import TOPIC_CONFIGS, config_text
 from logbroker.engine import Topic
 from logbroker.errors import LogbrokerError
 from logbroker.grpc_api.refs import check_item_count, find_topic
-from logbroker.grpc_api.status import Context, errors_as_status, item_status
+from logbroker.grpc_api.status import Context, answers, item_status
 from logbroker.v1 import admin_pb2 as pb
 
 
@@ -21,65 +21,65 @@ class AdminService:
         self._broker = broker
         self._engine = broker.engine
 
+    @answers
     async def create_topics(self, request: pb.CreateTopicsRequest, context: Context) -> pb.CreateTopicsResponse:
-        async with errors_as_status(context):
-            check_item_count(len(request.topics))
-            return pb.CreateTopicsResponse(
-                results=[
-                    await _outcome(
-                        self._engine.create_topic(
-                            topic.name,
-                            topic.partitions if topic.HasField("partitions") else None,
-                            dict(topic.configs),
-                            validate_only=request.validate_only,
-                        )
+        check_item_count(len(request.topics))
+        return pb.CreateTopicsResponse(
+            results=[
+                await _outcome(
+                    self._engine.create_topic(
+                        topic.name,
+                        topic.partitions if topic.HasField("partitions") else None,
+                        dict(topic.configs),
+                        validate_only=request.validate_only,
                     )
-                    for topic in request.topics
-                ]
-            )
+                )
+                for topic in request.topics
+            ]
+        )
 
+    @answers
     async def list_topics(self, request: pb.ListTopicsRequest, context: Context) -> pb.ListTopicsResponse:
-        async with errors_as_status(context):
-            return pb.ListTopicsResponse(topics=[_topic(topic) for topic in self._engine.topics()])
+        return pb.ListTopicsResponse(topics=[_topic(topic) for topic in self._engine.topics()])
 
+    @answers
     async def describe_topics(self, request: pb.DescribeTopicsRequest, context: Context) -> pb.DescribeTopicsResponse:
-        async with errors_as_status(context):
-            check_item_count(len(request.topics))
-            response = pb.DescribeTopicsResponse()
-            for ref in request.topics:
-                try:
-                    topic = find_topic(self._engine, ref.name, ref.id)
-                    response.results.append(self._description(topic, with_partitions=request.include_partitions))
-                except LogbrokerError as error:
-                    response.results.append(pb.DescribeTopicsResult(status=item_status(error)))
-            return response
+        check_item_count(len(request.topics))
+        response = pb.DescribeTopicsResponse()
+        for ref in request.topics:
+            try:
+                topic = find_topic(self._engine, ref.name, ref.id)
+                response.results.append(self._description(topic, with_partitions=request.include_partitions))
+            except LogbrokerError as error:
+                response.results.append(pb.DescribeTopicsResult(status=item_status(error)))
+        return response
 
+    @answers
     async def alter_topics(self, request: pb.AlterTopicsRequest, context: Context) -> pb.AlterTopicsResponse:
-        async with errors_as_status(context):
-            check_item_count(len(request.topics))
-            return pb.AlterTopicsResponse(
-                results=[
-                    await _outcome(self._alter(alteration, validate_only=request.validate_only))
-                    for alteration in request.topics
-                ]
-            )
+        check_item_count(len(request.topics))
+        return pb.AlterTopicsResponse(
+            results=[
+                await _outcome(self._alter(alteration, validate_only=request.validate_only))
+                for alteration in request.topics
+            ]
+        )
 
+    @answers
     async def delete_topics(self, request: pb.DeleteTopicsRequest, context: Context) -> pb.DeleteTopicsResponse:
-        async with errors_as_status(context):
-            check_item_count(len(request.topics))
-            return pb.DeleteTopicsResponse(results=[await _outcome(self._delete(ref)) for ref in request.topics])
+        check_item_count(len(request.topics))
+        return pb.DeleteTopicsResponse(results=[await _outcome(self._delete(ref)) for ref in request.topics])
 
+    @answers
     async def describe_broker(self, request: pb.DescribeBrokerRequest, context: Context) -> pb.DescribeBrokerResponse:
-        async with errors_as_status(context):
-            topics = self._engine.topics()
-            return pb.DescribeBrokerResponse(
-                version=__version__,
-                started_at_ms=self._broker.started_at_ms,
-                topics=len(topics),
-                partitions=sum(topic.partitions for topic in topics),
-                max_request_bytes=self._broker.config.max_request_bytes,
-                max_response_bytes=self._broker.config.max_response_bytes,
-            )
+        topics = self._engine.topics()
+        return pb.DescribeBrokerResponse(
+            version=__version__,
+            started_at_ms=self._broker.started_at_ms,
+            topics=len(topics),
+            partitions=sum(topic.partitions for topic in topics),
+            max_request_bytes=self._broker.config.max_request_bytes,
+            max_response_bytes=self._broker.config.max_response_bytes,
+        )
 
     async def _alter(self, alteration: pb.TopicAlteration, *, validate_only: bool) -> Topic:
         return await self._engine.alter_topic(

@@ -10,7 +10,7 @@ from logbroker.grpc_api.fetch_stream import FetchStream
 from logbroker.grpc_api.produce import PreparedProduce
 from logbroker.grpc_api.produce_stream import ProduceStream
 from logbroker.grpc_api.refs import check_item_count, topic_of
-from logbroker.grpc_api.status import Context, errors_as_status, item_status
+from logbroker.grpc_api.status import Context, answers, item_status
 from logbroker.v1.log_pb2 import (
     OFFSET_SPEC_EARLIEST,
     OFFSET_SPEC_LATEST,
@@ -34,49 +34,49 @@ class LogService:
         self._config = broker.config
         self._read_budget = ReadBudget(broker.config.max_fetch_bytes_in_flight, broker.config.fetch_memory_wait_seconds)
 
+    @answers
     async def produce(self, request: ProduceRequest, context: Context) -> ProduceResponse:
-        async with errors_as_status(context):
-            prepared = PreparedProduce(self._engine, request)
-            await prepared.prepare()
-            return await prepared.append()
+        prepared = PreparedProduce(self._engine, request)
+        await prepared.prepare()
+        return await prepared.append()
 
+    @answers
     async def produce_stream(self, _: object, context: Context) -> None:
-        async with errors_as_status(context):
-            await ProduceStream(self._engine, context).run()
+        await ProduceStream(self._engine, context).run()
 
+    @answers
     async def fetch(self, request: FetchRequest, context: Context) -> bytes:
-        async with errors_as_status(context):
-            fetch = Fetch(self._engine, self._read_budget, request, self._config.max_response_bytes)
-            # gRPC sends the answer after this coroutine has ended.
-            context.add_done_callback(lambda *_: fetch.release())  # type: ignore[arg-type]  # the stubs miss its form
-            return await fetch.run()
+        fetch = Fetch(self._engine, self._read_budget, request, self._config.max_response_bytes)
+        # gRPC sends the answer after this coroutine has ended.
+        context.add_done_callback(lambda *_: fetch.release())  # type: ignore[arg-type]  # the stubs miss its form
+        return await fetch.run()
 
+    @answers
     async def fetch_stream(self, _: object, context: Context) -> None:
-        async with errors_as_status(context):
-            await FetchStream(self._engine, context, self._read_budget, self._config.max_response_bytes).run()
+        await FetchStream(self._engine, context, self._read_budget, self._config.max_response_bytes).run()
 
+    @answers
     async def list_offsets(self, request: ListOffsetsRequest, context: Context) -> ListOffsetsResponse:
-        async with errors_as_status(context):
-            check_item_count(len(request.items))
-            response = ListOffsetsResponse()
-            for item in request.items:
-                try:
-                    response.results.append(await self._find_offset(item))
-                except LogbrokerError as error:
-                    response.results.append(ListOffsetsResult(status=item_status(error), offset=-1, timestamp_ms=-1))
-            return response
+        check_item_count(len(request.items))
+        response = ListOffsetsResponse()
+        for item in request.items:
+            try:
+                response.results.append(await self._find_offset(item))
+            except LogbrokerError as error:
+                response.results.append(ListOffsetsResult(status=item_status(error), offset=-1, timestamp_ms=-1))
+        return response
 
+    @answers
     async def init_producer_id(self, request: InitProducerIdRequest, context: Context) -> InitProducerIdResponse:
-        async with errors_as_status(context):
-            if request.HasField("transactional_id"):
-                raise UnsupportedFeatureError("transactions are not supported yet; leave transactional_id out")
-            if request.HasField("producer_id") != request.HasField("producer_epoch"):
-                raise InvalidRequestError("give producer_id and producer_epoch together, or neither")
-            if request.HasField("producer_id"):
-                found = await self._engine.init_producer_id(request.producer_id, request.producer_epoch)
-            else:
-                found = await self._engine.init_producer_id()
-            return InitProducerIdResponse(producer_id=found[0], producer_epoch=found[1])
+        if request.HasField("transactional_id"):
+            raise UnsupportedFeatureError("transactions are not supported yet; leave transactional_id out")
+        if request.HasField("producer_id") != request.HasField("producer_epoch"):
+            raise InvalidRequestError("give producer_id and producer_epoch together, or neither")
+        if request.HasField("producer_id"):
+            found = await self._engine.init_producer_id(request.producer_id, request.producer_epoch)
+        else:
+            found = await self._engine.init_producer_id()
+        return InitProducerIdResponse(producer_id=found[0], producer_epoch=found[1])
 
     async def _find_offset(self, item: ListOffsetsItem) -> ListOffsetsResult:
         topic = topic_of(self._engine, item)

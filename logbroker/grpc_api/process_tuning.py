@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import resource
 import sys
 from typing import Final
 
@@ -13,13 +14,16 @@ _M_MMAP_THRESHOLD: Final = -3
 
 
 def tune_process(thread_switch_interval_seconds: float) -> None:
-    """Make threads and memory fit a server that moves large buffers.
+    """Make threads, memory and files fit a server that moves large buffers.
 
     The threads of the group commit wait one switch interval for the interpreter beside a busy loop; Python's default
     of 5 ms would be most of a synced append.
     """
     sys.setswitchinterval(thread_switch_interval_seconds)
     _keep_freed_memory()
+    # As many files as allowed: the soft limit is low for the sake of programs that use select().
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def _keep_freed_memory() -> None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import logging
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
-from typing import Any, NoReturn
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, NoReturn, TypeVar
 
 import grpc
 from google.protobuf.any_pb2 import Any as AnyMessage
@@ -21,6 +21,7 @@ _log = logging.getLogger(__name__)
 ERROR_DOMAIN = "logbroker"
 """The `domain` of every google.rpc.ErrorInfo of the broker."""
 
+T = TypeVar("T")
 Context = grpc.aio.ServicerContext[Any, Any]
 
 
@@ -37,15 +38,22 @@ async def abort(context: Context, error: LogbrokerError, metadata: Mapping[str, 
     raise AssertionError("abort_with_status returned")
 
 
-@asynccontextmanager
-async def errors_as_status(context: Context) -> AsyncIterator[None]:
-    """Turn a LogbrokerError that concerns the whole call into its status; log what is no LogbrokerError."""
-    try:
-        yield
-    except LogbrokerError as error:
-        await abort(context, error)
-    except grpc.aio.AbortError:
-        raise
-    except Exception:
-        _log.exception("a call failed")
-        await abort(context, LogbrokerError("the broker met an unexpected error; its log tells more"))
+def answers(method: Callable[[Any, Any, Context], Awaitable[T]]) -> Callable[[Any, Any, Context], Awaitable[T]]:
+    """Decorate a method of a service: errors that concern the whole call become its status.
+
+    What is no LogbrokerError is logged, and the client is told no more than that.
+    """
+
+    @functools.wraps(method)
+    async def answer(self: Any, request: Any, context: Context) -> T:
+        try:
+            return await method(self, request, context)
+        except LogbrokerError as error:
+            await abort(context, error)
+        except grpc.aio.AbortError:
+            raise
+        except Exception:
+            _log.exception("a call failed")
+            await abort(context, LogbrokerError("the broker met an unexpected error; its log tells more"))
+
+    return answer

@@ -118,8 +118,8 @@ def check_new_batch(batch: bytes) -> BatchHeader:
         )
     if google_crc32c.value(batch[CRC_START:]) != header.crc:
         raise CorruptBatchError("the CRC-32C of the batch does not match its bytes; it was damaged on the way")
-    if header.attributes & (TRANSACTIONAL_FLAG | CONTROL_FLAG):
-        raise InvalidRecordError("transactional and control batches cannot be produced")
+    if header.attributes & (TRANSACTIONAL_FLAG | CONTROL_FLAG | LOG_APPEND_TIME_FLAG):
+        raise InvalidRecordError("the batch is transactional, a control batch or stamped by a broker; send plain ones")
     if header.codec > MAX_CODEC:
         raise UnsupportedCompressionError(f"codec {header.codec} is unknown; use none, gzip, snappy, lz4 or zstd")
     if header.producer_id != NO_PRODUCER_ID and (header.producer_epoch < 0 or header.base_sequence < 0):

@@ -8,11 +8,12 @@ from collections.abc import Callable, Iterator
 from queue import SimpleQueue
 from typing import Any
 
+import google_crc32c
 import grpc
 import pytest
 
 from logbroker.record.codec import NewRecord, encode_batch
-from logbroker.record.header import parse_header
+from logbroker.record.header import CONTROL_FLAG, LOG_APPEND_TIME_FLAG, TRANSACTIONAL_FLAG, parse_header
 from logbroker.record.partitioner import partition_for_key
 from logbroker.v1 import log_pb2 as pb
 from logbroker.v1.admin_pb2 import AlterTopicsRequest, DeleteTopicsRequest, TopicAlteration, TopicRef
@@ -38,12 +39,16 @@ def a_year_ahead(_: bytes) -> bytes:
     return encode_batch([NewRecord(value=b"x", timestamp_ms=int(time.time() * 1000) + 365 * 86_400_000)])
 
 
-def transactional(batch: bytes) -> bytes:
-    from logbroker.record.header import stamped_with_append_time
+def with_flag(flag: int) -> Callable[[bytes], bytes]:
+    """Sets a bit of the attributes, and the CRC anew."""
 
-    flagged = bytearray(batch)
-    flagged[22] |= 0x10
-    return stamped_with_append_time(bytes(flagged), 0)  # sets the CRC anew
+    def flagged(batch: bytes) -> bytes:
+        changed = bytearray(batch)
+        changed[22] |= flag
+        changed[17:21] = google_crc32c.value(bytes(changed[21:])).to_bytes(4, "big")
+        return bytes(changed)
+
+    return flagged
 
 
 REFUSALS: list[tuple[str, Callable[[bytes], bytes]]] = [
@@ -56,7 +61,10 @@ REFUSALS: list[tuple[str, Callable[[bytes], bytes]]] = [
     ("CORRUPT_BATCH", lambda batch: with_count(batch, -1)),
     ("UNSUPPORTED_FORMAT", with_magic_1),
     ("INVALID_TIMESTAMP", a_year_ahead),
-    ("INVALID_RECORD", transactional),
+    ("INVALID_RECORD", with_flag(TRANSACTIONAL_FLAG)),
+    ("INVALID_RECORD", with_flag(CONTROL_FLAG)),
+    ("INVALID_RECORD", with_flag(LOG_APPEND_TIME_FLAG)),
+    ("UNSUPPORTED_COMPRESSION", with_flag(7)),
 ]
 
 
