@@ -246,6 +246,20 @@ async def test_a_topic_that_goes_away_is_said_to_be_gone(address: str, topic: st
             await take(consumer, 1)
 
 
+async def test_a_topic_that_was_created_again_meanwhile_is_not_read_on(address: str, topic: str) -> None:
+    """The partition is not in the stream while the topic goes away."""
+    await fill(address, topic, 5)
+    async with Consumer(address) as consumer, Admin(address) as admin:
+        await consumer.assign(topic)
+        assert len(await take(consumer, 2)) == 2
+        consumer.pause()
+        await admin.delete_topic(topic)
+        await fill(address, topic, 10)
+        consumer.resume()
+        with pytest.raises(UnknownTopicError):
+            await take(consumer, 1)
+
+
 async def test_a_bomb_ends_its_partition_and_no_other(address: str, topic: str) -> None:
     await fill(address, topic, 4, partitions=2)
     async with Producer(address, compression="zstd") as producer:
