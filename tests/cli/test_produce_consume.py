@@ -1,0 +1,213 @@
+"""`logbroker produce` and `logbroker consume` as processes: what goes in comes out, and faults are said."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import signal
+import socket
+import subprocess
+import uuid
+import warnings
+from collections import defaultdict
+from typing import Any
+
+import pytest
+
+from logbroker.client.sync import Admin
+from logbroker.embedded_broker import EmbeddedBroker
+from tests.cli.command import LOGBROKER, failure_of, logbroker, output_of
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore", DeprecationWarning)  # kafka-python still uses importlib.resources.read_text
+    from kafka.partitioner.default import murmur2
+
+
+@pytest.fixture
+def address(logbroker_session_broker: EmbeddedBroker) -> str:
+    return logbroker_session_broker.address
+
+
+@pytest.fixture
+def topic(address: str) -> str:
+    """A new topic of 4 partitions."""
+    name = f"t-{uuid.uuid4()}"
+    with Admin(address) as admin:
+        admin.create_topic(name, 4)
+    return name
+
+
+def consumed(address: str, topic: str, *options: str) -> list[dict[str, Any]]:
+    out = output_of("consume", topic, "--broker", address, "--until-end", "--format", "json", *options)
+    return [json.loads(line) for line in out.splitlines()]
+
+
+def test_lines_come_back_as_they_were(address: str, topic: str) -> None:
+    lines = b"one\n\n two \xc3\xa9\r\nwithout an end"
+    output_of("produce", topic, "--broker", address, "--partition", "1", stdin=lines)
+    assert output_of("consume", topic, "--broker", address, "--until-end") == lines + b"\n"
+    records = consumed(address, topic)
+    assert [record["partition"] for record in records] == [1, 1, 1, 1]
+    assert [record["offset"] for record in records] == [0, 1, 2, 3]
+    assert {record["key"] for record in records} == {None}
+
+
+def test_csv_rows_are_ordered_by_key_on_the_partition_that_kafka_would_choose(address: str, topic: str) -> None:
+    rows = [(f"key {number % 7}", str(number)) for number in range(5000)]
+    text = "k,n\n" + "".join(f"{key},{number}\n" for key, number in rows)
+    output_of("produce", topic, "--broker", address, "--format", "csv", "--key-column", "k", stdin=text.encode())
+    by_key = defaultdict(list)
+    for record in consumed(address, topic, "--from", "earliest"):
+        value = json.loads(record["value"])
+        assert value["k"] == record["key"]
+        assert record["partition"] == (murmur2(record["key"].encode()) & 0x7FFFFFFF) % 4
+        by_key[record["key"]].append(value["n"])
+    expected = defaultdict(list)
+    for key, number in rows:
+        expected[key].append(number)
+    assert by_key == expected
+
+
+def test_json_makes_the_round_trip(address: str, topic: str) -> None:
+    records: list[dict[str, Any]] = [
+        {"key": "text", "value": "é", "headers": [{"key": "h", "value": "1"}, {"key": "h", "value": None}]},
+        {"key": "/w==", "key_encoding": "base64", "value": None, "timestamp": 1_600_000_000_000, "partition": 2},
+        {"value": "AP8=", "value_encoding": "base64", "timestamp": 1},
+    ]
+    lines = "".join(json.dumps(record) + "\n" for record in records).encode()
+    output_of("produce", topic, "--broker", address, "--format", "json", stdin=lines)
+    out = output_of("consume", topic, "--broker", address, "--until-end", "--json")
+    with Admin(address) as admin:
+        admin.create_topic(f"{topic}-copy", 4)
+    output_of("produce", f"{topic}-copy", "--broker", address, "--format", "json", stdin=out)
+    back = consumed(address, f"{topic}-copy")
+    first = [json.loads(line) for line in out.splitlines()]
+    assert sorted(map(str, ({**record, "topic": f"{topic}-copy"} for record in first))) == sorted(map(str, back))
+    for record in records:
+        assert any(record.items() <= stored.items() for stored in first), record
+
+
+def test_a_line_that_is_not_utf8_stops_it_and_those_before_are_kept(address: str, topic: str) -> None:
+    error = failure_of("produce", topic, "--broker", address, stdin=b"one\ntwo\n\xff\nfour\n")
+    assert error == "logbroker: line 3 is not UTF-8: byte 0xff at column 1 (2 records before it were sent)"
+    assert sorted(record["value"] for record in consumed(address, topic)) == ["one", "two"]
+    output_of("produce", topic, "--broker", address, "--raw", stdin=b"\xff\n")
+    (record,) = (record for record in consumed(address, topic) if "value_encoding" in record)
+    assert (record["value"], record["value_encoding"]) == ("/w==", "base64")
+
+
+def test_a_record_that_the_topic_does_not_take_is_refused(address: str, topic: str) -> None:
+    with Admin(address) as admin:
+        admin.alter_topic(topic, set_configs={"max.message.bytes": "1000"})
+    error = failure_of("produce", topic, "--broker", address, stdin=b"small\n" + b"x" * 2000 + b"\n")
+    assert "1000" in error
+    assert "were sent" in error
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (("produce", "nowhere"), "nowhere"),
+        (("consume", "nowhere"), "nowhere"),
+        (("produce", "TOPIC", "--partition", "9"), "partition 9"),
+        (("consume", "TOPIC", "--partition", "9"), "partition 9"),
+        (("consume", "TOPIC", "--from", "100"), "100"),
+        (("produce", "TOPIC", "--format", "csv", "--key-column", "k"), "the input is empty"),
+    ],
+)
+def test_what_cannot_be_done_is_one_line(address: str, topic: str, arguments: tuple[str, ...], complaint: str) -> None:
+    named = [topic if argument == "TOPIC" else argument for argument in arguments]
+    stdin = b"" if "csv" in named else b"x\n"
+    assert complaint in failure_of(*named, "--broker", address, stdin=stdin)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("produce", "t", "--key-column", "k"),
+        ("produce", "t", "--format", "csv", "--key-separator", ":"),
+        ("produce", "t", "--key-separator", ""),
+        ("produce", "t", "--format", "xml"),
+        ("produce", "t", "--partition", "-1"),
+        ("consume", "t", "--from", "yesterday"),
+        ("consume", "t", "--max-records", "0"),
+    ],
+)
+def test_a_wrong_call_exits_with_2(arguments: tuple[str, ...]) -> None:
+    assert logbroker(*arguments).returncode == 2
+
+
+def test_where_to_begin_and_where_to_stop(address: str, topic: str) -> None:
+    lines = "".join(json.dumps({"value": str(n), "partition": n % 2, "timestamp": 1000 * n}) + "\n" for n in range(20))
+    output_of("produce", topic, "--broker", address, "--format", "json", stdin=lines.encode())
+
+    def values(*options: str) -> list[int]:
+        return sorted(int(record["value"]) for record in consumed(address, topic, *options))
+
+    assert values() == list(range(20))
+    assert values("--partition", "1") == list(range(1, 20, 2))
+    assert values("--partition", "0", "--partition", "1", "--from", "8") == [16, 17, 18, 19]
+    assert values("--from", "latest") == []
+    assert values("--from", "1970-01-01T00:00:15Z") == [15, 16, 17, 18, 19]
+    assert values("--partition", "0", "--max-records", "3") == [0, 2, 4]
+
+
+def test_consume_writes_records_as_they_come_and_ctrl_c_ends_it(address: str, topic: str) -> None:
+    command = [*LOGBROKER, "consume", topic, "--broker", address]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as reader:
+        assert reader.stdout is not None
+        try:
+            output_of("produce", topic, "--broker", address, stdin=b"live\n")
+            assert reader.stdout.readline() == b"live\n"
+            reader.send_signal(signal.SIGINT)
+            _, err = reader.communicate(timeout=30)
+        finally:
+            reader.kill()
+    assert reader.returncode == 130
+    assert err.strip() == b""
+
+
+def test_a_reader_that_has_enough_is_no_error_message(address: str, topic: str) -> None:
+    output_of("produce", topic, "--broker", address, stdin=b"x" * 100 + b"\n" + b"y" * 1000 * 1000 + b"\n")
+    read_end, write_end = os.pipe()
+    command = [*LOGBROKER, "consume", topic, "--broker", address, "--until-end"]
+    with subprocess.Popen(command, stdout=write_end, stderr=subprocess.PIPE) as process:
+        os.close(write_end)
+        os.close(read_end)
+        _, err = process.communicate(timeout=30)
+    assert process.returncode == 1
+    assert err == b""
+
+
+def test_no_broker_is_said(address: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        nowhere = f"127.0.0.1:{free.getsockname()[1]}"
+    assert nowhere in failure_of("topic", "list", "--broker", nowhere)
+
+
+def test_produce_rides_out_a_restart(logbroker_broker: EmbeddedBroker) -> None:
+    broker = logbroker_broker
+    with Admin(broker.address) as admin:
+        admin.create_topic("t", 2)
+    command = [*LOGBROKER, "produce", "t", "--broker", broker.address, "--key-separator", ":", "--json"]
+    lines = (b"%d:%d\n" % (number % 5, number) for number in itertools.count())
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdin is not None
+        try:
+            for end in (broker.kill, broker.stop, None):
+                process.stdin.writelines(itertools.islice(lines, 5000))
+                process.stdin.flush()
+                if end is not None:
+                    end()
+                    process.stdin.writelines(itertools.islice(lines, 1000))
+                    broker.start()
+            out, _ = process.communicate(timeout=60)
+        finally:
+            process.kill()
+    assert process.returncode == 0
+    assert json.loads(out)["records"] == 17_000
+    by_key = defaultdict(list)
+    for record in consumed(broker.address, "t"):
+        by_key[record["key"]].append(int(record["value"]))
+    assert by_key == {str(key): list(range(key, 17_000, 5)) for key in range(5)}

@@ -1,0 +1,121 @@
+"""`logbroker topic`: what people and programs see. Run in this process, which is faster than one each."""
+
+from __future__ import annotations
+
+import io
+import json
+from typing import Any
+
+import pytest
+
+from logbroker.cli.main import run
+from logbroker.embedded_broker import EmbeddedBroker
+
+
+class Topic:
+    """Runs `logbroker topic ...` against one broker."""
+
+    def __init__(self, address: str, capsys: pytest.CaptureFixture[str]) -> None:
+        self._address = address
+        self._capsys = capsys
+
+    def __call__(self, *arguments: str, exit_code: int = 0) -> str:
+        """Return standard output or, where the command is to fail, standard error."""
+        assert run(["topic", *arguments, "--broker", self._address]) == exit_code
+        out, err = self._capsys.readouterr()
+        return err if exit_code else out
+
+    def json(self, *arguments: str) -> Any:
+        return json.loads(self(*arguments, "--json"))
+
+
+@pytest.fixture
+def topic(logbroker_session_broker: EmbeddedBroker, capsys: pytest.CaptureFixture[str]) -> Topic:
+    return Topic(logbroker_session_broker.address, capsys)
+
+
+def test_a_topic_from_birth_to_death(topic: Topic) -> None:
+    created = topic(
+        "create", "orders", "--partitions", "2", "--config", "retention.ms=5000", "--config", "durability=written"
+    )
+    assert created == "created topic orders (2 partitions)\n"
+    assert "orders" in topic("list")
+    assert topic("alter", "orders", "--partitions", "4", "--unset", "retention.ms", "--config", "segment.ms=7") != ""
+    described = topic.json("describe", "orders")
+    assert described["name"] == "orders"
+    assert (described["partitions"], described["generation"]) == (4, 2)
+    assert described["configs"]["durability"] == {"value": "written", "is_default": False}
+    assert described["configs"]["segment.ms"] == {"value": "7", "is_default": False}
+    assert described["configs"]["retention.ms"]["is_default"]
+    assert [item["generation"] for item in described["generations"]] == [1, 2]
+    assert described["generations"][1]["start_offsets"] == [0, 0]
+    assert [item["partition"] for item in described["partition_details"]] == [0, 1, 2, 3]
+    assert described["partition_details"][0]["high_watermark"] == 0
+    text = topic("describe", "orders")
+    for word in ("4 partitions", "high watermark", "retention.ms", "set by the topic", "generation"):
+        assert word in text
+    assert topic("delete", "orders", "--yes") == "deleted topic orders (4 partitions)\n"
+    assert "orders" not in [info["name"] for info in topic.json("list")]
+
+
+def test_a_deletion_is_asked_about(topic: Topic, monkeypatch: pytest.MonkeyPatch) -> None:
+    topic("create", "precious")
+    for answer in ("", "n\n"):
+        monkeypatch.setattr("sys.stdin", io.StringIO(answer))
+        assert "nothing was done" in topic("delete", "precious", exit_code=1)
+    assert topic.json("describe", "precious")["name"] == "precious"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (("create", "a/b"), "a/b"),
+        (("create", ""), "empty"),
+        (("create", ".."), ".."),
+        (("create", "a" * 250), "249"),
+        (("create", "t", "--partitions", "0"), "partition"),
+        (("create", "t", "--partitions", "1000000"), "partition"),
+        (("create", "t", "--config", "colour=red"), "colour"),
+        (("create", "t", "--config", "retention.ms=long"), "retention.ms"),
+        (("describe", "nowhere"), "nowhere"),
+        (("alter", "nowhere", "--partitions", "3"), "nowhere"),
+        (("delete", "nowhere", "--yes"), "nowhere"),
+    ],
+)
+def test_what_the_broker_refuses_is_one_line(topic: Topic, arguments: tuple[str, ...], complaint: str) -> None:
+    error = topic(*arguments, exit_code=1)
+    assert error.count("\n") == 1
+    assert error.startswith("logbroker: ")
+    assert complaint in error
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("create",),
+        ("create", "t", "--config", "novalue"),
+        ("create", "t", "--partitions", "x"),
+        ("alter", "t"),
+        ("frob",),
+    ],
+)
+def test_a_wrong_call_exits_with_2(topic: Topic, arguments: tuple[str, ...]) -> None:
+    assert "Error: " in topic(*arguments, exit_code=2)
+
+
+@pytest.mark.parametrize("address", ["nonsense", ":9192", "host:", "host:0", "host:65536"])
+def test_an_address_that_cannot_be_is_a_wrong_call(address: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["topic", "list", "--broker", address]) == 2
+    assert address in capsys.readouterr().err
+
+
+def test_the_environment_names_the_broker(
+    topic: Topic,
+    logbroker_session_broker: EmbeddedBroker,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    topic("create", "by-environment")
+    monkeypatch.setenv("LOGBROKER_BROKER", logbroker_session_broker.address)
+    assert run(["topic", "describe", "by-environment"]) == 0
+    assert "by-environment" in capsys.readouterr().out
