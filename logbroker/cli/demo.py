@@ -145,7 +145,7 @@ def _show(outcome: _Outcome) -> None:
     rows.add_section()
     rows.add_row("all", f"{outcome.records:,}", terminal.size_text(sum(outcome.partition_bytes)))
     terminal.show(rows)
-    facts = terminal.table("", "", numbers=("",))
+    facts = terminal.table("fact", "figure", numbers=("figure",))
     facts.show_header = False
     facts.add_row("records", f"{outcome.records:,}")
     facts.add_row("bytes (keys and values)", terminal.size_text(outcome.bytes))

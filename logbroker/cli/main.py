@@ -82,6 +82,8 @@ def run(arguments: Sequence[str]) -> int:
     except click.ClickException as error:
         error.show()
         return error.exit_code
+    except KeyboardInterrupt:
+        return INTERRUPTED
     except click.Abort as abort:
         if isinstance(abort.__cause__, KeyboardInterrupt):
             return INTERRUPTED
