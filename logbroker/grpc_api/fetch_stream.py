@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import grpc
 
 from logbroker.engine import LogEngine, Read, ReadResult
-from logbroker.errors import InvalidRequestError, LogbrokerError
+from logbroker.errors import BrokerUnavailableError, InvalidRequestError, LogbrokerError
 from logbroker.grpc_api.budget import ReadBudget
 from logbroker.grpc_api.fetch import checked_max_bytes, position_of
 from logbroker.grpc_api.fetch_session import Assigned, FetchSession
@@ -34,10 +34,12 @@ class FetchStream:
         context: Context,
         budget: ReadBudget,
         max_response_bytes: int,
+        stopping: asyncio.Event,
     ) -> None:
         self._engine = engine
         self._context = context
         self._budget = budget
+        self._stopping = stopping
         self._max_response_bytes = max_response_bytes
         self._response_bytes = min(DEFAULT_RESPONSE_BYTES, max_response_bytes)
         self._plain = False
@@ -52,15 +54,23 @@ class FetchStream:
 
         Raises the error that ends the stream otherwise.
         """
-        tasks = [asyncio.create_task(work()) for work in (self._follow_requests, self._follow_watermarks, self._send)]
+        sending = asyncio.create_task(self._send())
+        followers = [
+            asyncio.create_task(follow())
+            for follow in (self._follow_requests, self._follow_watermarks, self._follow_stop)
+        ]
+        running = {sending, *followers}
         try:
-            done, _ = await asyncio.wait(tasks[::2], return_when=asyncio.FIRST_EXCEPTION)
-            for task in done:
-                task.result()
+            # Requests may end before the sending does; what any of them raises ends the stream.
+            while not sending.done():
+                done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+                for task in done:
+                    task.result()
         finally:
-            for task in tasks:
+            for task in running:
                 task.cancel()
-            await asyncio.wait(tasks)
+            if running:
+                await asyncio.wait(running)
             self._watch.close()
 
     async def _follow_requests(self) -> None:
@@ -110,6 +120,10 @@ class FetchStream:
         while True:
             self._session.moved(await self._watch.changed())
             self._wake.set()
+
+    async def _follow_stop(self) -> None:
+        await self._stopping.wait()
+        raise BrokerUnavailableError("the broker is stopping; connect again once it is back")
 
     async def _send(self) -> None:
         while True:

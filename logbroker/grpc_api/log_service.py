@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from logbroker.broker.broker import Broker
 from logbroker.errors import InvalidRequestError, LogbrokerError, UnsupportedFeatureError
 from logbroker.grpc_api.budget import ReadBudget
@@ -29,9 +31,10 @@ from logbroker.v1.log_pb2 import (
 class LogService:
     """Append and read. Each method is one call of the API, documented in proto/logbroker/v1/log.proto."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: Broker, stopping: asyncio.Event) -> None:
         self._engine = broker.engine
         self._config = broker.config
+        self._stopping = stopping
         self._read_budget = ReadBudget(broker.config.max_fetch_bytes_in_flight, broker.config.fetch_memory_wait_seconds)
 
     @answers
@@ -42,7 +45,7 @@ class LogService:
 
     @answers
     async def produce_stream(self, _: object, context: Context) -> None:
-        await ProduceStream(self._engine, context).run()
+        await ProduceStream(self._engine, context, self._stopping).run()
 
     @answers
     async def fetch(self, request: FetchRequest, context: Context) -> bytes:
@@ -53,7 +56,8 @@ class LogService:
 
     @answers
     async def fetch_stream(self, _: object, context: Context) -> None:
-        await FetchStream(self._engine, context, self._read_budget, self._config.max_response_bytes).run()
+        limit = self._config.max_response_bytes
+        await FetchStream(self._engine, context, self._read_budget, limit, self._stopping).run()
 
     @answers
     async def list_offsets(self, request: ListOffsetsRequest, context: Context) -> ListOffsetsResponse:

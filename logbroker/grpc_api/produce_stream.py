@@ -8,7 +8,7 @@ from typing import Final
 import grpc
 
 from logbroker.engine import LogEngine
-from logbroker.errors import LogbrokerError
+from logbroker.errors import BrokerUnavailableError, LogbrokerError
 from logbroker.grpc_api.produce import PreparedProduce
 from logbroker.grpc_api.status import Context, item_status
 from logbroker.v1.log_pb2 import ProduceRequest, ProduceResponse, ProduceResult
@@ -20,34 +20,49 @@ MAX_REQUESTS_IN_FLIGHT: Final = 64
 class ProduceStream:
     """One stream: the reader begins appends in order, each answers when it is done."""
 
-    def __init__(self, engine: LogEngine, context: Context) -> None:
+    def __init__(self, engine: LogEngine, context: Context, stopping: asyncio.Event) -> None:
         self._engine = engine
         self._context = context
+        self._stopping = stopping
         self._slots = asyncio.Semaphore(MAX_REQUESTS_IN_FLIGHT)
         self._writing = asyncio.Lock()
         self._appends: set[asyncio.Task[None]] = set()
 
     async def run(self) -> None:
-        """Serve until the client has sent all and got all answers."""
+        """Serve until the client has sent all and got all answers.
+
+        When the broker stops, what was read is still answered; then BrokerUnavailableError is raised.
+        """
+        reading = asyncio.create_task(self._follow_requests())
+        stopping = asyncio.create_task(self._stopping.wait())
         try:
-            while (request := await self._context.read()) is not grpc.aio.EOF:
-                await self._slots.acquire()
-                prepared = PreparedProduce(self._engine, request)
-                try:
-                    await prepared.prepare()
-                except LogbrokerError as error:
-                    await self._refuse(request, error)
-                    continue
-                # Tasks run their first step in the order in which they are made, and that step takes the offsets.
-                task = asyncio.create_task(self._append(prepared))
-                self._appends.add(task)
-                task.add_done_callback(self._appends.discard)
+            await asyncio.wait([reading, stopping], return_when=asyncio.FIRST_COMPLETED)
+            if not reading.done():
+                reading.cancel()
+                await asyncio.wait([reading])
             while self._appends:
                 await asyncio.wait(self._appends)
+            if reading.cancelled():
+                raise BrokerUnavailableError("the broker is stopping; connect again once it is back")
+            reading.result()
         finally:
             # What was appended stays; only its answer has nobody left to go to.
-            for task in self._appends:
+            for task in (reading, stopping, *self._appends):
                 task.cancel()
+
+    async def _follow_requests(self) -> None:
+        while (request := await self._context.read()) is not grpc.aio.EOF:
+            await self._slots.acquire()
+            prepared = PreparedProduce(self._engine, request)
+            try:
+                await prepared.prepare()
+            except LogbrokerError as error:
+                await self._refuse(request, error)
+                continue
+            # Tasks run their first step in the order in which they are made, and that step takes the offsets.
+            task = asyncio.create_task(self._append(prepared))
+            self._appends.add(task)
+            task.add_done_callback(self._appends.discard)
 
     async def _append(self, prepared: PreparedProduce) -> None:
         try:

@@ -25,7 +25,7 @@ from logbroker.v1 import admin_pb2, log_pb2
 _log = logging.getLogger(__name__)
 
 STOP_GRACE_SECONDS: Final = 2.0
-"""What calls in flight get to end when the broker stops; streams are told UNAVAILABLE after it."""
+"""What calls in flight get to end when the broker stops; streams end by themselves with UNAVAILABLE."""
 _NAMES: Final = (
     log_pb2.DESCRIPTOR.services_by_name["Log"].full_name,
     admin_pb2.DESCRIPTOR.services_by_name["Admin"].full_name,
@@ -43,7 +43,7 @@ async def serve(config: BrokerConfig, *, on_ready: Callable[[str], None], stop: 
     async with open_broker(config, failure) as broker:
         server = grpc.aio.server(options=_options(config), maximum_concurrent_rpcs=config.max_concurrent_calls)
         health = health_aio.HealthServicer()
-        _add_services(server, broker, health)
+        _add_services(server, broker, health, stop)
         host = config.listen.rpartition(":")[0]
         port = _listen(server, config.listen)
         await server.start()
@@ -75,10 +75,12 @@ def _options(config: BrokerConfig) -> list[tuple[str, Any]]:
     ]
 
 
-def _add_services(server: grpc.aio.Server, broker: Broker, health: health_aio.HealthServicer) -> None:
+def _add_services(
+    server: grpc.aio.Server, broker: Broker, health: health_aio.HealthServicer, stop: asyncio.Event
+) -> None:
     server.add_generic_rpc_handlers(
         (
-            method_table(log_pb2.DESCRIPTOR.services_by_name["Log"], LogService(broker)),
+            method_table(log_pb2.DESCRIPTOR.services_by_name["Log"], LogService(broker, stop)),
             method_table(admin_pb2.DESCRIPTOR.services_by_name["Admin"], AdminService(broker)),
         )
     )

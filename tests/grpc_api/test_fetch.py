@@ -12,6 +12,7 @@ import cramjam
 import grpc
 import pytest
 
+from logbroker.embedded_broker import embedded
 from logbroker.record.codec import NewRecord, encode_batch
 from logbroker.record.compression import Codec
 from logbroker.record.header import CRC_START, HEADER, parse_header
@@ -349,3 +350,29 @@ def test_list_offsets_refuses_item_by_item(api: Api, topic: str) -> None:
     ]
     results = api.log.ListOffsets(pb.ListOffsetsRequest(items=items)).results
     assert [result.status.reason for result in results] == ["", "INVALID_REQUEST", "UNKNOWN_TOPIC"]
+
+
+# --- stopping ---
+
+
+def test_open_streams_do_not_hold_up_a_stop() -> None:
+    with embedded() as broker:
+        api = Api(broker.address)
+        api.create("t")
+        fetching = Stream(api)
+        fetching.send(assign=[pb.FetchItem(topic="t")], add_credit_bytes=1000)
+        fetching.results(1)
+        requests: SimpleQueue[pb.ProduceRequest] = SimpleQueue()
+        producing = api.log.ProduceStream(iter(requests.get, None))
+        requests.put(pb.ProduceRequest(items=[pb.ProduceItem(topic="t", partition=0, batch=batch_of(b"x"))]))
+        assert next(producing).results[0].base_offset == 0
+        start = time.monotonic()
+        broker.stop()
+        assert time.monotonic() - start < 1.5
+        for call in (fetching.call, producing):
+            with pytest.raises(grpc.RpcError) as caught:
+                for _ in call:
+                    pass
+            assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
+        fetching.close()
+        api.channel.close()

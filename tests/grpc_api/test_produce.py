@@ -316,3 +316,13 @@ def test_every_durability_answers_and_is_readable(api: Api, durability: str, ask
     result = api.fetch(name, offset=4, max_wait_ms=10_000)
     assert values_in(result.batches) == [b"4"]
     assert result.high_watermark == 5
+
+
+def test_a_retry_is_one_even_after_the_bound_was_lowered(api: Api, topic: str) -> None:
+    producer_id = api.log.InitProducerId(pb.InitProducerIdRequest()).producer_id
+    sent = batch_of(bytes(500), producer_id=producer_id, producer_epoch=0, base_sequence=0)
+    assert api.produce(topic, sent).base_offset == 0
+    alteration = TopicAlteration(topic=TopicRef(name=topic), set_configs={"max.message.bytes": "100"})
+    api.admin.AlterTopics(AlterTopicsRequest(topics=[alteration]))
+    assert api.produce(topic, sent).duplicate
+    assert api.produce(topic, batch_of(bytes(500))).status.reason == "RECORD_TOO_LARGE"

@@ -142,14 +142,14 @@ class LocalEngine:
     ) -> Appended:
         batch, log = item.batch, partition.log
         config = log.config
-        if len(batch) > config.max_message_bytes:
+        header = check_new_batch(batch)
+        # What was taken once is still a retry after the topic's bound or its generation has changed.
+        if len(batch) > config.max_message_bytes and not log.is_retry(header):
             raise RecordTooLargeError(
                 f"the batch has {len(batch)} bytes; the topic takes {config.max_message_bytes} (max.message.bytes)"
             )
-        header = check_new_batch(batch)
         if item.generation:
             current = self._changes.generation(item.topic_id)
-            # A retry of what was appended before the growth is still a retry.
             if item.generation != current and not log.is_retry(header):
                 raise StaleGenerationError(
                     f"records were routed by generation {item.generation} of the topic, which is at {current};"
