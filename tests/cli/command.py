@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import os
+import select
 import subprocess
 import sys
 from pathlib import Path
 
 LOGBROKER = (sys.executable, "-m", "logbroker")
 
+ENVIRONMENT = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+"""Output is buffered as it is for users, so that a missing flush shows."""
+
 
 def logbroker(*arguments: str | Path, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
     command = [*LOGBROKER, *map(str, arguments)]
-    return subprocess.run(command, input=stdin, capture_output=True, timeout=60, check=False)
+    return subprocess.run(command, input=stdin, capture_output=True, env=ENVIRONMENT, timeout=60, check=False)
 
 
 def output_of(*arguments: str | Path, stdin: bytes = b"") -> bytes:
@@ -28,3 +33,11 @@ def failure_of(*arguments: str | Path, stdin: bytes = b"") -> str:
     lines = result.stderr.decode().splitlines()
     assert len(lines) == 1, result.stderr.decode()
     return lines[0]
+
+
+def line_of(process: subprocess.Popen[bytes], timeout_seconds: float = 30) -> bytes:
+    """Return the next line of a running command."""
+    assert process.stdout is not None
+    readable, _, _ = select.select([process.stdout], [], [], timeout_seconds)
+    assert readable, "the command wrote nothing"
+    return process.stdout.readline()

@@ -17,7 +17,7 @@ import pytest
 
 from logbroker.client.sync import Admin
 from logbroker.embedded_broker import EmbeddedBroker
-from tests.cli.command import LOGBROKER, failure_of, logbroker, output_of
+from tests.cli.command import ENVIRONMENT, LOGBROKER, failure_of, line_of, logbroker, output_of
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)  # kafka-python still uses importlib.resources.read_text
@@ -155,11 +155,10 @@ def test_where_to_begin_and_where_to_stop(address: str, topic: str) -> None:
 
 def test_consume_writes_records_as_they_come_and_ctrl_c_ends_it(address: str, topic: str) -> None:
     command = [*LOGBROKER, "consume", topic, "--broker", address]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as reader:
-        assert reader.stdout is not None
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=ENVIRONMENT) as reader:
         try:
             output_of("produce", topic, "--broker", address, stdin=b"live\n")
-            assert reader.stdout.readline() == b"live\n"
+            assert line_of(reader) == b"live\n"
             reader.send_signal(signal.SIGINT)
             _, err = reader.communicate(timeout=30)
         finally:
@@ -168,11 +167,13 @@ def test_consume_writes_records_as_they_come_and_ctrl_c_ends_it(address: str, to
     assert err.strip() == b""
 
 
-def test_a_reader_that_has_enough_is_no_error_message(address: str, topic: str) -> None:
-    output_of("produce", topic, "--broker", address, stdin=b"x" * 100 + b"\n" + b"y" * 1000 * 1000 + b"\n")
+@pytest.mark.parametrize("arguments", [("consume", "TOPIC", "--until-end"), ("topic", "describe", "TOPIC", "--json")])
+def test_a_reader_that_has_gone_is_no_error_message(address: str, topic: str, arguments: tuple[str, ...]) -> None:
+    output_of("produce", topic, "--broker", address, stdin=b"x\n")
     read_end, write_end = os.pipe()
-    command = [*LOGBROKER, "consume", topic, "--broker", address, "--until-end"]
-    with subprocess.Popen(command, stdout=write_end, stderr=subprocess.PIPE) as process:
+    named = [topic if argument == "TOPIC" else argument for argument in arguments]
+    command = [*LOGBROKER, *named, "--broker", address]
+    with subprocess.Popen(command, stdout=write_end, stderr=subprocess.PIPE, env=ENVIRONMENT) as process:
         os.close(write_end)
         os.close(read_end)
         _, err = process.communicate(timeout=30)
@@ -192,7 +193,7 @@ def test_produce_rides_out_a_restart(logbroker_broker: EmbeddedBroker) -> None:
         admin.create_topic("t", 2)
     command = [*LOGBROKER, "produce", "t", "--broker", broker.address, "--key-separator", ":", "--json"]
     lines = (b"%d:%d\n" % (number % 5, number) for number in itertools.count())
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=ENVIRONMENT) as process:
         assert process.stdin is not None
         try:
             for end in (broker.kill, broker.stop, None):

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.command import LOGBROKER, failure_of, logbroker
+from tests.cli.command import ENVIRONMENT, LOGBROKER, failure_of, line_of, logbroker
 
 TIMEOUT_SECONDS = 30
 
@@ -21,10 +21,9 @@ def serving(*arguments: str | Path) -> Iterator[tuple[subprocess.Popen[bytes], s
     """A broker process and its address."""
     command = [*LOGBROKER, "serve", *map(str, arguments)]
     pipe = subprocess.PIPE
-    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe) as process:
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, env=ENVIRONMENT) as process:
         try:
-            assert process.stdout is not None
-            line = process.stdout.readline().decode()
+            line = line_of(process).decode()
             assert line.startswith("ready grpc="), line
             yield process, line.strip().removeprefix("ready grpc=")
         finally:
