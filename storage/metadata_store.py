@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import google_crc32c
 import lmdb
@@ -27,6 +27,8 @@ _CRC_BYTES: Final = 4
 _INITIAL_MAP_BYTES: Final = 1 << 30
 _MAX_WAITING: Final = 10_000
 _MAX_GROUP: Final = 1_000
+_READ_TRIES: Final = 20
+_HARMLESS_COMMITS: Final = 2
 
 Write = tuple[str, bytes, bytes | None]
 """Table, key, and the value, or None to delete the key."""
@@ -84,7 +86,7 @@ class MetadataStore:
         """The committed value. Raises CorruptLogError if its CRC does not match."""
         with self._resize_lock, self._environment.begin(db=self._tables[table]) as transaction:
             stored = transaction.get(key)
-        return None if stored is None else self._checked(table, key, stored)
+        return None if stored is None else _checked(self._path, table, key, stored)
 
     def scan(self, table: str, prefix: bytes = b"") -> list[tuple[bytes, bytes]]:
         """All committed keys with this prefix and their values, in order of the keys. Raises CorruptLogError."""
@@ -95,7 +97,7 @@ class MetadataStore:
                 for key, stored in cursor:
                     if not key.startswith(prefix):
                         break
-                    found.append((key, self._checked(table, key, stored)))
+                    found.append((key, _checked(self._path, table, key, stored)))
         return found
 
     def submit(self, writes: Sequence[Write]) -> Future[None]:
@@ -172,13 +174,82 @@ class MetadataStore:
             else:
                 transaction.put(key, value + _crc(key, value), db=self._tables[table])
 
-    def _checked(self, table: str, key: bytes, stored: bytes) -> bytes:
-        value = stored[:-_CRC_BYTES]
-        if len(stored) < _CRC_BYTES or _crc(key, value) != stored[-_CRC_BYTES:]:
-            raise CorruptLogError(
-                f"{self._path}: the value of key {key.hex()} in table {table} is damaged; restore a backup of it"
-            )
-        return value
+
+class MetadataReader:
+    """The committed rows, read without a lock and without a trace, beside a live broker too; `close` it.
+
+    LMDB does not know of such a reader, so the broker reuses pages that the reader's snapshot still holds: those freed
+    by the commit after the snapshot, from the third commit on. Reads are short, and repeated when that many happened.
+    """
+
+    def __init__(self, path: Path, environment: lmdb.Environment) -> None:
+        self._path = path
+        self._environment = environment
+        self._tables: dict[str, Any] = {}
+
+    @classmethod
+    def open(cls, path: Path) -> MetadataReader:
+        """Raises DataDirError: there is no store, it cannot be read, or its format version is unknown."""
+        try:
+            # A map of size 0 takes the size that the file names.
+            environment = lmdb.open(str(path), map_size=0, max_dbs=len(TABLES), readonly=True, create=False, lock=False)
+        except (OSError, lmdb.Error) as error:
+            raise DataDirError(f"cannot read the metadata store {path}: {error}") from None
+        reader = cls(path, environment)
+        try:
+            version = reader.get("broker", _FORMAT_KEY)
+            if version != FORMAT_VERSION:
+                raise DataDirError(
+                    f"{path} has format version {(version or b'none').decode(errors='replace')}, this program knows "
+                    f"{FORMAT_VERSION.decode()}; use the version of logbroker that wrote it"
+                )
+        except BaseException:
+            reader.close()
+            raise
+        return reader
+
+    def close(self) -> None:
+        self._environment.close()
+
+    def get(self, table: str, key: bytes) -> bytes | None:
+        """The committed value. Raises CorruptLogError if its CRC does not match, and DataDirError."""
+        stored = self._read(table, lambda transaction: transaction.get(key))
+        return None if stored is None else _checked(self._path, table, key, stored)
+
+    def scan(self, table: str) -> list[tuple[bytes, bytes]]:
+        """All rows of a table. Raises CorruptLogError if a CRC does not match, and DataDirError."""
+        rows = self._read(table, lambda transaction: list(transaction.cursor()))
+        return [(key, _checked(self._path, table, key, stored)) for key, stored in rows or ()]
+
+    def _read(self, table: str, read: Callable[[lmdb.Transaction], Any]) -> Any:
+        """Read from one snapshot; None where the table does not exist."""
+        try:
+            for _ in range(_READ_TRIES):
+                try:
+                    if table not in self._tables:
+                        self._tables[table] = self._environment.open_db(table.encode(), create=False)
+                    with self._environment.begin(db=self._tables[table]) as transaction:
+                        snapshot = transaction.id()
+                        found = read(transaction)
+                except lmdb.NotFoundError:
+                    return None
+                except lmdb.MapResizedError:
+                    self._environment.set_mapsize(0)
+                    continue
+                if self._environment.info()["last_txnid"] - snapshot <= _HARMLESS_COMMITS:
+                    return found
+        except lmdb.Error as error:
+            raise DataDirError(f"cannot read the metadata store {self._path}: {error}") from None
+        raise DataDirError(f"the metadata store {self._path} changes faster than it can be read; try again")
+
+
+def _checked(path: Path, table: str, key: bytes, stored: bytes) -> bytes:
+    value = stored[:-_CRC_BYTES]
+    if len(stored) < _CRC_BYTES or _crc(key, value) != stored[-_CRC_BYTES:]:
+        raise CorruptLogError(
+            f"{path}: the value of key {key.hex()} in table {table} is damaged; restore a backup of it"
+        )
+    return value
 
 
 def _crc(key: bytes, value: bytes) -> bytes:
