@@ -1,0 +1,89 @@
+"""What is wrong with a batch, told from its header and the place where it stands. No I/O."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Final
+
+import msgspec
+
+from logbroker.record.header import (
+    HEADER,
+    HEADER_BYTES,
+    LENGTH_OVERHEAD_BYTES,
+    MAGIC,
+    MAX_CODEC,
+    BatchHeader,
+)
+
+MAX_RELATIVE_OFFSET: Final = 2**31 - 1
+"""Relative offsets in an index are int32."""
+
+_ZERO_HEADER: Final = BatchHeader(*HEADER.unpack(bytes(HEADER_BYTES)))
+
+_HEADER_LIKE: Final = re.compile(rb"(?s)(?=.{8}[\x00-\x7f].{3}(?:\x00\x00..|\xff{4})\x02)")
+"""A length above 0, a leader epoch below 65536 or none, and magic 2; overlapping ones are all found."""
+
+
+class Fault(msgspec.Struct, frozen=True, kw_only=True):
+    """Bytes of a log that are not the batch that should be there."""
+
+    position: int
+    end: int
+    """Of the damaged bytes; equal to `position` where batches are missing, but no bytes are damaged."""
+    offset: int
+    """What should have come at `position`."""
+    reason: str
+    followed: bool = False
+    """Whether a good batch comes after it."""
+
+
+def header_fault(header: BatchHeader, room_bytes: int) -> str | None:
+    """Say why this cannot be the header of a batch that ends within `room_bytes`; None: it can."""
+    if header == _ZERO_HEADER:
+        return "zeros"
+    if header.magic != MAGIC:
+        return f"magic {header.magic}, not {MAGIC}"
+    if header.length < HEADER_BYTES - LENGTH_OVERHEAD_BYTES:
+        return f"length {header.length} is less than a header's"
+    if header.size_bytes > room_bytes:
+        return f"it says it has {header.size_bytes} bytes, but {room_bytes} are left"
+    return None
+
+
+def content_fault(header: BatchHeader, *, gaps_allowed: bool) -> str | None:
+    """Say which fields of a batch whose CRC is right contradict each other; None: none do."""
+    if header.codec > MAX_CODEC:
+        return f"codec {header.codec} is unknown"
+    if header.last_offset_delta < 0:
+        return f"last offset delta {header.last_offset_delta} is negative"
+    # Compaction takes records away and leaves the deltas; it may leave a batch of none.
+    if not 0 <= header.record_count <= header.last_offset_delta + 1 or (
+        not gaps_allowed and header.record_count != header.last_offset_delta + 1
+    ):
+        return f"it counts {header.record_count} records, but its last offset delta is {header.last_offset_delta}"
+    return None
+
+
+def place_fault(
+    header: BatchHeader, expected_offset: int, segment_offset: int, leader_epoch: int, *, gaps_allowed: bool
+) -> str | None:
+    """Say why a batch, good in itself, cannot stand where `expected_offset` should follow; None: it can.
+
+    `leader_epoch` is that of the batch before.
+    """
+    if header.base_offset < expected_offset:
+        return f"offset {header.base_offset} goes back, {expected_offset} should follow"
+    if header.next_offset - 1 - segment_offset > MAX_RELATIVE_OFFSET:
+        return f"offset {header.base_offset} is too far from the segment's first, {segment_offset}"
+    if header.leader_epoch < leader_epoch or header.leader_epoch < -1:
+        return f"leader epoch {header.leader_epoch} goes back from {leader_epoch}"
+    if header.base_offset > expected_offset and not gaps_allowed:
+        return f"offsets {expected_offset} to {header.base_offset - 1} are missing"
+    return None
+
+
+def header_like(content: bytes) -> Iterator[int]:
+    """Find positions where a header may begin, from its bytes that are nearly always the same."""
+    return (match.start() for match in _HEADER_LIKE.finditer(content))

@@ -1,0 +1,137 @@
+"""What a path given on the command line means: a log file, a partition's directory, or a data directory."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from logbroker.errors import InvalidRequestError
+from logbroker.storage.data_dir import LOCK_NAME, META_NAME
+from logbroker.storage.partition_files import METADATA_NAME
+from logbroker.storage.removal import SUFFIX as REMOVED_SUFFIX
+
+LOG_SUFFIX: Final = ".log"
+_LOG_NAME: Final = re.compile(r"(\d{20})\.log")
+_PARTITION_NAME: Final = re.compile(r"(.+)-(\d+)")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SegmentFile:
+    """A log file, and where its indexes are."""
+
+    path: str
+    base_offset: int
+    """-1: the name does not tell, as with what was cut off a log."""
+
+    @property
+    def index_path(self) -> str:
+        return self.path.removesuffix(LOG_SUFFIX) + ".index"
+
+    @property
+    def time_index_path(self) -> str:
+        return self.path.removesuffix(LOG_SUFFIX) + ".timeindex"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionFiles:
+    """Segments of one partition directory."""
+
+    directory: Path
+    segments: tuple[SegmentFile, ...]
+    """In order; where a file was named, only that one."""
+    whole: bool
+    """Whether these are all segments."""
+
+    @property
+    def name(self) -> str:
+        return self.directory.name
+
+    @property
+    def topic_partition(self) -> tuple[str, int] | None:
+        match = _PARTITION_NAME.fullmatch(self.name)
+        return (match[1], int(match[2])) if match else None
+
+    @property
+    def data_dir(self) -> Path | None:
+        """The data directory of a broker of ours that it lies in."""
+        parent = self.directory.parent
+        return parent if (parent / META_NAME / "data.mdb").exists() or (parent / LOCK_NAME).exists() else None
+
+    def is_last(self, segment: SegmentFile) -> bool:
+        """Whether no segment with anything in it follows, whatever was named."""
+        return not any(
+            other.base_offset > segment.base_offset and os.stat(other.path).st_size
+            for other in (self.segments if self.whole else segments_in(self.directory))
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Located:
+    """What paths name."""
+
+    partitions: list[PartitionFiles]
+    """Each once, sorted by name within a data directory."""
+    data_dirs: list[Path]
+    """Data directories that were named as a whole."""
+
+
+def locate(paths: Iterable[Path]) -> Located:
+    """Find the partitions that the paths name.
+
+    Raises InvalidRequestError for a path that is none of the three, and OSError.
+    """
+    found: dict[str, PartitionFiles] = {}
+    absolute = [Path(os.path.abspath(path)) for path in paths]
+    for path in absolute:
+        for partition in _partitions(path):
+            key = str(partition.directory) if partition.whole else partition.segments[0].path
+            found.setdefault(key, partition)
+    data_dirs = [path for path in absolute if (path / META_NAME / "data.mdb").exists()]
+    return Located(partitions=list(found.values()), data_dirs=data_dirs)
+
+
+def _partitions(path: Path) -> list[PartitionFiles]:
+    if not path.is_dir():
+        if path.suffix in (".index", ".timeindex"):
+            raise InvalidRequestError(f"{path} is an index; name its {LOG_SUFFIX} file")
+        os.stat(path)
+        return [PartitionFiles(directory=path.parent, segments=(segment_file(path),), whole=False)]
+    if (path / METADATA_NAME).exists() or segments_in(path):
+        return [_partition(path)]
+    children = sorted((child for child in path.iterdir() if _is_partition(child)), key=_by_topic_and_number)
+    if not children and not (path / META_NAME / "data.mdb").exists():
+        raise InvalidRequestError(f"{path} is neither a log file nor a partition's directory nor a data directory")
+    return [_partition(child) for child in children]
+
+
+def _is_partition(path: Path) -> bool:
+    return (
+        path.is_dir()
+        and _PARTITION_NAME.fullmatch(path.name) is not None
+        and not path.name.endswith(REMOVED_SUFFIX)
+        and ((path / METADATA_NAME).exists() or bool(segments_in(path)))
+    )
+
+
+def _by_topic_and_number(path: Path) -> tuple[str, int]:
+    topic, _, number = path.name.rpartition("-")
+    return topic, int(number)
+
+
+def _partition(directory: Path) -> PartitionFiles:
+    return PartitionFiles(directory=directory, segments=segments_in(directory), whole=True)
+
+
+def segments_in(directory: Path) -> tuple[SegmentFile, ...]:
+    """All log files of a directory, in order. Raises OSError."""
+    return tuple(segment_file(path) for path in sorted(directory.glob(f"{'[0-9]' * 20}{LOG_SUFFIX}")))
+
+
+def segment_file(path: Path) -> SegmentFile:
+    """Take a log file by its name."""
+    match = _LOG_NAME.fullmatch(path.name)
+    return SegmentFile(path=str(path), base_offset=int(match[1]) if match else -1)

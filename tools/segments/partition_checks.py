@@ -1,0 +1,131 @@
+"""What is wrong with the small files of a partition, and with what the metadata store says of it. No I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from logbroker.storage.partition_checkpoint import PartitionCheckpoint
+from logbroker.storage.partition_files import EpochStart
+from logbroker.tools.segments.batch_checks import Fault
+
+
+class EpochRun(msgspec.Struct, gc=False):
+    """Consecutive batches of one leader epoch."""
+
+    epoch: int
+    first_offset: int
+    next_offset: int
+
+
+class EpochRuns:
+    """Collects the leader epochs of a log, batch by batch."""
+
+    def __init__(self) -> None:
+        self.runs: list[EpochRun] = []
+
+    def batch(self, epoch: int, first_offset: int, next_offset: int) -> None:
+        runs = self.runs
+        if runs and runs[-1].epoch == epoch:
+            runs[-1].next_offset = next_offset
+        else:
+            runs.append(EpochRun(epoch, first_offset, next_offset))
+
+
+def epoch_faults(epochs: Sequence[EpochStart], runs: Sequence[EpochRun], end_offset: int, *, live: bool) -> list[str]:
+    """Compare a leader-epoch-checkpoint with the epochs in the log; what a live broker has yet to write is passed over.
+
+    A gap between two epochs may hold the start of the later one: compaction takes records away.
+    """
+    faults = []
+    starts = {entry.epoch: entry.start_offset for entry in epochs}
+    newest = epochs[-1].epoch if epochs else -1
+    lowest = 0
+    for run in runs:
+        start = starts.get(run.epoch)
+        if run.epoch < 0 or (live and run.epoch > newest):
+            pass
+        elif start is None:
+            faults.append(f"leader epoch {run.epoch} of offset {run.first_offset} is missing")
+        elif not lowest <= start <= run.first_offset:
+            faults.append(f"leader epoch {run.epoch} begins at {start}, in the log at offset {run.first_offset}")
+        lowest = run.next_offset
+    if epochs and epochs[-1].start_offset > end_offset and not live:
+        faults.append(f"leader epoch {newest} begins at {epochs[-1].start_offset}, but the log ends at {end_offset}")
+    return faults
+
+
+def segment_faults(
+    checkpoint: PartitionCheckpoint, file_bytes: Mapping[int, int], *, live: bool
+) -> list[tuple[int, str]]:
+    """Compare the segments' sizes with those up to the recovery point: (base offset, what is wrong).
+
+    On a live broker retention may have been there since the checkpoint.
+    """
+    faults = []
+    known = checkpoint.segments
+    needed = [
+        entry
+        for entry, after in zip(known, [*known[1:], None], strict=True)
+        if after is None or after.base_offset > checkpoint.log_start_offset
+    ]
+    lowest = min(file_bytes, default=0)
+    for entry in needed:
+        size_bytes = file_bytes.get(entry.base_offset)
+        if size_bytes is None:
+            if entry.size_bytes and not (live and entry.base_offset < lowest):
+                faults.append((entry.base_offset, f"the file is missing; it had {entry.size_bytes} bytes"))
+        elif size_bytes < entry.size_bytes:
+            faults.append((entry.base_offset, f"it has {size_bytes} bytes, but had {entry.size_bytes} when synced"))
+        elif size_bytes > entry.size_bytes and entry is not needed[-1]:
+            faults.append((entry.base_offset, f"it has {size_bytes} bytes, but was closed at {entry.size_bytes}"))
+    bases = {entry.base_offset for entry in needed}
+    if needed:
+        faults += [
+            (base_offset, "the file is no part of this log")
+            for base_offset in sorted(file_bytes.keys() - bases)
+            if needed[0].base_offset < base_offset < needed[-1].base_offset
+        ]
+    return faults
+
+
+def synced_bytes(checkpoint: PartitionCheckpoint | None, base_offset: int, size_bytes: int) -> int | None:
+    """How much of a segment lies below the recovery point; None: there is none."""
+    if checkpoint is None or not checkpoint.segments:
+        return None
+    last = checkpoint.segments[-1]
+    if base_offset == last.base_offset:
+        return last.size_bytes
+    return size_bytes if base_offset < last.base_offset else 0
+
+
+def is_torn_tail(fault: Fault, synced: int | None, *, last_segment: bool, power_cut: bool) -> bool:
+    """Whether a crash explains the damage, so that the next start will cut it off.
+
+    `synced`: bytes of the segment below the recovery point, None where that is not known. `power_cut`: the machine
+    has restarted since, so that any unsynced bytes may be gone; else only the last write can be torn.
+    """
+    if fault.end == fault.position:
+        return False
+    if synced is not None and fault.position < synced:
+        return False
+    if power_cut and synced is not None:
+        return True
+    return last_segment and not fault.followed
+
+
+def gap_between(before_end: int, base_offset: int) -> str | None:
+    """Say what is missing between the end of one segment and the next; None: nothing."""
+    if base_offset > before_end:
+        return f"offsets {before_end} to {base_offset - 1} before it are missing"
+    if base_offset < before_end:
+        return f"it begins at offset {base_offset}, but the segment before ends at {before_end}"
+    return None
+
+
+def recovery_point_fault(recovery_point: int, position: int, offset: int, *, gaps_allowed: bool) -> str | None:
+    """Say why the log, which has `offset` next at `position`, has no recovery point there; None: it has."""
+    if offset == recovery_point or (gaps_allowed and offset > recovery_point):
+        return None
+    return f"the recovery point is offset {recovery_point} at byte {position}, but the log has offset {offset} there"

@@ -1,0 +1,153 @@
+"""Going through the batches of one log file: good ones are handed out, what is not good is noted."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Final
+
+from logbroker.record.header import HEADER_BYTES, BatchHeader
+from logbroker.tools.segments.batch_checks import (
+    MAX_RELATIVE_OFFSET,
+    Fault,
+    content_fault,
+    header_fault,
+    header_like,
+    place_fault,
+)
+from logbroker.tools.segments.log_file import LogFile
+
+MAX_FAULTS: Final = 100
+"""Noted per file; after so many there is nothing to learn from more."""
+
+MAX_OFFSET: Final = 2**63 - 1
+
+_SEARCH_BYTES: Final = 1 << 18
+_GROWTH_WAITS: Final = 5
+_GROWTH_WAIT_SECONDS: Final = 0.02
+
+
+class LogScan:
+    """One way through a log file."""
+
+    def __init__(
+        self,
+        log: LogFile,
+        base_offset: int,
+        *,
+        gaps_allowed: bool = True,
+        check_crc: bool = True,
+        resume: bool = False,
+        may_grow: bool = False,
+        leader_epoch: int = -1,
+    ) -> None:
+        """`base_offset` -1: any may be the first. `leader_epoch`: of the segment before.
+
+        `resume`: go on behind what is damaged; else end there. `may_grow`: wait a moment for an unfinished write.
+        """
+        self.faults: list[Fault] = []
+        self.next_offset = max(0, base_offset)
+        """Behind the last good batch."""
+        self.good_bytes = 0
+        """Where the last good batch ends."""
+        self.gaps = 0
+        """Offsets that are missing where that is allowed."""
+        self._log = log
+        self._base_offset = base_offset
+        self._gaps_allowed = gaps_allowed
+        self._check_crc = check_crc
+        self._resume = resume
+        self._may_grow = may_grow
+        self.leader_epoch = leader_epoch
+
+    def batches(self, position: int = 0) -> Iterator[tuple[int, BatchHeader]]:
+        """Yield (position, header) of each good batch from `position` on, which is where a batch begins."""
+        log = self._log
+        after_damage = position > 0 or self._base_offset < 0
+        while position < log.size_bytes:
+            header = log.header(position)
+            reason = self._damage(position, header)
+            if reason is None:
+                assert header is not None
+                if not after_damage:
+                    reason = self._misplaced(header)
+                    if reason is not None:
+                        self.faults.append(
+                            Fault(position=position, end=position, offset=self.next_offset, reason=reason)
+                        )
+                        if not self._resume or len(self.faults) >= MAX_FAULTS:
+                            return
+                    self.gaps += max(0, header.base_offset - self.next_offset)
+                elif self._base_offset < 0:
+                    self._base_offset = header.base_offset
+                after_damage = False
+                self.leader_epoch = header.leader_epoch
+                self.next_offset = header.next_offset
+                yield position, header
+                position = self.good_bytes = position + header.size_bytes
+                continue
+            if self._may_grow and self._finished_meanwhile(position):
+                continue
+            followed = self._next_good(position, header) if self._resume else -1
+            end = followed if followed >= 0 else log.size_bytes
+            self.faults.append(
+                Fault(position=position, end=end, offset=self.next_offset, reason=reason, followed=followed >= 0)
+            )
+            if followed < 0 or len(self.faults) >= MAX_FAULTS:
+                return
+            position = followed
+            after_damage = True
+
+    def _damage(self, position: int, header: BatchHeader | None) -> str | None:
+        room = self._log.size_bytes - position
+        if header is None:
+            return f"{room} bytes are left, too few for a batch header"
+        reason = header_fault(header, room)
+        if reason is None and self._check_crc and self._log.batch_crc(position, header.size_bytes) != header.crc:
+            reason = "its CRC-32C does not match its bytes"
+        return reason or content_fault(header, gaps_allowed=self._gaps_allowed)
+
+    def _misplaced(self, header: BatchHeader) -> str | None:
+        return place_fault(
+            header, self.next_offset, self._base_offset, self.leader_epoch, gaps_allowed=self._gaps_allowed
+        )
+
+    def _finished_meanwhile(self, position: int) -> bool:
+        """Wait for a write that was caught half done; returns whether a good batch is there now."""
+        for _ in range(_GROWTH_WAITS):
+            time.sleep(_GROWTH_WAIT_SECONDS)
+            self._log.refresh()
+            if self._damage(position, self._log.header(position)) is None:
+                return True
+        return False
+
+    def _next_good(self, position: int, header: BatchHeader | None) -> int:
+        """Position of the first good batch behind damage at `position`; -1: there is none."""
+        log = self._log
+        if header is not None:
+            # Mostly only the inside is damaged, and the length still leads on.
+            behind = position + header.size_bytes
+            if position < behind < log.size_bytes and self._may_follow(behind):
+                return behind
+        start = position + 1
+        while start + HEADER_BYTES <= log.size_bytes:
+            content = log.read(start, _SEARCH_BYTES + HEADER_BYTES)
+            for found in header_like(content):
+                if found >= _SEARCH_BYTES:
+                    break
+                if self._may_follow(start + found):
+                    return start + found
+            start += _SEARCH_BYTES
+        return -1
+
+    def _may_follow(self, position: int) -> bool:
+        header = self._log.header(position)
+        last = self._base_offset + MAX_RELATIVE_OFFSET if self._base_offset >= 0 else MAX_OFFSET
+        if header is None or not self.next_offset <= header.base_offset <= last:
+            return False
+        # Without the CRC anything might pass here, even where the caller does without.
+        return (
+            header_fault(header, self._log.size_bytes - position) is None
+            and content_fault(header, gaps_allowed=self._gaps_allowed) is None
+            and self._log.batch_crc(position, header.size_bytes) == header.crc
+        )

@@ -1,0 +1,204 @@
+"""Verifying partitions: each segment, what joins them, the small files beside them and the recovery point."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+
+from logbroker.errors import CorruptLogError, DataDirError
+from logbroker.storage.partition_checkpoint import PartitionCheckpoint, boot_id
+from logbroker.storage.partition_files import EPOCHS_NAME, METADATA_NAME, decode_epochs, decode_metadata
+from logbroker.tools.segments.findings import Finding, PartitionReport, Severity
+from logbroker.tools.segments.locate import Located, PartitionFiles, SegmentFile
+from logbroker.tools.segments.metadata import Metadata, is_held, open_metadata
+from logbroker.tools.segments.partition_checks import (
+    EpochRuns,
+    epoch_faults,
+    gap_between,
+    is_torn_tail,
+    segment_faults,
+    synced_bytes,
+)
+from logbroker.tools.segments.verify_segment import Progress, SegmentCheck
+from logbroker.types import TopicId, topic_id_text
+
+
+class _Known(msgspec.Struct, kw_only=True):
+    """What the metadata store says of a partition."""
+
+    topic_id: TopicId | None = None
+    checkpoint: PartitionCheckpoint | None = None
+    live: bool = False
+    trouble: str = ""
+    """Why it says nothing."""
+
+    @property
+    def power_cut(self) -> bool:
+        """Whether the machine has restarted since the last checkpoint."""
+        return self.checkpoint is not None and self.checkpoint.boot_id != boot_id()
+
+
+def verify(located: Located, progress: Progress, *, gaps_allowed: bool | None = None) -> Iterator[PartitionReport]:
+    """Verify partitions, one after the other; `gaps_allowed` None: where no metadata store knows the partition.
+
+    Raises OSError where a file cannot be read.
+    """
+    by_data_dir: dict[Path | None, list[PartitionFiles]] = {data_dir: [] for data_dir in located.data_dirs}
+    for partition in located.partitions:
+        by_data_dir.setdefault(partition.data_dir, []).append(partition)
+    for data_dir, members in by_data_dir.items():
+        metadata, trouble = (None, "") if data_dir is None else open_metadata(data_dir)
+        live = data_dir is not None and is_held(data_dir)
+        try:
+            for partition in members:
+                known = _known(partition, metadata, live=live, trouble=trouble)
+                yield _PartitionVerification(partition, known, progress, gaps_allowed).run()
+            if metadata is not None and data_dir in located.data_dirs and not live:
+                yield from _missing(data_dir, metadata)
+        finally:
+            if metadata is not None:
+                metadata.close()
+
+
+def _known(partition: PartitionFiles, metadata: Metadata | None, *, live: bool, trouble: str) -> _Known:
+    found = partition.topic_partition
+    if metadata is None or found is None or found[0] not in metadata.topics:
+        if metadata is not None:
+            trouble = "the metadata store has no topic of this name"
+        return _Known(live=live, trouble=trouble)
+    topic_id, _row = metadata.topics[found[0]]
+    try:
+        return _Known(topic_id=topic_id, checkpoint=metadata.checkpoint(topic_id, found[1]), live=live)
+    except (CorruptLogError, DataDirError) as error:
+        return _Known(topic_id=topic_id, live=live, trouble=error.message)
+
+
+def _missing(data_dir: Path, metadata: Metadata) -> Iterator[PartitionReport]:
+    """Report partitions that held records, but have no directory."""
+    for name, (topic_id, row) in metadata.topics.items():
+        for number in range(row.partitions):
+            path = data_dir / f"{name}-{number}"
+            checkpoint = None if path.is_dir() else metadata.checkpoint(topic_id, number)
+            if checkpoint is not None and checkpoint.recovery_point:
+                message = f"the directory is missing; it held offsets up to {checkpoint.recovery_point}"
+                finding = Finding(severity=Severity.ERROR, path=str(path), message=message)
+                yield PartitionReport(path=str(path), live=False, segments=[], findings=[finding])
+
+
+class _PartitionVerification:
+    def __init__(self, partition: PartitionFiles, known: _Known, progress: Progress, gaps_allowed: bool | None) -> None:
+        self._partition = partition
+        self._known = known
+        self._progress = progress
+        self._gaps_allowed = known.topic_id is None if gaps_allowed is None else gaps_allowed
+        self._epochs = EpochRuns()
+        self._report = PartitionReport(path=str(partition.directory), live=known.live, segments=[], findings=[])
+
+    def run(self) -> PartitionReport:
+        partition, known = self._partition, self._known
+        if known.trouble:
+            self._tell(Severity.NOTE, str(partition.directory), f"the recovery point is not known: {known.trouble}")
+        if partition.whole:
+            self._check_sizes()
+        end_offset: int | None = None
+        leader_epoch = -1
+        for segment in partition.segments:
+            try:
+                check = self._check_segment(segment, leader_epoch)
+            except FileNotFoundError:
+                if not known.live:
+                    raise
+                self._tell(Severity.NOTE, segment.path, "it was removed meanwhile")
+                continue
+            gap = None if end_offset is None else gap_between(end_offset, segment.base_offset)
+            if gap is not None and not (self._gaps_allowed and segment.base_offset >= (end_offset or 0)):
+                self._tell(Severity.ERROR, segment.path, gap, 0)
+            end_offset = check.facts.next_offset
+            leader_epoch = check.leader_epoch
+        if partition.whole:
+            self._check_metadata()
+            self._check_epochs(end_offset or 0)
+        return self._report
+
+    def _check_sizes(self) -> None:
+        checkpoint = self._known.checkpoint
+        if checkpoint is None:
+            return
+        file_bytes = {segment.base_offset: os.stat(segment.path).st_size for segment in self._partition.segments}
+        for base_offset, reason in segment_faults(checkpoint, file_bytes, live=self._known.live):
+            path = f"{self._partition.directory}/{base_offset:020d}.log"
+            self._tell(Severity.ERROR, path, reason, file_bytes.get(base_offset))
+
+    def _check_segment(self, segment: SegmentFile, leader_epoch: int) -> SegmentCheck:
+        known, checkpoint = self._known, self._known.checkpoint
+        active = self._partition.is_last(segment)
+        check = SegmentCheck(segment, gaps_allowed=self._gaps_allowed, active=active, leader_epoch=leader_epoch)
+        entries = {entry.base_offset: entry for entry in checkpoint.segments} if checkpoint else {}
+        entry = entries.get(segment.base_offset)
+        holds_recovery_point = checkpoint is not None and bool(entries) and entry is checkpoint.segments[-1]
+        check.run(
+            self._epochs,
+            self._progress,
+            recovery_point=checkpoint.recovery_point if checkpoint is not None and holds_recovery_point else None,
+            recovery_position=entry.size_bytes if entry else 0,
+            ceiling_ms=entry.max_timestamp_ms if entry else -1,
+        )
+        self._report.segments.append(check.facts)
+        synced = synced_bytes(checkpoint, segment.base_offset, check.facts.size_bytes)
+        for fault in check.faults:
+            severity, message = Severity.ERROR, fault.reason
+            if is_torn_tail(fault, synced, last_segment=active, power_cut=known.power_cut and not known.live):
+                if known.live:
+                    severity, message = Severity.NOTE, f"an unfinished write: {fault.reason}"
+                else:
+                    severity = Severity.TORN_TAIL
+                    message = f"offset {fault.offset}: {fault.reason}; the broker will cut it off when it starts"
+            elif fault.end > fault.position:
+                message = f"offset {fault.offset}: {fault.reason}"
+                if synced is not None and fault.position < synced:
+                    message += "; below the recovery point"
+                if fault.followed:
+                    message += f"; a good batch follows at byte {fault.end}"
+            self._tell(severity, segment.path, message, fault.position, fault.end)
+        self._report.findings += check.findings
+        return check
+
+    def _check_metadata(self) -> None:
+        path = self._partition.directory / METADATA_NAME
+        topic_id = self._known.topic_id
+        try:
+            found = decode_metadata(str(path), path.read_bytes())
+        except FileNotFoundError:
+            severity = Severity.NOTE if topic_id is None else Severity.ERROR
+            self._tell(severity, str(path), "there is no such file")
+        except CorruptLogError as error:
+            self._tell(Severity.ERROR, str(path), error.message.removeprefix(f"{path}: "))
+        else:
+            if topic_id is not None and found != topic_id:
+                self._tell(
+                    Severity.ERROR,
+                    str(path),
+                    f"it is of topic {topic_id_text(found)}, the directory's name of {topic_id_text(topic_id)}",
+                )
+
+    def _check_epochs(self, end_offset: int) -> None:
+        path = self._partition.directory / EPOCHS_NAME
+        try:
+            epochs = decode_epochs(str(path), path.read_bytes())
+        except FileNotFoundError:
+            if self._epochs.runs and not self._known.live:
+                self._tell(Severity.NOTE, str(path), "there is no such file")
+            return
+        except CorruptLogError as error:
+            self._tell(Severity.ERROR, str(path), error.message.removeprefix(f"{path}: "))
+            return
+        for reason in epoch_faults(epochs, self._epochs.runs, end_offset, live=self._known.live):
+            self._tell(Severity.ERROR, str(path), reason)
+
+    def _tell(
+        self, severity: Severity, path: str, message: str, position: int | None = None, end: int | None = None
+    ) -> None:
+        self._report.findings.append(Finding(severity=severity, path=path, position=position, end=end, message=message))

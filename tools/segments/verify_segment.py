@@ -1,0 +1,141 @@
+"""Verifying one segment: its batches, and its indexes beside them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Final
+
+from logbroker.tools.segments.batch_checks import Fault
+from logbroker.tools.segments.findings import Finding, SegmentFacts, Severity
+from logbroker.tools.segments.index_checks import IndexFault, OffsetIndexCheck, TimeIndexCheck
+from logbroker.tools.segments.locate import SegmentFile
+from logbroker.tools.segments.log_file import LogFile
+from logbroker.tools.segments.partition_checks import EpochRuns, recovery_point_fault
+from logbroker.tools.segments.scan import LogScan
+
+Progress = Callable[[int], None]
+"""Is told how many more bytes were read."""
+
+_MAX_INDEX_BYTES: Final = 1 << 27
+_PROGRESS_BYTES: Final = 1 << 24
+
+
+class SegmentCheck:
+    """One segment's way through verification. Afterwards `faults` and `findings` hold what is wrong."""
+
+    def __init__(self, segment: SegmentFile, *, gaps_allowed: bool, active: bool, leader_epoch: int = -1) -> None:
+        """`active`: nothing follows it, so it may get more appends. `leader_epoch`: of the segment before."""
+        self.facts = SegmentFacts(
+            path=segment.path, base_offset=segment.base_offset, next_offset=segment.base_offset, size_bytes=0
+        )
+        self.faults: list[Fault] = []
+        self.findings: list[Finding] = []
+        self.leader_epoch = leader_epoch
+        self._segment = segment
+        self._gaps_allowed = gaps_allowed
+        self._active = active
+
+    def run(
+        self,
+        epochs: EpochRuns,
+        progress: Progress,
+        *,
+        recovery_point: int | None = None,
+        recovery_position: int = 0,
+        ceiling_ms: int = -1,
+    ) -> None:
+        """Read the whole segment. `recovery_point`: an offset, which must lie at `recovery_position`.
+
+        `ceiling_ms`: see TimeIndexCheck. Raises OSError.
+        """
+        segment, facts, base_offset = self._segment, self.facts, self._segment.base_offset
+        # Before the log: the broker appends to the log first, so their entries lead to bytes that are there.
+        strict = not self._gaps_allowed
+        offset_index = self._index(segment.index_path)
+        time_index = self._index(segment.time_index_path)
+        offsets = OffsetIndexCheck(offset_index or b"", strict=strict)
+        times = TimeIndexCheck(time_index or b"", strict=strict, ceiling_ms=ceiling_ms)
+        with LogFile(segment.path) as log:
+            scan = LogScan(
+                log,
+                base_offset,
+                gaps_allowed=self._gaps_allowed,
+                resume=True,
+                may_grow=self._active,
+                leader_epoch=self.leader_epoch,
+            )
+            told = seen_faults = 0
+            to_reach = recovery_position if recovery_point is not None else -1
+            for position, header in scan.batches():
+                if len(scan.faults) > seen_faults:
+                    seen_faults = self._skip(scan, offsets, times, seen_faults)
+                if 0 <= to_reach <= position:
+                    self._check_recovery_point(recovery_point, to_reach, position, header.base_offset)
+                    to_reach = -1
+                next_offset = header.next_offset
+                last = next_offset - 1 - base_offset
+                offsets.batch(position, header.base_offset - base_offset, last)
+                times.batch(last, header.max_timestamp_ms)
+                epochs.batch(header.leader_epoch, header.base_offset, next_offset)
+                facts.batches += 1
+                facts.records += header.record_count
+                if not 0 <= facts.min_timestamp_ms <= header.first_timestamp_ms and header.first_timestamp_ms >= 0:
+                    facts.min_timestamp_ms = header.first_timestamp_ms
+                facts.max_timestamp_ms = max(facts.max_timestamp_ms, header.max_timestamp_ms)
+                if position - told >= _PROGRESS_BYTES:
+                    progress(position - told)
+                    told = position
+            progress(log.size_bytes - told)
+            self._skip(scan, offsets, times, seen_faults)
+            facts.size_bytes = log.size_bytes
+        if to_reach == scan.good_bytes or (to_reach >= 0 and not scan.faults):
+            self._check_recovery_point(recovery_point, to_reach, scan.good_bytes, scan.next_offset)
+        facts.next_offset = scan.next_offset
+        facts.missing_offsets = scan.gaps
+        self.leader_epoch = scan.leader_epoch
+        self.faults = scan.faults
+        offsets.finish(facts.size_bytes)
+        times.finish(closed=not self._active and time_index is not None)
+        self._tell_index(segment.index_path, offset_index, offsets.faults, offsets.loose)
+        self._tell_index(segment.time_index_path, time_index, times.faults, times.loose)
+        if scan.gaps:
+            self._tell(Severity.NOTE, segment.path, f"{scan.gaps} offsets are missing, as compaction leaves them")
+
+    def _skip(self, scan: LogScan, offsets: OffsetIndexCheck, times: TimeIndexCheck, seen: int) -> int:
+        for fault in scan.faults[seen:]:
+            if fault.end > fault.position:
+                offsets.skip(fault.end)
+                times.skip()
+        return len(scan.faults)
+
+    def _check_recovery_point(self, recovery_point: int | None, wanted: int, position: int, offset: int) -> None:
+        assert recovery_point is not None
+        if position != wanted:
+            reason: str | None = f"the recovery point lies at byte {wanted}, where no batch begins or ends"
+        else:
+            reason = recovery_point_fault(recovery_point, position, offset, gaps_allowed=self._gaps_allowed)
+        if reason is not None:
+            self._tell(Severity.ERROR, self._segment.path, reason, wanted)
+
+    def _index(self, path: str) -> bytes | None:
+        try:
+            size_bytes = os.stat(path).st_size
+            if size_bytes > _MAX_INDEX_BYTES:
+                self._tell(Severity.ERROR, path, f"{size_bytes} bytes are more than an index can have")
+                return b""
+            with open(path, "rb", buffering=0) as file:
+                return file.read(size_bytes)
+        except FileNotFoundError:
+            return None
+
+    def _tell_index(self, path: str, content: bytes | None, faults: list[IndexFault], loose: int) -> None:
+        if content is None and not self._active and self.facts.size_bytes and self._segment.base_offset >= 0:
+            self._tell(Severity.NOTE, path, "there is no such file; `logbroker segment rebuild-index` makes it")
+        for fault in faults:
+            self._tell(Severity.ERROR, path, fault.reason, fault.position)
+        if loose:
+            self._tell(Severity.NOTE, path, f"{loose} entries say less than they could, as Kafka before 4.0 writes")
+
+    def _tell(self, severity: Severity, path: str, message: str, position: int | None = None) -> None:
+        self.findings.append(Finding(severity=severity, path=path, position=position, message=message))
