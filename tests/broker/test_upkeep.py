@@ -13,7 +13,7 @@ from logbroker.config import DAY_MS
 from logbroker.engine import Append, Appended, Read, ReadResult, StateEvent
 from logbroker.errors import DataDirError, InvalidRequestError, OffsetOutOfRangeError, UnknownTopicError
 from logbroker.storage.metadata_store import MetadataStore
-from tests.broker.conftest import OpenEngine, batch
+from tests.broker.conftest import HeldSync, OpenEngine, batch
 
 
 async def apply_retention(engine: LocalEngine) -> None:
@@ -135,3 +135,25 @@ async def test_one_process_per_data_directory(open_at: OpenEngine) -> None:
         with pytest.raises(DataDirError, match="another broker"):
             async with open_at():
                 pass
+
+
+async def test_a_stop_during_a_checkpoint_still_syncs_everything(open_at: OpenEngine, held_sync: HeldSync) -> None:
+    async with open_at(checkpoint_seconds=0.01) as opened:
+        topic = await opened.engine.create_topic("t", 1, {"durability": "written"})
+        held_sync.active = True
+        await opened.append(topic.id, b"x")
+        assert await asyncio.to_thread(held_sync.entered.wait, 10)
+        log = opened.engine._partitions.get(topic.id, 0).log
+        asyncio.get_running_loop().call_later(0.1, held_sync.release.set)
+    assert log.synced_offset == 1
+
+
+async def test_an_engine_that_is_left_by_an_error_closes_too(open_at: OpenEngine) -> None:
+    opening = open_at(checkpoint_seconds=3600)
+    opened = await opening.__aenter__()
+    topic = await opened.engine.create_topic("t", 1, {"durability": "written"})
+    await opened.append(topic.id, b"x")
+    error = ZeroDivisionError()
+    assert not await opening.__aexit__(ZeroDivisionError, error, None)
+    assert opened.engine._partitions.get(topic.id, 0).log.synced_offset == 1
+    assert [task.get_name() for task in asyncio.all_tasks() if task.get_name() == "upkeep"] == []

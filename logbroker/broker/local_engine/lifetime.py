@@ -34,8 +34,8 @@ async def open_engine(
     """Open the data directory, recover its partitions, and yield the engine and the state store.
 
     `on_failure` is called, on the loop, when storage fails: nothing more is acknowledged, and the caller must end the
-    process. Raises DataDirError, CorruptLogError or InvalidConfigError. Closing order: upkeep stops, partitions are
-    settled and checkpointed, threads end, the metadata store drains, the lock goes.
+    process. Raises DataDirError, CorruptLogError or InvalidConfigError. Closing order: a topic change ends, upkeep
+    stops, partitions are settled and checkpointed, threads end, the metadata store drains, the lock goes.
     """
     loop = asyncio.get_running_loop()
     failure = Failure(on_failure)
@@ -54,21 +54,24 @@ async def open_engine(
         handles = HandleCache(files, config.max_open_segments or _default_open_segments())
         catalog = Catalog()
         partitions = PartitionTable(data_dir, store, files, handles, pool, failure)
-        changes = TopicChanges(config, clock, store, catalog, partitions)
+        changes = TopicChanges(config, clock, store, catalog, partitions, failure)
         for topic in _load_topics(store, config, catalog, partitions):
             await changes.finish_deletion(topic)
         await asyncio.to_thread(partitions.remove_set_aside)
         upkeep = Upkeep(config, clock, store, partitions)
         upkeep_task = asyncio.create_task(_supervised(upkeep, failure), name="upkeep")
-        yield (
-            LocalEngine(config, clock, catalog, partitions, changes, ProducerIds(store), upkeep, failure),
-            LocalStateStore(store),
-        )
-        upkeep_task.cancel()
-        await asyncio.wait([upkeep_task])
-        if failure.error is None:
-            await upkeep.checkpoint()
-        partitions.close()
+        try:
+            yield (
+                LocalEngine(config, clock, catalog, partitions, changes, ProducerIds(store), upkeep, failure),
+                LocalStateStore(store),
+            )
+        finally:
+            await changes.close()
+            upkeep_task.cancel()
+            await asyncio.wait([upkeep_task])
+            if failure.error is None:  # else nothing more is written
+                await upkeep.checkpoint()
+                partitions.close()
 
 
 async def _supervised(upkeep: Upkeep, failure: Failure) -> None:
@@ -89,7 +92,7 @@ def _load_topics(
         if is_deleted:
             deleted.append(topic)
         else:
-            partitions.open(topic)
+            partitions.put(topic.id, partitions.open(topic))
             catalog.put(topic)
     return deleted
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 from typing import Protocol
 
 import msgspec
 
 from logbroker.broker.local_engine.failure import Failure
 from logbroker.broker.local_engine.io_pool import IoPool
+from logbroker.errors import LogbrokerError
 from logbroker.record.header import BatchHeader
 from logbroker.storage.partition_log import PartitionCheckpoint, PartitionLog, Staged, WriteGroup
 from logbroker.types import Durability, PartitionKey
@@ -24,11 +26,12 @@ class Listener(Protocol):
 class Pending:
     """The appends of one call that are not durable yet: one future for all of them."""
 
-    __slots__ = ("_future", "_open")
+    __slots__ = ("_future", "_on_settled", "_open")
 
     def __init__(self) -> None:
         self._open = 0
         self._future: asyncio.Future[None] | None = None
+        self._on_settled: Callable[[], None] | None = None
 
     def expect_one(self) -> None:
         self._open += 1
@@ -36,8 +39,19 @@ class Pending:
     def settle_one(self) -> None:
         """One append is durable, or never will be because storage failed."""
         self._open -= 1
-        if not self._open and self._future is not None and not self._future.done():
+        if self._open:
+            return
+        if self._on_settled is not None:
+            self._on_settled()
+        if self._future is not None and not self._future.done():
             self._future.set_result(None)
+
+    def when_settled(self, call: Callable[[], None]) -> None:
+        """Call once all are settled, even if nobody waits any more."""
+        if self._open:
+            self._on_settled = call
+        else:
+            call()
 
     async def wait(self) -> None:
         """Wait until all are settled."""
@@ -67,6 +81,8 @@ class Partition:
         self.log = log
         self.listeners: set[Listener] = set()
         self.closed = False
+        self.removing = asyncio.Lock()
+        """Held while files are removed: a path may belong to a new topic of the same name afterwards."""
         self._pool = pool
         self._failure = failure
         self._writing = False
@@ -100,7 +116,10 @@ class Partition:
 
     def flush(self) -> None:
         """Begin to write what was staged, unless a thread is at it; what comes meanwhile follows by itself."""
-        if self._writing or self._failure.error is not None:
+        if self._failure.error is not None:
+            self._give_up(self._failure.error, [])
+            return
+        if self._writing:
             return
         group = self.log.take_staged()
         if (self._sync_wanted or self._settlers) and not self._syncing:
@@ -211,7 +230,10 @@ class Partition:
 
     def _fail(self, error: Exception, settlers: list[asyncio.Future[PartitionCheckpoint]]) -> None:
         """A failed write or sync is fatal: nothing is acknowledged any more."""
-        refusal = self._failure.report(error)
+        self._give_up(self._failure.report(error), settlers)
+
+    def _give_up(self, refusal: LogbrokerError, settlers: list[asyncio.Future[PartitionCheckpoint]]) -> None:
+        """Let nobody wait any more: for what comes after a failure, here or elsewhere, no thread will work."""
         for waiter in (*self._await_written, *self._await_synced):
             waiter.pending.settle_one()
         for future in (*settlers, *self._settlers):

@@ -65,7 +65,7 @@ class PartitionTable:
         for topic_id in list(self._by_topic):
             yield from self.of_topic(topic_id)
 
-    def make_directories(self, topic: Topic, first: int = 0) -> None:
+    def make_directories(self, topic: Topic, first: int) -> None:
         """Make the directories of a topic's partitions from number `first` on. Blocks; any thread."""
         for number in range(first, topic.partitions):
             PartitionLog.create(self._data_dir.partition_dir(topic.name, number), topic.id, self._files)
@@ -79,16 +79,20 @@ class PartitionTable:
         """Remove what was set aside, now or before a crash. Blocks; any thread."""
         remove_set_aside(self._data_dir.path, self._files)
 
-    def open(self, topic: Topic) -> None:
-        """Open those partitions of a topic that are not open yet, with recovery. Blocks; any thread."""
+    def open(self, topic: Topic, first: int = 0) -> list[Partition | PartitionOfflineError]:
+        """Open a topic's partitions from number `first` on, with recovery, for `put`. Blocks; any thread."""
         checkpoints = {
             key: msgspec.msgpack.decode(value, type=PartitionCheckpoint)
             for key, value in self._store.scan(PARTITIONS, topic.id)
         }
-        partitions = self._by_topic.setdefault(topic.id, [])
-        for number in range(len(partitions), topic.partitions):
-            checkpoint = checkpoints.get(partition_row_key(topic.id, number))
-            partitions.append(self._open_one(topic, number, checkpoint))
+        return [
+            self._open_one(topic, number, checkpoints.get(partition_row_key(topic.id, number)))
+            for number in range(first, topic.partitions)
+        ]
+
+    def put(self, topic_id: TopicId, opened: list[Partition | PartitionOfflineError]) -> None:
+        """Add what `open` returned behind the topic's other partitions: appends and reads find it from now on."""
+        self._by_topic.setdefault(topic_id, []).extend(opened)
 
     def take(self, topic_id: TopicId) -> list[Partition]:
         """Take a topic's partitions out, for the caller to settle and close: nothing is appended there any more."""

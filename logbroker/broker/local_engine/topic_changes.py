@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+import functools
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import Any, Concatenate, ParamSpec
 
 from logbroker.broker.local_engine.catalog import PARTITIONS, TOPICS, Catalog, encode_topic, partition_row_key
+from logbroker.broker.local_engine.failure import Failure
 from logbroker.broker.local_engine.partition_table import PartitionTable
 from logbroker.broker.topics import (
     check_growth,
@@ -18,9 +21,31 @@ from logbroker.broker.topics import (
 from logbroker.clock import Clock
 from logbroker.config import BrokerConfig
 from logbroker.engine import Topic
-from logbroker.errors import InvalidRequestError, TopicExistsError
+from logbroker.errors import InvalidRequestError, StorageFailedError, TopicExistsError
 from logbroker.storage.metadata_store import MetadataStore
 from logbroker.types import TopicId, new_topic_id
+
+P = ParamSpec("P")
+
+
+def _to_the_end(
+    change: Callable[Concatenate[TopicChanges, P], Coroutine[Any, Any, Topic]],
+) -> Callable[Concatenate[TopicChanges, P], Coroutine[Any, Any, Topic]]:
+    """Decorate a change: it waits for the one before and, once begun, goes on when its caller goes away.
+
+    Half a change is a danger: a row that says "deleted" of a topic that still takes appends loses them at the next
+    start.
+    """
+
+    @functools.wraps(change)
+    async def carry_out(self: TopicChanges, /, *arguments: P.args, **fields: P.kwargs) -> Topic:
+        await self._lock.acquire()
+        task = asyncio.create_task(change(self, *arguments, **fields))
+        task.add_done_callback(lambda _: self._lock.release())
+        self._running = task  # the loop itself holds tasks weakly
+        return await asyncio.shield(task)
+
+    return carry_out
 
 
 class TopicChanges:
@@ -33,14 +58,17 @@ class TopicChanges:
         store: MetadataStore,
         catalog: Catalog,
         partitions: PartitionTable,
+        failure: Failure,
     ) -> None:
         self._config = config
         self._clock = clock
         self._store = store
         self._catalog = catalog
         self._partitions = partitions
+        self._failure = failure
         self._topic_defaults = config.parsed_topic_defaults()
         self._lock = asyncio.Lock()
+        self._running: asyncio.Task[Topic] | None = None
         self._growing: set[TopicId] = set()
 
     def generation(self, topic_id: TopicId) -> int:
@@ -48,23 +76,21 @@ class TopicChanges:
         generation = self._catalog.by_id(topic_id).generation
         return generation + 1 if topic_id in self._growing else generation
 
+    @_to_the_end
     async def create(
         self, name: str, partitions: int | None, overrides: Mapping[str, str], *, validate_only: bool
     ) -> Topic:
-        async with self._lock:
-            check_topic_name(name)
-            if self._catalog.has(name):
-                raise TopicExistsError(f"topic {name!r} exists already")
-            count = self._config.default_partitions if partitions is None else partitions
-            check_partition_count(count, self._catalog.partition_count, self._config)
-            topic = new_topic(name, new_topic_id(), count, overrides, self._topic_defaults, self._clock.wall_ms())
-            if validate_only:
-                return topic
-            await asyncio.to_thread(self._partitions.make_directories, topic)
-            await self._commit((TOPICS, topic.id, encode_topic(topic)))
-            await self._show(topic)
-            return topic
+        check_topic_name(name)
+        if self._catalog.has(name):
+            raise TopicExistsError(f"topic {name!r} exists already")
+        count = self._config.default_partitions if partitions is None else partitions
+        check_partition_count(count, self._catalog.partition_count, self._config)
+        topic = new_topic(name, new_topic_id(), count, overrides, self._topic_defaults, self._clock.wall_ms())
+        if not validate_only:
+            await self._add_partitions(topic, first=0)
+        return topic
 
+    @_to_the_end
     async def alter(
         self,
         topic_id: TopicId,
@@ -74,33 +100,48 @@ class TopicChanges:
         *,
         validate_only: bool,
     ) -> Topic:
-        async with self._lock:
-            old = self._catalog.by_id(topic_id)
-            if partitions is None and not set_configs and not unset_configs:
-                raise InvalidRequestError("nothing to alter: give partitions, configs to set or configs to unset")
-            topic = with_configs(old, set_configs, unset_configs, self._topic_defaults)
-            if partitions is not None:
-                check_growth(old, partitions)
-                check_partition_count(partitions, self._catalog.partition_count - old.partitions, self._config)
-            if validate_only:
-                return topic
-            if partitions is None:
-                await self._commit((TOPICS, topic.id, encode_topic(topic)))
-                await self._show(topic)
-                return topic
-            return await self._grow(topic, partitions)
+        old = self._catalog.by_id(topic_id)
+        if partitions is None and not set_configs and not unset_configs:
+            raise InvalidRequestError("nothing to alter: give partitions, configs to set or configs to unset")
+        topic = with_configs(old, set_configs, unset_configs, self._topic_defaults)
+        if partitions is not None:
+            check_growth(old, partitions)
+            check_partition_count(partitions, self._catalog.partition_count - old.partitions, self._config)
+        if validate_only:
+            return topic
+        if partitions is not None:
+            topic = await self._grow(topic, partitions)
+        else:
+            await self._commit((TOPICS, topic.id, encode_topic(topic)))
+            self._catalog.put(topic)
+        for partition in self._partitions.of_topic(topic.id):
+            partition.log.config = topic.config
+        return topic
 
     async def delete(self, topic_id: TopicId) -> Topic:
-        async with self._lock:
-            topic = self._catalog.by_id(topic_id)
-            await self._commit((TOPICS, topic_id, encode_topic(topic, deleted=True)))
-            self._catalog.remove(topic_id)
-            partitions = self._partitions.take(topic_id)
-            await asyncio.gather(*(partition.settle() for partition in partitions))
-            for partition in partitions:
-                partition.close()
-            await self.finish_deletion(topic)
+        topic = await self._delete(topic_id)
         await asyncio.to_thread(self._partitions.remove_set_aside)
+        return topic
+
+    async def close(self) -> None:
+        """Let the change under way end; no other begins."""
+        await self._lock.acquire()
+
+    @_to_the_end
+    async def _delete(self, topic_id: TopicId) -> Topic:
+        topic = self._catalog.by_id(topic_id)
+        await self._commit((TOPICS, topic_id, encode_topic(topic, deleted=True)))
+        self._catalog.remove(topic_id)
+        partitions = self._partitions.take(topic_id)
+        await asyncio.gather(*(partition.settle() for partition in partitions))
+        for partition in partitions:
+            async with partition.removing:
+                partition.close()
+        try:
+            await self.finish_deletion(topic)
+        except StorageFailedError as error:
+            # The name may be free while the row still says that its files have to go: a new topic would lose them.
+            raise self._failure.report(error) from error
         return topic
 
     async def finish_deletion(self, topic: Topic) -> None:
@@ -110,25 +151,25 @@ class TopicChanges:
         await self._commit((TOPICS, topic.id, None), *rows)
 
     async def _grow(self, topic: Topic, partitions: int) -> Topic:
+        old = [self._partitions.get(topic.id, number) for number in range(topic.partitions)]
         self._growing.add(topic.id)
         try:
             # From here on keyed appends of the old generation are refused, so these ends hold for every key.
-            old = self._partitions.of_topic(topic.id)
             end_offsets = [partition.log.log_end_offset for partition in old]
             # They must be on disk before a row speaks of them.
             await asyncio.gather(*(partition.settle() for partition in old))
             topic = grown(topic, partitions, end_offsets)
-            await asyncio.to_thread(self._partitions.make_directories, topic, len(old))
-            await self._commit((TOPICS, topic.id, encode_topic(topic)))
+            await self._add_partitions(topic, first=len(old))
         finally:
             self._growing.discard(topic.id)
-        await self._show(topic)
         return topic
 
-    async def _show(self, topic: Topic) -> None:
-        for partition in self._partitions.of_topic(topic.id):
-            partition.log.config = topic.config
-        await asyncio.to_thread(self._partitions.open, topic)
+    async def _add_partitions(self, topic: Topic, *, first: int) -> None:
+        """Make partitions from number `first` on, then commit and show the topic: what may be refused comes before."""
+        await asyncio.to_thread(self._partitions.make_directories, topic, first)
+        opened = await asyncio.to_thread(self._partitions.open, topic, first)
+        await self._commit((TOPICS, topic.id, encode_topic(topic)))
+        self._partitions.put(topic.id, opened)
         self._catalog.put(topic)
 
     async def _commit(self, *writes: tuple[str, bytes, bytes | None]) -> None:

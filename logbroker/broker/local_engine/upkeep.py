@@ -75,7 +75,6 @@ class Upkeep:
                     await self._due.wait()
             except TimeoutError:
                 pass
-            self._due.clear()
             await self.checkpoint()
             if loop.time() >= retention_due:
                 await self.apply_retention()
@@ -83,8 +82,19 @@ class Upkeep:
 
     async def checkpoint(self) -> None:
         """Sync what changed and store its recovery points in one transaction."""
+        self._due.clear()
         partitions, self._changed = self._changed, set()
         lag_bytes, lag_batches = self._lag_bytes, self._lag_batches
+        try:
+            await self._store_recovery_points(partitions)
+        except BaseException:  # a stop may come in between, and the last checkpoint must miss none
+            self._changed |= partitions
+            raise
+        self._lag_bytes -= lag_bytes
+        self._lag_batches -= lag_batches
+        self._release_next()
+
+    async def _store_recovery_points(self, partitions: set[Partition]) -> None:
         live = [partition for partition in partitions if not partition.closed]
         checkpoints = await asyncio.gather(*(partition.checkpoint() for partition in live))
         rows = [
@@ -94,27 +104,29 @@ class Upkeep:
         ]
         if rows:
             await asyncio.wrap_future(self._store.submit(rows))
-        self._lag_bytes -= lag_bytes
-        self._lag_batches -= lag_batches
-        self._release_next()
 
     async def apply_retention(self) -> None:
         """Remove expired segments: the new log start is durable before a file goes."""
         now_ms = self._clock.wall_ms()
         for partition in self._partitions:
-            log = partition.log
-            start_offset = log.expired_segments(now_ms)
-            if start_offset == log.log_start_offset:
+            start_offset = partition.log.expired_segments(now_ms)
+            if start_offset == partition.log.log_start_offset:
                 continue
-            checkpoint = await partition.checkpoint()
-            checkpoint.log_start_offset = start_offset
-            row = (PARTITIONS, partition_row_key(*partition.key), msgspec.msgpack.encode(checkpoint))
-            await asyncio.wrap_future(self._store.submit([row]))
-            if partition.closed:
-                continue
-            taken = log.advance_log_start(start_offset)
-            await asyncio.to_thread(log.remove_files, taken)
-            _log.info("retention: %s now starts at offset %d", partition.name, start_offset)
+            async with partition.removing:
+                if not partition.closed:
+                    await self._remove_below(partition, start_offset)
+            if self._due.is_set():
+                await self.checkpoint()  # Files may take long to go, and appends wait for it.
+
+    async def _remove_below(self, partition: Partition, start_offset: int) -> None:
+        log = partition.log
+        checkpoint = await partition.checkpoint()
+        checkpoint.log_start_offset = start_offset
+        row = (PARTITIONS, partition_row_key(*partition.key), msgspec.msgpack.encode(checkpoint))
+        await asyncio.wrap_future(self._store.submit([row]))
+        taken = log.advance_log_start(start_offset)
+        await asyncio.to_thread(log.remove_files, taken)
+        _log.info("retention: %s now starts at offset %d", partition.name, start_offset)
 
     def _release_next(self) -> None:
         if self._queue and self._lag_bytes < MAX_LAG_BYTES and self._lag_batches < MAX_LAG_BATCHES:
