@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import os
 
 import pytest
 
@@ -156,7 +157,8 @@ async def test_growth_waits_for_what_it_records_and_fences(open_at: OpenEngine, 
         before = asyncio.create_task(opened.engine.append([Append(topic.id, 0, batch(b"a"), 1)]))
         await entered(held_sync)
         growth = asyncio.create_task(opened.engine.alter_topic(topic.id, partitions=3))
-        await asyncio.sleep(0)
+        while opened.engine._changes.generation(topic.id) == 1:
+            await asyncio.sleep(0)
         [during] = await opened.engine.append([Append(topic.id, 1, batch(b"b"), 1)])
         assert isinstance(during, StaleGenerationError)
         assert not growth.done(), "the end offsets that it records are not on disk yet"
@@ -201,3 +203,67 @@ async def test_a_checkpoint_does_not_hold_up_written_appends(open_at: OpenEngine
         held_sync.release.set()
         await checkpoint
         assert await synced == 2
+
+
+async def test_bytes_of_callers_that_went_away_count_until_they_are_written(
+    open_at: OpenEngine, held_sync: HeldSync
+) -> None:
+    async with open_at(max_produce_bytes_in_flight=1000) as opened:
+        topic = await opened.engine.create_topic("t", 1, {})
+        held_sync.active = True
+        gone = asyncio.create_task(opened.append(topic.id, bytes(800)))
+        await entered(held_sync)
+        gone.cancel()
+        await asyncio.wait([gone])
+        with pytest.raises(OverloadedError):
+            await opened.append(topic.id, bytes(800))
+        held_sync.release.set()
+        assert await opened.append(topic.id, b"x") == 1
+        assert opened.engine._bytes_in_flight == 0
+
+
+async def test_bytes_that_wait_for_the_recovery_points_are_bounded(
+    open_at: OpenEngine, held_sync: HeldSync, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(upkeep, "MAX_LAG_BYTES", 1)
+    async with open_at(max_produce_bytes_in_flight=1000) as opened:
+        topic = await opened.engine.create_topic("t", 1, {"durability": "written"})
+        held_sync.active = True
+        assert await opened.append(topic.id, b"x") == 0
+        await entered(held_sync)
+        waiting = asyncio.create_task(opened.append(topic.id, bytes(800)))
+        await asyncio.sleep(0)
+        with pytest.raises(OverloadedError):
+            await opened.append(topic.id, bytes(800))
+        held_sync.release.set()
+        assert await waiting == 1
+
+
+async def test_a_failure_leaves_nobody_waiting(open_at: OpenEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> int:
+        raise OSError(errno.EIO, "Input/output error")
+
+    async with open_at() as opened:
+        topic = await opened.engine.create_topic("t", 2, {"durability": "written"})
+        monkeypatch.setattr(os, "pwritev", refuse)
+        async with asyncio.timeout(10):
+            outcomes = await opened.engine.append([Append(topic.id, number, batch(b"x")) for number in (0, 1)])
+        assert [type(outcome) for outcome in outcomes] == [StorageFailedError, StorageFailedError]
+
+
+async def test_a_failure_elsewhere_leaves_nobody_waiting(
+    open_at: OpenEngine, held_sync: HeldSync, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with open_at() as opened:
+        topic = await opened.engine.create_topic("t", 1, {})
+        held_sync.active = True
+        first = asyncio.create_task(opened.append(topic.id, b"a"))
+        await entered(held_sync)
+        second = asyncio.create_task(opened.append(topic.id, b"b"))
+        await asyncio.sleep(0)
+        opened.engine._failure.report(StorageFailedError("the metadata store failed"))
+        held_sync.release.set()
+        async with asyncio.timeout(10):
+            for call in (first, second):
+                with pytest.raises(StorageFailedError):
+                    await call

@@ -103,39 +103,54 @@ class LocalEngine:
         self, appends: Sequence[Append], durability: Durability | None = None
     ) -> list[Appended | LogbrokerError]:
         if self._upkeep.must_wait:
-            await self._upkeep.wait_turn()
+            waiting_bytes = sum(len(item.batch) for item in appends)
+            try:
+                self._check_room(waiting_bytes)
+            except OverloadedError as error:
+                return [error] * len(appends)
+            self._bytes_in_flight += waiting_bytes
+            try:
+                await self._upkeep.wait_turn()
+            finally:
+                self._release(waiting_bytes)
         # From here to the flush there is no await: the order of the calls is the order of the offsets.
         now_ms = self._clock.wall_ms()
         pending = Pending()
         touched: list[Partition] = []
         results: list[Appended | LogbrokerError] = []
-        accepted_bytes = 0
+        accepted = accepted_bytes = 0
         for item in appends:
             try:
-                if self._bytes_in_flight + len(item.batch) > self._max_bytes_in_flight and self._bytes_in_flight:
-                    raise OverloadedError(
-                        f"{self._bytes_in_flight} bytes wait to be written, the bound is {self._max_bytes_in_flight}"
-                        " (max_produce_bytes_in_flight); try again shortly"
-                    )
+                self._check_room(len(item.batch))
                 partition = self._partitions.get(item.topic_id, item.partition)
                 results.append(self._append_one(item, partition, now_ms, durability, pending))
             except LogbrokerError as error:
                 results.append(error)
                 continue
             self._bytes_in_flight += len(item.batch)
+            accepted += 1
             accepted_bytes += len(item.batch)
             if partition not in touched[-1:]:
                 touched.append(partition)
-        self._upkeep.appended(touched, accepted_bytes, len(appends))
+        self._upkeep.appended(touched, accepted_bytes, accepted)
         for partition in touched:
             partition.flush()
-        try:
-            await pending.wait()
-        finally:
-            self._bytes_in_flight -= accepted_bytes
+        # Not when the caller goes away: its bytes are held until they are written.
+        pending.when_settled(lambda: self._release(accepted_bytes))
+        await pending.wait()
         # Also where this call's own partitions went well: after a failure nothing is acknowledged.
         failed = self._failure.error
         return results if failed is None else [failed if isinstance(each, Appended) else each for each in results]
+
+    def _check_room(self, size_bytes: int) -> None:
+        if self._bytes_in_flight and self._bytes_in_flight + size_bytes > self._max_bytes_in_flight:
+            raise OverloadedError(
+                f"{self._bytes_in_flight} bytes wait to be written, the bound is {self._max_bytes_in_flight}"
+                " (max_produce_bytes_in_flight); try again shortly"
+            )
+
+    def _release(self, size_bytes: int) -> None:
+        self._bytes_in_flight -= size_bytes
 
     def _append_one(
         self, item: Append, partition: Partition, now_ms: int, durability: Durability | None, pending: Pending
