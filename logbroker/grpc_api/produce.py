@@ -44,7 +44,8 @@ class PreparedProduce:
         self._engine = engine
         self._request = request
         self._appends: list[Append] = []
-        self._items: list[_BatchItem | _RoutedItem | LogbrokerError] = []
+        self._items: list[int | _RoutedItem | LogbrokerError] = []
+        """Per item: the index of its append, what has several, or why there is none."""
 
     async def prepare(self) -> None:
         """Encode what has to be encoded. Raises InvalidRequestError for what concerns the whole request."""
@@ -54,7 +55,13 @@ class PreparedProduce:
             raise InvalidRequestError(f"durability {request.durability} is unknown")
         for item in request.items:
             try:
-                self._items.append(await self._prepare_item(item))
+                topic = topic_of(self._engine, item)
+                if item.WhichOneof("data") == "batch":
+                    if not item.HasField("partition"):
+                        raise InvalidRequestError("a batch needs a partition; only plain records are routed here")
+                    self._add(topic, item.partition, item.batch, item.generation)
+                else:
+                    await self._prepare_records(topic, item)
             except LogbrokerError as error:
                 self._items.append(error)
 
@@ -62,25 +69,19 @@ class PreparedProduce:
         """Append in the order of the items; the first step takes the offsets."""
         durability = _DURABILITIES[self._request.durability]
         outcomes = await self._engine.append(self._appends, durability)
-        response = ProduceResponse(correlation_id=self._request.correlation_id)
+        results = []
         for item in self._items:
-            if isinstance(item, LogbrokerError):
-                response.results.append(ProduceResult(status=item_status(item)))
-            elif isinstance(item, _BatchItem):
-                response.results.append(_batch_result(item.partition, outcomes[item.index]))
-            else:
+            if isinstance(item, int):
+                results.append(_batch_result(self._appends[item].partition, outcomes[item]))
+            elif isinstance(item, _RoutedItem):
                 await item.route_again_where_stale(self._engine, outcomes, durability)
-                response.results.append(item.result(outcomes))
-        return response
+                results.append(item.result(outcomes))
+            else:
+                results.append(ProduceResult(status=item_status(item)))
+        return ProduceResponse(correlation_id=self._request.correlation_id, results=results)
 
-    async def _prepare_item(self, item: ProduceItem) -> _BatchItem | _RoutedItem:
-        topic = topic_of(self._engine, item)
-        data = item.WhichOneof("data")
-        if data == "batch":
-            if not item.HasField("partition"):
-                raise InvalidRequestError("a batch needs a partition; only plain records are routed by the broker")
-            return self._add(topic, item.partition, item.batch, item.generation)
-        if data is None or not item.records.records:
+    async def _prepare_records(self, topic: Topic, item: ProduceItem) -> None:
+        if not item.records.records:
             raise InvalidRequestError("the item holds neither a batch nor records")
         if item.HasField("partition"):
             sequence = item.records.sequence if item.records.HasField("sequence") else None
@@ -92,14 +93,15 @@ class PreparedProduce:
                     else (-1, -1, -1)
                 ),
             )
-            return self._add(topic, item.partition, batch, item.generation)
+            self._add(topic, item.partition, batch, item.generation)
+            return
         if item.records.HasField("sequence"):
             raise InvalidRequestError("a producer sequence needs an explicit partition")
-        return await self._route(topic, item)
+        self._items.append(await self._route(topic, item))
 
-    def _add(self, topic: Topic, partition: int, batch: bytes, generation: int) -> _BatchItem:
+    def _add(self, topic: Topic, partition: int, batch: bytes, generation: int) -> None:
+        self._items.append(len(self._appends))
         self._appends.append(Append(topic.id, partition, batch, generation))
-        return _BatchItem(partition, len(self._appends) - 1)
 
     async def _route(self, topic: Topic, item: ProduceItem) -> _RoutedItem:
         routed = _RoutedItem(topic, item.records.records)
@@ -110,14 +112,6 @@ class PreparedProduce:
             self._appends.append(Append(topic.id, partition, batch, generation))
             routed.parts.append((partition, positions, len(self._appends) - 1))
         return routed
-
-
-class _BatchItem:
-    """One append, made of one item."""
-
-    def __init__(self, partition: int, index: int) -> None:
-        self.partition = partition
-        self.index = index
 
 
 class _RoutedItem:
