@@ -8,39 +8,40 @@ from pathlib import Path
 from typing import Any
 
 import click
+import grpc
 import uvloop
 
 from logbroker.cli import terminal
 from logbroker.cli.options import json_option
-from logbroker.tools.bench import measure
+from logbroker.errors import LogbrokerError, RequestTimeoutError
+from logbroker.tools.bench import footprint, measure
 from logbroker.tools.bench.measure import MIB, Row, Setup
 
+MAX_SECONDS = 600
 BATCH_SIZES = (16 * 1024, 64 * 1024, MIB)
 
-Measurement = Callable[[], Awaitable[Row]]
+Measurement = Callable[[], Awaitable[Row | list[Row]]]
 
 
 def _shared_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    for option in reversed(
-        (
-            click.option("--rounds", type=click.IntRange(1), default=3, show_default=True, help="The median counts."),
-            click.option(
-                "--ceiling",
-                is_flag=True,
-                help="Also run a bare gRPC server that does the same file work, in turn with the broker.",
-            ),
-            click.option(
-                "--directory",
-                type=click.Path(exists=True, file_okay=False, path_type=Path),
-                help="Where the data go; the disk under it is measured.  [default: the temporary directory]",
-            ),
-            json_option,
-        )
+    for option in (
+        json_option,
+        click.option(
+            "--directory",
+            type=click.Path(exists=True, file_okay=False, path_type=Path),
+            help="Where the data go; the disk under it is measured.  [default: the temporary directory]",
+        ),
+        click.option("--rounds", type=click.IntRange(1), default=3, show_default=True, help="The median counts."),
     ):
         command = option(command)
     return command
 
 
+_ceiling_option = click.option(
+    "--ceiling",
+    is_flag=True,
+    help="Also run a bare gRPC server that does the same file work, in turn with the broker.",
+)
 _batch_option = click.option(
     "--batch-bytes",
     "batch_sizes",
@@ -69,6 +70,8 @@ def bench() -> None:
       logbroker bench produce --records 2000000
       logbroker bench consume --ceiling --json
       logbroker bench latency --ceiling
+      logbroker bench startup
+      logbroker bench seek --gigabytes 5
     """
 
 
@@ -80,6 +83,7 @@ def bench() -> None:
 @click.option("--seconds", type=click.FloatRange(0.1), default=2.0, show_default=True, help="Of one round.")
 @click.option("--records", type=click.IntRange(1), help="Send so many records through one Python Producer instead.")
 @click.option("--value-bytes", type=click.IntRange(0, MIB // 2), default=100, show_default=True, help="With --records.")
+@_ceiling_option
 @_shared_options
 def produce(
     batch_sizes: Sequence[int],
@@ -125,6 +129,7 @@ def produce(
 )
 @click.option("--records", type=click.IntRange(1), help="Read so many records through one Python Consumer instead.")
 @click.option("--value-bytes", type=click.IntRange(0, MIB // 2), default=100, show_default=True, help="With --records.")
+@_ceiling_option
 @_shared_options
 def consume(
     batch_sizes: Sequence[int],
@@ -159,6 +164,7 @@ def consume(
 @bench.command()
 @click.option("--count", type=click.IntRange(10), default=500, show_default=True, help="Records of one round.")
 @click.option("--durability", type=click.Choice(["written", "synced"]), default="synced", show_default=True)
+@_ceiling_option
 @_shared_options
 def latency(count: int, durability: str, **shared: Any) -> None:
     """Append one 100-byte record at a time. The ceiling of `synced` is the bare server's time and one fdatasync."""
@@ -166,16 +172,37 @@ def latency(count: int, durability: str, **shared: Any) -> None:
     _run([lambda: measure.latency(setup, count=count, durability=durability)], **shared)
 
 
+@bench.command()
+@click.option("--partitions", type=click.IntRange(1), default=2000, show_default=True)
+@_shared_options
+def startup(partitions: int, **shared: Any) -> None:
+    """Start an empty broker, and one with many partitions; time until ready and memory."""
+    setup = _setup(shared, 0)
+    _run([lambda: footprint.startup(setup, partitions=partitions)], **shared)
+
+
+@bench.command()
+@click.option("--gigabytes", type=click.FloatRange(0.001), default=5.0, show_default=True, help="Of the partition.")
+@click.option("--count", type=click.IntRange(10), default=300, show_default=True, help="Fetches of one round.")
+@_shared_options
+def seek(gigabytes: float, count: int, **shared: Any) -> None:
+    """Fetch at random offsets of a large partition, and near its end."""
+    setup = _setup(shared, 0)
+    _run([lambda: footprint.seek(setup, gigabytes=gigabytes, count=count)], **shared)
+
+
 def _setup(shared: dict[str, Any], seconds: float) -> Setup:
-    return Setup(rounds=shared["rounds"], seconds=seconds, ceiling=shared["ceiling"], directory=shared["directory"])
+    ceiling = shared.get("ceiling", False)
+    return Setup(rounds=shared["rounds"], seconds=seconds, ceiling=ceiling, directory=shared["directory"])
 
 
 def _run(measurements: Sequence[Measurement], *, as_json: bool, **_: Any) -> None:
     rows: list[Row] = []
     with terminal.progress("measuring", len(measurements), "measurements") as count:
-        for measurement in measurements:
-            rows.append(uvloop.run(_awaited(measurement)))
-            count(len(rows))
+        for done, measurement in enumerate(measurements, 1):
+            found = uvloop.run(_awaited(measurement))
+            rows += found if isinstance(found, list) else [found]
+            count(done)
     if as_json:
         terminal.write_json([_document(row) for row in rows])
         return
@@ -189,9 +216,14 @@ def _run(measurements: Sequence[Measurement], *, as_json: bool, **_: Any) -> Non
     terminal.show(table)
 
 
-async def _awaited(measurement: Measurement) -> Row:
-    async with asyncio.timeout(600):
-        return await measurement()
+async def _awaited(measurement: Measurement) -> Row | list[Row]:
+    try:
+        async with asyncio.timeout(MAX_SECONDS):
+            return await measurement()
+    except TimeoutError:
+        raise RequestTimeoutError(f"the measurement took more than {MAX_SECONDS} s; measure less") from None
+    except grpc.RpcError as error:
+        raise LogbrokerError(f"the server under measurement failed: {error}") from None
 
 
 def _document(row: Row) -> dict[str, Any]:

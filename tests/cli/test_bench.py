@@ -1,0 +1,30 @@
+"""The benchmarks run and report, small ones at least; what they find is for docs/BENCHMARKS.md."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.cli.command import output_of
+
+
+@pytest.mark.parametrize(
+    ("arguments", "rows"),
+    [
+        (["produce", "--batch-bytes", "4096", "--seconds", "0.1", "--ceiling"], 1),
+        (["produce", "--batch-bytes", "4096", "--seconds", "0.1", "--durability", "synced", "--partitions", "5"], 1),
+        (["produce", "--records", "2000"], 1),
+        (["consume", "--batch-bytes", "4096", "--batch-bytes", "8192", "--megabytes", "1", "--ceiling"], 2),
+        (["consume", "--records", "2000"], 1),
+        (["latency", "--count", "20", "--ceiling"], 1),
+        (["startup", "--partitions", "10"], 6),
+        (["seek", "--gigabytes", "0.01", "--count", "10"], 2),
+    ],
+)
+def test_a_small_benchmark_reports(arguments: list[str], rows: int) -> None:
+    found = json.loads(output_of("bench", *arguments, "--rounds", "1", "--json"))
+    assert len(found) == rows
+    for row in found:
+        assert row["median"] > 0
+        assert (row["ratio"] is not None) == ("--ceiling" in arguments)
