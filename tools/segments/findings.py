@@ -6,6 +6,8 @@ import enum
 
 import msgspec
 
+from logbroker.record.header import BatchHeader
+
 
 class Severity(enum.Enum):
     """How bad a finding is."""
@@ -41,6 +43,19 @@ class SegmentFacts(msgspec.Struct, kw_only=True):
     """Where gaps are allowed."""
     min_timestamp_ms: int = -1
     max_timestamp_ms: int = -1
+    damaged_at: int | None = None
+    """Position of the first damage; None: none was noticed."""
+
+    def add(self, header: BatchHeader) -> None:
+        """Count a batch."""
+        self.batches += 1
+        self.records += header.record_count
+        self.next_offset = header.next_offset
+        first, youngest = header.first_timestamp_ms, header.max_timestamp_ms
+        if first >= 0 and not 0 <= self.min_timestamp_ms <= first:
+            self.min_timestamp_ms = first
+        if youngest > self.max_timestamp_ms:
+            self.max_timestamp_ms = youngest
 
 
 class PartitionReport(msgspec.Struct, kw_only=True):

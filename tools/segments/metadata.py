@@ -11,7 +11,8 @@ import msgspec
 from logbroker.errors import CorruptLogError, DataDirError
 from logbroker.storage.data_dir import LOCK_NAME, META_NAME
 from logbroker.storage.metadata_store import MetadataReader
-from logbroker.storage.partition_checkpoint import PartitionCheckpoint
+from logbroker.storage.partition_checkpoint import PartitionCheckpoint, boot_id
+from logbroker.tools.segments.locate import PartitionFiles
 from logbroker.types import TopicId
 
 _LOCKS_PATH: Final = Path("/proc/locks")
@@ -60,6 +61,21 @@ class Metadata:
             raise CorruptLogError(f"{self.path}: the row of {what} cannot be read: {error}") from None
 
 
+class Knowledge(msgspec.Struct, kw_only=True):
+    """What the metadata store says of a partition."""
+
+    topic_id: TopicId | None = None
+    checkpoint: PartitionCheckpoint | None = None
+    live: bool = False
+    trouble: str = ""
+    """Why it says nothing."""
+
+    @property
+    def power_cut(self) -> bool:
+        """Whether the machine has restarted since the last checkpoint."""
+        return self.checkpoint is not None and self.checkpoint.boot_id != boot_id()
+
+
 def open_metadata(data_dir: Path) -> tuple[Metadata | None, str]:
     """Open the metadata store of a data directory, if there is one that can be read; else say why not."""
     if not (data_dir / META_NAME / "data.mdb").exists():
@@ -68,6 +84,20 @@ def open_metadata(data_dir: Path) -> tuple[Metadata | None, str]:
         return Metadata(data_dir), ""
     except (DataDirError, CorruptLogError) as error:
         return None, error.message
+
+
+def knowledge_of(partition: PartitionFiles, metadata: Metadata | None, *, live: bool, trouble: str) -> Knowledge:
+    """Look a partition up; `trouble` says why there is no metadata."""
+    found = partition.topic_partition
+    if metadata is None or found is None or found[0] not in metadata.topics:
+        if metadata is not None:
+            trouble = "the metadata store has no topic of this name"
+        return Knowledge(live=live, trouble=trouble)
+    topic_id, _row = metadata.topics[found[0]]
+    try:
+        return Knowledge(topic_id=topic_id, checkpoint=metadata.checkpoint(topic_id, found[1]), live=live)
+    except (CorruptLogError, DataDirError) as error:
+        return Knowledge(topic_id=topic_id, live=live, trouble=error.message)
 
 
 def checkpoint_key(topic_id: TopicId, partition: int) -> bytes:

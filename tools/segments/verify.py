@@ -6,14 +6,11 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-import msgspec
-
-from logbroker.errors import CorruptLogError, DataDirError
-from logbroker.storage.partition_checkpoint import PartitionCheckpoint, boot_id
+from logbroker.errors import CorruptLogError
 from logbroker.storage.partition_files import EPOCHS_NAME, METADATA_NAME, decode_epochs, decode_metadata
 from logbroker.tools.segments.findings import Finding, PartitionReport, Severity
 from logbroker.tools.segments.locate import Located, PartitionFiles, SegmentFile
-from logbroker.tools.segments.metadata import Metadata, is_held, open_metadata
+from logbroker.tools.segments.metadata import Knowledge, Metadata, is_held, knowledge_of, open_metadata
 from logbroker.tools.segments.partition_checks import (
     EpochRuns,
     epoch_faults,
@@ -23,22 +20,7 @@ from logbroker.tools.segments.partition_checks import (
     synced_bytes,
 )
 from logbroker.tools.segments.verify_segment import Progress, SegmentCheck
-from logbroker.types import TopicId, topic_id_text
-
-
-class _Known(msgspec.Struct, kw_only=True):
-    """What the metadata store says of a partition."""
-
-    topic_id: TopicId | None = None
-    checkpoint: PartitionCheckpoint | None = None
-    live: bool = False
-    trouble: str = ""
-    """Why it says nothing."""
-
-    @property
-    def power_cut(self) -> bool:
-        """Whether the machine has restarted since the last checkpoint."""
-        return self.checkpoint is not None and self.checkpoint.boot_id != boot_id()
+from logbroker.types import topic_id_text
 
 
 def verify(located: Located, progress: Progress, *, gaps_allowed: bool | None = None) -> Iterator[PartitionReport]:
@@ -54,26 +36,13 @@ def verify(located: Located, progress: Progress, *, gaps_allowed: bool | None = 
         live = data_dir is not None and is_held(data_dir)
         try:
             for partition in members:
-                known = _known(partition, metadata, live=live, trouble=trouble)
+                known = knowledge_of(partition, metadata, live=live, trouble=trouble)
                 yield _PartitionVerification(partition, known, progress, gaps_allowed).run()
             if metadata is not None and data_dir in located.data_dirs and not live:
                 yield from _missing(data_dir, metadata)
         finally:
             if metadata is not None:
                 metadata.close()
-
-
-def _known(partition: PartitionFiles, metadata: Metadata | None, *, live: bool, trouble: str) -> _Known:
-    found = partition.topic_partition
-    if metadata is None or found is None or found[0] not in metadata.topics:
-        if metadata is not None:
-            trouble = "the metadata store has no topic of this name"
-        return _Known(live=live, trouble=trouble)
-    topic_id, _row = metadata.topics[found[0]]
-    try:
-        return _Known(topic_id=topic_id, checkpoint=metadata.checkpoint(topic_id, found[1]), live=live)
-    except (CorruptLogError, DataDirError) as error:
-        return _Known(topic_id=topic_id, live=live, trouble=error.message)
 
 
 def _missing(data_dir: Path, metadata: Metadata) -> Iterator[PartitionReport]:
@@ -89,7 +58,9 @@ def _missing(data_dir: Path, metadata: Metadata) -> Iterator[PartitionReport]:
 
 
 class _PartitionVerification:
-    def __init__(self, partition: PartitionFiles, known: _Known, progress: Progress, gaps_allowed: bool | None) -> None:
+    def __init__(
+        self, partition: PartitionFiles, known: Knowledge, progress: Progress, gaps_allowed: bool | None
+    ) -> None:
         self._partition = partition
         self._known = known
         self._progress = progress

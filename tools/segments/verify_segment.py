@@ -78,11 +78,7 @@ class SegmentCheck:
                 offsets.batch(position, header.base_offset - base_offset, last)
                 times.batch(last, header.max_timestamp_ms)
                 epochs.batch(header.leader_epoch, header.base_offset, next_offset)
-                facts.batches += 1
-                facts.records += header.record_count
-                if not 0 <= facts.min_timestamp_ms <= header.first_timestamp_ms and header.first_timestamp_ms >= 0:
-                    facts.min_timestamp_ms = header.first_timestamp_ms
-                facts.max_timestamp_ms = max(facts.max_timestamp_ms, header.max_timestamp_ms)
+                facts.add(header)
                 if position - told >= _PROGRESS_BYTES:
                     progress(position - told)
                     told = position
@@ -92,6 +88,7 @@ class SegmentCheck:
         if to_reach == scan.good_bytes or (to_reach >= 0 and not scan.faults):
             self._check_recovery_point(recovery_point, to_reach, scan.good_bytes, scan.next_offset)
         facts.next_offset = scan.next_offset
+        facts.damaged_at = scan.faults[0].position if scan.faults else None
         facts.missing_offsets = scan.gaps
         self.leader_epoch = scan.leader_epoch
         self.faults = scan.faults

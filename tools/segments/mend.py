@@ -1,0 +1,265 @@
+"""The two things that write: building indexes anew, and cutting a log at its first bad batch.
+
+Both hold the data directory's lock meanwhile, so no broker runs. A repair that dies half-way can be run again: what
+goes is copied to its side file and synced first, and the log itself is cut last.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import itertools
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from logbroker.errors import CorruptLogError, DataDirError
+from logbroker.storage.data_dir import META_NAME, DataDir
+from logbroker.storage.files import RealFiles, read_file, replace_file
+from logbroker.storage.header_walk import index_entries
+from logbroker.storage.index_file import OFFSET_ENTRY, TIME_ENTRY
+from logbroker.storage.metadata_store import MetadataStore
+from logbroker.storage.partition_checkpoint import PartitionCheckpoint, SegmentCheckpoint
+from logbroker.storage.partition_files import EPOCHS_NAME, EpochStart, decode_epochs, encode_epochs
+from logbroker.storage.producer_state import ProducerStates
+from logbroker.tools.segments.locate import PartitionFiles, SegmentFile, segments_in
+from logbroker.tools.segments.log_file import HEADERS_WINDOW_BYTES, LogFile
+from logbroker.tools.segments.metadata import Knowledge, checkpoint_key, knowledge_of, open_metadata
+from logbroker.tools.segments.reading import Progress
+from logbroker.tools.segments.scan import LogScan
+
+_KAFKA_LOCK_NAME: Final = ".lock"
+_COPY_BYTES: Final = 1 << 20
+
+
+@contextmanager
+def exclusive(partition: PartitionFiles) -> Iterator[None]:
+    """Keep brokers, ours and Kafka's, out of the data directory that the partition lies in.
+
+    Raises DataDirError where one is in there already.
+    """
+    kafka_lock = partition.directory.parent / _KAFKA_LOCK_NAME
+    if partition.data_dir is not None:
+        held = DataDir.open(partition.data_dir)
+        try:
+            yield
+        finally:
+            held.close()
+    elif kafka_lock.exists():
+        with open(kafka_lock, "r+b") as file:
+            try:
+                fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                raise DataDirError(f"Kafka uses {partition.directory.parent}; stop it first") from None
+            yield
+    else:
+        yield
+
+
+def rebuild_index(segment: SegmentFile, progress: Progress) -> tuple[int, int]:
+    """Build both indexes of a segment from its batch headers; returns how many entries they have.
+
+    Raises CorruptLogError where the headers do not lead to the end of the log, and OSError.
+    """
+    with LogFile(segment.path, HEADERS_WINDOW_BYTES) as log:
+        scan = LogScan(log, segment.base_offset, check_crc=False)
+        offsets, times = index_entries(scan.batches(), segment.base_offset)
+        progress(log.size_bytes)
+    if scan.faults:
+        fault = scan.faults[0]
+        raise CorruptLogError(
+            f"{segment.path}: no good batch at byte {fault.position}: {fault.reason}; "
+            "run `logbroker segment repair` first"
+        )
+    for path, entry, entries in (
+        (segment.index_path, OFFSET_ENTRY, offsets),
+        (segment.time_index_path, TIME_ENTRY, times),
+    ):
+        _replace(path, b"".join(entry.pack(*item) for item in entries), segment.path)
+    RealFiles().sync_directory(os.path.dirname(segment.path))
+    return len(offsets), len(times)
+
+
+class RepairPlan(msgspec.Struct, kw_only=True):
+    """What a repair would do."""
+
+    path: str
+    reason: str
+    position: int
+    """Where the log is cut."""
+    offset: int
+    """What comes next after the cut."""
+    removed_bytes: int
+    good_batches: int
+    """Behind the first bad one; they go too."""
+    good_records: int
+    side_path: str
+    """Where the removed bytes are kept."""
+    set_aside: list[tuple[str, str]]
+    """Later segments, and the names they get."""
+    epochs: list[EpochStart] | None
+    """The new leader epochs: a client that has read what goes away notices by them. None: left as they are."""
+    checkpoint: PartitionCheckpoint | None
+    """The new recovery point, where the old one lies behind the cut."""
+    checkpoint_key: bytes = b""
+    data_dir: Path | None = None
+
+
+def plan_repair(partition: PartitionFiles, progress: Progress) -> RepairPlan | None:
+    """Look for the first bad batch of the one segment named; None: there is none. Writes nothing.
+
+    Raises DataDirError and CorruptLogError where the metadata store is there, but cannot be read, and OSError.
+    """
+    (segment,) = partition.segments
+    if segment.base_offset < 0:
+        raise CorruptLogError(f"{segment.path}: not the name of a segment, <20 digits>.log")
+    known = _knowledge(partition)
+    ours = known.topic_id is not None
+    with LogFile(segment.path) as log:
+        scan = LogScan(log, segment.base_offset, gaps_allowed=not ours, resume=True)
+        batches = records = 0
+        position, offset, max_timestamp_ms = 0, segment.base_offset, -1
+        for _, header in scan.batches():
+            if scan.faults:
+                batches += 1
+                records += header.record_count
+            else:
+                position, offset = scan.good_bytes + header.size_bytes, header.next_offset
+                max_timestamp_ms = max(max_timestamp_ms, header.max_timestamp_ms)
+        size_bytes = log.size_bytes
+        progress(size_bytes)
+    checkpoint = _lowered(known.checkpoint, segment, position, offset, max_timestamp_ms)
+    if not scan.faults and checkpoint is None:
+        return None
+    # Where gaps are allowed, what follows in other segments is still good.
+    later = [other for other in segments_in(partition.directory) if other.base_offset > segment.base_offset]
+    return RepairPlan(
+        path=segment.path,
+        reason=scan.faults[0].reason if scan.faults else "the file ends before the recovery point",
+        position=position,
+        offset=offset,
+        removed_bytes=size_bytes - position,
+        good_batches=batches,
+        good_records=records,
+        side_path=_free(f"{segment.path}.cut-{position}"),
+        set_aside=[(other.path, _free(f"{other.path}.cut-0")) for other in later] if ours else [],
+        epochs=_raised(partition.directory, offset) if ours else None,
+        checkpoint=checkpoint,
+        checkpoint_key=_key(partition, known),
+        data_dir=partition.data_dir,
+    )
+
+
+def repair(plan: RepairPlan) -> None:
+    """Do what the plan says; the caller holds `exclusive`. Raises OSError and StorageFailedError."""
+    files, directory = RealFiles(), os.path.dirname(plan.path)
+    if plan.removed_bytes:
+        _copy(plan.path, plan.position, plan.side_path)
+    for source, target in plan.set_aside:
+        files.rename(source, target)
+        _drop_indexes(source)
+    if plan.epochs is not None:
+        _replace(f"{directory}/{EPOCHS_NAME}", encode_epochs(plan.epochs), plan.path)
+    files.sync_directory(directory)
+    if plan.checkpoint is not None and plan.data_dir is not None:
+        _store(plan.data_dir, plan.checkpoint_key, plan.checkpoint)
+    _drop_indexes(plan.path)
+    fd = files.open(plan.path)
+    try:
+        files.truncate(fd, plan.position)
+        files.fdatasync(fd)
+    finally:
+        files.close(fd)
+    files.sync_directory(directory)
+
+
+def _knowledge(partition: PartitionFiles) -> Knowledge:
+    if partition.data_dir is None:
+        return Knowledge()
+    metadata, trouble = open_metadata(partition.data_dir)
+    try:
+        known = knowledge_of(partition, metadata, live=False, trouble=trouble)
+    finally:
+        if metadata is not None:
+            metadata.close()
+    if known.trouble:
+        raise DataDirError(f"{known.trouble}; move {partition.directory} out of {partition.data_dir} to repair it")
+    return known
+
+
+def _key(partition: PartitionFiles, known: Knowledge) -> bytes:
+    found = partition.topic_partition
+    return b"" if found is None or known.topic_id is None else checkpoint_key(known.topic_id, found[1])
+
+
+def _lowered(
+    checkpoint: PartitionCheckpoint | None, segment: SegmentFile, position: int, offset: int, max_timestamp_ms: int
+) -> PartitionCheckpoint | None:
+    """The checkpoint of a log that ends at `position` of `segment`; None: it does not reach that far anyway."""
+    if checkpoint is None or checkpoint.recovery_point <= offset:
+        return None
+    before = [entry for entry in checkpoint.segments if entry.base_offset < segment.base_offset]
+    return msgspec.structs.replace(
+        checkpoint,
+        recovery_point=offset,
+        log_start_offset=min(checkpoint.log_start_offset, offset),
+        segments=[*before, SegmentCheckpoint(segment.base_offset, position, max_timestamp_ms)],
+        producers=ProducerStates(checkpoint.producers).snapshot(offset),
+    )
+
+
+def _raised(directory: Path, offset: int) -> list[EpochStart]:
+    path = f"{directory}/{EPOCHS_NAME}"
+    try:
+        epochs = decode_epochs(path, read_file(RealFiles(), path))
+    except FileNotFoundError:
+        epochs = []
+    highest = max((entry.epoch for entry in epochs), default=0)
+    return [*(entry for entry in epochs if entry.start_offset < offset), EpochStart(highest + 1, offset)]
+
+
+def _free(path: str) -> str:
+    """A name that nothing has yet: what an earlier repair kept is kept."""
+    names = itertools.chain([path], (f"{path}-{number}" for number in itertools.count(2)))
+    return next(name for name in names if not os.path.exists(name))
+
+
+def _copy(path: str, position: int, side_path: str) -> None:
+    with open(path, "rb") as source, open(side_path, "xb") as side:
+        source.seek(position)
+        while part := source.read(_COPY_BYTES):
+            side.write(part)
+        side.flush()
+        os.fsync(side.fileno())
+    _give(side_path, path)
+
+
+def _replace(path: str, content: bytes, like: str) -> None:
+    replace_file(RealFiles(), path, content)
+    _give(path, like)
+
+
+def _give(path: str, like: str) -> None:
+    """Give a file to the owner of another: root may repair what a broker of another user must write."""
+    status = os.stat(like)
+    if (status.st_uid, status.st_gid) != (os.geteuid(), os.getegid()):
+        os.chown(path, status.st_uid, status.st_gid)
+
+
+def _drop_indexes(log_path: str) -> None:
+    segment = SegmentFile(path=log_path, base_offset=-1)
+    for path in (segment.index_path, segment.time_index_path):
+        with suppress(FileNotFoundError):
+            os.unlink(path)
+
+
+def _store(data_dir: Path, key: bytes, checkpoint: PartitionCheckpoint) -> None:
+    # A failed commit also comes back from the future.
+    store = MetadataStore.open(data_dir / META_NAME, on_failure=lambda _failure: None)
+    try:
+        store.submit([("partitions", key, msgspec.msgpack.encode(checkpoint))]).result()
+    finally:
+        store.close()

@@ -1,0 +1,82 @@
+"""Going through the records of segments, as far as they can be read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import msgspec
+
+from logbroker.errors import (
+    BatchExpandsTooFarError,
+    CorruptBatchError,
+    UnsupportedCompressionError,
+    UnsupportedFormatError,
+)
+from logbroker.record.codec import MAX_EXPANDED_BYTES, LogRecord, decode_batch
+from logbroker.record.compression import Codec, decompress
+from logbroker.record.header import CODEC_MASK, HEADER, HEADER_BYTES, LENGTH_OVERHEAD_BYTES, BatchHeader
+from logbroker.tools.segments.batch_checks import Fault
+from logbroker.tools.segments.locate import SegmentFile
+from logbroker.tools.segments.log_file import HEADERS_WINDOW_BYTES, SCAN_WINDOW_BYTES, LogFile
+from logbroker.tools.segments.scan import LogScan
+
+Progress = Callable[[int], None]
+"""Is told how many more bytes were read."""
+
+UNREADABLE = (BatchExpandsTooFarError, CorruptBatchError, UnsupportedCompressionError, UnsupportedFormatError)
+"""What decoding a batch may raise."""
+
+_PROGRESS_BYTES = 1 << 22
+
+
+class Batch(msgspec.Struct, gc=False):
+    """A batch and where it lies."""
+
+    position: int
+    header: BatchHeader
+    log: LogFile
+
+    def plain(self) -> bytes:
+        """Read the batch and take its compression off. Raises one of UNREADABLE."""
+        header = self.header
+        if header.size_bytes > MAX_EXPANDED_BYTES:
+            raise BatchExpandsTooFarError(f"the batch has {header.size_bytes} bytes, too many to decode")
+        batch = self.log.read(self.position, header.size_bytes)
+        if not header.codec:
+            return batch
+        records = bytes(decompress(Codec(header.codec), batch[HEADER_BYTES:], MAX_EXPANDED_BYTES))
+        fields = list(msgspec.structs.astuple(header))
+        fields[1] = HEADER_BYTES - LENGTH_OVERHEAD_BYTES + len(records)
+        fields[5] &= ~CODEC_MASK
+        return HEADER.pack(*fields) + records
+
+
+class SegmentReading:
+    """One way through the good batches of a segment; what is damaged is passed over and noted."""
+
+    def __init__(self, segment: SegmentFile, progress: Progress, *, headers_only: bool = False) -> None:
+        """`headers_only`: the batches' insides are not read, so damage in there is not noticed."""
+        self.segment = segment
+        self.faults: list[Fault] = []
+        self.size_bytes = 0
+        self._progress = progress
+        self._headers_only = headers_only
+
+    def batches(self) -> Iterator[Batch]:
+        """Raises OSError."""
+        with LogFile(self.segment.path, HEADERS_WINDOW_BYTES if self._headers_only else SCAN_WINDOW_BYTES) as log:
+            scan = LogScan(log, self.segment.base_offset, check_crc=not self._headers_only, resume=True, may_grow=True)
+            self.faults = scan.faults
+            told = 0
+            for position, header in scan.batches():
+                yield Batch(position, header, log)
+                if position - told >= _PROGRESS_BYTES:
+                    self._progress(position - told)
+                    told = position
+            self.size_bytes = log.size_bytes
+            self._progress(log.size_bytes - told)
+
+
+def records_of(plain_batch: bytes) -> Iterator[LogRecord]:
+    """Decode what `Batch.plain` returned. Raises one of UNREADABLE."""
+    return decode_batch(plain_batch)
