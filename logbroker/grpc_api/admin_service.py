@@ -8,7 +8,7 @@ from logbroker import __version__
 from logbroker.broker.broker import Broker
 from logbroker.config import TOPIC_CONFIGS, config_text
 from logbroker.engine import Topic
-from logbroker.errors import LogbrokerError
+from logbroker.errors import LogbrokerError, OverloadedError
 from logbroker.grpc_api.refs import check_item_count, find_topic
 from logbroker.grpc_api.status import Context, answers, item_status
 from logbroker.v1 import admin_pb2 as pb
@@ -46,12 +46,17 @@ class AdminService:
     async def describe_topics(self, request: pb.DescribeTopicsRequest, context: Context) -> pb.DescribeTopicsResponse:
         check_item_count(len(request.topics))
         response = pb.DescribeTopicsResponse()
+        room = self._broker.config.max_response_bytes
         for ref in request.topics:
             try:
                 topic = find_topic(self._engine, ref.name, ref.id)
-                response.results.append(self._description(topic, with_partitions=request.include_partitions))
+                if room <= 0:
+                    raise OverloadedError("the answer is full; describe the rest of the topics in another call")
+                result = self._description(topic, with_partitions=request.include_partitions)
+                room -= result.ByteSize()
             except LogbrokerError as error:
-                response.results.append(pb.DescribeTopicsResult(status=item_status(error)))
+                result = pb.DescribeTopicsResult(status=item_status(error))
+            response.results.append(result)
         return response
 
     @answers

@@ -19,6 +19,10 @@ from logbroker.types import PartitionKey
 from logbroker.v1.log_pb2 import FetchItem, FetchRequest, FetchResult
 
 MAX_WAIT_MS: Final = 5 * 60 * 1000
+ENVELOPE_BYTES: Final = 64 * 1024
+"""What an answer may hold beside its batches; many items take more, and then the batches less."""
+FACTS_BYTES: Final = 64
+"""The numbers of one result, at most."""
 
 
 class Position(msgspec.Struct, gc=False):
@@ -65,7 +69,7 @@ class Fetch:
         self._engine = engine
         self._budget = budget
         self._plain = request.plain_records
-        limit = max_response_bytes
+        self._limit_bytes = limit = max_response_bytes
         self.max_bytes = checked_max_bytes(request.max_bytes, limit) if request.HasField("max_bytes") else limit
         self._min_bytes = min(request.min_bytes, self.max_bytes) if request.HasField("min_bytes") else 1
         if self._min_bytes < 0 or not 0 <= request.max_wait_ms <= MAX_WAIT_MS:
@@ -90,13 +94,20 @@ class Fetch:
             except LogbrokerError as error:
                 self._positions.append(None)
                 self._fail(result, error)
+        envelope_bytes = sum(result.ByteSize() + FACTS_BYTES for result in self._results)
+        self.max_bytes = max(1, min(self.max_bytes, self._limit_bytes + ENVELOPE_BYTES - envelope_bytes))
         await self._read(range(len(self._positions)))
         if not self._is_enough and self._max_wait_seconds:
             await self._wait_for_more()
         response = FramedResponse()
+        room = self.max_bytes
         for item, result, chunks in zip(self._items, self._results, self._chunks, strict=True):
             if self._plain:
-                await plain_records(result, b"".join(chunks), item.offset, self.max_bytes)
+                if room > 0:
+                    await plain_records(result, b"".join(chunks), item.offset, room)
+                    room -= sum(record.ByteSize() for record in result.records)
+                else:
+                    result.next_offset = item.offset
                 response.add(result)
             else:
                 response.add(result, chunks)
