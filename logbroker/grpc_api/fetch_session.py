@@ -15,7 +15,7 @@ debt is paid by the next grants. Turns go round: a partition that was read goes 
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict
 from collections.abc import Iterable
 
 import msgspec
@@ -34,8 +34,6 @@ class Assigned(msgspec.Struct, gc=False, eq=False):
     position: Position
     correlation_id: int
     answered: bool = False
-    queued: bool = False
-    """In the round of those to be read."""
     moved: bool = False
     """Its high watermark moved since it was picked."""
 
@@ -46,20 +44,21 @@ class FetchSession:
     def __init__(self) -> None:
         self.credit_bytes = 0
         self._partitions: dict[PartitionKey, Assigned] = {}
-        self._unanswered: deque[Assigned] = deque()
-        self._ready: deque[Assigned] = deque()
+        # By partition, so that assigning one again and again, or removing it, leaves nothing behind.
+        self._unanswered: OrderedDict[PartitionKey, Assigned] = OrderedDict()
+        self._ready: OrderedDict[PartitionKey, Assigned] = OrderedDict()
 
     def assign(self, position: Position, correlation_id: int) -> None:
         """Start a partition, or move it; raises InvalidRequestError above the bound of a stream."""
         key = position.key
         if key not in self._partitions and len(self._partitions) >= MAX_PARTITIONS:
             raise InvalidRequestError(f"a fetch stream takes {MAX_PARTITIONS} partitions; open another one")
-        assigned = Assigned(position, correlation_id, queued=True)
-        self._partitions[key] = assigned
-        self._unanswered.append(assigned)
+        self.remove(key)
+        self._partitions[key] = self._unanswered[key] = Assigned(position, correlation_id)
 
     def remove(self, key: PartitionKey) -> None:
-        self._partitions.pop(key, None)
+        for partitions in (self._partitions, self._unanswered, self._ready):
+            partitions.pop(key, None)
 
     def add_credit(self, size_bytes: int) -> None:
         """Raises InvalidRequestError for a negative grant."""
@@ -74,24 +73,20 @@ class FetchSession:
             if assigned is None:
                 continue
             assigned.moved = True
-            if assigned.answered and not assigned.queued:
-                self._queue(assigned)
+            if assigned.answered:
+                self._ready.setdefault(key, assigned)
 
     def has_work(self) -> bool:
         return bool(self._unanswered) or (bool(self._ready) and self.credit_bytes > 0)
 
     def pick(self) -> Assigned | None:
         """Take the next partition to read: the unanswered first, then in turn while there is credit."""
-        for queue in (self._unanswered, self._ready):
-            if queue is self._ready and self.credit_bytes <= 0:
-                break
-            while queue:
-                assigned = queue.popleft()
-                assigned.queued = False
-                if self.is_current(assigned):
-                    assigned.moved = False
-                    return assigned
-        return None
+        queue = self._unanswered or (self._ready if self.credit_bytes > 0 else None)
+        if not queue:
+            return None
+        _, assigned = queue.popitem(last=False)
+        assigned.moved = False
+        return assigned
 
     def is_current(self, assigned: Assigned) -> bool:
         """Whether it was neither removed nor moved to another offset since it was picked."""
@@ -99,22 +94,21 @@ class FetchSession:
 
     def put_back(self, assigned: Assigned) -> None:
         """It was picked, but nothing of it was sent: it is the next one again."""
-        assigned.queued = True
-        (self._ready if assigned.answered else self._unanswered).appendleft(assigned)
+        queue = self._ready if assigned.answered else self._unanswered
+        queue[assigned.position.key] = assigned
+        queue.move_to_end(assigned.position.key, last=False)
 
     def sent(self, assigned: Assigned, next_offset: int, size_bytes: int, *, more: bool) -> None:
         """So much was sent; `more` says whether the reading stopped before the high watermark."""
         self.credit_bytes -= size_bytes
         assigned.answered = True
         assigned.position.offset = next_offset
-        if (more or assigned.moved) and self.is_current(assigned) and not assigned.queued:
-            self._queue(assigned)
+        if (more or assigned.moved) and self.is_current(assigned):
+            self._ready[assigned.position.key] = assigned
 
-    def failed(self, assigned: Assigned) -> None:
-        """It leaves the stream."""
-        if self.is_current(assigned):
-            del self._partitions[assigned.position.key]
-
-    def _queue(self, assigned: Assigned) -> None:
-        assigned.queued = True
-        self._ready.append(assigned)
+    def failed(self, assigned: Assigned) -> bool:
+        """It leaves the stream; return whether it was still there: it may have been assigned again meanwhile."""
+        was_current = self.is_current(assigned)
+        if was_current:
+            self.remove(assigned.position.key)
+        return was_current

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Sequence
 
 import grpc
@@ -47,7 +48,9 @@ class FetchStream:
         self._watch = engine.watch()
         self._wake = asyncio.Event()
         self._requests_ended = False
-        self._refused: list[FetchResult] = []
+        self._refused: deque[FetchResult] = deque()
+        self._refusals_sent = asyncio.Event()
+        self._refusals_sent.set()
 
     async def run(self) -> None:
         """Serve until the client cancels, or has ended its requests and used up its credit.
@@ -96,6 +99,8 @@ class FetchStream:
                 self._watch.remove(key)
             self._session.add_credit(request.add_credit_bytes)
             self._wake.set()
+            # A client that does not read must not pile up refusals here.
+            await self._refusals_sent.wait()
         self._requests_ended = True
         self._wake.set()
 
@@ -105,6 +110,7 @@ class FetchStream:
             self._watch.add(position.key)
             self._session.assign(position, correlation_id)
         except LogbrokerError as error:
+            self._refusals_sent.clear()
             self._refused.append(
                 FetchResult(
                     status=item_status(error),
@@ -134,12 +140,13 @@ class FetchStream:
                 await self._wake.wait()
             response = FramedResponse()
             try:
-                for result in self._refused:
-                    self._add_frame(response, result)
-                self._refused.clear()
+                while self._refused and response.size_bytes < self._response_bytes:
+                    self._add_frame(response, self._refused.popleft())
                 await self._fill(response)
                 if response.size_bytes:
                     await self._context.write(response.serialized())
+                if not self._refused:
+                    self._refusals_sent.set()
             finally:
                 self._budget.release(response.size_bytes)
 
@@ -158,12 +165,12 @@ class FetchStream:
             if isinstance(outcome, LogbrokerError):
                 self._add_frame(response, self._failure(assigned, outcome))
             elif len(outcome.batches) <= room:
-                await self._add(response, assigned, outcome)
+                await self._add(response, assigned, outcome, room)
             elif response.size_bytes:
                 session.put_back(assigned)  # The next response begins with this large batch.
                 return
             elif self._budget.fits(len(outcome.batches)):
-                await self._add(response, assigned, outcome)
+                await self._add(response, assigned, outcome, room)
             else:
                 session.put_back(assigned)
                 del outcome
@@ -174,8 +181,8 @@ class FetchStream:
         response.add(result, batches)
         self._budget.hold(response.size_bytes - before_bytes)
 
-    async def _add(self, response: FramedResponse, assigned: Assigned, outcome: ReadResult) -> None:
-        """Add what was read, unless the client knows it all."""
+    async def _add(self, response: FramedResponse, assigned: Assigned, outcome: ReadResult, room: int) -> None:
+        """Add what was read, unless the client knows it all; of plain records about as many as there is room for."""
         session, position = self._session, assigned.position
         result = _blank_result(assigned)
         result.high_watermark = result.last_stable_offset = outcome.high_watermark
@@ -187,7 +194,7 @@ class FetchStream:
             session.sent(assigned, position.offset, 0, more=bool(outcome.batches))
             return
         if self._plain:
-            await plain_records(result, outcome.batches, position.offset, self._response_bytes)
+            await plain_records(result, outcome.batches, position.offset, room)
             self._add_frame(response, result)
             if result.HasField("status"):
                 self._leave(assigned)
@@ -207,8 +214,8 @@ class FetchStream:
         return result
 
     def _leave(self, assigned: Assigned) -> None:
-        self._session.failed(assigned)
-        self._watch.remove(assigned.position.key)
+        if self._session.failed(assigned):
+            self._watch.remove(assigned.position.key)
 
 
 def _blank_result(assigned: Assigned) -> FetchResult:
