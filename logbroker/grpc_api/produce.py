@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from logbroker.engine import Append, Appended, LogEngine, Topic
-from logbroker.errors import InvalidRequestError, LogbrokerError, StaleGenerationError
+from logbroker.errors import InvalidRequestError, LogbrokerError, StaleGenerationError, UnknownTopicError
 from logbroker.grpc_api.refs import check_item_count, topic_of
 from logbroker.grpc_api.status import item_status
 from logbroker.record.codec import NewRecord, encode_batch
@@ -70,14 +70,14 @@ class PreparedProduce:
         durability = _DURABILITIES[self._request.durability]
         outcomes = await self._engine.append(self._appends, durability)
         results = []
-        for item in self._items:
+        for asked, item in zip(self._request.items, self._items, strict=True):
             if isinstance(item, int):
                 results.append(_batch_result(self._appends[item].partition, outcomes[item]))
             elif isinstance(item, _RoutedItem):
                 await item.route_again_where_stale(self._engine, outcomes, durability)
                 results.append(item.result(outcomes))
             else:
-                results.append(ProduceResult(status=item_status(item)))
+                results.append(_batch_result(asked.partition, item))
         return ProduceResponse(correlation_id=self._request.correlation_id, results=results)
 
     async def _prepare_records(self, topic: Topic, item: ProduceItem) -> None:
@@ -85,6 +85,12 @@ class PreparedProduce:
             raise InvalidRequestError("the item holds neither a batch nor records")
         if item.HasField("partition"):
             sequence = item.records.sequence if item.records.HasField("sequence") else None
+            if sequence and not (
+                sequence.producer_id >= 0 and 0 <= sequence.producer_epoch < 1 << 15 and sequence.base_sequence >= 0
+            ):
+                raise InvalidRequestError(
+                    "a producer sequence takes an id and epoch of InitProducerId and counts from 0"
+                )
             batch = await _encoded(
                 item.records.records,
                 *(
@@ -142,10 +148,15 @@ class _RoutedItem:
         """Append those records again whose topic grew between their routing and their append."""
         parts = self.parts
         while stale := [part for part in parts if isinstance(outcomes[part[2]], StaleGenerationError)]:
-            topic = engine.topic_by_id(self.topic.id)
-            if topic.generation == self.topic.generation:
-                await asyncio.sleep(GROWTH_POLL_SECONDS)  # The growth is not committed yet.
+            try:
                 topic = engine.topic_by_id(self.topic.id)
+                if topic.generation == self.topic.generation:
+                    await asyncio.sleep(GROWTH_POLL_SECONDS)  # The growth is not committed yet.
+                    topic = engine.topic_by_id(self.topic.id)
+            except UnknownTopicError as error:
+                for part in stale:
+                    outcomes[part[2]] = error
+                return
             positions = sorted(position for part in stale for position in part[1])
             again = _RoutedItem(topic, [self.records[position] for position in positions])
             routed = again.route()
