@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Callable, Iterable
 from typing import Final
 
 import msgspec
 
+from logbroker.cli.json_text import Text, Unset, text_of
 from logbroker.client import Record
-
-Text = str | None
-Unset = msgspec.UnsetType
 
 
 class _JsonHeader(msgspec.Struct, gc=False):
@@ -49,8 +46,8 @@ _encode_lines: Final[Callable[[list[_JsonRecord]], bytes]] = msgspec.json.Encode
 
 
 def _json_record(record: Record) -> _JsonRecord:
-    key, key_encoding = _text(record.key)
-    value, value_encoding = _text(record.value)
+    key, key_encoding = text_of(record.key)
+    value, value_encoding = text_of(record.value)
     return _JsonRecord(
         topic=record.topic,
         partition=record.partition,
@@ -60,17 +57,8 @@ def _json_record(record: Record) -> _JsonRecord:
         key_encoding=key_encoding,
         value=value,
         value_encoding=value_encoding,
-        headers=[_JsonHeader(name, *_text(content)) for name, content in record.headers],
+        headers=[_JsonHeader(name, *text_of(content)) for name, content in record.headers],
     )
-
-
-def _text(content: bytes | None) -> tuple[Text, str | Unset]:
-    if content is None:
-        return None, msgspec.UNSET
-    try:
-        return content.decode("utf-8"), msgspec.UNSET
-    except UnicodeDecodeError:
-        return base64.b64encode(content).decode("ascii"), "base64"
 
 
 FORMATS: Final[dict[str, Callable[[Iterable[Record]], bytes]]] = {"lines": lines, "json": json_lines}

@@ -122,23 +122,23 @@ def plan_repair(partition: PartitionFiles, progress: Progress) -> RepairPlan | N
         scan = LogScan(log, segment.base_offset, gaps_allowed=not ours, resume=True)
         batches = records = 0
         position, offset, max_timestamp_ms = 0, segment.base_offset, -1
-        for _, header in scan.batches():
+        for start, header in scan.batches():
             if scan.faults:
                 batches += 1
                 records += header.record_count
             else:
-                position, offset = scan.good_bytes + header.size_bytes, header.next_offset
+                position, offset = start + header.size_bytes, header.next_offset
                 max_timestamp_ms = max(max_timestamp_ms, header.max_timestamp_ms)
         size_bytes = log.size_bytes
         progress(size_bytes)
-    checkpoint = _lowered(known.checkpoint, segment, position, offset, max_timestamp_ms)
-    if not scan.faults and checkpoint is None:
+    if not scan.faults and not _is_short(known.checkpoint, segment, size_bytes):
         return None
+    checkpoint = _lowered(known.checkpoint, segment, position, offset, max_timestamp_ms)
     # Where gaps are allowed, what follows in other segments is still good.
     later = [other for other in segments_in(partition.directory) if other.base_offset > segment.base_offset]
     return RepairPlan(
         path=segment.path,
-        reason=scan.faults[0].reason if scan.faults else "the file ends before the recovery point",
+        reason=scan.faults[0].reason if scan.faults else "the file was longer when it was synced",
         position=position,
         offset=offset,
         removed_bytes=size_bytes - position,
@@ -193,6 +193,12 @@ def _knowledge(partition: PartitionFiles) -> Knowledge:
 def _key(partition: PartitionFiles, known: Knowledge) -> bytes:
     found = partition.topic_partition
     return b"" if found is None or known.topic_id is None else checkpoint_key(known.topic_id, found[1])
+
+
+def _is_short(checkpoint: PartitionCheckpoint | None, segment: SegmentFile, size_bytes: int) -> bool:
+    """Whether the file was larger when it was last synced."""
+    entries = checkpoint.segments if checkpoint is not None else []
+    return any(entry.base_offset == segment.base_offset and size_bytes < entry.size_bytes for entry in entries)
 
 
 def _lowered(
