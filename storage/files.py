@@ -12,11 +12,12 @@ import threading
 from collections.abc import Sequence
 from typing import Final, Protocol
 
-from logbroker.errors import StorageFailedError, TooManyOpenFilesError
+from logbroker.errors import DiskFullError, LogbrokerError, StorageFailedError, TooManyOpenFilesError
 
 Buffer = bytes | bytearray | memoryview
 
 OUT_OF_DESCRIPTORS: Final = (errno.EMFILE, errno.ENFILE)
+OUT_OF_SPACE: Final = (errno.ENOSPC, errno.EDQUOT)
 MAX_BUFFERS: Final = os.sysconf("SC_IOV_MAX") if "SC_IOV_MAX" in os.sysconf_names else 16
 """How many buffers one pwritev takes."""
 
@@ -155,6 +156,15 @@ def too_many_open_files(path: str) -> TooManyOpenFilesError:
     return TooManyOpenFilesError(
         f"no file descriptor is left to open {path}; raise the limit (ulimit -n) or try again later"
     )
+
+
+def creation_failed(path: str, error: OSError) -> LogbrokerError:
+    """The error for a file or directory that could not be made: nothing has changed, so a lack is a refusal."""
+    if error.errno in OUT_OF_DESCRIPTORS:
+        return too_many_open_files(path)
+    if error.errno in OUT_OF_SPACE:
+        return DiskFullError(f"cannot create {path}: {error.strerror}; free some space, then try again")
+    return storage_failed("create", path, error)
 
 
 def write_all(files: Files, fd: int, buffers: Sequence[Buffer], position: int) -> None:

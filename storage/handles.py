@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TypeVar
 
+from logbroker.errors import StorageFailedError
 from logbroker.storage.files import OUT_OF_DESCRIPTORS, Files, storage_failed, too_many_open_files
 
 _Result = TypeVar("_Result")
@@ -38,6 +39,8 @@ class HandleCache:
         self._files = files
         self._max_open = max_open
         self._lock = threading.Lock()
+        self._failure: StorageFailedError | None = None
+        """Of a sync. The kernel tells a failure once only, so the next sync of that file would seem to succeed."""
         self._open: dict[str, Handle] = {}
         self._idle: OrderedDict[str, Handle] = OrderedDict()
         self._idle_dirty: OrderedDict[str, Handle] = OrderedDict()
@@ -49,9 +52,11 @@ class HandleCache:
         """Return the file's handle, pinned; `release` it soon.
 
         Raises TooManyOpenFilesError when no descriptor can be had (nothing has changed then), StorageFailedError when
-        making room failed, and OSError for everything else, such as a missing file.
+        making room failed, now or before, and OSError for everything else, such as a missing file.
         """
         with self._lock:
+            if self._failure is not None:
+                raise self._failure
             handle = self._open.get(path)
             if handle is None:
                 handle = self._open[path] = Handle(path, self._open_file(path, create))
@@ -138,7 +143,8 @@ class HandleCache:
             try:
                 self._files.fdatasync(handle.fd)
             except OSError as error:
-                raise storage_failed("sync", path, error) from error
+                self._failure = storage_failed("sync", path, error)
+                raise self._failure from error
         else:
             return False
         del self._open[path]

@@ -92,6 +92,10 @@ class LogReader:
                 if segment.removed:
                     raise self._out_of_range(view, offset) from None
                 raise CorruptLogError(f"{segment.log_path}: the file is missing") from None
+            except BlockingIOError:
+                raise
+            except OSError as error:
+                raise CorruptLogError(f"{segment.log_path}: cannot be read: {error.strerror or error}") from error
             if found is not None:
                 return found
             # A gap reaches from the offset to the end of the segment, as compaction leaves them.

@@ -13,8 +13,13 @@ _LEADER_EPOCH_AT: Final = 12
 _EPOCH_AND_MAGIC = struct.Struct(">ib")
 
 
-def good_batch(buffer: bytes, position: int, offset: int, *, gaps_allowed: bool) -> BatchHeader | None:
-    """The header of the whole, undamaged batch at `position` that goes on at `offset`; None: there is none."""
+def good_batch(
+    buffer: bytes, position: int, offset: int, *, gaps_allowed: bool, leader_epoch: int | None = None
+) -> BatchHeader | None:
+    """The header of the whole, undamaged batch at `position` that goes on at `offset`; None: there is none.
+
+    The CRC covers neither base offset nor leader epoch, so these are compared with what they must be, where known.
+    """
     if len(buffer) - position < HEADER_BYTES:
         return None
     header = parse_header(buffer, position)
@@ -26,6 +31,7 @@ def good_batch(buffer: bytes, position: int, offset: int, *, gaps_allowed: bool)
         or header.last_offset_delta < 0
         or header.base_offset < offset
         or (header.base_offset > offset and not gaps_allowed)
+        or (leader_epoch is not None and header.leader_epoch != leader_epoch)
         or google_crc32c.value(buffer[position + CRC_START : end]) != header.crc
     ):
         return None

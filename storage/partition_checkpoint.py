@@ -8,6 +8,7 @@ from typing import Final
 
 import msgspec
 
+from logbroker.storage.partition_files import EpochStart
 from logbroker.storage.producer_state import ProducerSnapshot
 
 _BOOT_ID_PATH: Final = Path("/proc/sys/kernel/random/boot_id")
@@ -35,6 +36,10 @@ class PartitionCheckpoint(msgspec.Struct, gc=False):
     """As of the recovery point."""
     boot_id: str = ""
     """Of the machine when this was made: another one means that a power cut may have taken unsynced bytes."""
+    epochs: list[EpochStart] = []
+    """The leader epochs that the synced file begins with: it has no checksum of its own."""
+    unsynced_bound_bytes: int = -1
+    """At no time until the next checkpoint more bytes than these at the log's end are unsynced; -1: no bound."""
 
 
 @functools.cache

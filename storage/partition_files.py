@@ -10,7 +10,7 @@ from itertools import pairwise
 from typing import Final, NamedTuple
 
 from logbroker.errors import CorruptLogError, LogTruncatedError
-from logbroker.storage.files import OUT_OF_DESCRIPTORS, Files, storage_failed, too_many_open_files, write_file
+from logbroker.storage.files import Files, creation_failed, write_file
 from logbroker.types import TopicId, parse_topic_id, topic_id_text
 
 METADATA_NAME: Final = "partition.metadata"
@@ -76,7 +76,8 @@ def check_epoch(
 def create_partition(directory: str, topic_id: TopicId, files: Files) -> None:
     """Make a partition's directory, or complete one that was begun; nothing is synced.
 
-    Raises StorageFailedError, TooManyOpenFilesError, and CorruptLogError where there are segments already.
+    Raises StorageFailedError, DiskFullError, TooManyOpenFilesError, and CorruptLogError where there are segments
+    already.
     """
     path = directory
     try:
@@ -89,6 +90,4 @@ def create_partition(directory: str, topic_id: TopicId, files: Files) -> None:
         path = f"{directory}/{METADATA_NAME}"
         write_file(files, path, encode_metadata(topic_id), sync=False)
     except OSError as error:
-        if error.errno in OUT_OF_DESCRIPTORS:
-            raise too_many_open_files(path) from None
-        raise storage_failed("create", path, error) from error
+        raise creation_failed(path, error) from error

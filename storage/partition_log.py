@@ -13,7 +13,7 @@ from logbroker.config import TopicConfig
 from logbroker.engine import FoundOffset
 from logbroker.errors import OutOfOrderSequenceError, ProducerFencedError
 from logbroker.record.header import PREFIX_BYTES, BatchHeader, stamped_with_append_time, stored_prefix
-from logbroker.storage.files import Files, storage_failed
+from logbroker.storage.files import Files, creation_failed
 from logbroker.storage.handles import HandleCache
 from logbroker.storage.log_reader import LogRead, LogReader, LogView
 from logbroker.storage.log_writer import LogWriter, SyncDue
@@ -42,6 +42,7 @@ class PartitionLog:
         "_progress",
         "_reader",
         "_staged",
+        "_unsynced_bound_bytes",
         "_view",
         "_writer",
         "config",
@@ -51,7 +52,13 @@ class PartitionLog:
     )
 
     def __init__(
-        self, directory: str, found: RecoveredPartition, config: TopicConfig, files: Files, handles: HandleCache
+        self,
+        directory: str,
+        found: RecoveredPartition,
+        config: TopicConfig,
+        files: Files,
+        handles: HandleCache,
+        unsynced_bound_bytes: int,
     ) -> None:
         segments = tuple(found.segments)
         active = segments[-1] if segments else None
@@ -77,13 +84,15 @@ class PartitionLog:
             end_position,
         )
         self._staged: WriteGroup | None = None
+        self._unsynced_bound_bytes = unsynced_bound_bytes
         self._progress = LogProgress(LogEnd(found.log_end_offset, active, end_position))
 
     @staticmethod
     def create(directory: Path, topic_id: TopicId, files: Files) -> None:
         """Make the directory of a new partition. Not synced: that comes with its first segment.
 
-        Raises StorageFailedError, TooManyOpenFilesError, and CorruptLogError where there are segments already.
+        Raises StorageFailedError, DiskFullError, TooManyOpenFilesError, and CorruptLogError where there are segments
+        already.
         """
         create_partition(str(directory), topic_id, files)
 
@@ -97,14 +106,22 @@ class PartitionLog:
         files: Files,
         handles: HandleCache,
         checkpoint: PartitionCheckpoint | None,
+        stopped_cleanly: bool = False,
+        unsynced_bound_bytes: int = -1,
     ) -> PartitionLog:
         """Open a partition as the last run left it; `logbroker.storage.recovery` says what that does after a crash.
 
-        All that is there is readable: the high watermark is the log end offset. Raises CorruptLogError where what
-        should be there below the recovery point is not, StorageFailedError and TooManyOpenFilesError.
+        All that is there is readable: the high watermark is the log end offset. `stopped_cleanly` says that the last
+        run synced everything before it stopped; `unsynced_bound_bytes`, how much of a `synced` topic this run leaves
+        unsynced at most at any time (-1: no bound). Store `checkpoint()` before the first append.
+
+        Raises CorruptLogError where what should be there is not, and no crash explains it, StorageFailedError and
+        TooManyOpenFilesError.
         """
-        found = recover_partition(str(directory), topic_id, config, files, handles, checkpoint)
-        return cls(str(directory), found, config, files, handles)
+        found = recover_partition(
+            str(directory), topic_id, config, files, handles, checkpoint, stopped_cleanly=stopped_cleanly
+        )
+        return cls(str(directory), found, config, files, handles, unsynced_bound_bytes)
 
     # --- facts -----------------------------------------------------------------------------------------------------
 
@@ -146,8 +163,8 @@ class PartitionLog:
     def stage(self, batch: bytes, header: BatchHeader, now_ms: int) -> Staged:
         """Give a checked batch its offset; it is written with the group that `take_staged` returns.
 
-        Raises ProducerFencedError, OutOfOrderSequenceError, UnknownProducerIdError or TooManyOpenFilesError (nothing
-        has changed then) and StorageFailedError.
+        Raises ProducerFencedError, OutOfOrderSequenceError, UnknownProducerIdError, DiskFullError or
+        TooManyOpenFilesError (nothing has changed then) and StorageFailedError.
         """
         has_producer = header.producer_id >= 0
         if has_producer:
@@ -211,7 +228,7 @@ class PartitionLog:
         try:
             segment.create(now_ms)
         except OSError as error:
-            raise storage_failed("create", segment.log_path, error) from error
+            raise creation_failed(segment.log_path, error) from error
         group = self._staged
         if group is None:
             group = self._staged = WriteGroup()
@@ -338,6 +355,9 @@ class PartitionLog:
             segments=rows,
             producers=self._producers.snapshot(synced.offset),
             boot_id=boot_id(),
+            # The first one is in the file only when the first batch is synced.
+            epochs=self._epochs if self._epochs and synced.offset > self._epochs[0].start_offset else [],
+            unsynced_bound_bytes=-1 if self.config.durability is Durability.WRITTEN else self._unsynced_bound_bytes,
         )
 
     def flush_indexes(self) -> None:

@@ -52,12 +52,14 @@ def recover_partition(
     files: Files,
     handles: HandleCache,
     checkpoint: PartitionCheckpoint | None,
+    *,
+    stopped_cleanly: bool,
 ) -> RecoveredPartition:
     """Bring a partition's files in order, and say what is there. Makes the directory of an empty partition anew.
 
     Raises CorruptLogError, StorageFailedError and TooManyOpenFilesError.
     """
-    recovery = _Recovery(directory, topic_id, config, files, handles, checkpoint)
+    recovery = _Recovery(directory, topic_id, config, files, handles, checkpoint, stopped_cleanly)
     try:
         # It may begin again at any point: what it has cut or written by then is as it would be anyway.
         return handles.with_room(recovery.run)
@@ -74,6 +76,7 @@ class _Recovery:
         files: Files,
         handles: HandleCache,
         checkpoint: PartitionCheckpoint | None,
+        stopped_cleanly: bool,
     ) -> None:
         self._directory = directory
         self._topic_id = topic_id
@@ -82,9 +85,12 @@ class _Recovery:
         self._handles = handles
         self._imported = checkpoint is None
         """No run of ours that got as far as a checkpoint wrote it: perhaps Kafka did."""
+        self._stopped_cleanly = stopped_cleanly
         self._checkpoint = checkpoint or PartitionCheckpoint(
             recovery_point=0, log_start_offset=0, segments=[], producers=[]
         )
+
+        self._same_boot = bool(self._checkpoint.boot_id) and self._checkpoint.boot_id == boot_id()
 
     def run(self) -> RecoveredPartition:
         checkpoint = self._checkpoint
@@ -102,7 +108,6 @@ class _Recovery:
             epochs=epochs,
             producers=checkpoint.producers,
         )
-        same_boot = bool(checkpoint.boot_id) and checkpoint.boot_id == boot_id()
         cut = False
         if new_bases or (known and on_disk[known[-1].base_offset] > known[-1].size_bytes):
             producers = ProducerStates(checkpoint.producers)
@@ -114,19 +119,22 @@ class _Recovery:
                 self._files,
                 self._handles,
                 imported=self._imported,
-                only_last_write_torn=same_boot,
+                stopped_cleanly=self._stopped_cleanly,
+                only_last_write_torn=self._same_boot,
+                unsynced_bound_bytes=self._unsynced_bound_bytes(),
             )
             tail.run(checkpoint.recovery_point, [self._segment(base) for base in new_bases], on_disk)
             cut = tail.cut
             found.log_end_offset = tail.end_offset
             found.epochs = tail.epochs
             found.producers = producers.snapshot(tail.end_offset)
-            self._files.sync_directory(self._directory)
+            self._sync_names()
         if segments:
             segments[-1].sealed = False
             found.log_start_offset = max(found.log_start_offset, segments[0].base_offset)
         # A power cut may take records that were only written, and readable, without a trace.
-        lost = self._config.durability is Durability.WRITTEN and checkpoint.boot_id and not same_boot
+        written = self._config.durability is Durability.WRITTEN
+        lost = written and checkpoint.boot_id and not self._same_boot and not self._stopped_cleanly
         if cut or (lost and epochs):
             self._raise_epoch(found)
         if found.epochs != epochs:
@@ -148,14 +156,17 @@ class _Recovery:
 
     def _check_metadata(self, sizes: dict[str, int]) -> None:
         path = f"{self._directory}/{METADATA_NAME}"
-        if not sizes.get(METADATA_NAME) and not self._checkpoint.recovery_point:
-            # It was never synced, and a power cut took it.
+        content = read_file(self._files, path) if METADATA_NAME in sizes else b""
+        if not self._checkpoint.recovery_point and not _can_be_read(path, content):
+            # It was perhaps never synced, and a power cut took it.
+            if content and self._same_boot:
+                decode_metadata(path, content)
             write_file(self._files, path, encode_metadata(self._topic_id), sync=True)
             return
         if METADATA_NAME not in sizes:
             text = encode_metadata(self._topic_id).decode("ascii")
             raise CorruptLogError(f"{path}: the file is missing; if these are the right files, restore it: {text!r}")
-        found = decode_metadata(path, read_file(self._files, path))
+        found = decode_metadata(path, content)
         if found != self._topic_id:
             raise CorruptLogError(
                 f"{path}: the files belong to topic {topic_id_text(found)}, not to {topic_id_text(self._topic_id)}; "
@@ -163,10 +174,13 @@ class _Recovery:
             )
 
     def _read_epochs(self, sizes: dict[str, int]) -> list[EpochStart]:
-        if EPOCHS_NAME not in sizes:
-            return []
         path = f"{self._directory}/{EPOCHS_NAME}"
-        return decode_epochs(path, read_file(self._files, path))
+        epochs = decode_epochs(path, read_file(self._files, path)) if EPOCHS_NAME in sizes else []
+        known = self._checkpoint.epochs
+        if epochs[: len(known)] != known:
+            text = encode_epochs(known).decode("ascii")
+            raise CorruptLogError(f"{path}: the file is damaged or missing; restore it, it began with {text!r}")
+        return epochs
 
     def _known_segments(self, on_disk: dict[int, int]) -> list[SegmentCheckpoint]:
         """The checkpoint's segments that hold something from the log start offset on; checks that they are whole."""
@@ -208,6 +222,20 @@ class _Recovery:
             )
         return sorted(base for base in unknown if base > known[-1].base_offset)
 
+    def _unsynced_bound_bytes(self) -> int:
+        # A topic that was made `written` since the checkpoint syncs only with the next one.
+        return -1 if self._config.durability is Durability.WRITTEN else self._checkpoint.unsynced_bound_bytes
+
+    def _sync_names(self) -> None:
+        """Make the names durable that lead to what the tail recovery kept."""
+        if not self._checkpoint.segments:
+            # Perhaps the last run did not get as far as its first sync.
+            with self._handles.pinned(f"{self._directory}/{METADATA_NAME}") as handle:
+                self._files.fdatasync(handle.fd)
+            self._handles.forget(handle.path)
+            self._files.sync_directory(self._directory.rpartition("/")[0])
+        self._files.sync_directory(self._directory)
+
     def _segment(self, base_offset: int) -> Segment:
         return Segment(self._directory, base_offset, self._files, self._handles)
 
@@ -223,3 +251,11 @@ class _Recovery:
         highest = max((entry.epoch for entry in found.epochs), default=0)
         below = [entry for entry in found.epochs if entry.start_offset < found.log_end_offset]
         found.epochs = [*below, EpochStart(highest + 1, found.log_end_offset)]
+
+
+def _can_be_read(path: str, metadata: bytes) -> bool:
+    try:
+        decode_metadata(path, metadata)
+    except CorruptLogError:
+        return False
+    return True

@@ -6,19 +6,23 @@ leaves set aside is removed at the next start.
 
 from __future__ import annotations
 
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Final
 
+from logbroker.errors import TooManyOpenFilesError
 from logbroker.storage.files import Files, storage_failed
+from logbroker.storage.handles import HandleCache
 from logbroker.types import TopicId, topic_id_text
 
 SUFFIX: Final = "-delete"
 
 
-def set_aside(directories: list[Path], topic_id: TopicId, files: Files) -> None:
+def set_aside(directories: list[Path], topic_id: TopicId, files: Files, handles: HandleCache) -> None:
     """Rename partition directories of a deleted topic, durably; those that are gone are passed over.
 
-    Raises StorageFailedError.
+    Raises TooManyOpenFilesError (call it again: the new names are not durable yet) and StorageFailedError.
     """
     for directory in directories:
         try:
@@ -31,22 +35,26 @@ def set_aside(directories: list[Path], topic_id: TopicId, files: Files) -> None:
             raise storage_failed("rename", str(directory), error) from error
     for parent in {str(directory.parent) for directory in directories}:
         try:
-            files.sync_directory(parent)
+            handles.with_room(partial(files.sync_directory, parent))
         except OSError as error:
             raise storage_failed("sync", parent, error) from error
 
 
-def remove_set_aside(data_dir: Path, files: Files) -> None:
-    """Remove every directory that was set aside, with its files. Raises StorageFailedError."""
-    for name in files.list_directories(str(data_dir)):
-        if not name.endswith(SUFFIX):
-            continue
-        path = f"{data_dir}/{name}"
-        try:
-            for file_name in files.list_directory(path):
-                files.unlink(f"{path}/{file_name}")
-            files.remove_directory(path)
-        except FileNotFoundError:
-            continue  # Another deletion was faster.
-        except OSError as error:
-            raise storage_failed("remove", path, error) from error
+def remove_set_aside(data_dir: Path, files: Files, handles: HandleCache) -> None:
+    """Remove every directory that was set aside, with its files; the next call does what lacks descriptors now.
+
+    Raises StorageFailedError.
+    """
+    path = str(data_dir)
+    try:
+        for name in handles.with_room(partial(files.list_directories, path)):
+            if name.endswith(SUFFIX):
+                path = f"{data_dir}/{name}"
+                with suppress(FileNotFoundError):  # Another deletion was faster.
+                    for file_name in handles.with_room(partial(files.list_directory, path)):
+                        files.unlink(f"{path}/{file_name}")
+                    files.remove_directory(path)
+    except TooManyOpenFilesError:
+        return
+    except OSError as error:
+        raise storage_failed("remove", path, error) from error

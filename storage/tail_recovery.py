@@ -37,7 +37,9 @@ class TailRecovery:
         handles: HandleCache,
         *,
         imported: bool,
+        stopped_cleanly: bool,
         only_last_write_torn: bool,
+        unsynced_bound_bytes: int,
     ) -> None:
         self.segments = segments
         self.epochs = epochs
@@ -50,7 +52,10 @@ class TailRecovery:
         self._files = files
         self._handles = handles
         self._imported = imported
+        self._stopped_cleanly = stopped_cleanly
         self._only_last_write_torn = only_last_write_torn
+        self._unsynced_bound_bytes = unsynced_bound_bytes
+        self._file_bytes: dict[int, int] = {}
 
     def run(self, recovery_point: int, new_segments: Sequence[Segment], file_bytes: dict[int, int]) -> None:
         """Go through what follows the recovery point: the rest of the last segment, then the new ones.
@@ -58,7 +63,11 @@ class TailRecovery:
         Raises CorruptLogError, TooManyOpenFilesError and OSError.
         """
         self.end_offset = recovery_point
+        self._file_bytes = file_bytes
         pending = list(new_segments)
+        while pending and not file_bytes[pending[-1].base_offset]:
+            # A segment is created when its first batch is staged, before the batches in front of it are written.
+            self._remove(pending.pop())
         if self.segments:
             last = self.segments[-1]
             last.load(recovery_point)
@@ -67,8 +76,10 @@ class TailRecovery:
                 last.locate(handle, recovery_point, last.size_bytes, nowait=False)
             self._extend(last, file_bytes[last.base_offset], pending)
         while pending and not self.cut:
-            self.cut = not self._goes_on(pending[0])
-            if not self.cut:
+            if not self._goes_on(pending[0]):
+                self._check_bound(pending[0].log_path, 0, pending)
+                self.cut = True
+            else:
                 segment = pending.pop(0)
                 self._begin(segment)
                 self._extend(segment, file_bytes[segment.base_offset], pending)
@@ -79,7 +90,7 @@ class TailRecovery:
         """Whether a segment may follow: ours leave no gap, an imported log may have some."""
         if segment.base_offset == self.end_offset:
             return True
-        if self._only_last_write_torn:
+        if self._only_last_write_torn or self._stopped_cleanly:
             raise CorruptLogError(
                 f"{segment.log_path}: the log before it ends at offset {self.end_offset}; restore what is missing"
             )
@@ -109,8 +120,7 @@ class TailRecovery:
                 write_all(self._files, handle.fd, [memoryview(window)[:taken]], start)
             self._files.fdatasync(handle.fd)
             if segment.size_bytes < file_bytes:
-                if self._only_last_write_torn:
-                    self._check_torn(segment, handle, file_bytes, later)
+                self._check_cause(segment, handle, file_bytes, later)
                 self._cut(segment, handle)
 
     def _read_window(self, handle: Handle, start: int, file_bytes: int) -> bytes:
@@ -124,7 +134,13 @@ class TailRecovery:
 
     def _take_batches(self, segment: Segment, window: bytes) -> None:
         position = 0
-        while header := good_batch(window, position, self.end_offset, gaps_allowed=self._imported):
+        while header := good_batch(
+            window,
+            position,
+            self.end_offset,
+            gaps_allowed=self._imported,
+            leader_epoch=None if self._imported else self._epoch_at(self.end_offset),
+        ):
             if not self.epochs or header.leader_epoch > self.epochs[-1].epoch:
                 self.epochs.append(EpochStart(max(header.leader_epoch, 0), header.base_offset))
             if header.producer_id >= 0 and not header.is_control:
@@ -134,6 +150,32 @@ class TailRecovery:
                 header.next_offset - 1, header.size_bytes, header.max_timestamp_ms, self._index_interval_bytes
             )
             position += header.size_bytes
+
+    def _epoch_at(self, offset: int) -> int:
+        """The leader epoch of a batch of ours; 0 before the first one is stored."""
+        return next((entry.epoch for entry in reversed(self.epochs) if entry.start_offset <= offset), 0)
+
+    def _check_cause(self, segment: Segment, handle: Handle, file_bytes: int, later: Sequence[Segment]) -> None:
+        """Raises CorruptLogError where no crash explains the bad batch behind the segment's good ones."""
+        start = segment.size_bytes
+        if self._stopped_cleanly:
+            raise CorruptLogError(
+                f"{segment.log_path}: the batch at byte {start} (offset {self.end_offset}) is damaged, but the broker "
+                "had stopped cleanly; restore the file from a backup, or cut it there to lose what follows"
+            )
+        self._check_bound(segment.log_path, start, [segment, *later])
+        if self._only_last_write_torn:
+            self._check_torn(segment, handle, file_bytes, later)
+
+    def _check_bound(self, path: str, start: int, segments: Sequence[Segment]) -> None:
+        """Refuse to lose more than can have been unsynced: from byte `start` of the first of `segments` on."""
+        lost_bytes = sum(self._file_bytes[segment.base_offset] for segment in segments) - start
+        if 0 <= self._unsynced_bound_bytes < lost_bytes:
+            raise CorruptLogError(
+                f"{path}: the batch at byte {start} (offset {self.end_offset}) is damaged or missing, and {lost_bytes} "
+                f"bytes follow, but at most {self._unsynced_bound_bytes} were not synced; restore the file from a "
+                "backup, or cut it there to lose what follows"
+            )
 
     def _check_torn(self, segment: Segment, handle: Handle, file_bytes: int, later: Sequence[Segment]) -> None:
         start = segment.size_bytes
@@ -171,6 +213,12 @@ class TailRecovery:
         """Take a segment that lies behind the end out of the log."""
         self._handles.forget(segment.log_path)
         self._files.rename(segment.log_path, f"{segment.log_path}.cut-0")
+        self._drop_indexes(segment)
+
+    def _remove(self, segment: Segment) -> None:
+        """Take an empty segment out of the log."""
+        self._handles.forget(segment.log_path)
+        self._files.unlink(segment.log_path)
         self._drop_indexes(segment)
 
     def _drop_indexes(self, segment: Segment) -> None:

@@ -64,6 +64,26 @@ class FaultyFiles(RealFiles):
         self.journal.append(("fdatasync", self._paths[fd]))
         super().fdatasync(fd)
 
+    def truncate(self, fd: int, size_bytes: int) -> None:
+        self._called("truncate")
+        super().truncate(fd, size_bytes)
+
+    def list_directory(self, path: str) -> dict[str, int]:
+        self._called("list_directory")
+        return super().list_directory(path)
+
+    def list_directories(self, path: str) -> list[str]:
+        self._called("list_directories")
+        return super().list_directories(path)
+
+    def make_directory(self, path: str) -> None:
+        self._called("make_directory")
+        super().make_directory(path)
+
+    def unlink(self, path: str) -> None:
+        self._called("unlink")
+        super().unlink(path)
+
     def sync_directory(self, path: str) -> None:
         self._called("sync_directory")
         self.journal.append(("sync_directory", os.path.basename(path)))

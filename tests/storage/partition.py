@@ -51,10 +51,11 @@ class PartitionOnDisk:
         self.stored: bytes | None = None
         """The checkpoint as the metadata store has it."""
         self.max_open = max_open
+        self.unsynced_bound_bytes = -1
         PartitionLog.create(directory, self.topic_id, self.files)
         self.open()
 
-    def open(self) -> None:
+    def open(self, *, stopped_cleanly: bool = False) -> None:
         self.handles = HandleCache(self.files, self.max_open)
         self.log = PartitionLog.open(
             self.directory,
@@ -63,6 +64,8 @@ class PartitionOnDisk:
             files=self.files,
             handles=self.handles,
             checkpoint=self.stored_checkpoint(),
+            stopped_cleanly=stopped_cleanly,
+            unsynced_bound_bytes=self.unsynced_bound_bytes,
         )
 
     def stored_checkpoint(self) -> PartitionCheckpoint | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
@@ -9,12 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from logbroker.errors import DataDirError
+from logbroker.errors import DataDirError, TooManyOpenFilesError
 from logbroker.storage.data_dir import DataDir
 from logbroker.storage.files import RealFiles
+from logbroker.storage.handles import HandleCache
 from logbroker.storage.partition_log import PartitionLog
 from logbroker.storage.removal import remove_set_aside, set_aside
 from logbroker.types import new_topic_id
+from tests.storage.faulty_files import FaultyFiles
 
 
 def test_the_directory_is_made_and_laid_out(tmp_path: Path) -> None:
@@ -64,8 +67,33 @@ def test_partitions_are_removed_also_with_the_longest_topic_name(tmp_path: Path)
         PartitionLog.create(directory, topic_id, files)
     other = tmp_path / "other-0"
     PartitionLog.create(other, new_topic_id(), files)
-    set_aside(directories, topic_id, files)
+    handles = HandleCache(files, 4)
+    set_aside(directories, topic_id, files, handles)
     assert not directories[0].exists()
     PartitionLog.create(directories[0], new_topic_id(), files)
-    remove_set_aside(tmp_path, files)
+    remove_set_aside(tmp_path, files, handles)
     assert sorted(tmp_path.iterdir()) == sorted([other, directories[0]])
+
+
+def test_a_lack_of_descriptors_puts_a_removal_off(tmp_path: Path) -> None:
+    files = FaultyFiles()
+    handles = HandleCache(files, 4)
+    topic_id = new_topic_id()
+    directory = tmp_path / "t-0"
+    PartitionLog.create(directory, topic_id, files)
+    files.fail("sync_directory", errno.EMFILE)
+    with pytest.raises(TooManyOpenFilesError):
+        set_aside([directory], topic_id, files, handles)
+    # The rename is done, but not durable before the second call.
+    set_aside([directory], topic_id, files, handles)
+    assert files.journal[-1] == ("sync_directory", tmp_path.name)
+    for operation in ("list_directories", "list_directory"):
+        files.fail(operation, errno.EMFILE)
+        remove_set_aside(tmp_path, files, handles)
+        assert len(list(tmp_path.iterdir())) == 1
+    # An idle file makes room.
+    with handles.pinned(str(tmp_path / "other"), create=True):
+        pass
+    files.fail("list_directories", errno.EMFILE)
+    remove_set_aside(tmp_path, files, handles)
+    assert [path.name for path in tmp_path.iterdir()] == ["other"]

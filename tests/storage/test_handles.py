@@ -74,6 +74,9 @@ def test_a_dirty_file_that_cannot_be_synced_is_fatal(tmp_path: Path, files: Faul
     files.fail("fdatasync", errno.EIO)
     with pytest.raises(StorageFailedError):
         touch(handles, other)
+    # It may have been a reader that met it: the writer must not sync that file again, and with success.
+    with pytest.raises(StorageFailedError):
+        touch(handles, dirty)
 
 
 def test_idle_files_make_room_when_descriptors_run_out(tmp_path: Path, files: FaultyFiles) -> None:

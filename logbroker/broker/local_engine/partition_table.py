@@ -73,11 +73,11 @@ class PartitionTable:
     def set_aside(self, topic: Topic) -> None:
         """Take the directories of a deleted topic out of the way. Blocks; any thread."""
         directories = [self._data_dir.partition_dir(topic.name, number) for number in range(topic.partitions)]
-        set_aside(directories, topic.id, self._files)
+        set_aside(directories, topic.id, self._files, self._handles)
 
     def remove_set_aside(self) -> None:
         """Remove what was set aside, now or before a crash. Blocks; any thread."""
-        remove_set_aside(self._data_dir.path, self._files)
+        remove_set_aside(self._data_dir.path, self._files, self._handles)
 
     def open(self, topic: Topic, first: int = 0) -> list[Partition | PartitionOfflineError]:
         """Open a topic's partitions from number `first` on, with recovery, for `put`. Blocks; any thread."""
