@@ -355,8 +355,8 @@ class PartitionLog:
             segments=rows,
             producers=self._producers.snapshot(synced.offset),
             boot_id=boot_id(),
-            # The first one is in the file only when the first batch is synced.
-            epochs=self._epochs if self._epochs and synced.offset > self._epochs[0].start_offset else [],
+            # One that begins at the end may not be in the file yet, or be replaced by a later one.
+            epochs=[entry for entry in self._epochs if entry.start_offset < synced.offset],
             unsynced_bound_bytes=-1 if self.config.durability is Durability.WRITTEN else self._unsynced_bound_bytes,
         )
 
