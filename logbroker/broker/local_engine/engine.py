@@ -24,6 +24,7 @@ from logbroker.errors import (
     StaleGenerationError,
 )
 from logbroker.record.header import check_new_batch
+from logbroker.storage.partition_log import Staged
 from logbroker.types import Durability, TimestampType, TopicId
 
 
@@ -115,26 +116,35 @@ class LocalEngine:
                 self._release(waiting_bytes)
         # From here to the flush there is no await: the order of the calls is the order of the offsets.
         now_ms = self._clock.wall_ms()
-        pending = Pending()
+        staged: list[tuple[Partition, Staged]] = []
         touched: list[Partition] = []
         results: list[Appended | LogbrokerError] = []
-        accepted = accepted_bytes = 0
+        accepted_bytes = 0
         for item in appends:
             try:
                 self._check_room(len(item.batch))
                 partition = self._partitions.get(item.topic_id, item.partition)
-                results.append(self._append_one(item, partition, now_ms, durability, pending))
+                found = self._append_one(item, partition, now_ms, durability)
             except LogbrokerError as error:
                 results.append(error)
                 continue
+            log = partition.log
+            results.append(
+                Appended(
+                    found.base_offset, found.log_append_time_ms, log.log_start_offset, log.leader_epoch, found.duplicate
+                )
+            )
+            staged.append((partition, found))
             self._bytes_in_flight += len(item.batch)
-            accepted += 1
             accepted_bytes += len(item.batch)
             if partition not in touched[-1:]:
                 touched.append(partition)
-        self._upkeep.appended(touched, accepted_bytes, accepted)
+        self._upkeep.appended(touched, accepted_bytes, len(staged))
         for partition in touched:
             partition.flush()
+        pending = Pending()
+        for partition, found in staged:
+            partition.expect(found, durability, pending)
         # Not when the caller goes away: its bytes are held until they are written.
         pending.when_settled(lambda: self._release(accepted_bytes))
         await pending.wait()
@@ -152,9 +162,7 @@ class LocalEngine:
     def _release(self, size_bytes: int) -> None:
         self._bytes_in_flight -= size_bytes
 
-    def _append_one(
-        self, item: Append, partition: Partition, now_ms: int, durability: Durability | None, pending: Pending
-    ) -> Appended:
+    def _append_one(self, item: Append, partition: Partition, now_ms: int, durability: Durability | None) -> Staged:
         batch, log = item.batch, partition.log
         config = log.config
         header = check_new_batch(batch)
@@ -178,10 +186,7 @@ class LocalEngine:
                 f"a record is stamped {header.max_timestamp_ms - now_ms} ms ahead of the broker; the topic takes"
                 f" {config.message_timestamp_after_max_ms} (message.timestamp.after.max.ms)"
             )
-        staged = partition.append(batch, header, now_ms, durability, pending)
-        return Appended(
-            staged.base_offset, staged.log_append_time_ms, log.log_start_offset, log.leader_epoch, staged.duplicate
-        )
+        return partition.append(batch, header, now_ms, durability)
 
     async def init_producer_id(self, producer_id: int = -1, producer_epoch: int = -1) -> tuple[int, int]:
         if producer_id == -1:

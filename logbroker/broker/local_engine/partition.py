@@ -90,29 +90,34 @@ class Partition:
         self._syncing = False
         """A thread syncs what is written; the loop may write meanwhile."""
         self._sync_wanted = False
+        self._answer_early = False
+        """Somebody is content with what is written."""
         self._settlers: list[asyncio.Future[PartitionCheckpoint]] = []
         self._await_written: deque[_Waiter] = deque()
         self._await_synced: deque[_Waiter] = deque()
 
-    def append(
-        self, batch: bytes, header: BatchHeader, now_ms: int, durability: Durability | None, pending: Pending
-    ) -> Staged:
+    def append(self, batch: bytes, header: BatchHeader, now_ms: int, durability: Durability | None) -> Staged:
         """Give the batch its offset; the next `flush` writes it. Raises what `PartitionLog.stage` raises."""
         self._check_alive()
         staged = self.log.stage(batch, header, now_ms)
         topic_durability = self.log.config.durability
-        durability = durability or topic_durability
-        if staged.duplicate:
-            covered = self.log.synced_offset if durability is Durability.SYNCED else self.log.high_watermark
-            if staged.next_offset <= covered:
-                return staged
-            # The original is on its way. What makes the present end of the log durable makes it durable too.
-        pending.expect_one()
-        waiter = _Waiter(self.log.log_end_offset, pending)
-        (self._await_synced if durability is Durability.SYNCED else self._await_written).append(waiter)
         if durability is Durability.SYNCED or topic_durability is Durability.SYNCED:
             self._sync_wanted = True
+        if (durability or topic_durability) is Durability.WRITTEN:
+            self._answer_early = True
         return staged
+
+    def expect(self, staged: Staged, durability: Durability | None, pending: Pending) -> None:
+        """After the `flush`: let the call wait for a batch that is not as durable as it asked for."""
+        log = self.log
+        durability = durability or log.config.durability
+        covered = log.synced_offset if durability is Durability.SYNCED else log.high_watermark
+        if staged.next_offset <= covered or self._failure.error is not None:
+            return
+        pending.expect_one()
+        # The end of the log covers the batch, and the original of a duplicate that is still on its way.
+        waiter = _Waiter(log.log_end_offset, pending)
+        (self._await_synced if durability is Durability.SYNCED else self._await_written).append(waiter)
 
     def flush(self) -> None:
         """Begin to write what was staged, unless a thread is at it; what comes meanwhile follows by itself."""
@@ -179,7 +184,7 @@ class Partition:
         settlers, self._settlers = self._settlers, []
         log, complete = self.log, self._pool.complete
         end_offset = log.log_end_offset
-        answer_early = group is not None and bool(self._await_written)
+        answer_early, self._answer_early = self._answer_early and group is not None, False
 
         def job() -> None:
             try:
