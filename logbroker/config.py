@@ -15,10 +15,12 @@ from logbroker.types import Durability, TimestampType
 MIB: Final = 1024 * 1024
 HOUR_MS: Final = 3_600_000
 DAY_MS: Final = 24 * HOUR_MS
+MAX_INT32: Final = 2**31 - 1
 MAX_INT64: Final = 2**63 - 1
+MAX_SECONDS: Final = 86_400
 MAX_BATCH_BYTES: Final = 16 * MIB
 """No topic may set max.message.bytes above this."""
-MAX_SEGMENT_BYTES: Final = 2**31 - 1
+MAX_SEGMENT_BYTES: Final = MAX_INT32
 """Positions in an index are int32."""
 
 
@@ -162,8 +164,19 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
             "max_response_bytes",
             "max_concurrent_calls",
         ):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1")
+            if not 1 <= getattr(self, name) <= MAX_INT32:
+                raise ValueError(f"{name} must be from 1 to {MAX_INT32}")
+        for name in (
+            "fetch_memory_wait_seconds",
+            "retention_check_seconds",
+            "checkpoint_seconds",
+            "thread_switch_interval_seconds",
+        ):
+            if not 0 < getattr(self, name) <= MAX_SECONDS:  # also false for nan
+                raise ValueError(f"{name} must be above 0 and at most {MAX_SECONDS}")
+        for name in ("max_produce_bytes_in_flight", "max_fetch_bytes_in_flight", "max_open_segments"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"{name} must not be negative")
 
     def parsed_topic_defaults(self) -> TopicConfig:
         """Raises InvalidConfigError."""
