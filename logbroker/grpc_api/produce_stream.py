@@ -10,6 +10,7 @@ import grpc
 from logbroker.engine import LogEngine
 from logbroker.errors import BrokerUnavailableError, LogbrokerError
 from logbroker.grpc_api.produce import PreparedProduce
+from logbroker.grpc_api.refs import MAX_ITEMS
 from logbroker.grpc_api.status import Context, item_status
 from logbroker.v1.log_pb2 import ProduceRequest, ProduceResponse, ProduceResult
 
@@ -74,7 +75,8 @@ class ProduceStream:
 
     async def _refuse(self, request: ProduceRequest, error: LogbrokerError) -> None:
         result = ProduceResult(status=item_status(error), base_offset=-1, log_append_time_ms=-1)
-        response = ProduceResponse(correlation_id=request.correlation_id, results=[result] * len(request.items))
+        count = min(len(request.items), MAX_ITEMS)  # Millions of empty items would become gigabytes of refusals.
+        response = ProduceResponse(correlation_id=request.correlation_id, results=[result] * count)
         self._slots.release()
         async with self._writing:
             await self._context.write(response)

@@ -134,3 +134,11 @@ def test_a_senseless_sequence_fails_its_item_alone(api: Api, topic: str, sequenc
     refused, taken = response.results
     assert (refused.status.reason, refused.partition, refused.base_offset) == ("INVALID_REQUEST", 2, -1)
     assert not taken.status.code
+
+
+def test_a_stream_refuses_too_many_items_in_few_words(api: Api) -> None:
+    many, none = pb.ProduceRequest(items=[pb.ProduceItem()] * 100_000), pb.ProduceRequest(correlation_id=2)
+    refused, after = api.log.ProduceStream(iter([many, none]))
+    assert refused.results[0].status.reason == "INVALID_REQUEST"
+    assert refused.ByteSize() < CLIENT_LIMIT_BYTES
+    assert after.correlation_id == 2
