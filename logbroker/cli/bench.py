@@ -191,6 +191,16 @@ def seek(gigabytes: float, count: int, **shared: Any) -> None:
     _run([lambda: footprint.seek(setup, gigabytes=gigabytes, count=count)], **shared)
 
 
+@bench.command()
+@click.option("--batch-bytes", type=click.IntRange(100, MIB), default=MIB, show_default=True)
+@click.option("--seconds", type=click.FloatRange(0.1), default=5.0, show_default=True, help="Of one round.")
+@_shared_options
+def stall(batch_bytes: int, seconds: float, **shared: Any) -> None:
+    """Ask for something that needs no disk while written batches arrive; how long that takes."""
+    setup = _setup(shared, seconds)
+    _run([lambda: footprint.stall(setup, batch_bytes=batch_bytes)], **shared)
+
+
 def _setup(shared: dict[str, Any], seconds: float) -> Setup:
     ceiling = shared.get("ceiling", False)
     return Setup(rounds=shared["rounds"], seconds=seconds, ceiling=ceiling, directory=shared["directory"])

@@ -19,6 +19,7 @@ from tests.cli.command import output_of
         (["consume", "--records", "2000"], 1),
         (["latency", "--count", "20", "--ceiling"], 1),
         (["startup", "--partitions", "10"], 6),
+        (["stall", "--batch-bytes", "4096", "--seconds", "0.2"], 3),
         (["seek", "--gigabytes", "0.01", "--count", "10"], 2),
     ],
 )

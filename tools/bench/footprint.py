@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import random
 import statistics
@@ -68,6 +69,48 @@ async def seek(setup: Setup, *, gigabytes: float, count: int) -> list[Row]:
     return [
         Row(name=f"{name}, near its end", durability="-", unit="ms", rounds=at_end, ceiling_rounds=[]),
         Row(name=f"{name}, at random offsets", durability="-", unit="ms", rounds=at_random, ceiling_rounds=[]),
+    ]
+
+
+async def stall(setup: Setup, *, batch_bytes: int) -> list[Row]:
+    """How long the event loop is held up by `written` appends: the wait of calls that need no disk beside them."""
+    batch = load.batch_of(batch_bytes)
+    longest, p99, rates = [], [], []
+    with (
+        tempfile.TemporaryDirectory(prefix="logbroker-bench-", dir=setup.directory) as directory,
+        embedded(Path(directory, "broker")) as broker,
+    ):
+        for number in range(setup.rounds):
+            topic = f"{TOPIC}-{number}"
+            async with Admin(broker.address) as admin:
+                await admin.create_topic(topic, 1, configs={"durability": "written", "max.message.bytes": "2097152"})
+            async with load.open_channel(broker.address) as channel, load.open_channel(broker.address) as other:
+                appending = asyncio.create_task(
+                    load.append_load(
+                        channel,
+                        "/logbroker.v1.Log/Produce",
+                        load.produce_requests(topic, 1, batch),
+                        len(batch),
+                        in_flight=8,
+                        seconds=setup.seconds,
+                        check=load.check_produced,
+                    )
+                )
+                describe: Any = other.unary_unary("/logbroker.v1.Admin/DescribeBroker")
+                waits = []
+                while not appending.done():
+                    start = time.perf_counter()
+                    await describe(b"")
+                    waits.append((time.perf_counter() - start) * 1e3)
+                rates.append((await appending).megabytes_per_second)
+            waits.sort()
+            p99.append(waits[len(waits) * 99 // 100])
+            longest.append(waits[-1])
+    name = f"beside 8 written appends of {batch_bytes // 1024} KiB in flight"
+    return [
+        Row(name=f"a call without disk {name}, p99", durability="-", unit="ms", rounds=p99, ceiling_rounds=[]),
+        Row(name=f"a call without disk {name}, longest", durability="-", unit="ms", rounds=longest, ceiling_rounds=[]),
+        Row(name="the appends meanwhile", durability="written", unit="MB/s", rounds=rates, ceiling_rounds=[]),
     ]
 
 
