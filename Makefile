@@ -1,7 +1,7 @@
 # Every target does its own set-up: Python 3.11 or newer and make are all that must be there.
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format proto lock clean
+.PHONY: help demo test torture check format proto lock clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -19,6 +19,9 @@ demo: $(READY) ## Send a month of real flights through a broker, restart it, rea
 
 test: $(READY) ## Run all tests (ARGS="-k name" for some)
 	@$(BIN)/python -m pytest $(ARGS)
+
+torture: $(READY) ## Run the long tests, hours of them; goes on where it was left (SHARD=2/8 for a part)
+	@$(BIN)/python -m tests.crash.torture --shard $(or $(SHARD),1/1) $(ARGS)
 
 check: $(READY) ## Check format, lint, types, layers, and that generated code is up to date
 	$(BIN)/ruff format --check .
