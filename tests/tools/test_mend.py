@@ -1,0 +1,163 @@
+"""What writes: indexes built anew are what the broker writes, and a repaired partition opens again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+import logbroker
+from logbroker.client.sync import Admin, Consumer, Producer
+from logbroker.errors import CorruptLogError, DataDirError
+from logbroker.storage.data_dir import DataDir
+from logbroker.tools.segments import mend
+from logbroker.tools.segments.locate import locate
+from logbroker.tools.segments.metadata import is_held
+from tests.tools.segment_files import (
+    BATCHES,
+    RECORDS,
+    StoppedPartition,
+    batch_positions,
+    kafka_partition,
+    overwrite,
+    report_of,
+    wrong,
+)
+
+
+def nothing(_bytes: int) -> None:
+    pass
+
+
+def plan_of(log: Path) -> mend.RepairPlan | None:
+    (partition,) = locate([log]).partitions
+    return mend.plan_repair(partition, nothing)
+
+
+def test_a_rebuilt_index_is_sound(stopped: StoppedPartition) -> None:
+    (partition,) = locate([stopped.directory]).partitions
+    for segment in partition.segments:
+        Path(segment.index_path).write_bytes(b"nonsense")
+        Path(segment.time_index_path).unlink()
+        offsets, times = mend.rebuild_index(segment, nothing)
+        assert Path(segment.index_path).stat().st_size == 8 * offsets
+        assert Path(segment.time_index_path).stat().st_size == 12 * times > 0
+    assert report_of(stopped.data_dir).findings == []
+
+
+def test_no_index_is_built_over_damage(stopped: StoppedPartition) -> None:
+    (partition,) = locate([stopped.logs()[0]]).partitions
+    before = Path(partition.segments[0].index_path).read_bytes()
+    overwrite(stopped.logs()[0], batch_positions(stopped.logs()[0])[1] + 16, b"\x07")
+    with pytest.raises(CorruptLogError, match="repair"):
+        mend.rebuild_index(partition.segments[0], nothing)
+    assert Path(partition.segments[0].index_path).read_bytes() == before
+
+
+def test_a_sound_segment_is_left_alone(stopped: StoppedPartition) -> None:
+    assert [plan_of(log) for log in stopped.logs()] == [None] * len(stopped.logs())
+
+
+@pytest.mark.parametrize("damage", ["payload", "truncated"])
+def test_a_repaired_partition_opens_and_goes_on(stopped: StoppedPartition, damage: str) -> None:
+    values = [b"value %03d" % number for number in range(BATCHES * RECORDS)]
+    log, *later = stopped.logs()[1:]
+    content = log.read_bytes()
+    position = batch_positions(log)[4]
+    if damage == "payload":
+        overwrite(log, position + 70, b"!")
+    else:
+        log.write_bytes(content[: position + 30])
+    damaged = log.read_bytes()
+    plan = plan_of(log)
+    assert plan is not None
+    assert (plan.path, plan.position, plan.removed_bytes) == (str(log), position, len(damaged) - position)
+    mend.repair(plan)
+    assert log.read_bytes() == content[:position]
+    assert Path(plan.side_path).read_bytes() == damaged[position:]
+    assert all(path.with_name(path.name + ".cut-0").exists() and not path.exists() for path in later)
+    assert wrong(report_of(stopped.data_dir)) == []
+
+    (partition,) = locate([stopped.directory]).partitions
+    assert plan.checkpoint is not None
+    stopped.disk.stored = msgspec.msgpack.encode(plan.checkpoint)
+    stopped.disk.open()
+    kept = len(stopped.disk.values())
+    assert stopped.disk.values() == values[:kept]
+    assert kept == plan.offset
+    assert partition.segments[-1].path == str(log)
+    # A client that has read further learns that it is gone.
+    assert stopped.disk.log.leader_epoch == 1
+
+
+def test_a_second_repair_keeps_what_the_first_one_kept(stopped: StoppedPartition) -> None:
+    log = stopped.logs()[-1]
+    content = log.read_bytes()
+    position = batch_positions(log)[1]
+    sides = []
+    for mark in (b"!", b"?"):
+        log.write_bytes(content)
+        overwrite(log, position + 70, mark)
+        plan = plan_of(log)
+        assert plan is not None
+        mend.repair(plan)
+        sides.append(Path(plan.side_path))
+    assert [side.read_bytes()[70:71] for side in sides] == [b"!", b"?"]
+
+
+def test_a_directory_of_kafka_keeps_its_later_segments(tmp_path: Path) -> None:
+    directory = kafka_partition(tmp_path / "t-0")
+    log = directory / f"{0:020d}.log"
+    position = batch_positions(log)[1]
+    overwrite(log, position + 65, b"!")
+    plan = plan_of(log)
+    assert plan is not None
+    mend.repair(plan)
+    assert (directory / f"{90:020d}.log").exists()
+    assert log.stat().st_size == position
+    assert (directory / "leader-epoch-checkpoint").read_text() == "0\n3\n0 0\n2 20\n5 95\n"
+
+
+def test_a_broker_in_the_data_directory_is_noticed(stopped: StoppedPartition) -> None:
+    (partition,) = locate([stopped.directory]).partitions
+    assert not is_held(stopped.data_dir)
+    held = DataDir.open(stopped.data_dir)
+    try:
+        assert is_held(stopped.data_dir)
+        with pytest.raises(DataDirError, match="in use"), mend.exclusive(partition):
+            pass
+    finally:
+        held.close()
+    with mend.exclusive(partition):
+        assert is_held(stopped.data_dir)
+    assert not is_held(stopped.data_dir)
+
+
+def test_a_broker_serves_what_a_repair_left() -> None:
+    with logbroker.embedded() as broker:
+        with Admin(broker.address) as admin:
+            admin.create_topic("t", partitions=1)
+        with Producer(broker.address) as producer:
+            for number in range(30):
+                producer.send("t", b"%d" % number)
+                producer.flush()
+        data_dir = Path(broker.data_dir)
+        assert report_of(data_dir / "t-0").live
+        broker.stop()
+        (log,) = (data_dir / "t-0").glob("*.log")
+        overwrite(log, batch_positions(log)[20] + 65, b"!")
+        plan = plan_of(log)
+        assert plan is not None
+        with mend.exclusive(locate([log]).partitions[0]):
+            mend.repair(plan)
+        assert wrong(report_of(data_dir)) == []
+        broker.start()
+        with Producer(broker.address) as producer:
+            producer.send("t", b"after")
+            producer.flush()
+        with Consumer(broker.address) as consumer:
+            consumer.assign("t", start="earliest")
+            found = [record.value for batch in consumer.batches(until_end=True) for record in batch]
+        assert found == [*(b"%d" % number for number in range(20)), b"after"]
+        assert wrong(report_of(data_dir)) == []

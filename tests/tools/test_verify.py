@@ -1,0 +1,286 @@
+"""`verify` finds every kind of damage, says where it is, and finds none in what is sound."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from logbroker.record.header import HEADER_BYTES
+from logbroker.tools.segments.findings import Severity
+from logbroker.tools.segments.locate import locate
+from tests.storage.partition import NOW_MS, batch_of
+from tests.tools.segment_files import (
+    BATCHES,
+    RECORDS,
+    StoppedPartition,
+    batch_positions,
+    flip_bit,
+    kafka_partition,
+    overwrite,
+    report_of,
+    stored_batch,
+    wrong,
+)
+
+
+def test_a_stopped_partition_is_sound(stopped: StoppedPartition) -> None:
+    report = report_of(stopped.data_dir)
+    assert report.findings == []
+    assert len(report.segments) == len(stopped.logs()) > 2
+    assert sum(facts.records for facts in report.segments) == BATCHES * RECORDS
+    assert sum(facts.batches for facts in report.segments) == BATCHES
+    assert [facts.next_offset for facts in report.segments[:-1]] == [facts.base_offset for facts in report.segments[1:]]
+    assert report.segments[0].min_timestamp_ms == NOW_MS
+    assert report.segments[-1].max_timestamp_ms == NOW_MS + BATCHES - 1
+
+
+def test_nothing_is_written(stopped: StoppedPartition) -> None:
+    def state() -> dict[Path, tuple[int, int]]:
+        paths = [stopped.data_dir, *stopped.data_dir.rglob("*")]
+        return {path: (path.stat().st_mtime_ns, path.stat().st_size) for path in paths}
+
+    before = state()
+    report_of(stopped.data_dir)
+    assert state() == before
+
+
+def test_each_bit_of_a_header_counts(stopped: StoppedPartition) -> None:
+    log = stopped.logs()[1]
+    position = batch_positions(log)[3]
+    for bit in range(8 * HEADER_BYTES):
+        flip_bit(log, 8 * position + bit)
+        found = wrong(report_of(stopped.data_dir))
+        # The leader epoch lies outside the CRC: a higher one is noticed where it goes back, and by its checkpoint.
+        assert found, bit
+        if not 12 <= bit // 8 < 16:
+            assert (found[0].severity, found[0].path, found[0].position) == (Severity.ERROR, str(log), position), bit
+        flip_bit(log, 8 * position + bit)
+
+
+@pytest.mark.parametrize("field", ["payload", "zeros", "length 0", "length -1", "length 2^31-1", "magic 1"])
+def test_damage_inside_is_named_and_passed_over(stopped: StoppedPartition, field: str) -> None:
+    log = stopped.logs()[1]
+    positions = batch_positions(log)
+    at, content = {
+        "payload": (70, b"!"),
+        "zeros": (0, bytes(positions[3] - positions[2])),
+        "length 0": (8, bytes(4)),
+        "length -1": (8, b"\xff" * 4),
+        "length 2^31-1": (8, b"\x7f\xff\xff\xff"),
+        "magic 1": (16, b"\x01"),
+    }[field]
+    overwrite(log, positions[2] + at, content)
+    (finding,) = wrong(report_of(stopped.data_dir))
+    assert (finding.severity, finding.path) == (Severity.ERROR, str(log))
+    assert (finding.position, finding.end) == (positions[2], positions[3])
+    assert "below the recovery point" in finding.message
+
+
+def test_a_batch_with_a_right_crc_may_still_contradict_itself(tmp_path: Path) -> None:
+    path = tmp_path / f"{0:020d}.log"
+    good = stored_batch(0, [b"x"])
+    for bad in (
+        stored_batch(1, [b"x"], deltas=-1),
+        stored_batch(1, [b"x", b"y"], deltas=0),
+        stored_batch(1, [b"x"], attributes=5),
+    ):
+        path.write_bytes(good + bad + stored_batch(2, [b"z"]))
+        (finding,) = wrong(report_of(path))
+        assert (finding.position, finding.end) == (len(good), len(good + bad))
+
+
+def test_missing_offsets_are_wrong_only_where_no_gap_is_allowed(tmp_path: Path) -> None:
+    path = tmp_path / f"{0:020d}.log"
+    first = stored_batch(0, [b"x"])
+    path.write_bytes(first + stored_batch(5, [b"y"]))
+    assert wrong(report_of(path)) == []
+    (finding,) = wrong(report_of(path, gaps=False))
+    assert finding.position == len(first)
+    assert "1 to 4 are missing" in finding.message
+
+
+def test_swapped_batches_are_noticed_with_gaps_too(stopped: StoppedPartition) -> None:
+    log = stopped.logs()[1]
+    content = log.read_bytes()
+    a, b, c, *_ = batch_positions(log)[2:]
+    log.write_bytes(content[:a] + content[b:c] + content[a:b] + content[c:])
+    for gaps in (None, True):
+        found = wrong(report_of(stopped.data_dir, gaps=gaps))
+        assert any(finding.path == str(log) and "goes back" in finding.message for finding in found)
+
+
+def test_a_file_that_lost_its_end_or_is_gone(stopped: StoppedPartition) -> None:
+    log = stopped.logs()[1]
+    size_bytes = log.stat().st_size
+    log.write_bytes(log.read_bytes()[: batch_positions(log)[-1]])
+    messages = [finding.message for finding in wrong(report_of(stopped.data_dir)) if finding.path == str(log)]
+    assert any(f"had {size_bytes} when synced" in message for message in messages)
+    log.unlink()
+    assert any("missing" in finding.message for finding in wrong(report_of(stopped.data_dir)))
+
+
+def test_a_directory_that_is_gone(stopped: StoppedPartition) -> None:
+    stopped.directory.rename(stopped.data_dir.parent / "elsewhere")
+    (finding,) = wrong(report_of(stopped.data_dir))
+    assert "directory is missing" in finding.message
+
+
+def test_every_torn_last_write_is_told_from_corruption(tmp_path: Path) -> None:
+    partition = StoppedPartition(tmp_path / "data")
+    partition.disk.store_checkpoint()
+    partition.store_metadata()
+    start = partition.logs()[-1].stat().st_size
+    partition.disk.append(batch_of(b"the last"), sync=False)
+    partition.kill()
+    log = partition.logs()[-1]
+    whole = log.read_bytes()
+    if log.stat().st_size < start:
+        start = 0  # It went to a new segment.
+    assert wrong(report_of(partition.data_dir)) == []
+    for torn in [whole[:end] for end in range(start + 1, len(whole), 7)] + [
+        whole[: start + 61] + bytes(len(whole) - start - 61),
+        whole[:start] + bytes(len(whole) - start),
+        whole + bytes(100),
+    ]:
+        log.write_bytes(torn)
+        (finding,) = wrong(report_of(partition.data_dir))
+        assert finding.severity is Severity.TORN_TAIL
+        assert finding.position == (start if len(torn) <= len(whole) else len(whole))
+    # The same below the recovery point is no torn write.
+    log.write_bytes(whole[: start - 5] if start else b"")
+    if start:
+        assert Severity.ERROR in {finding.severity for finding in wrong(report_of(partition.data_dir))}
+
+
+def test_a_good_batch_behind_a_bad_one_is_no_torn_tail_unless_the_power_was_cut(tmp_path: Path) -> None:
+    partition = StoppedPartition(tmp_path / "data")
+    partition.disk.store_checkpoint()
+    for number in range(3):
+        partition.disk.append(batch_of(b"unsynced %d" % number), sync=False)
+    partition.kill()
+    partition.store_metadata()
+    log = partition.logs()[-1]
+    position = batch_positions(log)[-2]
+    overwrite(log, position + 65, b"!")
+    (finding,) = wrong(report_of(partition.data_dir))
+    assert finding.severity is Severity.ERROR
+    assert "a good batch follows" in finding.message
+    partition.disk.after_power_cut()
+    partition.store_metadata()
+    assert [finding.severity for finding in wrong(report_of(partition.data_dir))] == [Severity.TORN_TAIL]
+
+
+def test_a_recovery_point_that_the_log_does_not_have(stopped: StoppedPartition) -> None:
+    checkpoint = stopped.disk.stored_checkpoint()
+    assert checkpoint is not None
+    *before, last = checkpoint.segments
+    shorter = msgspec.structs.replace(last, size_bytes=last.size_bytes - 1)
+    for damaged in (
+        msgspec.structs.replace(checkpoint, recovery_point=checkpoint.recovery_point + 1),
+        msgspec.structs.replace(checkpoint, segments=[*before, shorter]),
+    ):
+        stopped.disk.stored = msgspec.msgpack.encode(damaged)
+        stopped.store_metadata()
+        found = wrong(report_of(stopped.data_dir))
+        assert [finding.path for finding in found] == [str(stopped.logs()[-1])]
+        assert "recovery point" in found[0].message
+
+
+# --- indexes -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("column", [0, 1])
+@pytest.mark.parametrize("by", [-1, 1])
+@pytest.mark.parametrize(("suffix", "layout"), [(".index", ">ii"), (".timeindex", ">qi")])
+def test_an_index_entry_off_by_one(stopped: StoppedPartition, suffix: str, layout: str, column: int, by: int) -> None:
+    log = stopped.logs()[1]
+    path = log.with_suffix(suffix)
+    entry = struct.Struct(layout)
+    assert path.stat().st_size >= 3 * entry.size
+    numbers = list(entry.unpack_from(path.read_bytes(), entry.size))
+    numbers[column] += by
+    overwrite(path, entry.size, entry.pack(*numbers))
+    found = wrong(report_of(stopped.data_dir))
+    # A time entry's offset may be any of the batch's: it leads to the same place.
+    if suffix == ".timeindex" and column == 1 and by == -1:
+        assert found == []
+    else:
+        assert {finding.path for finding in found} == {str(path)}
+        assert found[0].position == entry.size
+
+
+@pytest.mark.parametrize("suffix", [".index", ".timeindex"])
+def test_an_index_cut_short_or_too_long_or_gone(stopped: StoppedPartition, suffix: str) -> None:
+    path = stopped.logs()[1].with_suffix(suffix)
+    content = path.read_bytes()
+    path.write_bytes(content[:-1])
+    assert str(path) in {finding.path for finding in wrong(report_of(stopped.data_dir))}
+    path.write_bytes(content + struct.pack(">iii", 1, 2**30, 2**30))
+    assert str(path) in {finding.path for finding in wrong(report_of(stopped.data_dir))}
+    path.write_bytes(content[::-1])
+    assert str(path) in {finding.path for finding in wrong(report_of(stopped.data_dir))}
+    path.unlink()
+    report = report_of(stopped.data_dir)
+    assert report.sound
+    assert [finding.path for finding in report.findings] == [str(path)]
+
+
+# --- small files ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "complaint"),
+    [
+        ("partition.metadata", b"version: 0\ntopic_id: PyNAxPtbSIqTSRdyGmbyYw\n", "it is of topic"),
+        ("partition.metadata", b"version: 1\n", "version 0"),
+        ("partition.metadata", b"", "version 0"),
+        ("leader-epoch-checkpoint", b"0\n1\n0 1\n", "begins at 1"),
+        ("leader-epoch-checkpoint", b"0\n1\n1 0\n", "epoch 0 of offset 0 is missing"),
+        ("leader-epoch-checkpoint", b"0\n2\n0 0\n1 1000\n", "the log ends at 120"),
+        ("leader-epoch-checkpoint", b"0\n2\n0 0\n", "count"),
+        ("leader-epoch-checkpoint", b"\0" * 8, "not a leader-epoch-checkpoint"),
+    ],
+)
+def test_small_files(stopped: StoppedPartition, name: str, content: bytes, complaint: str) -> None:
+    path = stopped.directory / name
+    path.write_bytes(content)
+    (finding,) = wrong(report_of(stopped.data_dir))
+    assert finding.path == str(path)
+    assert complaint in finding.message
+
+
+def test_damaged_metadata_is_told_and_the_rest_verified(stopped: StoppedPartition) -> None:
+    (stopped.data_dir / "meta" / "data.mdb").write_bytes(b"nonsense" * 1000)
+    flip_bit(stopped.logs()[1], 8 * 100)
+    report = report_of(stopped.data_dir)
+    assert "recovery point is not known" in report.findings[0].message
+    assert [finding.path for finding in wrong(report)] == [str(stopped.logs()[1])]
+
+
+# --- other people's directories ------------------------------------------------------------------------------------
+
+
+def test_a_compacted_partition_of_kafka_is_sound(tmp_path: Path) -> None:
+    report = report_of(kafka_partition(tmp_path / "t-0"))
+    assert wrong(report) == []
+    assert [facts.missing_offsets for facts in report.segments] == [3 + 29, 10]
+    assert any("Kafka before 4.0" in finding.message for finding in report.findings)
+    assert wrong(report_of(tmp_path / "t-0", gaps=False)) != []
+
+
+def test_a_whole_directory_of_kafka_is_found(tmp_path: Path) -> None:
+    kafka_partition(tmp_path / "t-0")
+    kafka_partition(tmp_path / "t-10")
+    kafka_partition(tmp_path / "t-2")
+    (tmp_path / "some-0").mkdir()
+    assert [partition.name for partition in locate([tmp_path]).partitions] == ["t-0", "t-2", "t-10"]
+
+
+def test_an_old_message_format_is_named(tmp_path: Path) -> None:
+    path = tmp_path / f"{0:020d}.log"
+    path.write_bytes(struct.pack(">qiIb", 0, 60, 0, 1) + bytes(60))
+    (finding,) = wrong(report_of(path))
+    assert finding.position == 0
