@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import zip_longest
 
 import msgspec
 
@@ -67,7 +68,7 @@ def segment_faults(
     known = checkpoint.segments
     needed = [
         entry
-        for entry, after in zip(known, [*known[1:], None], strict=True)
+        for entry, after in zip_longest(known, known[1:])
         if after is None or after.base_offset > checkpoint.log_start_offset
     ]
     lowest = min(file_bytes, default=0)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from logbroker.errors import CorruptLogError
 from logbroker.storage.partition_files import EPOCHS_NAME, METADATA_NAME, decode_epochs, decode_metadata
 from logbroker.tools.segments.findings import Finding, PartitionReport, Severity
-from logbroker.tools.segments.locate import Located, PartitionFiles, SegmentFile
+from logbroker.tools.segments.locate import Located, PartitionFiles, SegmentFile, segments_in
 from logbroker.tools.segments.metadata import Knowledge, Metadata, is_held, knowledge_of, open_metadata
 from logbroker.tools.segments.partition_checks import (
     EpochRuns,
@@ -72,11 +72,14 @@ class _PartitionVerification:
         partition, known = self._partition, self._known
         if known.trouble:
             self._tell(Severity.NOTE, str(partition.directory), f"the recovery point is not known: {known.trouble}")
+        segments = partition.segments
         if partition.whole:
-            self._check_sizes()
+            # Listed anew: a running broker may have begun a segment that the metadata store knows already.
+            segments = segments_in(partition.directory)
+            self._check_sizes(segments)
         end_offset: int | None = None
         leader_epoch = -1
-        for segment in partition.segments:
+        for segment in segments:
             try:
                 check = self._check_segment(segment, leader_epoch)
             except FileNotFoundError:
@@ -94,11 +97,11 @@ class _PartitionVerification:
             self._check_epochs(end_offset or 0)
         return self._report
 
-    def _check_sizes(self) -> None:
+    def _check_sizes(self, segments: Sequence[SegmentFile]) -> None:
         checkpoint = self._known.checkpoint
         if checkpoint is None:
             return
-        file_bytes = {segment.base_offset: os.stat(segment.path).st_size for segment in self._partition.segments}
+        file_bytes = {segment.base_offset: os.stat(segment.path).st_size for segment in segments}
         for base_offset, reason in segment_faults(checkpoint, file_bytes, live=self._known.live):
             path = f"{self._partition.directory}/{base_offset:020d}.log"
             self._tell(Severity.ERROR, path, reason, file_bytes.get(base_offset))

@@ -1,0 +1,290 @@
+"""`logbroker segment`: what people and programs see, and exit codes."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiokafka.record import MemoryRecords
+
+import logbroker
+from logbroker.cli.main import run
+from logbroker.client.sync import Admin, Producer
+from logbroker.record.compression import Codec
+from logbroker.storage.data_dir import DataDir
+from tests.cli.command import failure_of, output_of
+from tests.storage.partition import NOW_MS, batch_of
+from tests.tools.segment_files import (
+    StoppedPartition,
+    batch_positions,
+    kafka_partition,
+    overwrite,
+    stored_batch,
+)
+
+
+class Segment:
+    """Runs `logbroker segment ...` in this process, which is faster than one each."""
+
+    def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
+        self._capsys = capsys
+        self.error = ""
+
+    def __call__(self, *arguments: str | Path, exit_code: int = 0) -> str:
+        """Return standard output."""
+        code = run(["segment", *map(str, arguments)])
+        out, self.error = self._capsys.readouterr()
+        assert code == exit_code, self.error
+        if code == 1:
+            assert "logbroker: " in self.error
+            assert self.error.count("\n") == 1
+        return out
+
+    def json(self, *arguments: str | Path, exit_code: int = 0) -> Any:
+        return json.loads(self(*arguments, "--json", exit_code=exit_code))
+
+    def json_lines(self, *arguments: str | Path, exit_code: int = 0) -> list[Any]:
+        return [json.loads(line) for line in self(*arguments, "--json", exit_code=exit_code).splitlines()]
+
+
+@pytest.fixture
+def segment(capsys: pytest.CaptureFixture[str]) -> Segment:
+    return Segment(capsys)
+
+
+@pytest.fixture
+def golden(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A file whose bytes never change: two plain batches and a commit marker."""
+    path = tmp_path / f"{0:020d}.log"
+    path.write_bytes(
+        stored_batch(0, [b"one", None], keys=[b"k", b"\xff\x00"])
+        + stored_batch(2, [b"three"], leader_epoch=1)
+        + stored_batch(3, [bytes(6)], keys=[b"\0\0\0\1"], leader_epoch=1, attributes=0x30)
+    )
+    monkeypatch.chdir(tmp_path)
+    return path
+
+
+# --- golden outputs ------------------------------------------------------------------------------------------------
+
+
+def test_dump_as_people_see_it(segment: Segment, golden: Path) -> None:
+    assert segment("dump", golden, "--records") == (
+        "byte 0  offsets 0-1  records 2  size 81  epoch 0  none  2023-11-14T22:13:20.000Z\n"
+        "  offset 0  2023-11-14T22:13:20.000Z  key 'k'  value 'one'\n"
+        "  offset 1  2023-11-14T22:13:20.000Z  key base64:/wA=  value null\n"
+        "byte 81  offsets 2-2  records 1  size 73  epoch 1  none  2023-11-14T22:13:20.002Z\n"
+        "  offset 2  2023-11-14T22:13:20.002Z  key null  value 'three'\n"
+        "byte 154  offsets 3-3  records 1  size 78  epoch 1  none  2023-11-14T22:13:20.003Z  transactional  control\n"
+        "  offset 3  2023-11-14T22:13:20.003Z  commit\n"
+    )
+    assert segment("dump", golden, "--from", "2").startswith("byte 81 ")
+
+
+def test_dump_as_programs_see_it(segment: Segment, golden: Path) -> None:
+    batch, one, two, *_ = segment.json_lines("dump", golden, "--records")
+    assert {
+        key: batch[key] for key in ("kind", "position", "base_offset", "last_offset", "records", "compression")
+    } == {
+        "kind": "batch",
+        "position": 0,
+        "base_offset": 0,
+        "last_offset": 1,
+        "records": 2,
+        "compression": "none",
+    }
+    assert one == {"kind": "record", "offset": 0, "timestamp": NOW_MS, "key": "k", "value": "one", "headers": []}
+    assert (two["key"], two["key_encoding"], two["value"]) == ("/wA=", "base64", None)
+
+
+def test_list_and_verify_of_a_good_file(segment: Segment, golden: Path) -> None:
+    (facts,) = segment.json("list", golden)
+    assert facts == {
+        "path": str(golden),
+        "base_offset": 0,
+        "next_offset": 4,
+        "size_bytes": 232,
+        "batches": 3,
+        "records": 4,
+        "missing_offsets": 0,
+        "min_timestamp_ms": NOW_MS,
+        "max_timestamp_ms": NOW_MS + 3,
+        "damaged_at": None,
+    }
+    assert segment.json("verify", golden) == {
+        "sound": True,
+        "partitions": [{"path": str(golden.parent), "live": False, "segments": [facts], "findings": []}],
+    }
+    text = segment("list", golden)
+    for word in ("base offset", golden.name, "232 bytes", "2023-11-14T22:13:20.003Z"):
+        assert word in text
+    assert segment("verify", golden).startswith("checked 1 partitions, 1 segments, 4 records, 232 bytes in ")
+
+
+# --- each command --------------------------------------------------------------------------------------------------
+
+
+def test_verify_names_file_and_bytes(segment: Segment, stopped: StoppedPartition) -> None:
+    log = stopped.logs()[1]
+    start, end = batch_positions(log)[2:4]
+    overwrite(log, start + 70, b"!")
+    document = segment.json("verify", stopped.data_dir, exit_code=1)
+    assert not document["sound"]
+    (found,) = document["partitions"][0]["findings"]
+    assert (found["severity"], found["path"], found["position"], found["end"]) == ("error", str(log), start, end)
+    text = segment("verify", stopped.data_dir, exit_code=1)
+    assert f"{start}-{end - 1}" in text
+    assert f"{log} at byte {start}" in segment.error
+
+
+def test_dump_passes_over_damage_and_says_so(segment: Segment, stopped: StoppedPartition) -> None:
+    log = stopped.logs()[1]
+    positions = batch_positions(log)
+    overwrite(log, positions[2] + 70, b"!")
+    batches = segment.json_lines("dump", log, exit_code=1)
+    assert [batch["position"] for batch in batches] == positions[:2] + positions[3:]
+    assert f"{positions[2]}-{positions[3] - 1}" in segment.error
+    assert segment.json("list", log)[0]["batches"] == len(positions)
+
+
+@pytest.mark.parametrize("codec", list(Codec))
+def test_dump_agrees_with_aiokafka(segment: Segment, tmp_path: Path, codec: Codec) -> None:
+    path = tmp_path / f"{0:020d}.log"
+    values = [b"value %d" % number * 20 for number in range(50)]
+    path.write_bytes(batch_of(*values, codec=codec))
+    lines = segment.json_lines("dump", path, "--records")
+    theirs = []
+    records = MemoryRecords(path.read_bytes())
+    while (batch := records.next_batch()) is not None:
+        assert batch.validate_crc()
+        theirs += [(record.offset, record.timestamp, record.value.decode()) for record in batch]
+    ours = [(line["offset"], line["timestamp"], line["value"]) for line in lines if line["kind"] == "record"]
+    assert ours == theirs
+    assert len(ours) == 50
+
+
+def test_stats(segment: Segment, tmp_path: Path) -> None:
+    path = tmp_path / f"{0:020d}.log"
+    keys: list[bytes | None] = [*[b"hot"] * 8, b"\xff", None]
+    path.write_bytes(stored_batch(0, [b"v"] * 10, keys=keys) + stored_batch(10, [b""], attributes=0x30))
+    document = segment.json("stats", path)
+    assert (document["records"], document["records_without_key"], document["keys"]) == (10, 1, 2)
+    assert document["top_keys"] == [
+        {"key": "hot", "records": 8},
+        {"key": "/w==", "records": 1, "key_encoding": "base64"},
+    ]
+    assert document["control_batches"] == 1
+    assert document["codecs"]["none"]["ratio"] == 1
+    path.write_bytes(batch_of(*[b"aaaaaaaaaaaaaaaa"] * 500, codec=Codec.ZSTD))
+    zstd = segment.json("stats", path)["codecs"]["zstd"]
+    assert zstd["ratio"] > 10
+    assert zstd["plain_bytes"] == len(batch_of(*[b"aaaaaaaaaaaaaaaa"] * 500))
+    assert "records per key" in segment("stats", path)
+
+
+def test_find(segment: Segment, golden: Path) -> None:
+    (found,) = segment.json_lines("find", golden, "--key", "k")
+    assert found == {"path": str(golden), "position": 0, "offset": 0, "timestamp": NOW_MS}
+    (found,) = segment.json_lines("find", golden, "--key", base64.b64encode(b"\xff\0").decode(), "--base64")
+    assert found["offset"] == 1
+    (found,) = segment.json_lines("find", golden, "--time", str(NOW_MS + 1))
+    assert (found["offset"], found["position"]) == (2, 81)
+    assert segment("find", golden, "--time", "2023-11-14T22:13:20.001Z").startswith("offset 2  byte 81 ")
+    segment("find", golden, "--key", "nobody", exit_code=1)
+    assert "no record" in segment.error
+    segment("find", golden, "--time", "2040-01-01T00:00:00Z", exit_code=1)
+
+
+def test_find_time_in_each_partition(segment: Segment, tmp_path: Path) -> None:
+    for name in ("t-0", "t-1"):
+        kafka_partition(tmp_path / name)
+    found = segment.json_lines("find", tmp_path, "--time", str(NOW_MS + 41))
+    assert [(Path(item["path"]).parent.name, item["offset"]) for item in found] == [("t-0", 100), ("t-1", 100)]
+
+
+def test_rebuild_index(segment: Segment, stopped: StoppedPartition) -> None:
+    index = stopped.logs()[0].with_suffix(".index")
+    overwrite(index, 3, b"\x63")
+    segment("verify", stopped.data_dir, exit_code=1)
+    assert "offset entries" in segment("rebuild-index", stopped.directory)
+    assert segment("verify", stopped.data_dir).startswith("checked ")
+
+
+def test_repair_asks_and_keeps(segment: Segment, stopped: StoppedPartition, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = stopped.logs()[-1]
+    assert "nothing is to be repaired" in segment("repair", log)
+    position = batch_positions(log)[1]
+    overwrite(log, position + 70, b"!")
+    damaged = log.read_bytes()
+    shown = segment("repair", log, "--dry-run")
+    assert f"at byte {position}" in shown
+    monkeypatch.setattr("sys.stdin", io.StringIO("n\n"))
+    segment("repair", log, exit_code=1)
+    assert "nothing was done" in segment.error
+    assert log.read_bytes() == damaged
+    assert not list(stopped.directory.glob("*.cut-*"))
+    assert f"now ends at byte {position}" in segment("repair", log, "--yes")
+    (side,) = stopped.directory.glob("*.cut-*")
+    assert log.read_bytes() + side.read_bytes() == damaged
+    # The bad batch comes first in there.
+    segment("dump", side, exit_code=1)
+    assert segment("verify", stopped.data_dir).startswith("checked ")
+
+
+@pytest.mark.parametrize("arguments", [("repair", "--yes"), ("repair", "--dry-run"), ("rebuild-index",)])
+def test_what_writes_refuses_beside_a_broker(
+    segment: Segment, stopped: StoppedPartition, arguments: tuple[str, ...]
+) -> None:
+    held = DataDir.open(stopped.data_dir)
+    try:
+        overwrite(stopped.logs()[0], 70, b"!")
+        before = stopped.logs()[0].read_bytes()
+        command, *options = arguments
+        segment(command, stopped.logs()[0], *options, exit_code=1)
+        assert "broker" in segment.error
+        assert stopped.logs()[0].read_bytes() == before
+    finally:
+        held.close()
+
+
+@pytest.mark.parametrize("command", ["list", "dump", "verify", "stats", "find", "rebuild-index", "repair"])
+def test_each_command_has_help_with_an_example_and_refuses_what_is_not_there(
+    segment: Segment, tmp_path: Path, command: str
+) -> None:
+    assert f"logbroker segment {command} " in segment(command, "--help")
+    segment(command, exit_code=2)
+    arguments = ("--key", "k") if command == "find" else ()
+    segment(command, tmp_path / "nowhere.log", *arguments, exit_code=1)
+    assert "nowhere.log" in segment.error
+    if command not in ("dump", "repair"):
+        segment(command, tmp_path, *arguments, exit_code=1)
+        assert "neither a log file" in segment.error
+
+
+# --- as processes --------------------------------------------------------------------------------------------------
+
+
+def test_exit_codes_of_the_real_command(stopped: StoppedPartition) -> None:
+    assert output_of("segment", "verify", stopped.data_dir).startswith(b"checked 1 partitions")
+    overwrite(stopped.logs()[0], 70, b"!")
+    assert "1 errors" in failure_of("segment", "verify", stopped.data_dir)
+
+
+def test_a_live_broker_is_inspected_while_it_writes(segment: Segment) -> None:
+    with logbroker.embedded() as broker:
+        with Admin(broker.address) as admin:
+            admin.create_topic("busy", partitions=2, configs={"segment.bytes": "100000"})
+        with Producer(broker.address) as producer:
+            for number in range(30):
+                for _ in range(200):
+                    producer.send("busy", b"x" * 100, key=b"%d" % (number % 7))
+                document = segment.json("verify", broker.data_dir)
+                assert [report["live"] for report in document["partitions"]] == [True, True]
+            producer.flush()
+        found = segment.json("list", broker.data_dir)
+        assert sum(facts["records"] for facts in found) == 6000
+        assert segment.json("stats", broker.data_dir)["keys"] == 7
