@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import binascii
 import datetime
-import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -22,7 +21,7 @@ from logbroker.tools.segments import find as finding
 from logbroker.tools.segments import mend
 from logbroker.tools.segments.findings import PartitionReport, Severity
 from logbroker.tools.segments.listing import list_segments
-from logbroker.tools.segments.locate import Located, locate
+from logbroker.tools.segments.locate import Located, file_bytes, locate
 from logbroker.tools.segments.metadata import is_held
 from logbroker.tools.segments.reading import UNREADABLE, Batch, Progress, SegmentReading, records_of
 from logbroker.tools.segments.stats import Stats
@@ -283,7 +282,7 @@ def _one_file(file: Path) -> Located:
 
 @contextmanager
 def _progress(description: str, located: Located) -> Iterator[Progress]:
-    total = sum(os.stat(item.path).st_size for partition in located.partitions for item in partition.segments)
+    total = sum(sum(file_bytes(partition.segments).values()) for partition in located.partitions)
     done = 0
     with terminal.progress(description, -(-total // _MIB), "MiB") as count:
 

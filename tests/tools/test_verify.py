@@ -102,6 +102,15 @@ def test_missing_offsets_are_wrong_only_where_no_gap_is_allowed(tmp_path: Path) 
     assert "1 to 4 are missing" in finding.message
 
 
+def test_a_leader_epoch_that_goes_back_is_noticed_without_its_checkpoint(tmp_path: Path) -> None:
+    first, second = tmp_path / f"{0:020d}.log", tmp_path / f"{2:020d}.log"
+    epochs = [stored_batch(offset, [b"x"], leader_epoch=epoch) for offset, epoch in enumerate((3, 4, 3, 3))]
+    first.write_bytes(b"".join(epochs[:2]))
+    second.write_bytes(b"".join(epochs[2:]))
+    (finding,) = wrong(report_of(tmp_path))
+    assert (finding.path, finding.position) == (str(second), 0)
+
+
 def test_swapped_batches_are_noticed_with_gaps_too(stopped: StoppedPartition) -> None:
     log = stopped.logs()[1]
     content = log.read_bytes()
@@ -150,9 +159,14 @@ def test_every_torn_last_write_is_told_from_corruption(tmp_path: Path) -> None:
         assert finding.severity is Severity.TORN_TAIL
         assert finding.position == (start if len(torn) <= len(whole) else len(whole))
     # The same below the recovery point is no torn write.
-    log.write_bytes(whole[: start - 5] if start else b"")
-    if start:
-        assert Severity.ERROR in {finding.severity for finding in wrong(report_of(partition.data_dir))}
+    checkpoint = partition.disk.stored_checkpoint()
+    assert checkpoint is not None
+    log = partition.logs()[-1] if start else partition.logs()[-2]
+    size_bytes = checkpoint.segments[-1].size_bytes
+    log.write_bytes(log.read_bytes()[: size_bytes - 5])
+    if not start:
+        partition.logs()[-1].write_bytes(b"")
+    assert {finding.severity for finding in wrong(report_of(partition.data_dir))} == {Severity.ERROR}
 
 
 def test_a_good_batch_behind_a_bad_one_is_no_torn_tail_unless_the_power_was_cut(tmp_path: Path) -> None:

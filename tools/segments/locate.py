@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -63,10 +64,8 @@ class PartitionFiles:
 
     def is_last(self, segment: SegmentFile) -> bool:
         """Whether no segment with anything in it follows, whatever was named."""
-        return not any(
-            other.base_offset > segment.base_offset and os.stat(other.path).st_size
-            for other in (self.segments if self.whole else segments_in(self.directory))
-        )
+        sizes = file_bytes(self.segments if self.whole else segments_in(self.directory))
+        return not any(size and base_offset > segment.base_offset for base_offset, size in sizes.items())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,3 +134,12 @@ def segment_file(path: Path) -> SegmentFile:
     """Take a log file by its name."""
     match = _LOG_NAME.fullmatch(path.name)
     return SegmentFile(path=str(path), base_offset=int(match[1]) if match else -1)
+
+
+def file_bytes(segments: Iterable[SegmentFile]) -> dict[int, int]:
+    """Return the sizes of log files by their base offsets, without those that a running broker removed meanwhile."""
+    sizes = {}
+    for segment in segments:
+        with suppress(FileNotFoundError):
+            sizes[segment.base_offset] = os.stat(segment.path).st_size
+    return sizes

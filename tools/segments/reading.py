@@ -63,8 +63,12 @@ class SegmentReading:
         self._headers_only = headers_only
 
     def batches(self) -> Iterator[Batch]:
-        """Raises OSError."""
-        with LogFile(self.segment.path, HEADERS_WINDOW_BYTES if self._headers_only else SCAN_WINDOW_BYTES) as log:
+        """Raises OSError. Nothing comes of a file that a running broker has removed meanwhile."""
+        try:
+            log = LogFile(self.segment.path, HEADERS_WINDOW_BYTES if self._headers_only else SCAN_WINDOW_BYTES)
+        except FileNotFoundError:
+            return
+        with log:
             scan = LogScan(log, self.segment.base_offset, check_crc=not self._headers_only, resume=True, may_grow=True)
             self.faults = scan.faults
             told = 0

@@ -34,7 +34,7 @@ class SegmentCheck:
         self.leader_epoch = leader_epoch
         self._segment = segment
         self._gaps_allowed = gaps_allowed
-        self._active = active
+        self.active = active
 
     def run(
         self,
@@ -62,7 +62,7 @@ class SegmentCheck:
                 base_offset,
                 gaps_allowed=self._gaps_allowed,
                 resume=True,
-                may_grow=self._active,
+                may_grow=self.active,
                 leader_epoch=self.leader_epoch,
             )
             told = seen_faults = 0
@@ -93,7 +93,7 @@ class SegmentCheck:
         self.leader_epoch = scan.leader_epoch
         self.faults = scan.faults
         offsets.finish(facts.size_bytes)
-        times.finish(closed=not self._active and time_index is not None)
+        times.finish(closed=not self.active and time_index is not None)
         self._tell_index(segment.index_path, offset_index, offsets.faults, offsets.loose)
         self._tell_index(segment.time_index_path, time_index, times.faults, times.loose)
         if scan.gaps:
@@ -127,7 +127,7 @@ class SegmentCheck:
             return None
 
     def _tell_index(self, path: str, content: bytes | None, faults: list[IndexFault], loose: int) -> None:
-        if content is None and not self._active and self.facts.size_bytes and self._segment.base_offset >= 0:
+        if content is None and not self.active and self.facts.size_bytes and self._segment.base_offset >= 0:
             self._tell(Severity.NOTE, path, "there is no such file; `logbroker segment rebuild-index` makes it")
         for fault in faults:
             self._tell(Severity.ERROR, path, fault.reason, fault.position)

@@ -1,0 +1,46 @@
+"""Reading the metadata store beside a broker: nothing is written, and what may have changed meanwhile is read again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from logbroker.errors import DataDirError
+from logbroker.storage.metadata_store import MetadataReader
+from tests.tools.segment_files import StoppedPartition
+
+
+class _Commits:
+    """An environment in which others commit while it is read."""
+
+    def __init__(self, environment: Any, commits: list[int]) -> None:
+        self._environment = environment
+        self._commits = commits
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._environment, name)
+
+    def info(self) -> dict[str, int]:
+        info: dict[str, int] = self._environment.info()
+        return info | {"last_txnid": info["last_txnid"] + self._commits.pop(0)}
+
+
+def test_a_read_that_commits_have_overtaken_is_repeated(stopped: StoppedPartition) -> None:
+    reader = MetadataReader.open(stopped.data_dir / "meta")
+    try:
+        commits = [3, 7, 2, 0]
+        reader._environment = _Commits(reader._environment, commits)
+        assert [key for key, _ in reader.scan("topics")] == [stopped.disk.topic_id]
+        assert commits == [0]
+        reader._environment = _Commits(reader._environment, [3] * 100)
+        with pytest.raises(DataDirError, match="changes faster"):
+            reader.scan("topics")
+    finally:
+        reader.close()
+
+
+def test_there_must_be_a_store_of_a_known_version(stopped: StoppedPartition) -> None:
+    with pytest.raises(DataDirError):
+        MetadataReader.open(stopped.data_dir / "nowhere")
+    assert not (stopped.data_dir / "nowhere").exists()
