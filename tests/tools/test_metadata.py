@@ -26,14 +26,17 @@ class _Commits:
         return info | {"last_txnid": info["last_txnid"] + self._commits.pop(0)}
 
 
-def test_a_read_that_commits_have_overtaken_is_repeated(stopped: StoppedPartition) -> None:
+def test_a_read_that_commits_have_overtaken_is_repeated(
+    stopped: StoppedPartition, monkeypatch: pytest.MonkeyPatch
+) -> None:
     reader = MetadataReader.open(stopped.data_dir / "meta")
+    environment = reader._environment
     try:
         commits = [3, 7, 2, 0]
-        reader._environment = _Commits(reader._environment, commits)
+        monkeypatch.setattr(reader, "_environment", _Commits(environment, commits))
         assert [key for key, _ in reader.scan("topics")] == [stopped.disk.topic_id]
         assert commits == [0]
-        reader._environment = _Commits(reader._environment, [3] * 100)
+        monkeypatch.setattr(reader, "_environment", _Commits(environment, [3] * 100))
         with pytest.raises(DataDirError, match="changes faster"):
             reader.scan("topics")
     finally:
