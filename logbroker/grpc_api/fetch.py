@@ -38,6 +38,14 @@ class Position(msgspec.Struct, gc=False):
     def key(self) -> PartitionKey:
         return PartitionKey(self.topic.id, self.partition)
 
+    def advance(self, next_offset: int) -> None:
+        """Go on behind what was read. The epoch spoke of what the client had before; from here on all is of this log,
+        which is cut only before it serves.
+        """
+        if next_offset != self.offset:
+            self.offset = next_offset
+            self.last_leader_epoch = -1
+
 
 def position_of(engine: LogEngine, item: FetchItem, max_bytes_limit: int) -> Position:
     """Check one item of a fetch; raises UnknownTopicError, UnknownPartitionError or InvalidRequestError."""
@@ -181,7 +189,8 @@ class Fetch:
         self._chunks[index].append(outcome.batches)
         self._size_bytes += size_bytes
         position.max_bytes -= size_bytes
-        position.offset = result.next_offset = outcome.next_offset
+        position.advance(outcome.next_offset)
+        result.next_offset = outcome.next_offset
         return True
 
     def _fail(self, result: FetchResult, error: LogbrokerError) -> None:

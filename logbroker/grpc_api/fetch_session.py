@@ -102,7 +102,7 @@ class FetchSession:
         """So much was sent; `more` says whether the reading stopped before the high watermark."""
         self.credit_bytes -= size_bytes
         assigned.answered = True
-        assigned.position.offset = next_offset
+        assigned.position.advance(next_offset)
         if (more or assigned.moved) and self.is_current(assigned):
             self._ready[assigned.position.key] = assigned
 
