@@ -16,6 +16,8 @@ from logbroker.config import TopicConfig
 from logbroker.errors import LogbrokerError
 from logbroker.types import Durability, PartitionKey, TopicId
 
+Buffer = bytes | memoryview
+
 
 class TopicGeneration(msgspec.Struct, frozen=True):
     """A span of a topic's life with one partition count. A key has one partition within it."""
@@ -60,7 +62,7 @@ class Append(msgspec.Struct, gc=False):
 
     topic_id: TopicId
     partition: int
-    batch: bytes
+    batch: Buffer
     generation: int = 0
     """By which the records were routed; 0: not checked."""
 

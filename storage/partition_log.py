@@ -160,7 +160,7 @@ class PartitionLog:
         except (OutOfOrderSequenceError, ProducerFencedError):
             return False
 
-    def stage(self, batch: bytes, header: BatchHeader, now_ms: int) -> Staged:
+    def stage(self, batch: bytes | memoryview, header: BatchHeader, now_ms: int) -> Staged:
         """Give a checked batch its offset; it is written with the group that `take_staged` returns.
 
         Raises ProducerFencedError, OutOfOrderSequenceError, UnknownProducerIdError, DiskFullError or

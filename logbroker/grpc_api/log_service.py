@@ -11,6 +11,7 @@ from logbroker.grpc_api.fetch import Fetch
 from logbroker.grpc_api.fetch_stream import FetchStream
 from logbroker.grpc_api.produce import PreparedProduce
 from logbroker.grpc_api.produce_stream import ProduceStream
+from logbroker.grpc_api.produce_wire import read_produce_request
 from logbroker.grpc_api.refs import check_item_count, topic_of
 from logbroker.grpc_api.status import Context, answers, item_status
 from logbroker.v1.log_pb2 import (
@@ -23,7 +24,6 @@ from logbroker.v1.log_pb2 import (
     ListOffsetsRequest,
     ListOffsetsResponse,
     ListOffsetsResult,
-    ProduceRequest,
     ProduceResponse,
 )
 
@@ -38,8 +38,8 @@ class LogService:
         self._read_budget = ReadBudget(broker.config.max_fetch_bytes_in_flight, broker.config.fetch_memory_wait_seconds)
 
     @answers
-    async def produce(self, request: ProduceRequest, context: Context) -> ProduceResponse:
-        prepared = PreparedProduce(self._engine, request)
+    async def produce(self, message: bytes, context: Context) -> ProduceResponse:
+        prepared = PreparedProduce(self._engine, read_produce_request(message))
         await prepared.prepare()
         return await prepared.append()
 

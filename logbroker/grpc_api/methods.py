@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 import grpc
@@ -9,17 +10,20 @@ from google.protobuf.descriptor import ServiceDescriptor
 from google.protobuf.message_factory import GetMessageClass
 
 
-def method_table(service: ServiceDescriptor, implementation: object) -> grpc.GenericRpcHandler:
+def method_table(
+    service: ServiceDescriptor, implementation: object, raw: Collection[str] = ()
+) -> grpc.GenericRpcHandler:
     """Return a handler that serves every method of the service by the attribute of the same name in snake case.
 
-    A missing attribute is an AttributeError here, not an UNIMPLEMENTED at run time.
+    The methods named in `raw` are given the bytes of their requests. A missing attribute is an AttributeError here,
+    not an UNIMPLEMENTED at run time.
     """
     handlers: dict[str, grpc.RpcMethodHandler[Any, Any]] = {}
     for method in service.methods:
         make = _MAKERS[bool(method.client_streaming), bool(method.server_streaming)]
         handlers[method.name] = make(
             getattr(implementation, _snake_case(method.name)),
-            request_deserializer=GetMessageClass(method.input_type).FromString,
+            request_deserializer=None if method.name in raw else GetMessageClass(method.input_type).FromString,
             response_serializer=_serialize,
         )
     return grpc.method_handlers_generic_handler(service.full_name, handlers)

@@ -7,9 +7,10 @@ import random
 from collections.abc import Sequence
 from typing import Final
 
-from logbroker.engine import Append, Appended, LogEngine, Topic
+from logbroker.engine import Append, Appended, Buffer, LogEngine, Topic
 from logbroker.errors import InvalidRequestError, LogbrokerError, StaleGenerationError, UnknownTopicError
-from logbroker.grpc_api.refs import check_item_count, topic_of
+from logbroker.grpc_api.produce_wire import WireRequest
+from logbroker.grpc_api.refs import topic_of
 from logbroker.grpc_api.status import item_status
 from logbroker.record.codec import NewRecord, encode_batch
 from logbroker.record.partitioner import partition_for_key
@@ -19,14 +20,13 @@ from logbroker.v1.log_pb2 import (
     DURABILITY_SYNCED,
     DURABILITY_UNSPECIFIED,
     DURABILITY_WRITTEN,
-    ProduceItem,
-    ProduceRequest,
+    PlainRecords,
     ProduceResponse,
     ProduceResult,
     RecordPlacement,
 )
 
-_DURABILITIES: Final = {
+_DURABILITIES: Final[dict[int, Durability | None]] = {
     DURABILITY_UNSPECIFIED: None,
     DURABILITY_WRITTEN: Durability.WRITTEN,
     DURABILITY_SYNCED: Durability.SYNCED,
@@ -40,7 +40,7 @@ GROWTH_POLL_SECONDS: Final = 0.005
 class PreparedProduce:
     """A request whose plain records are batches now. Made by `prepare`, appended by `append`, once."""
 
-    def __init__(self, engine: LogEngine, request: ProduceRequest) -> None:
+    def __init__(self, engine: LogEngine, request: WireRequest) -> None:
         self._engine = engine
         self._request = request
         self._appends: list[Append] = []
@@ -50,18 +50,17 @@ class PreparedProduce:
     async def prepare(self) -> None:
         """Encode what has to be encoded. Raises InvalidRequestError for what concerns the whole request."""
         request = self._request
-        check_item_count(len(request.items))
         if request.durability not in _DURABILITIES:
             raise InvalidRequestError(f"durability {request.durability} is unknown")
         for item in request.items:
             try:
                 topic = topic_of(self._engine, item)
-                if item.WhichOneof("data") == "batch":
-                    if not item.HasField("partition"):
+                if item.batch is not None:
+                    if item.partition is None:
                         raise InvalidRequestError("a batch needs a partition; only plain records are routed here")
                     self._add(topic, item.partition, item.batch, item.generation)
                 else:
-                    await self._prepare_records(topic, item)
+                    await self._prepare_records(topic, item.partition, item.records or PlainRecords(), item.generation)
             except LogbrokerError as error:
                 self._items.append(error)
 
@@ -77,42 +76,35 @@ class PreparedProduce:
                 await item.route_again_where_stale(self._engine, outcomes, durability)
                 results.append(item.result(outcomes))
             else:
-                results.append(_batch_result(asked.partition, item))
+                results.append(_batch_result(asked.partition or 0, item))
         return ProduceResponse(correlation_id=self._request.correlation_id, results=results)
 
-    async def _prepare_records(self, topic: Topic, item: ProduceItem) -> None:
-        if not item.records.records:
+    async def _prepare_records(self, topic: Topic, partition: int | None, plain: PlainRecords, generation: int) -> None:
+        if not plain.records:
             raise InvalidRequestError("the item holds neither a batch nor records")
-        if item.HasField("partition"):
-            sequence = item.records.sequence if item.records.HasField("sequence") else None
-            if sequence and not (
-                sequence.producer_id >= 0 and 0 <= sequence.producer_epoch < 1 << 15 and sequence.base_sequence >= 0
-            ):
+        sequence = plain.sequence if plain.HasField("sequence") else None
+        if partition is None:
+            if sequence:
+                raise InvalidRequestError("a producer sequence needs an explicit partition")
+            self._items.append(await self._route(topic, plain.records))
+        elif sequence is None:
+            self._add(topic, partition, await _encoded(plain.records), generation)
+        else:
+            producer = sequence.producer_id, sequence.producer_epoch, sequence.base_sequence
+            if min(producer) < 0 or sequence.producer_epoch >= 1 << 15:
                 raise InvalidRequestError(
                     "a producer sequence takes an id and epoch of InitProducerId and counts from 0"
                 )
-            batch = await _encoded(
-                item.records.records,
-                *(
-                    (sequence.producer_id, sequence.producer_epoch, sequence.base_sequence)
-                    if sequence
-                    else (-1, -1, -1)
-                ),
-            )
-            self._add(topic, item.partition, batch, item.generation)
-            return
-        if item.records.HasField("sequence"):
-            raise InvalidRequestError("a producer sequence needs an explicit partition")
-        self._items.append(await self._route(topic, item))
+            self._add(topic, partition, await _encoded(plain.records, *producer), generation)
 
-    def _add(self, topic: Topic, partition: int, batch: bytes, generation: int) -> None:
+    def _add(self, topic: Topic, partition: int, batch: Buffer, generation: int) -> None:
         self._items.append(len(self._appends))
         self._appends.append(Append(topic.id, partition, batch, generation))
 
-    async def _route(self, topic: Topic, item: ProduceItem) -> _RoutedItem:
-        routed = _RoutedItem(topic, item.records.records)
+    async def _route(self, topic: Topic, records: Sequence[Record]) -> _RoutedItem:
+        routed = _RoutedItem(topic, records)
         for partition, positions in routed.route().items():
-            batch = await _encoded([item.records.records[position] for position in positions])
+            batch = await _encoded([records[position] for position in positions])
             # Without a key any partition will do, so only keyed records are bound to the generation.
             generation = topic.generation if routed.is_keyed(positions) else 0
             self._appends.append(Append(topic.id, partition, batch, generation))

@@ -10,9 +10,9 @@ import grpc
 from logbroker.engine import LogEngine
 from logbroker.errors import BrokerUnavailableError, LogbrokerError
 from logbroker.grpc_api.produce import PreparedProduce
-from logbroker.grpc_api.refs import MAX_ITEMS
+from logbroker.grpc_api.produce_wire import WireRequest, read_produce_request
 from logbroker.grpc_api.status import Context, item_status
-from logbroker.v1.log_pb2 import ProduceRequest, ProduceResponse, ProduceResult
+from logbroker.v1.log_pb2 import ProduceResponse, ProduceResult
 
 MAX_REQUESTS_IN_FLIGHT: Final = 64
 """Of one stream; past it the broker stops reading and HTTP/2 flow control holds the client."""
@@ -52,8 +52,9 @@ class ProduceStream:
                 task.cancel()
 
     async def _follow_requests(self) -> None:
-        while (request := await self._context.read()) is not grpc.aio.EOF:
+        while (message := await self._context.read()) is not grpc.aio.EOF:
             await self._slots.acquire()
+            request = read_produce_request(message)
             prepared = PreparedProduce(self._engine, request)
             try:
                 await prepared.prepare()
@@ -73,10 +74,9 @@ class ProduceStream:
         finally:
             self._slots.release()
 
-    async def _refuse(self, request: ProduceRequest, error: LogbrokerError) -> None:
+    async def _refuse(self, request: WireRequest, error: LogbrokerError) -> None:
         result = ProduceResult(status=item_status(error), base_offset=-1, log_append_time_ms=-1)
-        count = min(len(request.items), MAX_ITEMS)  # Millions of empty items would become gigabytes of refusals.
-        response = ProduceResponse(correlation_id=request.correlation_id, results=[result] * count)
+        response = ProduceResponse(correlation_id=request.correlation_id, results=[result] * len(request.items))
         self._slots.release()
         async with self._writing:
             await self._context.write(response)

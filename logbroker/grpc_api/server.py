@@ -78,10 +78,12 @@ def _options(config: BrokerConfig) -> list[tuple[str, Any]]:
 def _add_services(
     server: grpc.aio.Server, broker: Broker, health: health_aio.HealthServicer, stop: asyncio.Event
 ) -> None:
+    log = log_pb2.DESCRIPTOR.services_by_name["Log"]
+    admin = admin_pb2.DESCRIPTOR.services_by_name["Admin"]
     server.add_generic_rpc_handlers(
         (
-            method_table(log_pb2.DESCRIPTOR.services_by_name["Log"], LogService(broker, stop)),
-            method_table(admin_pb2.DESCRIPTOR.services_by_name["Admin"], AdminService(broker)),
+            method_table(log, LogService(broker, stop), raw=("Produce", "ProduceStream")),
+            method_table(admin, AdminService(broker)),
         )
     )
     health_pb2_grpc.add_HealthServicer_to_server(health, server)

@@ -96,7 +96,7 @@ def parse_header(buffer: bytes | bytearray | memoryview, position: int = 0) -> B
     return BatchHeader(*HEADER.unpack_from(buffer, position))
 
 
-def check_new_batch(batch: bytes) -> BatchHeader:
+def check_new_batch(batch: bytes | memoryview) -> BatchHeader:
     """Check one batch as a producer sent it and return its header.
 
     Raises CorruptBatchError (lengths, counts, CRC), UnsupportedFormatError (magic), InvalidRecordError (a control or
@@ -116,7 +116,7 @@ def check_new_batch(batch: bytes) -> BatchHeader:
         raise CorruptBatchError(
             f"the batch counts {header.record_count} records, but its last offset delta is {header.last_offset_delta}"
         )
-    if google_crc32c.value(batch[CRC_START:]) != header.crc:
+    if google_crc32c.value(bytes(batch[CRC_START:])) != header.crc:
         raise CorruptBatchError("the CRC-32C of the batch does not match its bytes; it was damaged on the way")
     if header.attributes & (TRANSACTIONAL_FLAG | CONTROL_FLAG | LOG_APPEND_TIME_FLAG):
         raise InvalidRecordError("the batch is transactional, a control batch or stamped by a broker; send plain ones")
@@ -132,7 +132,7 @@ def stored_prefix(base_offset: int, length: int, leader_epoch: int) -> bytes:
     return _PREFIX.pack(base_offset, length, leader_epoch)
 
 
-def stamped_with_append_time(batch: bytes, timestamp_ms: int) -> bytes:
+def stamped_with_append_time(batch: bytes | memoryview, timestamp_ms: int) -> bytes:
     """Return the batch with the broker's time as its max timestamp, the LogAppendTime flag set and a new CRC."""
     stamped = bytearray(batch)
     (attributes,) = struct.unpack_from(">h", stamped, _ATTRIBUTES_AT)

@@ -11,6 +11,7 @@ import msgspec
 
 from logbroker.broker.local_engine.failure import Failure
 from logbroker.broker.local_engine.io_pool import IoPool
+from logbroker.engine import Buffer
 from logbroker.errors import LogbrokerError
 from logbroker.record.header import BatchHeader
 from logbroker.storage.partition_log import PartitionCheckpoint, PartitionLog, Staged, WriteGroup
@@ -96,7 +97,7 @@ class Partition:
         self._await_written: deque[_Waiter] = deque()
         self._await_synced: deque[_Waiter] = deque()
 
-    def append(self, batch: bytes, header: BatchHeader, now_ms: int, durability: Durability | None) -> Staged:
+    def append(self, batch: Buffer, header: BatchHeader, now_ms: int, durability: Durability | None) -> Staged:
         """Give the batch its offset; the next `flush` writes it. Raises what `PartitionLog.stage` raises."""
         self._check_alive()
         staged = self.log.stage(batch, header, now_ms)
