@@ -17,7 +17,8 @@ def error_of_call(error: grpc.aio.AioRpcError, broker: str) -> LogbrokerError:
     code = error.code()
     message = error.details() or code.name
     reason = _reason(error)
-    if not reason and code is grpc.StatusCode.UNAVAILABLE:
+    # A call of ours that we cancel raises CancelledError; this status comes from a connection that ended under it.
+    if not reason and code in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED):
         return BrokerUnavailableError(f"the broker at {broker} cannot be reached: {message}; is it running?")
     return from_status(code.value[0], reason, message)
 

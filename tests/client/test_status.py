@@ -1,0 +1,17 @@
+"""What gRPC says of a failed call, in the client's words."""
+
+from __future__ import annotations
+
+import grpc
+import pytest
+
+from logbroker.client.status import error_of_call
+from logbroker.errors import BrokerUnavailableError
+
+
+@pytest.mark.parametrize("code", [grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED])
+def test_a_call_that_ends_with_its_connection_can_be_tried_again(code: grpc.StatusCode) -> None:
+    failure = grpc.aio.AioRpcError(code, grpc.aio.Metadata(), grpc.aio.Metadata(), details=code.name)
+    error = error_of_call(failure, "127.0.0.1:9192")
+    assert isinstance(error, BrokerUnavailableError)
+    assert error.retriable
