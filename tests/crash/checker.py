@@ -43,6 +43,8 @@ class Send(msgspec.Struct, eq=False):
 
     process: str
     value: bytes
+    order: bytes = b""
+    """The sends of a process with the same `order` lie in each log in the order in which they began."""
     outcome: Outcome = Outcome.UNKNOWN
     log: Log | None = None
     offset: int = -1
@@ -217,12 +219,12 @@ def _poll_order(events: Iterable[Event], final: Mapping[Log, FinalRead]) -> Iter
 
 
 def _send_order(sends: Iterable[Send], placed: _Places) -> Iterable[Anomaly]:
-    """A sender's values lie in each log in the order in which it sent them, whatever their outcome."""
-    last: dict[tuple[str, Log], Send] = {}
-    last_offset: dict[tuple[str, Log], int] = {}
+    """Whatever the outcome of a send."""
+    last: dict[tuple[str, bytes, Log], Send] = {}
+    last_offset: dict[tuple[str, bytes, Log], int] = {}
     for send in sends:
         for log, offset in placed.of_value.get(send.value, ()):
-            sender = send.process, log
+            sender = send.process, send.order, log
             if offset < last_offset.get(sender, -1):
                 earlier = f"{_short(last[sender].value)} at {log}:{last_offset[sender]}"
                 yield Anomaly(Kind.REORDERED, f"{send.process} sent {earlier} before {_short(send.value)} at {offset}")

@@ -55,8 +55,8 @@ class History:
         self.progress = asyncio.Event()
         """Set by every acknowledgement."""
 
-    def send(self, process: str, value: bytes) -> Send:
-        send = Send(process, value)
+    def send(self, process: str, value: bytes, order: bytes = b"") -> Send:
+        send = Send(process, value, order)
         self.events.append(send)
         return send
 
@@ -85,7 +85,9 @@ class Sender:
         return b"%s/%d %s" % (self._process.encode(), self._number, b"." * size)
 
     async def send(self, producer: Producer, topic: str, value: bytes, **fields: Any) -> None:
-        send = self._history.send(self._process, value)
+        # Where a topic grows while records wait, only those of one key keep their order.
+        order = fields.get("key", b"") if topic == "growing" else b""
+        send = self._history.send(self._process, value, order)
         try:
             delivery = await producer.send(topic, value, **fields)
         except LogbrokerError as error:

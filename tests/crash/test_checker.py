@@ -13,11 +13,11 @@ OTHER = Log("orders", 1)
 
 
 def ok(value: bytes, offset: int, process: str = "p", log: Log = LOG) -> Send:
-    return Send(process, value, Outcome.OK, log, offset)
+    return Send(process, value, outcome=Outcome.OK, log=log, offset=offset)
 
 
 def failed(value: bytes, process: str = "p") -> Send:
-    return Send(process, value, Outcome.FAILED)
+    return Send(process, value, outcome=Outcome.FAILED)
 
 
 def unknown(value: bytes, process: str = "p") -> Send:
@@ -132,6 +132,11 @@ def test_a_poll_that_goes_back_or_repeats_is_seen() -> None:
 def test_a_senders_values_keep_their_order_also_where_an_outcome_is_unknown() -> None:
     assert kinds([ok(b"a", 1), ok(b"b", 0)], b"b", b"a") == [Kind.REORDERED]
     assert kinds([unknown(b"a"), ok(b"b", 0)], b"b", b"a") == [Kind.REORDERED]
+
+
+def test_values_of_different_order_may_overtake_each_other() -> None:
+    first, second = Send("p", b"a", b"key-1"), Send("p", b"b", b"key-2")
+    assert kinds([first, second], b"b", b"a") == []
 
 
 def test_an_offset_without_a_record_is_a_gap() -> None:
