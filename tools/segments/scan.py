@@ -86,9 +86,9 @@ class LogScan:
                 yield position, header
                 position = self.good_bytes = position + header.size_bytes
                 continue
-            if self._may_grow and self._finished_meanwhile(position):
-                continue
             followed = self._next_good(position, header) if self._resume else -1
+            if followed < 0 and self._may_grow and self._finished_meanwhile(position):
+                continue
             end = followed if followed >= 0 else log.size_bytes
             self.faults.append(
                 Fault(position=position, end=end, offset=self.next_offset, reason=reason, followed=followed >= 0)
