@@ -338,7 +338,7 @@ def _raise_unsound(reports: list[PartitionReport]) -> None:
     errors = sum(item.severity is Severity.ERROR for item in found)
     torn = sum(item.severity is Severity.TORN_TAIL for item in found)
     if errors or torn:
-        counts = [f"{errors} errors"] * bool(errors) + [f"{torn} torn tails"] * bool(torn)
+        counts = [output.counted(count, noun) for count, noun in ((errors, "error"), (torn, "torn tail")) if count]
         first = next(item for item in found if item.severity is not Severity.NOTE)
         at = "" if first.position is None else f" at byte {first.position}"
         raise CorruptLogError(f"{' and '.join(counts)}; the first: {first.path}{at}: {first.message}")

@@ -50,6 +50,11 @@ def short(path: str) -> str:
     return path if relative.startswith("..") else relative
 
 
+def counted(count: int, noun: str) -> str:
+    """Write a count with its noun: 1 segment, 2 segments."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
 def time_text(timestamp_ms: int) -> str:
     """Write a time in ISO 8601, UTC; what no calendar has, as a number."""
     if timestamp_ms < 0:
@@ -199,7 +204,7 @@ def checked_line(reports: Sequence[PartitionReport], seconds: float) -> str:
     records = sum(item.records for item in segments)
     rate = f"{size_bytes / max(seconds, 1e-9) / 1e9:.1f} GB/s"
     return (
-        f"checked {len(reports)} partitions, {len(segments)} segments, {records:,} records, "
+        f"checked {counted(len(reports), 'partition')}, {counted(len(segments), 'segment')}, {counted(records, 'record')}, "
         f"{terminal.size_text(size_bytes)} in {seconds:.1f} s ({rate})"
     )
 

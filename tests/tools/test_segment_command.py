@@ -122,7 +122,7 @@ def test_list_and_verify_of_a_good_file(segment: Segment, golden: Path) -> None:
     text = segment("list", golden)
     for word in ("base offset", golden.name, "232 bytes", "2023-11-14T22:13:20.003Z"):
         assert word in text
-    assert segment("verify", golden).startswith("checked 1 partitions, 1 segments, 4 records, 232 bytes in ")
+    assert segment("verify", golden).startswith("checked 1 partition, 1 segment, 4 records, 232 bytes in ")
 
 
 # --- each command --------------------------------------------------------------------------------------------------
@@ -269,9 +269,9 @@ def test_each_command_has_help_with_an_example_and_refuses_what_is_not_there(
 
 
 def test_exit_codes_of_the_real_command(stopped: StoppedPartition) -> None:
-    assert output_of("segment", "verify", stopped.data_dir).startswith(b"checked 1 partitions")
+    assert output_of("segment", "verify", stopped.data_dir).startswith(b"checked 1 partition,")
     overwrite(stopped.logs()[0], 70, b"!")
-    assert "1 errors" in failure_of("segment", "verify", stopped.data_dir)
+    assert "1 error;" in failure_of("segment", "verify", stopped.data_dir)
 
 
 def test_a_live_broker_is_inspected_while_it_writes(segment: Segment) -> None:
