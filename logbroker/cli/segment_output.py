@@ -204,7 +204,8 @@ def checked_line(reports: Sequence[PartitionReport], seconds: float) -> str:
     records = sum(item.records for item in segments)
     rate = f"{size_bytes / max(seconds, 1e-9) / 1e9:.1f} GB/s"
     return (
-        f"checked {counted(len(reports), 'partition')}, {counted(len(segments), 'segment')}, {counted(records, 'record')}, "
+        f"checked {counted(len(reports), 'partition')}, {counted(len(segments), 'segment')}, "
+        f"{counted(records, 'record')}, "
         f"{terminal.size_text(size_bytes)} in {seconds:.1f} s ({rate})"
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Final
 
 import msgspec
 
@@ -12,7 +13,7 @@ from logbroker.errors import (
     UnsupportedCompressionError,
     UnsupportedFormatError,
 )
-from logbroker.record.codec import MAX_EXPANDED_BYTES, LogRecord, decode_batch
+from logbroker.record.codec import LogRecord, decode_batch
 from logbroker.record.compression import Codec, decompress
 from logbroker.record.header import CODEC_MASK, HEADER, HEADER_BYTES, LENGTH_OVERHEAD_BYTES, BatchHeader
 from logbroker.tools.segments.batch_checks import Fault
@@ -23,10 +24,12 @@ from logbroker.tools.segments.scan import LogScan
 Progress = Callable[[int], None]
 """Is told how many more bytes were read."""
 
-UNREADABLE = (BatchExpandsTooFarError, CorruptBatchError, UnsupportedCompressionError, UnsupportedFormatError)
+UNREADABLE: Final = (BatchExpandsTooFarError, CorruptBatchError, UnsupportedCompressionError, UnsupportedFormatError)
 """What decoding a batch may raise."""
 
-_PROGRESS_BYTES = 1 << 22
+_MAX_DECODED_BYTES: Final = 1 << 26
+"""Of one batch; larger ones are told, but not decoded."""
+_PROGRESS_BYTES: Final = 1 << 22
 
 
 class Batch(msgspec.Struct, gc=False):
@@ -39,12 +42,12 @@ class Batch(msgspec.Struct, gc=False):
     def plain(self) -> bytes:
         """Read the batch and take its compression off. Raises one of UNREADABLE."""
         header = self.header
-        if header.size_bytes > MAX_EXPANDED_BYTES:
+        if header.size_bytes > _MAX_DECODED_BYTES:
             raise BatchExpandsTooFarError(f"the batch has {header.size_bytes} bytes, too many to decode")
         batch = self.log.read(self.position, header.size_bytes)
         if not header.codec:
             return batch
-        records = bytes(decompress(Codec(header.codec), batch[HEADER_BYTES:], MAX_EXPANDED_BYTES))
+        records = bytes(decompress(Codec(header.codec), batch[HEADER_BYTES:], _MAX_DECODED_BYTES))
         fields = list(msgspec.structs.astuple(header))
         fields[1] = HEADER_BYTES - LENGTH_OVERHEAD_BYTES + len(records)
         fields[5] &= ~CODEC_MASK
