@@ -119,8 +119,15 @@ class Admin:
 
     async def list_topics(self) -> list[TopicInfo]:
         """Return all topics, sorted by name."""
-        response = await self._connection.unary("ListTopics", admin_pb2.ListTopicsRequest())
-        return [topic_info(topic) for topic in response.topics]
+        found: list[TopicInfo] = []
+        page_token = ""
+        while True:
+            request = admin_pb2.ListTopicsRequest(page_token=page_token)
+            response = await self._connection.unary("ListTopics", request)
+            found += [topic_info(topic) for topic in response.topics]
+            page_token = response.next_page_token
+            if not page_token:
+                return found
 
     async def describe_topic(self, name: str) -> TopicDescription:
         """Return all that is known of a topic; raises UnknownTopicError."""

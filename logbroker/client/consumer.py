@@ -10,7 +10,7 @@ from logbroker.client.consumer_core import DEFAULT_BUFFER_BYTES, ConsumerCore, S
 from logbroker.client.cursor import Record
 from logbroker.client.fetcher import OutOfRange
 from logbroker.errors import LogbrokerError
-from logbroker.record.codec import MAX_EXPANDED_BYTES
+from logbroker.record.header import MAX_EXPANDED_BYTES
 from logbroker.types import TopicPartition
 
 

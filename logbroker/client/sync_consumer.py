@@ -12,7 +12,7 @@ from logbroker.client.cursor import Record
 from logbroker.client.fetcher import OutOfRange
 from logbroker.client.sync_loop import run, shared_loop
 from logbroker.errors import LogbrokerError
-from logbroker.record.codec import MAX_EXPANDED_BYTES
+from logbroker.record.header import MAX_EXPANDED_BYTES
 from logbroker.types import TopicPartition
 
 

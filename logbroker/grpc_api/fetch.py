@@ -9,7 +9,13 @@ from typing import Final
 import msgspec
 
 from logbroker.engine import LogEngine, Read, ReadResult, Topic
-from logbroker.errors import InvalidRequestError, LogbrokerError, UnknownPartitionError
+from logbroker.errors import (
+    InvalidRequestError,
+    LogbrokerError,
+    PartitionOfflineError,
+    UnknownPartitionError,
+    UnknownTopicError,
+)
 from logbroker.grpc_api.budget import ReadBudget
 from logbroker.grpc_api.framing import FramedResponse
 from logbroker.grpc_api.plain_records import plain_records
@@ -147,7 +153,7 @@ class Fetch:
                     await self._read([index for key in moved for index in by_key[key]])
         except TimeoutError:
             pass
-        except LogbrokerError:
+        except (UnknownTopicError, UnknownPartitionError, PartitionOfflineError):
             self._failed = True  # A partition went away between reading and watching; the next call is told.
         finally:
             watch.close()

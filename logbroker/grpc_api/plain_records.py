@@ -8,13 +8,12 @@ from typing import Final
 from logbroker.errors import LogbrokerError
 from logbroker.grpc_api.status import item_status
 from logbroker.record.codec import decode_batch, split_batches
+from logbroker.record.header import MAX_EXPANDED_BYTES
 from logbroker.v1.common_pb2 import Header, StoredRecord
 from logbroker.v1.log_pb2 import FetchResult
 
 INLINE_BYTES: Final = 16 * 1024
 """Up to so many bytes are decoded on the loop; more go to a thread."""
-MAX_EXPANDED_BYTES: Final = 64 * 1024 * 1024
-"""How far one batch may expand."""
 
 
 async def plain_records(result: FetchResult, batches: bytes, offset: int, max_bytes: int) -> None:

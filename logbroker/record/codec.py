@@ -29,6 +29,7 @@ from logbroker.record.header import (
     LENGTH_OVERHEAD_BYTES,
     MAGIC,
     MAX_CODEC,
+    MAX_EXPANDED_BYTES,
     NO_PRODUCER_ID,
     BatchHeader,
     parse_header,
@@ -40,8 +41,6 @@ if TYPE_CHECKING:
 Headers = Sequence[tuple[str, bytes | None]]
 """A record's headers in their order; a name may come twice."""
 
-MAX_EXPANDED_BYTES: Final = 64 * 1024 * 1024
-"""How far a batch may expand where the caller sets no bound: four times the largest batch that any topic takes."""
 MAX_BATCH_RECORDS: Final = 0x7FFF_FFFF
 
 _ATTRIBUTES: Final = struct.Struct(">h")

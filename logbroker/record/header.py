@@ -36,6 +36,11 @@ CONTROL_FLAG: Final = 0x20
 MAX_CODEC: Final = 4
 """none 0, gzip 1, snappy 2, lz4 3, zstd 4."""
 
+MIN_RECORD_BYTES: Final = 7
+"""An encoded record without key, value and headers."""
+MAX_EXPANDED_BYTES: Final = 64 * 1024 * 1024
+"""How far a compressed batch may expand: four times the largest batch that any topic takes."""
+
 NO_PRODUCER_ID: Final = -1
 MAX_SEQUENCE: Final = 0x7FFF_FFFF
 
@@ -116,6 +121,9 @@ def check_new_batch(batch: bytes | memoryview) -> BatchHeader:
         raise CorruptBatchError(
             f"the batch counts {header.record_count} records, but its last offset delta is {header.last_offset_delta}"
         )
+    expanded_bytes = MAX_EXPANDED_BYTES if header.codec else size_bytes - HEADER_BYTES
+    if header.record_count > expanded_bytes // MIN_RECORD_BYTES:
+        raise CorruptBatchError(f"the batch counts {header.record_count} records, more than can be in its bytes")
     if google_crc32c.value(bytes(batch[CRC_START:])) != header.crc:
         raise CorruptBatchError("the CRC-32C of the batch does not match its bytes; it was damaged on the way")
     if header.attributes & (TRANSACTIONAL_FLAG | CONTROL_FLAG | LOG_APPEND_TIME_FLAG):

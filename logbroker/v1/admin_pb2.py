@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from logbroker.v1 import common_pb2 as logbroker_dot_v1_dot_common__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18logbroker/v1/admin.proto\x12\x0clogbroker.v1\x1a\x19logbroker/v1/common.proto\"$\n\x08TopicRef\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\n\n\x02id\x18\x02 \x01(\x0c\"I\n\x05Topic\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\n\n\x02id\x18\x02 \x01(\x0c\x12\x12\n\npartitions\x18\x03 \x01(\x05\x12\x12\n\ngeneration\x18\x04 \x01(\r\"T\n\x13\x43reateTopicsRequest\x12&\n\x06topics\x18\x01 \x03(\x0b\x32\x16.logbroker.v1.NewTopic\x12\x15\n\rvalidate_only\x18\x02 \x01(\x08\"\xa6\x01\n\x08NewTopic\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x17\n\npartitions\x18\x02 \x01(\x05H\x00\x88\x01\x01\x12\x34\n\x07\x63onfigs\x18\x03 \x03(\x0b\x32#.logbroker.v1.NewTopic.ConfigsEntry\x1a.\n\x0c\x43onfigsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x42\r\n\x0b_partitions\"B\n\x14\x43reateTopicsResponse\x12*\n\x07results\x18\x01 \x03(\x0b\x32\x19.logbroker.v1.TopicResult\"W\n\x0bTopicResult\x12$\n\x06status\x18\x01 \x01(\x0b\x32\x14.logbroker.v1.Status\x12\"\n\x05topic\x18\x02 \x01(\x0b\x32\x13.logbroker.v1.Topic\"\x13\n\x11ListTopicsRequest\"9\n\x12ListTopicsResponse\x12#\n\x06topics\x18\x01 \x03(\x0b\x32\x13.logbroker.v1.Topic\"[\n\x15\x44\x65scribeTopicsRequest\x12&\n\x06topics\x18\x01 \x03(\x0b\x32\x16.logbroker.v1.TopicRef\x12\x1a\n\x12include_partitions\x18\x02 \x01(\x08\"M\n\x16\x44\x65scribeTopicsResponse\x12\x33\n\x07results\x18\x01 \x03(\x0b\x32\".logbroker.v1.DescribeTopicsResult\"\x8f\x02\n\x14\x44\x65scribeTopicsResult\x12$\n\x06status\x18\x01 \x01(\x0b\x32\x14.logbroker.v1.Status\x12\"\n\x05topic\x18\x02 \x01(\x0b\x32\x13.logbroker.v1.Topic\x12\x32\n\x0bgenerations\x18\x03 \x03(\x0b\x32\x1d.logbroker.v1.TopicGeneration\x12*\n\x07\x63onfigs\x18\x04 \x03(\x0b\x32\x19.logbroker.v1.ConfigEntry\x12\x36\n\npartitions\x18\x05 \x03(\x0b\x32\".logbroker.v1.PartitionDescription\x12\x15\n\rcreated_at_ms\x18\x06 \x01(\x03\"P\n\x0fTopicGeneration\x12\x12\n\ngeneration\x18\x01 \x01(\r\x12\x12\n\npartitions\x18\x02 \x01(\x05\x12\x15\n\rstart_offsets\x18\x03 \x03(\x03\"U\n\x0b\x43onfigEntry\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t\x12\x12\n\nis_default\x18\x03 \x01(\x08\x12\x15\n\rdocumentation\x18\x04 \x01(\t\"\xd5\x01\n\x14PartitionDescription\x12$\n\x06status\x18\x01 \x01(\x0b\x32\x14.logbroker.v1.Status\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x18\n\x10log_start_offset\x18\x03 \x01(\x03\x12\x16\n\x0ehigh_watermark\x18\x04 \x01(\x03\x12\x16\n\x0elog_end_offset\x18\x05 \x01(\x03\x12\x14\n\x0cleader_epoch\x18\x06 \x01(\x05\x12\x12\n\nsize_bytes\x18\x07 \x01(\x03\x12\x10\n\x08segments\x18\x08 \x01(\x05\"Z\n\x12\x41lterTopicsRequest\x12-\n\x06topics\x18\x01 \x03(\x0b\x32\x1d.logbroker.v1.TopicAlteration\x12\x15\n\rvalidate_only\x18\x02 \x01(\x08\"\xee\x01\n\x0fTopicAlteration\x12%\n\x05topic\x18\x01 \x01(\x0b\x32\x16.logbroker.v1.TopicRef\x12\x17\n\npartitions\x18\x02 \x01(\x05H\x00\x88\x01\x01\x12\x42\n\x0bset_configs\x18\x03 \x03(\x0b\x32-.logbroker.v1.TopicAlteration.SetConfigsEntry\x12\x15\n\runset_configs\x18\x04 \x03(\t\x1a\x31\n\x0fSetConfigsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x42\r\n\x0b_partitions\"A\n\x13\x41lterTopicsResponse\x12*\n\x07results\x18\x01 \x03(\x0b\x32\x19.logbroker.v1.TopicResult\"=\n\x13\x44\x65leteTopicsRequest\x12&\n\x06topics\x18\x01 \x03(\x0b\x32\x16.logbroker.v1.TopicRef\"B\n\x14\x44\x65leteTopicsResponse\x12*\n\x07results\x18\x01 \x03(\x0b\x32\x19.logbroker.v1.TopicResult\"\x17\n\x15\x44\x65scribeBrokerRequest\"\x9b\x01\n\x16\x44\x65scribeBrokerResponse\x12\x0f\n\x07version\x18\x01 \x01(\t\x12\x15\n\rstarted_at_ms\x18\x02 \x01(\x03\x12\x0e\n\x06topics\x18\x03 \x01(\x05\x12\x12\n\npartitions\x18\x04 \x01(\x05\x12\x19\n\x11max_request_bytes\x18\x05 \x01(\x05\x12\x1a\n\x12max_response_bytes\x18\x06 \x01(\x05\x32\x94\x04\n\x05\x41\x64min\x12U\n\x0c\x43reateTopics\x12!.logbroker.v1.CreateTopicsRequest\x1a\".logbroker.v1.CreateTopicsResponse\x12O\n\nListTopics\x12\x1f.logbroker.v1.ListTopicsRequest\x1a .logbroker.v1.ListTopicsResponse\x12[\n\x0e\x44\x65scribeTopics\x12#.logbroker.v1.DescribeTopicsRequest\x1a$.logbroker.v1.DescribeTopicsResponse\x12R\n\x0b\x41lterTopics\x12 .logbroker.v1.AlterTopicsRequest\x1a!.logbroker.v1.AlterTopicsResponse\x12U\n\x0c\x44\x65leteTopics\x12!.logbroker.v1.DeleteTopicsRequest\x1a\".logbroker.v1.DeleteTopicsResponse\x12[\n\x0e\x44\x65scribeBroker\x12#.logbroker.v1.DescribeBrokerRequest\x1a$.logbroker.v1.DescribeBrokerResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18logbroker/v1/admin.proto\x12\x0clogbroker.v1\x1a\x19logbroker/v1/common.proto\"$\n\x08TopicRef\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\n\n\x02id\x18\x02 \x01(\x0c\"I\n\x05Topic\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\n\n\x02id\x18\x02 \x01(\x0c\x12\x12\n\npartitions\x18\x03 \x01(\x05\x12\x12\n\ngeneration\x18\x04 \x01(\r\"T\n\x13\x43reateTopicsRequest\x12&\n\x06topics\x18\x01 \x03(\x0b\x32\x16.logbroker.v1.NewTopic\x12\x15\n\rvalidate_only\x18\x02 \x01(\x08\"\xa6\x01\n\x08NewTopic\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x17\n\npartitions\x18\x02 \x01(\x05H\x00\x88\x01\x01\x12\x34\n\x07\x63onfigs\x18\x03 \x03(\x0b\x32#.logbroker.v1.NewTopic.ConfigsEntry\x1a.\n\x0c\x43onfigsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x42\r\n\x0b_partitions\"B\n\x14\x43reateTopicsResponse\x12*\n\x07results\x18\x01 \x03(\x0b\x32\x19.logbroker.v1.TopicResult\"W\n\x0bTopicResult\x12$\n\x06status\x18\x01 \x01(\x0b\x32\x14.logbroker.v1.Status\x12\"\n\x05topic\x18\x02 \x01(\x0b\x32\x13.logbroker.v1.Topic\"M\n\x11ListTopicsRequest\x12\x16\n\tpage_size\x18\x01 \x01(\x05H\x00\x88\x01\x01\x12\x12\n\npage_token\x18\x02 \x01(\tB\x0c\n\n_page_size\"R\n\x12ListTopicsResponse\x12#\n\x06topics\x18\x01 \x03(\x0b\x32\x13.logbroker.v1.Topic\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"[\n\x15\x44\x65scribeTopicsRequest\x12&\n\x06topics\x18\x01 \x03(\x0b\x32\x16.logbroker.v1.TopicRef\x12\x1a\n\x12include_partitions\x18\x02 \x01(\x08\"M\n\x16\x44\x65scribeTopicsResponse\x12\x33\n\x07results\x18\x01 \x03(\x0b\x32\".logbroker.v1.DescribeTopicsResult\"\x8f\x02\n\x14\x44\x65scribeTopicsResult\x12$\n\x06status\x18\x01 \x01(\x0b\x32\x14.logbroker.v1.Status\x12\"\n\x05topic\x18\x02 \x01(\x0b\x32\x13.logbroker.v1.Topic\x12\x32\n\x0bgenerations\x18\x03 \x03(\x0b\x32\x1d.logbroker.v1.TopicGeneration\x12*\n\x07\x63onfigs\x18\x04 \x03(\x0b\x32\x19.logbroker.v1.ConfigEntry\x12\x36\n\npartitions\x18\x05 \x03(\x0b\x32\".logbroker.v1.PartitionDescription\x12\x15\n\rcreated_at_ms\x18\x06 \x01(\x03\"P\n\x0fTopicGeneration\x12\x12\n\ngeneration\x18\x01 \x01(\r\x12\x12\n\npartitions\x18\x02 \x01(\x05\x12\x15\n\rstart_offsets\x18\x03 \x03(\x03\"U\n\x0b\x43onfigEntry\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t\x12\x12\n\nis_default\x18\x03 \x01(\x08\x12\x15\n\rdocumentation\x18\x04 \x01(\t\"\xd5\x01\n\x14PartitionDescription\x12$\n\x06status\x18\x01 \x01(\x0b\x32\x14.logbroker.v1.Status\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x18\n\x10log_start_offset\x18\x03 \x01(\x03\x12\x16\n\x0ehigh_watermark\x18\x04 \x01(\x03\x12\x16\n\x0elog_end_offset\x18\x05 \x01(\x03\x12\x14\n\x0cleader_epoch\x18\x06 \x01(\x05\x12\x12\n\nsize_bytes\x18\x07 \x01(\x03\x12\x10\n\x08segments\x18\x08 \x01(\x05\"Z\n\x12\x41lterTopicsRequest\x12-\n\x06topics\x18\x01 \x03(\x0b\x32\x1d.logbroker.v1.TopicAlteration\x12\x15\n\rvalidate_only\x18\x02 \x01(\x08\"\xee\x01\n\x0fTopicAlteration\x12%\n\x05topic\x18\x01 \x01(\x0b\x32\x16.logbroker.v1.TopicRef\x12\x17\n\npartitions\x18\x02 \x01(\x05H\x00\x88\x01\x01\x12\x42\n\x0bset_configs\x18\x03 \x03(\x0b\x32-.logbroker.v1.TopicAlteration.SetConfigsEntry\x12\x15\n\runset_configs\x18\x04 \x03(\t\x1a\x31\n\x0fSetConfigsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x42\r\n\x0b_partitions\"A\n\x13\x41lterTopicsResponse\x12*\n\x07results\x18\x01 \x03(\x0b\x32\x19.logbroker.v1.TopicResult\"=\n\x13\x44\x65leteTopicsRequest\x12&\n\x06topics\x18\x01 \x03(\x0b\x32\x16.logbroker.v1.TopicRef\"B\n\x14\x44\x65leteTopicsResponse\x12*\n\x07results\x18\x01 \x03(\x0b\x32\x19.logbroker.v1.TopicResult\"\x17\n\x15\x44\x65scribeBrokerRequest\"\x9b\x01\n\x16\x44\x65scribeBrokerResponse\x12\x0f\n\x07version\x18\x01 \x01(\t\x12\x15\n\rstarted_at_ms\x18\x02 \x01(\x03\x12\x0e\n\x06topics\x18\x03 \x01(\x05\x12\x12\n\npartitions\x18\x04 \x01(\x05\x12\x19\n\x11max_request_bytes\x18\x05 \x01(\x05\x12\x1a\n\x12max_response_bytes\x18\x06 \x01(\x05\x32\x94\x04\n\x05\x41\x64min\x12U\n\x0c\x43reateTopics\x12!.logbroker.v1.CreateTopicsRequest\x1a\".logbroker.v1.CreateTopicsResponse\x12O\n\nListTopics\x12\x1f.logbroker.v1.ListTopicsRequest\x1a .logbroker.v1.ListTopicsResponse\x12[\n\x0e\x44\x65scribeTopics\x12#.logbroker.v1.DescribeTopicsRequest\x1a$.logbroker.v1.DescribeTopicsResponse\x12R\n\x0b\x41lterTopics\x12 .logbroker.v1.AlterTopicsRequest\x1a!.logbroker.v1.AlterTopicsResponse\x12U\n\x0c\x44\x65leteTopics\x12!.logbroker.v1.DeleteTopicsRequest\x1a\".logbroker.v1.DeleteTopicsResponse\x12[\n\x0e\x44\x65scribeBroker\x12#.logbroker.v1.DescribeBrokerRequest\x1a$.logbroker.v1.DescribeBrokerResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -51,37 +51,37 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_TOPICRESULT']._serialized_start=505
   _globals['_TOPICRESULT']._serialized_end=592
   _globals['_LISTTOPICSREQUEST']._serialized_start=594
-  _globals['_LISTTOPICSREQUEST']._serialized_end=613
-  _globals['_LISTTOPICSRESPONSE']._serialized_start=615
-  _globals['_LISTTOPICSRESPONSE']._serialized_end=672
-  _globals['_DESCRIBETOPICSREQUEST']._serialized_start=674
-  _globals['_DESCRIBETOPICSREQUEST']._serialized_end=765
-  _globals['_DESCRIBETOPICSRESPONSE']._serialized_start=767
-  _globals['_DESCRIBETOPICSRESPONSE']._serialized_end=844
-  _globals['_DESCRIBETOPICSRESULT']._serialized_start=847
-  _globals['_DESCRIBETOPICSRESULT']._serialized_end=1118
-  _globals['_TOPICGENERATION']._serialized_start=1120
-  _globals['_TOPICGENERATION']._serialized_end=1200
-  _globals['_CONFIGENTRY']._serialized_start=1202
-  _globals['_CONFIGENTRY']._serialized_end=1287
-  _globals['_PARTITIONDESCRIPTION']._serialized_start=1290
-  _globals['_PARTITIONDESCRIPTION']._serialized_end=1503
-  _globals['_ALTERTOPICSREQUEST']._serialized_start=1505
-  _globals['_ALTERTOPICSREQUEST']._serialized_end=1595
-  _globals['_TOPICALTERATION']._serialized_start=1598
-  _globals['_TOPICALTERATION']._serialized_end=1836
-  _globals['_TOPICALTERATION_SETCONFIGSENTRY']._serialized_start=1772
-  _globals['_TOPICALTERATION_SETCONFIGSENTRY']._serialized_end=1821
-  _globals['_ALTERTOPICSRESPONSE']._serialized_start=1838
-  _globals['_ALTERTOPICSRESPONSE']._serialized_end=1903
-  _globals['_DELETETOPICSREQUEST']._serialized_start=1905
-  _globals['_DELETETOPICSREQUEST']._serialized_end=1966
-  _globals['_DELETETOPICSRESPONSE']._serialized_start=1968
-  _globals['_DELETETOPICSRESPONSE']._serialized_end=2034
-  _globals['_DESCRIBEBROKERREQUEST']._serialized_start=2036
-  _globals['_DESCRIBEBROKERREQUEST']._serialized_end=2059
-  _globals['_DESCRIBEBROKERRESPONSE']._serialized_start=2062
-  _globals['_DESCRIBEBROKERRESPONSE']._serialized_end=2217
-  _globals['_ADMIN']._serialized_start=2220
-  _globals['_ADMIN']._serialized_end=2752
+  _globals['_LISTTOPICSREQUEST']._serialized_end=671
+  _globals['_LISTTOPICSRESPONSE']._serialized_start=673
+  _globals['_LISTTOPICSRESPONSE']._serialized_end=755
+  _globals['_DESCRIBETOPICSREQUEST']._serialized_start=757
+  _globals['_DESCRIBETOPICSREQUEST']._serialized_end=848
+  _globals['_DESCRIBETOPICSRESPONSE']._serialized_start=850
+  _globals['_DESCRIBETOPICSRESPONSE']._serialized_end=927
+  _globals['_DESCRIBETOPICSRESULT']._serialized_start=930
+  _globals['_DESCRIBETOPICSRESULT']._serialized_end=1201
+  _globals['_TOPICGENERATION']._serialized_start=1203
+  _globals['_TOPICGENERATION']._serialized_end=1283
+  _globals['_CONFIGENTRY']._serialized_start=1285
+  _globals['_CONFIGENTRY']._serialized_end=1370
+  _globals['_PARTITIONDESCRIPTION']._serialized_start=1373
+  _globals['_PARTITIONDESCRIPTION']._serialized_end=1586
+  _globals['_ALTERTOPICSREQUEST']._serialized_start=1588
+  _globals['_ALTERTOPICSREQUEST']._serialized_end=1678
+  _globals['_TOPICALTERATION']._serialized_start=1681
+  _globals['_TOPICALTERATION']._serialized_end=1919
+  _globals['_TOPICALTERATION_SETCONFIGSENTRY']._serialized_start=1855
+  _globals['_TOPICALTERATION_SETCONFIGSENTRY']._serialized_end=1904
+  _globals['_ALTERTOPICSRESPONSE']._serialized_start=1921
+  _globals['_ALTERTOPICSRESPONSE']._serialized_end=1986
+  _globals['_DELETETOPICSREQUEST']._serialized_start=1988
+  _globals['_DELETETOPICSREQUEST']._serialized_end=2049
+  _globals['_DELETETOPICSRESPONSE']._serialized_start=2051
+  _globals['_DELETETOPICSRESPONSE']._serialized_end=2117
+  _globals['_DESCRIBEBROKERREQUEST']._serialized_start=2119
+  _globals['_DESCRIBEBROKERREQUEST']._serialized_end=2142
+  _globals['_DESCRIBEBROKERRESPONSE']._serialized_start=2145
+  _globals['_DESCRIBEBROKERRESPONSE']._serialized_end=2300
+  _globals['_ADMIN']._serialized_start=2303
+  _globals['_ADMIN']._serialized_end=2835
 # @@protoc_insertion_point(module_scope)

@@ -122,6 +122,25 @@ def test_growth_is_described(api: Api, topic: str) -> None:
     assert found.partitions[0].size_bytes > 0
 
 
+def test_topics_are_listed_page_by_page(api: Api) -> None:
+    for number in range(5):
+        api.create(f"paged-{number}")
+    listed = [topic.name for topic in api.admin.ListTopics(pb.ListTopicsRequest()).topics]
+    paged: list[str] = []
+    token = ""
+    while True:
+        page = api.admin.ListTopics(pb.ListTopicsRequest(page_size=2, page_token=token))
+        assert len(page.topics) <= 2
+        paged += [topic.name for topic in page.topics]
+        token = page.next_page_token
+        if not token:
+            break
+    assert paged == listed == sorted(listed)
+    with pytest.raises(grpc.RpcError) as caught:
+        api.admin.ListTopics(pb.ListTopicsRequest(page_size=0))
+    assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+
+
 def test_deletion_is_told_item_by_item(api: Api, topic: str) -> None:
     request = pb.DeleteTopicsRequest(topics=[pb.TopicRef(name=topic), pb.TopicRef(name="nowhere"), pb.TopicRef()])
     reasons = [result.status.reason for result in api.admin.DeleteTopics(request).results]

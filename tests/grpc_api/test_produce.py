@@ -51,6 +51,15 @@ def with_flag(flag: int) -> Callable[[bytes], bytes]:
     return flagged
 
 
+def with_absurd_count(batch: bytes) -> bytes:
+    """A whole batch, CRC and all, that claims 2^31-1 records: it would use up as many offsets."""
+    changed = bytearray(batch)
+    changed[23:27] = struct.pack(">i", 2**31 - 2)
+    changed[57:61] = struct.pack(">i", 2**31 - 1)
+    changed[17:21] = google_crc32c.value(bytes(changed[21:])).to_bytes(4, "big")
+    return bytes(changed)
+
+
 REFUSALS: list[tuple[str, Callable[[bytes], bytes]]] = [
     ("CORRUPT_BATCH", damaged),
     ("CORRUPT_BATCH", lambda batch: batch[:-1]),
@@ -59,6 +68,7 @@ REFUSALS: list[tuple[str, Callable[[bytes], bytes]]] = [
     ("CORRUPT_BATCH", lambda batch: batch + batch),
     ("CORRUPT_BATCH", lambda batch: with_count(batch, 3)),
     ("CORRUPT_BATCH", lambda batch: with_count(batch, -1)),
+    ("CORRUPT_BATCH", with_absurd_count),
     ("UNSUPPORTED_FORMAT", with_magic_1),
     ("INVALID_TIMESTAMP", a_year_ahead),
     ("INVALID_RECORD", with_flag(TRANSACTIONAL_FLAG)),
