@@ -76,6 +76,9 @@ class MetadataStore:
                     f"{path} has format version {version.decode(errors='replace')}, this broker knows "
                     f"{FORMAT_VERSION.decode()}; use the version of logbroker that wrote it"
                 )
+        except lmdb.Error as error:
+            environment.close()
+            raise DataDirError(f"cannot open the metadata store {path}: {error}; check the disk") from None
         except BaseException:
             environment.close()
             raise

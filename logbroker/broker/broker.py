@@ -34,6 +34,7 @@ async def open_broker(config: BrokerConfig, failure: asyncio.Future[None]) -> As
     def failed(error: Exception) -> None:
         if not failure.done():
             failure.set_exception(error)
+            failure.exception()  # At start it is raised from here, and nobody asks for it again.
 
     async with open_engine(config, clock, failed) as (engine, state):
         yield Broker(config, clock, engine, state)

@@ -17,11 +17,13 @@ from logbroker.clock import Clock
 from logbroker.config import BrokerConfig
 from logbroker.engine import Append, Appended, FoundOffset, PartitionFacts, Read, ReadResult, Topic, Watch
 from logbroker.errors import (
+    DiskFullError,
     InvalidTimestampError,
     LogbrokerError,
     OverloadedError,
     RecordTooLargeError,
     StaleGenerationError,
+    StorageFailedError,
 )
 from logbroker.record.header import check_new_batch
 from logbroker.storage.partition_log import Staged
@@ -69,6 +71,7 @@ class LocalEngine:
     async def create_topic(
         self, name: str, partitions: int | None, overrides: Mapping[str, str], *, validate_only: bool = False
     ) -> Topic:
+        self._upkeep.disk.check()
         return await self._changes.create(name, partitions, overrides, validate_only=validate_only)
 
     async def delete_topic(self, topic_id: TopicId) -> Topic:
@@ -83,6 +86,8 @@ class LocalEngine:
         unset_configs: Sequence[str] = (),
         validate_only: bool = False,
     ) -> Topic:
+        if partitions is not None:
+            self._upkeep.disk.check()
         return await self._changes.alter(
             topic_id, partitions, set_configs or {}, unset_configs, validate_only=validate_only
         )
@@ -107,7 +112,7 @@ class LocalEngine:
             waiting_bytes = sum(len(item.batch) for item in appends)
             try:
                 self._check_room(waiting_bytes)
-            except OverloadedError as error:
+            except (DiskFullError, OverloadedError) as error:
                 return [error] * len(appends)
             self._bytes_in_flight += waiting_bytes
             try:
@@ -125,6 +130,9 @@ class LocalEngine:
                 self._check_room(len(item.batch))
                 partition = self._partitions.get(item.topic_id, item.partition)
                 found = self._append_one(item, partition, now_ms, durability)
+            except StorageFailedError as error:
+                results.append(self._failure.report(error))
+                continue
             except LogbrokerError as error:
                 results.append(error)
                 continue
@@ -153,6 +161,7 @@ class LocalEngine:
         return results if failed is None else [failed if isinstance(each, Appended) else each for each in results]
 
     def _check_room(self, size_bytes: int) -> None:
+        self._upkeep.disk.check(self._bytes_in_flight + size_bytes)
         if self._bytes_in_flight and self._bytes_in_flight + size_bytes > self._max_bytes_in_flight:
             raise OverloadedError(
                 f"{self._bytes_in_flight} bytes wait to be written, the bound is {self._max_bytes_in_flight}"

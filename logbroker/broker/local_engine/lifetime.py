@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import resource
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
+from typing import Final
 
 from logbroker.broker.local_engine.catalog import TOPICS, Catalog, decode_topic
+from logbroker.broker.local_engine.disk_space import DiskSpace
 from logbroker.broker.local_engine.engine import LocalEngine
 from logbroker.broker.local_engine.failure import Failure
 from logbroker.broker.local_engine.io_pool import IoPool
@@ -18,13 +21,19 @@ from logbroker.broker.local_engine.state_store import LocalStateStore
 from logbroker.broker.local_engine.topic_changes import TopicChanges
 from logbroker.broker.local_engine.upkeep import Upkeep
 from logbroker.clock import Clock
-from logbroker.config import BrokerConfig
+from logbroker.config import MAX_BATCH_BYTES, BrokerConfig
 from logbroker.engine import Topic
 from logbroker.storage.data_dir import DataDir
 from logbroker.storage.files import RealFiles
 from logbroker.storage.handles import HandleCache
-from logbroker.storage.metadata_store import MetadataStore
+from logbroker.storage.metadata_store import MetadataStore, Write
 from logbroker.types import TopicId
+
+_log = logging.getLogger(__name__)
+
+_BROKER: Final = "broker"
+_CLEAN_STOP: Final = b"clean-stop"
+"""A row that says that the last run synced everything before it stopped. No run has it while it takes appends."""
 
 
 @asynccontextmanager
@@ -35,7 +44,8 @@ async def open_engine(
 
     `on_failure` is called, on the loop, when storage fails: nothing more is acknowledged, and the caller must end the
     process. Raises DataDirError, CorruptLogError or InvalidConfigError. Closing order: a topic change ends, upkeep
-    stops, partitions are settled and checkpointed, threads end, the metadata store drains, the lock goes.
+    stops, partitions are settled and checkpointed, the clean stop is marked, threads end, the metadata store drains,
+    the lock goes.
     """
     loop = asyncio.get_running_loop()
     failure = Failure(on_failure)
@@ -53,12 +63,16 @@ async def open_engine(
         files = RealFiles()
         handles = HandleCache(files, config.max_open_segments or _default_open_segments())
         catalog = Catalog()
-        partitions = PartitionTable(data_dir, store, files, handles, pool, failure)
+        # What one group may hold that a thread writes and then syncs.
+        unsynced_bound_bytes = config.max_produce_bytes_in_flight + MAX_BATCH_BYTES
+        partitions = PartitionTable(data_dir, store, files, handles, pool, failure, unsynced_bound_bytes)
         changes = TopicChanges(config, clock, store, catalog, partitions, failure)
-        for topic in _load_topics(store, config, catalog, partitions):
+        deleted, recovery_points = _load_topics(store, config, catalog, partitions)
+        await asyncio.wrap_future(store.submit([(_BROKER, _CLEAN_STOP, None), *recovery_points]))
+        for topic in deleted:
             await changes.finish_deletion(topic)
         await asyncio.to_thread(partitions.remove_set_aside)
-        upkeep = Upkeep(config, clock, store, partitions)
+        upkeep = Upkeep(config, clock, store, partitions, DiskSpace(data_dir.path, config.min_free_disk_bytes))
         upkeep_task = asyncio.create_task(_supervised(upkeep, failure), name="upkeep")
         try:
             yield (
@@ -72,6 +86,10 @@ async def open_engine(
             if failure.error is None:  # else nothing more is written
                 await upkeep.checkpoint()
                 partitions.close()
+            if failure.error is None:
+                await asyncio.wrap_future(store.submit([(_BROKER, _CLEAN_STOP, b"1")]))
+            else:
+                handles.close()
 
 
 async def _supervised(upkeep: Upkeep, failure: Failure) -> None:
@@ -83,18 +101,24 @@ async def _supervised(upkeep: Upkeep, failure: Failure) -> None:
 
 def _load_topics(
     store: MetadataStore, config: BrokerConfig, catalog: Catalog, partitions: PartitionTable
-) -> list[Topic]:
-    """Open all topics; return those whose deletion is not finished."""
-    deleted = []
+) -> tuple[list[Topic], list[Write]]:
+    """Open all topics; return those whose deletion is not finished, and the recovery points to store."""
+    stopped_cleanly = store.get(_BROKER, _CLEAN_STOP) is not None
+    deleted: list[Topic] = []
+    recovery_points: list[Write] = []
     defaults = config.parsed_topic_defaults()
     for key, value in store.scan(TOPICS):
         topic, is_deleted = decode_topic(TopicId(key), value, defaults)
         if is_deleted:
             deleted.append(topic)
         else:
-            partitions.put(topic.id, partitions.open(topic))
+            opened, rows = partitions.open(topic, stopped_cleanly=stopped_cleanly)
+            partitions.put(topic.id, opened)
+            recovery_points += rows
             catalog.put(topic)
-    return deleted
+    if catalog.partition_count and not stopped_cleanly:
+        _log.warning("the last run was not stopped cleanly; %d partitions recovered", catalog.partition_count)
+    return deleted, recovery_points
 
 
 def _default_open_segments() -> int:

@@ -16,7 +16,7 @@ from logbroker.errors import CorruptLogError, PartitionOfflineError, UnknownPart
 from logbroker.storage.data_dir import DataDir
 from logbroker.storage.files import Files
 from logbroker.storage.handles import HandleCache
-from logbroker.storage.metadata_store import MetadataStore
+from logbroker.storage.metadata_store import MetadataStore, Write
 from logbroker.storage.partition_log import PartitionCheckpoint, PartitionLog
 from logbroker.storage.removal import remove_set_aside, set_aside
 from logbroker.types import PartitionKey, TopicId, topic_id_text
@@ -35,6 +35,7 @@ class PartitionTable:
         handles: HandleCache,
         pool: IoPool,
         failure: Failure,
+        unsynced_bound_bytes: int,
     ) -> None:
         self._data_dir = data_dir
         self._store = store
@@ -42,6 +43,7 @@ class PartitionTable:
         self._handles = handles
         self._pool = pool
         self._failure = failure
+        self._unsynced_bound_bytes = unsynced_bound_bytes
         self._by_topic: dict[TopicId, list[Partition | PartitionOfflineError]] = {}
 
     def get(self, topic_id: TopicId, partition: int) -> Partition:
@@ -79,16 +81,27 @@ class PartitionTable:
         """Remove what was set aside, now or before a crash. Blocks; any thread."""
         remove_set_aside(self._data_dir.path, self._files, self._handles)
 
-    def open(self, topic: Topic, first: int = 0) -> list[Partition | PartitionOfflineError]:
-        """Open a topic's partitions from number `first` on, with recovery, for `put`. Blocks; any thread."""
-        checkpoints = {
-            key: msgspec.msgpack.decode(value, type=PartitionCheckpoint)
-            for key, value in self._store.scan(PARTITIONS, topic.id)
-        }
-        return [
-            self._open_one(topic, number, checkpoints.get(partition_row_key(topic.id, number)))
-            for number in range(first, topic.partitions)
-        ]
+    def open(
+        self, topic: Topic, first: int = 0, *, stopped_cleanly: bool = False
+    ) -> tuple[list[Partition | PartitionOfflineError], list[Write]]:
+        """Open a topic's partitions from number `first` on, with recovery. Blocks; any thread.
+
+        Returns them, for `put`, and their recovery points where these differ from what is stored: to be committed
+        before the first append.
+        """
+        stored = dict(self._store.scan(PARTITIONS, topic.id))
+        opened: list[Partition | PartitionOfflineError] = []
+        rows: list[Write] = []
+        for number in range(first, topic.partitions):
+            key = partition_row_key(topic.id, number)
+            before = stored.get(key)
+            partition = self._open_one(topic, number, before, stopped_cleanly)
+            opened.append(partition)
+            if isinstance(partition, Partition):
+                row = msgspec.msgpack.encode(partition.log.checkpoint())
+                if row != before:
+                    rows.append((PARTITIONS, key, row))
+        return opened, rows
 
     def put(self, topic_id: TopicId, opened: list[Partition | PartitionOfflineError]) -> None:
         """Add what `open` returned behind the topic's other partitions: appends and reads find it from now on."""
@@ -106,7 +119,7 @@ class PartitionTable:
             partition.close()
 
     def _open_one(
-        self, topic: Topic, number: int, checkpoint: PartitionCheckpoint | None
+        self, topic: Topic, number: int, stored: bytes | None, stopped_cleanly: bool
     ) -> Partition | PartitionOfflineError:
         try:
             log = PartitionLog.open(
@@ -115,7 +128,9 @@ class PartitionTable:
                 topic.config,
                 files=self._files,
                 handles=self._handles,
-                checkpoint=checkpoint,
+                checkpoint=msgspec.msgpack.decode(stored, type=PartitionCheckpoint) if stored is not None else None,
+                stopped_cleanly=stopped_cleanly,
+                unsynced_bound_bytes=self._unsynced_bound_bytes,
             )
         except CorruptLogError as error:
             _log.error("partition %s-%d is offline: %s", topic.name, number, error)

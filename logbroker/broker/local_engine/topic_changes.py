@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Callable, Coroutine, Mapping, Sequence
-from typing import Any, Concatenate, ParamSpec
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from logbroker.broker.local_engine.catalog import PARTITIONS, TOPICS, Catalog, encode_topic, partition_row_key
 from logbroker.broker.local_engine.failure import Failure
@@ -21,11 +21,12 @@ from logbroker.broker.topics import (
 from logbroker.clock import Clock
 from logbroker.config import BrokerConfig
 from logbroker.engine import Topic
-from logbroker.errors import InvalidRequestError, StorageFailedError, TopicExistsError
+from logbroker.errors import InvalidRequestError, StorageFailedError, TooManyOpenFilesError, TopicExistsError
 from logbroker.storage.metadata_store import MetadataStore
 from logbroker.types import TopicId, new_topic_id
 
 P = ParamSpec("P")
+_Result = TypeVar("_Result")
 
 
 def _to_the_end(
@@ -40,7 +41,7 @@ def _to_the_end(
     @functools.wraps(change)
     async def carry_out(self: TopicChanges, /, *arguments: P.args, **fields: P.kwargs) -> Topic:
         await self._lock.acquire()
-        task = asyncio.create_task(change(self, *arguments, **fields))
+        task = asyncio.create_task(self._fatal_where_storage_fails(change(self, *arguments, **fields)))
         task.add_done_callback(lambda _: self._lock.release())
         self._running = task  # the loop itself holds tasks weakly
         return await asyncio.shield(task)
@@ -70,6 +71,7 @@ class TopicChanges:
         self._lock = asyncio.Lock()
         self._running: asyncio.Task[Topic] | None = None
         self._growing: set[TopicId] = set()
+        self._half_deleted: list[Topic] = []
 
     def generation(self, topic_id: TopicId) -> int:
         """The generation that keyed appends must carry now; the next one from the moment growth begins."""
@@ -87,6 +89,7 @@ class TopicChanges:
         check_partition_count(count, self._catalog.partition_count, self._config)
         topic = new_topic(name, new_topic_id(), count, overrides, self._topic_defaults, self._clock.wall_ms())
         if not validate_only:
+            await self._finish_deletions()
             await self._add_partitions(topic, first=0)
         return topic
 
@@ -120,7 +123,7 @@ class TopicChanges:
 
     async def delete(self, topic_id: TopicId) -> Topic:
         topic = await self._delete(topic_id)
-        await asyncio.to_thread(self._partitions.remove_set_aside)
+        await self._fatal_where_storage_fails(asyncio.to_thread(self._partitions.remove_set_aside))
         return topic
 
     async def close(self) -> None:
@@ -137,12 +140,24 @@ class TopicChanges:
         for partition in partitions:
             async with partition.removing:
                 partition.close()
-        try:
-            await self.finish_deletion(topic)
-        except StorageFailedError as error:
-            # The name may be free while the row still says that its files have to go: a new topic would lose them.
-            raise self._failure.report(error) from error
+        self._half_deleted.append(topic)
+        await self._finish_deletions()
         return topic
+
+    async def _finish_deletions(self) -> None:
+        """Also before a topic is made: while a row says that files of its name have to go, it would lose them."""
+        while self._half_deleted:
+            try:
+                await self.finish_deletion(self._half_deleted[-1])
+            except TooManyOpenFilesError as error:
+                raise TooManyOpenFilesError(f"the files of a deleted topic are not gone yet: {error}") from error
+            self._half_deleted.pop()
+
+    async def _fatal_where_storage_fails(self, change: Awaitable[_Result]) -> _Result:
+        try:
+            return await change
+        except StorageFailedError as error:
+            raise self._failure.report(error) from error
 
     async def finish_deletion(self, topic: Topic) -> None:
         """Free the name of a topic whose row says that it is deleted, and forget it. Also at start, after a crash."""
@@ -167,8 +182,8 @@ class TopicChanges:
     async def _add_partitions(self, topic: Topic, *, first: int) -> None:
         """Make partitions from number `first` on, then commit and show the topic: what may be refused comes before."""
         await asyncio.to_thread(self._partitions.make_directories, topic, first)
-        opened = await asyncio.to_thread(self._partitions.open, topic, first)
-        await self._commit((TOPICS, topic.id, encode_topic(topic)))
+        opened, recovery_points = await asyncio.to_thread(self._partitions.open, topic, first)
+        await self._commit((TOPICS, topic.id, encode_topic(topic)), *recovery_points)
         self._partitions.put(topic.id, opened)
         self._catalog.put(topic)
 

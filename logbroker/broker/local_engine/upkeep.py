@@ -11,6 +11,7 @@ from typing import Final
 import msgspec
 
 from logbroker.broker.local_engine.catalog import PARTITIONS, partition_row_key
+from logbroker.broker.local_engine.disk_space import DiskSpace
 from logbroker.broker.local_engine.partition import Partition
 from logbroker.broker.local_engine.partition_table import PartitionTable
 from logbroker.clock import Clock
@@ -30,11 +31,14 @@ class Upkeep:
     Appends wait, in order, while the bound above is reached.
     """
 
-    def __init__(self, config: BrokerConfig, clock: Clock, store: MetadataStore, partitions: PartitionTable) -> None:
+    def __init__(
+        self, config: BrokerConfig, clock: Clock, store: MetadataStore, partitions: PartitionTable, disk: DiskSpace
+    ) -> None:
         self._config = config
         self._clock = clock
         self._store = store
         self._partitions = partitions
+        self.disk = disk
         self._changed: set[Partition] = set()
         self._lag_bytes = 0
         self._lag_batches = 0
@@ -62,6 +66,7 @@ class Upkeep:
         self._changed.update(partitions)
         self._lag_bytes += size_bytes
         self._lag_batches += batches
+        self.disk.take(size_bytes)
         if self._lag_bytes >= MAX_LAG_BYTES // 2 or self._lag_batches >= MAX_LAG_BATCHES // 2:
             self._due.set()
 
@@ -75,6 +80,7 @@ class Upkeep:
                     await self._due.wait()
             except TimeoutError:
                 pass
+            self.disk.measure()
             await self.checkpoint()
             if loop.time() >= retention_due:
                 await self.apply_retention()

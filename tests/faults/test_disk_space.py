@@ -1,0 +1,158 @@
+"""The low-water mark of the disk: refusals before anything can go wrong."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from logbroker.broker.local_engine.disk_space import DiskSpace
+from logbroker.config import MIB, BrokerConfig
+from logbroker.engine import Append, Appended
+from logbroker.errors import DiskFullError
+from tests.broker.conftest import OpenEngine, batch
+from tests.faults.fake_disk import FakeDisk
+from tests.faults.serving import Served
+
+
+@pytest.fixture
+def disk(monkeypatch: pytest.MonkeyPatch) -> FakeDisk:
+    fake = FakeDisk(free_bytes=10 * MIB)
+    monkeypatch.setattr(os, "statvfs", fake.statvfs)
+    return fake
+
+
+def test_what_was_accepted_counts_until_the_next_measurement(tmp_path: Path, disk: FakeDisk) -> None:
+    space = DiskSpace(tmp_path, 9 * MIB)
+    for _ in range(4):
+        space.check(200_000)
+        space.take(200_000)
+    assert disk.calls == 1
+    with pytest.raises(DiskFullError, match=f"{9 * MIB} are kept free"):
+        space.check(MIB)
+    assert disk.calls == 1  # measured a moment ago
+    space.measure()
+    space.check(200_000)
+
+
+def test_space_that_was_freed_is_noticed(tmp_path: Path, disk: FakeDisk, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr("logbroker.broker.local_engine.disk_space.time", SimpleNamespace(monotonic=lambda: now[0]))
+    space = DiskSpace(tmp_path, 9 * MIB)
+    disk.free_bytes = 9 * MIB
+    space.measure()
+    disk.free_bytes = 20 * MIB
+    with pytest.raises(DiskFullError):
+        space.check(1)
+    now[0] = 1.0
+    space.check(1)
+
+
+async def test_appends_and_new_topics_are_refused_and_reads_are_not(open_at: OpenEngine, disk: FakeDisk) -> None:
+    async with open_at(min_free_disk_bytes=9 * MIB, checkpoint_seconds=0.01) as opened:
+        topic = await opened.engine.create_topic("t", 1, {})
+        await opened.append(topic.id, b"a")
+        disk.free_bytes = 9 * MIB + 100
+        await disk.measured_again()
+        with pytest.raises(DiskFullError):
+            await opened.append(topic.id, bytes(200))
+        disk.free_bytes = 9 * MIB
+        await disk.measured_again()
+        with pytest.raises(DiskFullError):
+            await opened.engine.create_topic("u", 1, {})
+        with pytest.raises(DiskFullError):
+            await opened.engine.alter_topic(topic.id, partitions=2)
+        assert [each.name for each in opened.engine.topics()] == ["t"]
+        assert opened.engine.partition_facts(topic.id, 0).log_end_offset == 1
+        await opened.engine.alter_topic(topic.id, set_configs={"retention.bytes": "0"})
+        disk.free_bytes = 10 * MIB
+        await disk.measured_again()
+        assert await opened.append(topic.id, b"b") == 1
+        assert opened.failures == []
+
+
+async def test_appends_cost_no_system_call(open_at: OpenEngine, disk: FakeDisk) -> None:
+    async with open_at(min_free_disk_bytes=0) as opened:
+        topic = await opened.engine.create_topic("t", 1, {})
+        calls = disk.calls
+        [*outcomes] = await opened.engine.append([Append(topic.id, 0, batch(b"x")) for _ in range(500)])
+        assert all(isinstance(outcome, Appended) for outcome in outcomes)
+        assert disk.calls == calls
+
+
+async def test_a_disk_that_is_full_when_a_segment_is_made_is_a_refusal(
+    open_at: OpenEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = os.open
+
+    def full(path: str, flags: int, mode: int = 0o777, *, dir_fd: int | None = None) -> int:
+        if flags & os.O_CREAT and str(path).endswith(".log"):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
+        return real(path, flags, mode, dir_fd=dir_fd)
+
+    async with open_at() as opened:
+        topic = await opened.engine.create_topic("t", 1, {})
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "open", full)
+            with pytest.raises(DiskFullError):
+                await opened.append(topic.id, b"a")
+        assert await opened.append(topic.id, b"a") == 0
+        assert opened.failures == []
+
+
+def test_a_negative_mark_is_refused() -> None:
+    with pytest.raises(ValueError, match="min_free_disk_bytes"):
+        BrokerConfig(min_free_disk_bytes=-1)
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 24 MiB."""
+    path = tmp_path / "disk"
+    path.mkdir()
+    mounted = shutil.which("mount") and subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=24m", "logbroker-test", str(path)], capture_output=True, check=False
+    )
+    if not mounted or mounted.returncode:
+        pytest.skip("this user cannot mount a tmpfs; the same is tested with a file system that only says it is full")
+    yield path
+    subprocess.run(["umount", str(path)], check=True)
+
+
+def test_a_disk_is_filled_to_the_mark_and_no_further(small_disk: Path) -> None:
+    with Served(small_disk / "data", min_free_disk_bytes=8 * MIB) as broker:
+        broker.create_topic()
+        acknowledged = broker.produce_until_refused(DiskFullError, size_bytes=300_000)
+        assert len(acknowledged) > 20
+        assert os.statvfs(small_disk).f_bavail * os.statvfs(small_disk).f_frsize > 6 * MIB
+        assert broker.values() == acknowledged
+    with Served(small_disk / "data", min_free_disk_bytes=MIB) as broker:
+        acknowledged.append(broker.produce(b"more" + bytes(300_000)))
+        assert broker.values() == acknowledged
+
+
+def test_a_disk_that_runs_full_in_mid_write_ends_the_broker_and_loses_nothing(small_disk: Path) -> None:
+    filler = small_disk / "filler"
+    with Served(small_disk / "data", min_free_disk_bytes=0) as broker:
+        broker.create_topic()
+        acknowledged = [broker.produce(b"%d" % number + bytes(200_000)) for number in range(5)]
+        room = os.statvfs(small_disk).f_bavail * os.statvfs(small_disk).f_frsize
+        with filler.open("wb") as file:
+            file.write(bytes(room - MIB))
+        # The mark is 0, so it does not help: this write gets as far as the disk goes.
+        broker.produce_unknown(bytes(3 * MIB))
+        assert broker.exit_code() == 1
+        [line] = broker.error_lines()
+        assert "No space left on device" in line
+        assert broker.clean_stop_is_marked() is False
+    filler.unlink()
+    with Served(small_disk / "data", min_free_disk_bytes=0) as broker:
+        assert broker.values()[: len(acknowledged)] == acknowledged
+        broker.produce(b"again")
+        assert broker.values()[-1] == b"again"
