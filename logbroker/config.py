@@ -148,6 +148,8 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     sync_threads: int = 8
     max_open_segments: int = 0
     """File handles kept for segments; 0: half of what the process may open."""
+    min_free_disk_bytes: int = 256 * MIB
+    """Appends and new topics are refused where the disk has less left: one that runs full ends the broker."""
     retention_check_seconds: float = 30.0
     checkpoint_seconds: float = 5.0
     """How often recovery points are stored and `written` data is synced."""
@@ -174,7 +176,12 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         ):
             if not 0 < getattr(self, name) <= MAX_SECONDS:  # also false for nan
                 raise ValueError(f"{name} must be above 0 and at most {MAX_SECONDS}")
-        for name in ("max_produce_bytes_in_flight", "max_fetch_bytes_in_flight", "max_open_segments"):
+        for name in (
+            "max_produce_bytes_in_flight",
+            "max_fetch_bytes_in_flight",
+            "max_open_segments",
+            "min_free_disk_bytes",
+        ):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name} must not be negative")
 

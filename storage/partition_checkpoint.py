@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -10,6 +11,7 @@ import msgspec
 
 from logbroker.storage.partition_files import EpochStart
 from logbroker.storage.producer_state import ProducerSnapshot
+from logbroker.storage.segment import Segment
 
 _BOOT_ID_PATH: Final = Path("/proc/sys/kernel/random/boot_id")
 
@@ -40,6 +42,17 @@ class PartitionCheckpoint(msgspec.Struct, gc=False):
     """The leader epochs that the synced file begins with: it has no checksum of its own."""
     unsynced_bound_bytes: int = -1
     """At no time until the next checkpoint more bytes than these at the log's end are unsynced; -1: no bound."""
+
+
+def segment_checkpoints(
+    segments: Sequence[Segment], synced_segment: Segment | None, synced_position: int
+) -> list[SegmentCheckpoint]:
+    """What to store of the segments up to the one that holds the synced end; None: nothing is synced."""
+    known = segments[: segments.index(synced_segment) + 1] if synced_segment else ()
+    rows = [SegmentCheckpoint(segment.base_offset, segment.size_bytes, segment.max_timestamp_ms) for segment in known]
+    if rows:
+        rows[-1].size_bytes = synced_position
+    return rows
 
 
 @functools.cache

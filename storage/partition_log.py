@@ -17,7 +17,7 @@ from logbroker.storage.files import Files, creation_failed
 from logbroker.storage.handles import HandleCache
 from logbroker.storage.log_reader import LogRead, LogReader, LogView
 from logbroker.storage.log_writer import LogWriter, SyncDue
-from logbroker.storage.partition_checkpoint import PartitionCheckpoint, SegmentCheckpoint, boot_id
+from logbroker.storage.partition_checkpoint import PartitionCheckpoint, boot_id, segment_checkpoints
 from logbroker.storage.partition_files import EpochStart, check_epoch, create_partition
 from logbroker.storage.producer_state import ProducerStates
 from logbroker.storage.progress import LogEnd, LogProgress
@@ -42,23 +42,17 @@ class PartitionLog:
         "_progress",
         "_reader",
         "_staged",
-        "_unsynced_bound_bytes",
         "_view",
         "_writer",
         "config",
         "leader_epoch",
         "log_end_offset",
         "size_bytes",
+        "unsynced_bound_bytes",
     )
 
     def __init__(
-        self,
-        directory: str,
-        found: RecoveredPartition,
-        config: TopicConfig,
-        files: Files,
-        handles: HandleCache,
-        unsynced_bound_bytes: int,
+        self, directory: str, found: RecoveredPartition, config: TopicConfig, files: Files, handles: HandleCache
     ) -> None:
         segments = tuple(found.segments)
         active = segments[-1] if segments else None
@@ -84,7 +78,8 @@ class PartitionLog:
             end_position,
         )
         self._staged: WriteGroup | None = None
-        self._unsynced_bound_bytes = unsynced_bound_bytes
+        self.unsynced_bound_bytes = -1
+        """How much of a `synced` topic this run leaves unsynced at most at any time; -1: no bound."""
         self._progress = LogProgress(LogEnd(found.log_end_offset, active, end_position))
 
     @staticmethod
@@ -107,21 +102,17 @@ class PartitionLog:
         handles: HandleCache,
         checkpoint: PartitionCheckpoint | None,
         stopped_cleanly: bool = False,
-        unsynced_bound_bytes: int = -1,
     ) -> PartitionLog:
         """Open a partition as the last run left it; `logbroker.storage.recovery` says what that does after a crash.
 
         All that is there is readable: the high watermark is the log end offset. `stopped_cleanly` says that the last
-        run synced everything before it stopped; `unsynced_bound_bytes`, how much of a `synced` topic this run leaves
-        unsynced at most at any time (-1: no bound). Store `checkpoint()` before the first append.
-
-        Raises CorruptLogError where what should be there is not, and no crash explains it, StorageFailedError and
-        TooManyOpenFilesError.
+        run synced everything before it stopped. Store `checkpoint()` before the first append. Raises CorruptLogError
+        where what should be there is not, and no crash explains it, StorageFailedError and TooManyOpenFilesError.
         """
         found = recover_partition(
             str(directory), topic_id, config, files, handles, checkpoint, stopped_cleanly=stopped_cleanly
         )
-        return cls(str(directory), found, config, files, handles, unsynced_bound_bytes)
+        return cls(str(directory), found, config, files, handles)
 
     # --- facts -----------------------------------------------------------------------------------------------------
 
@@ -342,22 +333,15 @@ class PartitionLog:
         Call `flush_indexes` before it is stored.
         """
         synced = self._progress.checkpoint()
-        segments = self._view.segments
-        known = segments[: segments.index(synced.segment) + 1] if synced.segment else ()
-        rows = [
-            SegmentCheckpoint(segment.base_offset, segment.size_bytes, segment.max_timestamp_ms) for segment in known
-        ]
-        if rows:
-            rows[-1].size_bytes = synced.position
         return PartitionCheckpoint(
             recovery_point=synced.offset,
             log_start_offset=self.log_start_offset,
-            segments=rows,
+            segments=segment_checkpoints(self._view.segments, synced.segment, synced.position),
             producers=self._producers.snapshot(synced.offset),
             boot_id=boot_id(),
             # One that begins at the end may not be in the file yet, or be replaced by a later one.
             epochs=[entry for entry in self._epochs if entry.start_offset < synced.offset],
-            unsynced_bound_bytes=-1 if self.config.durability is Durability.WRITTEN else self._unsynced_bound_bytes,
+            unsynced_bound_bytes=-1 if self.config.durability is Durability.WRITTEN else self.unsynced_bound_bytes,
         )
 
     def flush_indexes(self) -> None:

@@ -65,8 +65,8 @@ class PartitionOnDisk:
             handles=self.handles,
             checkpoint=self.stored_checkpoint(),
             stopped_cleanly=stopped_cleanly,
-            unsynced_bound_bytes=self.unsynced_bound_bytes,
         )
+        self.log.unsynced_bound_bytes = self.unsynced_bound_bytes
 
     def stored_checkpoint(self) -> PartitionCheckpoint | None:
         return None if self.stored is None else msgspec.msgpack.decode(self.stored, type=PartitionCheckpoint)

@@ -130,10 +130,10 @@ class PartitionTable:
                 handles=self._handles,
                 checkpoint=msgspec.msgpack.decode(stored, type=PartitionCheckpoint) if stored is not None else None,
                 stopped_cleanly=stopped_cleanly,
-                unsynced_bound_bytes=self._unsynced_bound_bytes,
             )
         except CorruptLogError as error:
             _log.error("partition %s-%d is offline: %s", topic.name, number, error)
             return PartitionOfflineError(f"partition {topic.name}-{number} is offline: {error}")
+        log.unsynced_bound_bytes = self._unsynced_bound_bytes
         name = f"{topic.name}-{number}"
         return Partition(PartitionKey(topic.id, number), name, log, self._pool, self._failure)
