@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any, Final
+from unittest import mock
 
 
 def _replace(owner: Any, name: str, make: Callable[[Any], Any]) -> None:
@@ -19,31 +20,24 @@ def ack_before_sync() -> None:
     from logbroker.broker.local_engine.partition import Partition
     from logbroker.types import Durability
 
-    def make(append: Any) -> Any:
-        def answered_early(self: Any, batch: Any, header: Any, now_ms: Any, durability: Any, pending: Any) -> Any:
-            return append(self, batch, header, now_ms, Durability.WRITTEN, pending)
-
-        return answered_early
-
-    _replace(Partition, "append", make)
+    _replace(Partition, "append", lambda append: lambda self, *rest: append(self, *rest[:-1], Durability.WRITTEN))
+    _replace(
+        Partition,
+        "expect",
+        lambda expect: lambda self, staged, _durability, pending: expect(self, staged, Durability.WRITTEN, pending),
+    )
 
 
 def torn_tail_kept() -> None:
-    """Take whatever follows the recovery point and looks like a batch, whole or not."""
-    from logbroker.record.header import HEADER_BYTES, MAGIC, parse_header
-    from logbroker.storage import tail_recovery
+    """Recover every batch whose length fits, whatever its bytes are."""
+    from logbroker.storage import log_scan
 
-    def make(_good_batch: Any) -> Any:
-        def looks_like_a_batch(window: bytes, position: int, end_offset: int, *, gaps_allowed: bool) -> Any:
-            if len(window) - position < HEADER_BYTES:
-                return None
-            header = parse_header(window, position)
-            plausible = header.magic == MAGIC and header.base_offset == end_offset and header.record_count > 0
-            return header if plausible and position + header.size_bytes <= len(window) else None
+    class AnyCrc:
+        @staticmethod
+        def value(_content: object) -> object:
+            return mock.ANY
 
-        return looks_like_a_batch
-
-    _replace(tail_recovery, "good_batch", make)
+    _replace(log_scan, "google_crc32c", lambda _crc32c: AnyCrc)
 
 
 def producer_state_forgotten() -> None:
@@ -65,19 +59,19 @@ def retry_answered_early() -> None:
     """Answer a retry from memory, while the original is still on its way to the disk."""
     from logbroker.broker.local_engine.partition import Partition
 
-    def make(append: Any) -> Any:
-        def answered_early(self: Any, batch: Any, header: Any, now_ms: Any, durability: Any, pending: Any) -> Any:
-            if self.log.is_retry(header):
-                return self.log.stage(batch, header, now_ms)
-            return append(self, batch, header, now_ms, durability, pending)
+    def make(expect: Any) -> Any:
+        def expect_originals(self: Any, staged: Any, durability: Any, pending: Any) -> None:
+            if not staged.duplicate:
+                expect(self, staged, durability, pending)
 
-        return answered_early
+        return expect_originals
 
-    _replace(Partition, "append", make)
+    _replace(Partition, "expect", make)
 
 
 def high_watermark_early() -> None:
     """Let readers see a group as soon as it is written, though its topic is synced."""
+    from logbroker.broker.local_engine.partition import Partition
     from logbroker.storage.partition_log import PartitionLog
     from logbroker.storage.progress import LogEnd
 
@@ -88,7 +82,23 @@ def high_watermark_early() -> None:
 
         return shown_early
 
+    def tell_readers(hand_over: Any) -> Any:
+        def as_if_asked_for_early_answers(self: Any, group: Any) -> None:
+            self._answer_early = True
+            hand_over(self, group)
+
+        return as_if_asked_for_early_answers
+
+    def settle_and_tell(settle: Any) -> Any:
+        def told(self: Any, waiters: Any, offset: int) -> None:
+            settle(self, waiters, offset)
+            self.notify_listeners()
+
+        return told
+
     _replace(PartitionLog, "write", make)
+    _replace(Partition, "_hand_over", tell_readers)
+    _replace(Partition, "_settle_waiters", settle_and_tell)
 
 
 PLANTS: Final = {

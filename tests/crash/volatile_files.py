@@ -18,7 +18,7 @@ from typing import Final
 from logbroker.storage.files import Buffer, RealFiles
 
 SECTOR_BYTES: Final = 512
-_SYNC_SECONDS: Final = 0.004
+_SYNC_SECONDS: Final = 0.006
 _SLOW_SYNC_SECONDS: Final = 0.06
 
 
@@ -64,7 +64,7 @@ class VolatileFiles(RealFiles):
         with self._lock:
             path = self._paths[fd]
             due = list(self._unsynced.get(path, ()))
-            slow = self._chance.random() < 0.05
+            slow = self._chance.random() < 0.1
         # The bytes are safe only when the call returns, and nothing before may count on them.
         time.sleep(_SLOW_SYNC_SECONDS if slow else _SYNC_SECONDS)
         for position, content in due:
