@@ -120,6 +120,7 @@ class _CrashLoop:
             self._check_files()
             await self._broker.spawn()
         await self._broker.wait_ready()
+        self._figures["lives"] += 1
 
     # --- what was promised ------------------------------------------------------------------------------------------
 
