@@ -68,16 +68,24 @@ def test_the_summary_adds_up(column: Column, done: Done, ran: list[int], capsys:
     assert capsys.readouterr().out == "dice (one throw): 9 of 10 seeds; throws 18\n"
 
 
-def test_what_a_failed_seed_leaves_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, column: Column) -> None:
-    def fail(seed: int, directory: Path) -> dict[str, int]:
+def test_what_a_seed_leaves_is_kept_where_it_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def run(seed: int, directory: Path) -> dict[str, int]:
+        assert list(directory.iterdir()) == []
         (directory / "evidence").write_text("here", encoding="ascii")
-        raise AssertionError("lost")
+        assert seed != 7, "lost"
+        return {"throws": 1}
 
     monkeypatch.setattr(torture, "_STATE_DIR", tmp_path)
-    fields: dict[str, Any] = {"name": "dice", "about": "", "seeds": [7], "run": fail}
-    with pytest.raises(AssertionError, match="lost"):
-        torture.run_here(Column(**fields), 7)
-    assert (tmp_path / "failed" / "dice-7" / "evidence").read_text(encoding="ascii") == "here"
+    fields: dict[str, Any] = {"name": "dice", "about": "", "seeds": [6, 7], "run": run}
+    for _ in range(2):
+        with pytest.raises(AssertionError, match="lost"):
+            torture.run_here(Column(**fields), 7)
+    assert (tmp_path / "left" / "dice-7" / "evidence").exists()
+    torture.run_here(Column(**fields), 6)
+    assert not (tmp_path / "left" / "dice-6").exists()
+    assert capsys.readouterr().out == 'figures {"throws": 1}\n'
 
 
 def test_a_seed_runs_in_a_process_of_its_own_and_what_hangs_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:

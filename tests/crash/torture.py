@@ -6,8 +6,8 @@
     make torture ARGS="--column crash-kill --seed 7"   one seed, again: how a failure is repeated
     make torture ARGS="--summary"                  what is done, and its figures
 
-Finished seeds are kept in .torture/done.jsonl; `--again` forgets them. What a failed seed leaves behind is kept in
-.torture/failed.
+Finished seeds are kept in .torture/done.jsonl; `--again` forgets them. What a seed that failed or hung leaves behind
+lies in .torture/left.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ import re
 import shutil
 import subprocess
 import sys
-import tempfile
 import time
 from collections import Counter
 from pathlib import Path
@@ -73,17 +72,12 @@ def repeat_command(column: str, seed: int) -> str:
 
 
 def run_here(column: Column, seed: int) -> None:
-    """Run one seed in this process and print its figures; what it leaves is kept where it fails."""
-    directory = Path(tempfile.mkdtemp(prefix=f"torture-{column.name}-{seed}-"))
-    try:
-        figures = column.run(seed, directory)
-    except BaseException:
-        kept = _STATE_DIR / "failed" / f"{column.name}-{seed}"
-        shutil.rmtree(kept, ignore_errors=True)
-        shutil.copytree(directory, kept)
-        raise
-    finally:
-        shutil.rmtree(directory)
+    """Run one seed in this process and print its figures; what it leaves is removed where it passes."""
+    directory = _STATE_DIR / "left" / f"{column.name}-{seed}"
+    shutil.rmtree(directory, ignore_errors=True)
+    directory.mkdir(parents=True)
+    figures = column.run(seed, directory)
+    shutil.rmtree(directory)
     print(_FIGURES_PREFIX + json.dumps(figures), flush=True)  # noqa: T201
 
 
