@@ -30,10 +30,11 @@ from logbroker.types import Durability, TopicPartition
 from logbroker.v1 import log_pb2
 from tests.crash.checker import Event, Log, Outcome, Place, Poll, Seek, Send
 
+RETAINED: Final = "retained"
 TOPICS: Final[dict[str, tuple[int, dict[str, str]]]] = {
     "synced": (3, {"segment.bytes": "16384", "index.interval.bytes": "400"}),
     "written": (3, {"segment.bytes": "8192", "index.interval.bytes": "400", "durability": "written"}),
-    "retained": (2, {"segment.bytes": "6000", "retention.bytes": "60000", "index.interval.bytes": "400"}),
+    RETAINED: (2, {"segment.bytes": "6000", "retention.bytes": "60000", "index.interval.bytes": "400"}),
     "growing": (1, {"segment.bytes": "16384"}),
 }
 """Name -> partitions at first, and configs."""
