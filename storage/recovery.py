@@ -135,11 +135,11 @@ class _Recovery:
         # A power cut may take records that were only written, and readable, without a trace.
         written = self._config.durability is Durability.WRITTEN
         lost = written and checkpoint.boot_id and not self._same_boot and not self._stopped_cleanly
-        if cut or (lost and epochs):
+        if cut or lost:
             self._raise_epoch(found)
         if found.epochs != epochs:
             replace_file(self._files, f"{self._directory}/{EPOCHS_NAME}", encode_epochs(found.epochs))
-            self._files.sync_directory(self._directory)
+            self._sync_names()
         return found
 
     def _list_files(self) -> dict[str, int]:

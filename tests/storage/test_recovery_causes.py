@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from logbroker.errors import CorruptLogError, DiskFullError, StorageFailedError
+from logbroker.errors import CorruptLogError, DiskFullError, LogTruncatedError, StorageFailedError
 from logbroker.storage.partition_log import PartitionCheckpoint
 from logbroker.types import Durability
 from tests.storage.faulty_files import FaultyFiles
@@ -298,3 +298,17 @@ def test_a_process_killed_in_its_first_append_leaves_a_partition_that_opens(tmp_
     partition.directory, partition.topic_id = directory, type(partition.topic_id)(bytes.fromhex(ended.stdout.decode()))
     partition.open()
     assert partition.values() == ([b"a"] if where == "write" else [b"a", bytes(1900), bytes(1900)])
+
+
+def test_a_power_cut_that_takes_all_there_was_raises_the_epoch(tmp_path: Path) -> None:
+    partition = PartitionOnDisk(tmp_path / "t-0", WRITTEN)
+    partition.store_checkpoint()
+    partition.append(batch_of(b"seen"), sync=False)
+    partition.kill()
+    for path in partition.directory.iterdir():
+        path.unlink()
+    partition.after_power_cut()
+    partition.open()
+    partition.append(batch_of(b"other"), batch_of(b"records"))
+    with pytest.raises(LogTruncatedError):
+        partition.log.check_leader_epoch(0, 1)
