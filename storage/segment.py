@@ -274,10 +274,15 @@ class Segment:
 
     def locate_time(self, handle: Handle, timestamp_ms: int, limit: int) -> Iterator[tuple[int, BatchHeader]]:
         """Walk from a batch before which every record is older than `timestamp_ms`."""
-
-        entry = self.time_index.last_at_most(timestamp_ms - 1, column=0, nowait=False)
-        start = self.locate(handle, self.base_offset + entry[1], limit, nowait=False) if entry else 0
-        return self.headers(handle, start, limit)
+        before_ms = timestamp_ms
+        while entry := self.time_index.last_at_most(before_ms - 1, column=0, nowait=False):
+            start = self.locate(handle, self.base_offset + entry[1], limit, nowait=False)
+            _, header = next(self.headers(handle, start, limit), (limit, None))
+            # What an entry says of the batches before its own cannot be checked, so it must at least fit that one.
+            if header and entry == (header.max_timestamp_ms, header.next_offset - 1 - self.base_offset):
+                return self.headers(handle, start, limit)
+            before_ms = entry[0]
+        return self.headers(handle, 0, limit)
 
     def _from_entry(
         self, handle: Handle, entry: Entry | None, limit: int, *, nowait: bool

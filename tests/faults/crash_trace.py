@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from logbroker.errors import LogTruncatedError
+from logbroker.errors import DiskFullError, LogTruncatedError, TooManyOpenFilesError
 from logbroker.record.header import HEADER_BYTES, PREFIX_BYTES, check_new_batch, parse_header
 from logbroker.storage.handles import HandleCache
 from logbroker.storage.partition_log import PartitionCheckpoint, PartitionLog
@@ -51,12 +51,14 @@ class Sent(NamedTuple):
 class Trace:
     """Drives a partition the way the engine does, and writes down every operation and promise."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, files: MemoryFiles | None = None) -> None:
         self.random = random.Random(seed)
-        self.files = MemoryFiles()
+        self.files = files or MemoryFiles()
         self.topic_id = new_topic_id()
         durability = self.random.choice(list(Durability))
         self.config = msgspec.structs.replace(SMALL, durability=durability, segment_bytes=1200)
+        self.refused = 0
+        """How many steps."""
         self.sent: list[Sent] = []
         self.promises: list[tuple[int, Promised]] = []
         """(operations before, promises from then on)."""
@@ -110,8 +112,18 @@ class Trace:
             self._restart,
         )
         for _ in range(steps):
-            self.random.choice(actions)()
+            self.refused += self._refuses(self.random.choice(actions))
         return self
+
+    def _refuses(self, action: Callable[[], None]) -> bool:
+        """Do it; whether it was refused. A broker that is refused its start is started again."""
+        try:
+            action()
+        except (DiskFullError, TooManyOpenFilesError):
+            while action == self._restart and self._refuses(action):
+                pass
+            return True
+        return False
 
     def _stage(self) -> None:
         for _ in range(self.random.randint(1, 4)):
@@ -123,11 +135,11 @@ class Trace:
             ]
             epoch = 0 if producer_id >= 0 else -1
             batch = batch_of(*values, producer_id=producer_id, epoch=epoch, sequence=sequence)
-            if producer_id >= 0:
-                self._sequences[producer_id] += count
             # Before the call: it may create a segment.
             self._promise(staged=self.log.log_end_offset + count)
             found = self.log.stage(batch, check_new_batch(batch), NOW_MS)
+            if producer_id >= 0:
+                self._sequences[producer_id] += count
             self.sent.append(Sent(found.base_offset, found.next_offset, producer_id, sequence, batch[PREFIX_BYTES:]))
 
     def _written(self, *, synced: bool) -> None:
@@ -171,6 +183,11 @@ class Trace:
         """The process is killed between two operations, and its successor recovers what there is."""
         self._open()
         end = self.log.log_end_offset
+        self.sent = [sent for sent in self.sent if sent.next_offset <= end]
+        for producer_id in PRODUCERS:
+            self._sequences[producer_id] = sum(
+                sent.next_offset - sent.base_offset for sent in self.sent if sent.producer_id == producer_id
+            )
         self._promise(staged=end, written=end, synced=end, visible=end, epoch=self.log.leader_epoch)
         self._commit()
 
