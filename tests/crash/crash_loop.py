@@ -154,10 +154,11 @@ class _CrashLoop:
                 kept = torn.side_path.read_bytes() if torn.side_path.exists() else None
                 if kept != torn.content and torn.path.parent.name.rpartition("-")[0] not in _INCARNATED:
                     self._history.troubles.append(f"{torn.side_path} does not keep what was cut off")
+        # A partition without records may be the beginning of a growth that was cut off.
         ends = {
             TopicPartition(log.topic, log.partition): found.end_offset
             for log, found in self._files.logs.items()
-            if log.topic in TOPICS
+            if log.topic in TOPICS and found.end_offset > 0
         }
         for (partition, end_offset), listed in zip(
             ends.items(), await admin.list_offsets(list(ends), "latest"), strict=True
