@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -11,10 +13,12 @@ from logbroker.broker.local_engine.partition import Partition
 from logbroker.errors import LogbrokerError, StorageFailedError
 from logbroker.record.header import HEADER_BYTES, parse_header
 from logbroker.storage import log_scan, partition_log, recovery, tail_recovery
+from logbroker.storage.log_writer import LogWriter
 from logbroker.storage.partition_log import PartitionLog
 from logbroker.storage.progress import LogProgress
+from logbroker.storage.segment import Segment
 from logbroker.storage.tail_recovery import TailRecovery
-from tests.faults import test_clean_stop
+from tests.faults import test_clean_stop, test_failing_calls
 from tests.faults.crash_disk import MemoryFiles
 from tests.faults.crash_trace import Trace
 
@@ -137,3 +141,15 @@ async def test_a_clean_mark_after_a_failed_sync_is_caught(
     monkeypatch.setattr(Partition, "checkpoint", failure_ignored)
     with pytest.raises((AssertionError, pytest.fail.Exception)):
         await test_clean_stop.test_a_sync_that_fails_at_the_stop_leaves_no_mark(open_at, tmp_path, held_sync)
+
+
+def test_a_failed_sync_that_is_ignored_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = LogWriter._sync_log
+
+    def ignored(self: LogWriter, segment: Segment) -> None:
+        with suppress(OSError):
+            real(self, segment)
+
+    monkeypatch.setattr(LogWriter, "_sync_log", ignored)
+    with pytest.raises(AssertionError):
+        test_failing_calls.test_a_call_that_fails_loses_nothing("fdatasync", errno.EIO)
