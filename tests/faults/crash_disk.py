@@ -4,7 +4,8 @@ Fault model (ALICE's, Pillai et al., OSDI 2014). A process that is killed leaves
 rest of the write it was killed in. A power cut leaves everything that was synced before; of all else any part, in any
 order: a file's bytes count as synced by its fdatasync, names by the sync of their directory, and neither brings the
 other with it. A write can arrive in part, or as zeros where only the new size was recorded. A commit of the metadata
-store is atomic and durable. What was synced does not change.
+store is atomic and durable. What was synced does not change. A failed sync leaves pages that no later sync writes: the
+kernel takes them for clean.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ class Op(NamedTuple):
     """One operation. `inode` is that of the file, `path` and `target` are names."""
 
     kind: str
-    """create, write, truncate, fdatasync, rename, unlink, mkdir, rmdir, sync_directory, commit or promise."""
+    """create, write, truncate, fdatasync, failed_sync, rename, unlink, mkdir, rmdir, sync_directory or commit."""
     inode: int = -1
     path: str = ""
     target: str = ""
@@ -153,11 +154,16 @@ def disk_with(ops: Iterable[Op]) -> MemoryFiles:
 def unsynced(ops: Sequence[Op]) -> list[int]:
     """The indexes of the operations that a power cut after the last of `ops` may undo."""
     pending: list[int] = []
+    dropped: set[int] = set()
     for index, op in enumerate(ops):
         if op.kind in DATA or op.kind in NAMES:
             pending.append(index)
-        elif op.kind == "fdatasync":
-            pending = [each for each in pending if not (ops[each].kind in DATA and ops[each].inode == op.inode)]
+        elif op.kind in ("fdatasync", "failed_sync"):
+            due = {each for each in pending if ops[each].kind in DATA and ops[each].inode == op.inode}
+            if op.kind == "failed_sync":
+                dropped |= due
+            else:
+                pending = [each for each in pending if each not in due - dropped]
         elif op.kind == "sync_directory":
             pending = [
                 each

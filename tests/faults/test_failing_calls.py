@@ -12,14 +12,14 @@ import pytest
 
 from logbroker.errors import LogbrokerError
 from logbroker.storage.files import Buffer
-from tests.faults.crash_disk import MemoryFiles, crash_states
+from tests.faults.crash_disk import MemoryFiles, Op, crash_states
 from tests.faults.crash_trace import Trace
 
 CALLS = ("pwritev", "fdatasync", "sync_directory", "open", "rename", "truncate")
 SHORT = -1
 ERRORS = (errno.EIO, errno.ENOSPC, errno.EMFILE, errno.EINTR, SHORT)
-PER_PAIR = 7
-"""Of {6 calls} x {5 errors}: 210 in all, less what makes no sense (only a write can be short)."""
+PER_PAIR = 15
+"""Of {6 calls} x {4 errors}, and short writes."""
 
 
 class FailingFiles(MemoryFiles):
@@ -55,7 +55,11 @@ class FailingFiles(MemoryFiles):
         return super().pwritev(fd, buffers, position)
 
     def fdatasync(self, fd: int) -> None:
-        self._fails("fdatasync")
+        try:
+            self._fails("fdatasync")
+        except OSError:
+            self.ops.append(Op("failed_sync", self._fds[fd]))
+            raise
         super().fdatasync(fd)
 
     def sync_directory(self, path: str) -> None:
