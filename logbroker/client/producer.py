@@ -77,8 +77,8 @@ class Producer:
 
     Records go to the partition that Kafka's clients choose for their key; without a key they fill one partition's batch
     after another. Each partition keeps the order of `send`; where a topic grows while records wait, each key does. By
-    default the producer is idempotent: a broker that
-    restarts or a connection that breaks neither loses nor doubles an acknowledged record. Use it in one event loop.
+    default the producer is idempotent: a broker that restarts or a connection that breaks neither loses nor doubles an
+    acknowledged record. Use it in one event loop.
     """
 
     def __init__(
