@@ -7,22 +7,15 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Two clocks: one that people read, one for intervals."""
+    """The clock that people read."""
 
     def wall_ms(self) -> int:
         """Milliseconds since 1970. May step."""
         ...
 
-    def monotonic_seconds(self) -> float:
-        """Seconds since some moment. Never steps."""
-        ...
-
 
 class SystemClock:
-    """The machine's clocks."""
+    """The machine's clock."""
 
     def wall_ms(self) -> int:
         return time.time_ns() // 1_000_000
-
-    def monotonic_seconds(self) -> float:
-        return time.monotonic()

@@ -23,12 +23,8 @@ class ReadBudget:
     def __init__(self, total_bytes: int, wait_seconds: float) -> None:
         self._wait_seconds = wait_seconds
         self._free_bytes = total_bytes
-        self._freed = asyncio.Event()
-
-    @property
-    def free_bytes(self) -> int:
         """Below zero by what was too large to be cut: one batch at most, and the smallest responses."""
-        return self._free_bytes
+        self._freed = asyncio.Event()
 
     def allowance(self, wanted_bytes: int) -> int:
         """How much of the wanted bytes may be read now."""
@@ -42,8 +38,9 @@ class ReadBudget:
         self._free_bytes -= size_bytes
 
     def release(self, size_bytes: int) -> None:
+        was_used_up = self._free_bytes <= 0
         self._free_bytes += size_bytes
-        if self._free_bytes > 0:
+        if was_used_up and self._free_bytes > 0:
             self._freed.set()
             self._freed = asyncio.Event()
 

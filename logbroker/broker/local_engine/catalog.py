@@ -60,6 +60,11 @@ def decode_topic(topic_id: TopicId, value: bytes, defaults: TopicConfig) -> tupl
     return topic, row.deleted
 
 
+def unknown_topic_id(topic_id: TopicId) -> UnknownTopicError:
+    text = topic_id_text(topic_id) if len(topic_id) == 16 else repr(topic_id)
+    return UnknownTopicError(f"there is no topic with id {text}; it may have been deleted")
+
+
 class Catalog:
     """The live topics, by name and by id."""
 
@@ -97,5 +102,4 @@ class Catalog:
         try:
             return self._by_id[topic_id]
         except KeyError:
-            text = topic_id_text(topic_id) if len(topic_id) == 16 else repr(topic_id)
-            raise UnknownTopicError(f"there is no topic with id {text}; it may have been deleted") from None
+            raise unknown_topic_id(topic_id) from None

@@ -7,19 +7,19 @@ from collections.abc import Iterator
 
 import msgspec
 
-from logbroker.broker.local_engine.catalog import PARTITIONS, partition_row_key
+from logbroker.broker.local_engine.catalog import PARTITIONS, partition_row_key, unknown_topic_id
 from logbroker.broker.local_engine.failure import Failure
 from logbroker.broker.local_engine.io_pool import IoPool
 from logbroker.broker.local_engine.partition import Partition
 from logbroker.engine import Topic
-from logbroker.errors import CorruptLogError, PartitionOfflineError, UnknownPartitionError, UnknownTopicError
+from logbroker.errors import CorruptLogError, PartitionOfflineError, UnknownPartitionError
 from logbroker.storage.data_dir import DataDir
 from logbroker.storage.files import Files
 from logbroker.storage.handles import HandleCache
 from logbroker.storage.metadata_store import MetadataStore, Write
 from logbroker.storage.partition_log import PartitionCheckpoint, PartitionLog
 from logbroker.storage.removal import remove_set_aside, set_aside
-from logbroker.types import PartitionKey, TopicId, topic_id_text
+from logbroker.types import PartitionKey, TopicId
 
 _log = logging.getLogger(__name__)
 
@@ -50,8 +50,7 @@ class PartitionTable:
         """Raises UnknownTopicError, UnknownPartitionError or PartitionOfflineError."""
         partitions = self._by_topic.get(topic_id)
         if partitions is None:
-            text = topic_id_text(topic_id) if len(topic_id) == 16 else repr(topic_id)
-            raise UnknownTopicError(f"there is no topic with id {text}; it may have been deleted")
+            raise unknown_topic_id(topic_id)
         if not 0 <= partition < len(partitions):
             raise UnknownPartitionError(f"there is no partition {partition}; the topic has 0 to {len(partitions) - 1}")
         found = partitions[partition]
