@@ -223,7 +223,7 @@ def _send_order(sends: Iterable[Send], placed: _Places) -> Iterable[Anomaly]:
     last: dict[tuple[str, bytes, Log], Send] = {}
     last_offset: dict[tuple[str, bytes, Log], int] = {}
     for send in sends:
-        for log, offset in placed.of_value.get(send.value, ()):
+        for log, offset in sorted(placed.of_value.get(send.value, ())):
             sender = send.process, send.order, log
             if offset < last_offset.get(sender, -1):
                 earlier = f"{_short(last[sender].value)} at {log}:{last_offset[sender]}"
