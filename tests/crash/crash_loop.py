@@ -8,6 +8,7 @@ interleave: a failure may take a few runs of its seed to come again.
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 from collections import Counter
 from pathlib import Path
@@ -21,6 +22,9 @@ from tests.crash.checker import FinalRead, Kind, Log, check
 from tests.crash.load import RETAINED, TOPICS, History, Load, read_all
 from tests.crash.log_files import LogFiles
 from tests.crash.topic_changes import FLEETING, TopicChanges
+from tests.interop.kafka_reader import compare, trouble
+
+_log = logging.getLogger(__name__)
 
 _INCARNATED: Final = frozenset({FLEETING})
 _MAX_TOLD: Final = 12
@@ -37,7 +41,13 @@ class CrashLoopError(AssertionError):
 
 def run(directory: Path, seed: int, *, lives: int, volatile: bool = False, plant: str | None = None) -> Counter[str]:
     """Return figures of one history; raises CrashLoopError, BrokerFailedError or BrokenFilesError."""
-    return asyncio.run(_CrashLoop(directory, seed, volatile=volatile, plant=plant).run(lives))
+    loop = _CrashLoop(directory, seed, volatile=volatile, plant=plant)
+    figures = asyncio.run(loop.run(lives))
+    if missing := trouble():
+        _log.warning("%s", missing)
+    else:
+        figures["segments that Kafka's reader read"] = compare(loop.data_dir.rglob("*.log"))
+    return figures
 
 
 class _CrashLoop:
@@ -51,6 +61,7 @@ class _CrashLoop:
         self._changes = TopicChanges(self._broker.address, self._history, seed=seed)
         self._files = LogFiles(self._broker.data_dir, incarnated=_INCARNATED)
         self._figures = self._history.figures
+        self.data_dir: Final = self._broker.data_dir
 
     async def run(self, lives: int) -> Counter[str]:
         try:

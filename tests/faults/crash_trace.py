@@ -201,8 +201,11 @@ class Trace:
             found += self.random.sample(states, min(len(states), 4))
         return found[:count]
 
-    def check(self, state: CrashState) -> None:
-        """Open what the crash left, and compare it with what was promised. Raises AssertionError or CorruptLogError."""
+    def check(self, state: CrashState) -> MemoryFiles:
+        """Open what the crash left, and compare it with what was promised; returns the disk as it is after that.
+
+        Raises AssertionError or CorruptLogError.
+        """
         promised = self.at(state.at)
         files = disk_with(state.ops)
         log = self._opened(files, promised.row, rebooted=state.rebooted)
@@ -224,6 +227,7 @@ class Trace:
         assert again.log_end_offset == end, f"{end} was served, but only {again.log_end_offset} was kept"
         self._check_records(again)
         self._check_that_it_goes_on(again, promised)
+        return survivors
 
     def _check_that_it_goes_on(self, log: PartitionLog, promised: Promised) -> None:
         lost = promised.visible - log.log_end_offset

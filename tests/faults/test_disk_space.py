@@ -17,6 +17,7 @@ from logbroker.config import MIB, BrokerConfig
 from logbroker.engine import Append, Appended
 from logbroker.errors import DiskFullError
 from tests.broker.conftest import OpenEngine, batch
+from tests.faults.conftest import KeepSurvivors
 from tests.faults.fake_disk import FakeDisk
 from tests.faults.serving import Served
 
@@ -112,7 +113,7 @@ def test_a_negative_mark_is_refused() -> None:
 
 
 @pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
+def small_disk(tmp_path: Path, keep_survivors: KeepSurvivors) -> Iterator[Path]:
     """A file system of 24 MiB."""
     path = tmp_path / "disk"
     path.mkdir()
@@ -122,6 +123,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     if not mounted or mounted.returncode:
         pytest.skip("this user cannot mount a tmpfs; the same is tested with a file system that only says it is full")
     yield path
+    keep_survivors(path / "data")
     subprocess.run(["umount", str(path)], check=True)
 
 

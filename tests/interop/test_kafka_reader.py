@@ -128,7 +128,7 @@ def test_kafka_refuses_what_is_damaged(data_dir: Path, tmp_path: Path) -> None:
     flipped = bytearray(good)
     flipped[len(good) // 2] ^= 1
     paths = [tmp_path / f"{number:020d}.log" for number in range(3)]
-    for path, content in zip(paths, (flipped, good[:-1], good + bytes(100)), strict=True):
+    for path, content in zip(paths, (bytes(flipped), good[:-1], good + bytes(100)), strict=True):
         path.write_bytes(content)
     assert all(found.error for found in read_with_kafka(paths))
     with pytest.raises(AssertionError, match="Kafka's reader says"):
