@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import struct
 from pathlib import Path
 
@@ -9,6 +10,8 @@ import msgspec
 import pytest
 
 from logbroker.record.header import HEADER_BYTES
+from logbroker.storage.data_dir import DataDir
+from logbroker.storage.segment import Segment
 from logbroker.tools.segments.findings import Severity
 from logbroker.tools.segments.locate import locate
 from tests.storage.partition import NOW_MS, batch_of
@@ -298,3 +301,36 @@ def test_an_old_message_format_is_named(tmp_path: Path) -> None:
     path.write_bytes(struct.pack(">qiIb", 0, 60, 0, 1) + bytes(60))
     (finding,) = wrong(report_of(path))
     assert finding.position == 0
+
+
+@pytest.mark.parametrize("moment", ["before the indexes are complete", "in the middle of an entry"])
+def test_a_broker_that_has_yet_to_complete_an_index_is_no_damage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    """A group that begins a new segment is in the log first; the index of the one before is completed then."""
+    partition = StoppedPartition(tmp_path / "data")
+    partition.disk.store_checkpoint()
+    partition.store_metadata()
+    save = Segment.save_indexes
+    reports = []
+
+    def verify_first(self: Segment) -> None:
+        path = Path(self.time_index.path)
+        with path.open("ab") as file:
+            file.write(b"" if "before" in moment else bytes(5))
+        reports.append(report_of(partition.data_dir))
+        os.truncate(path, path.stat().st_size - (0 if "before" in moment else 5))
+        save(self)
+
+    monkeypatch.setattr(Segment, "save_indexes", verify_first)
+    held = DataDir.open(partition.data_dir)
+    try:
+        for number in range(40):
+            partition.disk.append(batch_of(bytes(200), timestamp_ms=NOW_MS + BATCHES + number), sync=False)
+    finally:
+        held.close()
+    partition.disk.kill()
+    assert len(reports) >= 4
+    for report in reports:
+        assert report.live
+        assert wrong(report) == []

@@ -101,6 +101,17 @@ def synced_bytes(checkpoint: PartitionCheckpoint | None, base_offset: int, size_
     return size_bytes if base_offset < last.base_offset else 0
 
 
+def indexes_are_complete(checkpoint: PartitionCheckpoint | None, base_offset: int, *, live: bool) -> bool:
+    """Whether the indexes of a segment must hold all that they ever will, if it is not the last one.
+
+    A broker writes the next segment's first bytes before it completes the indexes of the one before, and syncs both
+    before a recovery point lies in the next.
+    """
+    if checkpoint is None:
+        return not live
+    return bool(checkpoint.segments) and base_offset < checkpoint.segments[-1].base_offset
+
+
 def is_torn_tail(fault: Fault, synced: int | None, *, last_segment: bool, power_cut: bool) -> bool:
     """Whether a crash explains the damage, so that the next start will cut it off.
 

@@ -14,6 +14,7 @@ from logbroker.tools.segments.partition_checks import (
     EpochRuns,
     epoch_faults,
     gap_between,
+    indexes_are_complete,
     is_torn_tail,
     segment_faults,
     synced_bytes,
@@ -116,7 +117,14 @@ class _PartitionVerification:
     def _check_segment(self, segment: SegmentFile, leader_epoch: int) -> SegmentCheck:
         known, checkpoint = self._known, self._known.checkpoint
         active = self._partition.is_last(segment)
-        check = SegmentCheck(segment, gaps_allowed=self._gaps_allowed, active=active, leader_epoch=leader_epoch)
+        check = SegmentCheck(
+            segment,
+            gaps_allowed=self._gaps_allowed,
+            active=active,
+            live=known.live,
+            indexes_complete=indexes_are_complete(checkpoint, segment.base_offset, live=known.live),
+            leader_epoch=leader_epoch,
+        )
         entries = {entry.base_offset: entry for entry in checkpoint.segments} if checkpoint else {}
         entry = entries.get(segment.base_offset)
         holds_recovery_point = checkpoint is not None and bool(entries) and entry is checkpoint.segments[-1]

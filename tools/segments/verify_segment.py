@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable
 from typing import Final
 
+from logbroker.storage.index_file import OFFSET_ENTRY, TIME_ENTRY
 from logbroker.tools.segments.batch_checks import Fault
 from logbroker.tools.segments.findings import Finding, SegmentFacts, Severity
 from logbroker.tools.segments.index_checks import IndexFault, OffsetIndexCheck, TimeIndexCheck
@@ -24,8 +25,21 @@ _PROGRESS_BYTES: Final = 1 << 24
 class SegmentCheck:
     """One segment's way through verification. Afterwards `faults` and `findings` hold what is wrong."""
 
-    def __init__(self, segment: SegmentFile, *, gaps_allowed: bool, active: bool, leader_epoch: int = -1) -> None:
-        """`active`: nothing follows it, so it may get more appends. `leader_epoch`: of the segment before."""
+    def __init__(
+        self,
+        segment: SegmentFile,
+        *,
+        gaps_allowed: bool,
+        active: bool,
+        live: bool = False,
+        indexes_complete: bool = True,
+        leader_epoch: int = -1,
+    ) -> None:
+        """`active`: nothing follows it, so it may get more appends. `leader_epoch`: of the segment before.
+
+        `indexes_complete`: whether its indexes must hold all that they ever will, if it is not active; `live`: if not,
+        whether a broker may be writing to them at this moment.
+        """
         self.facts = SegmentFacts(
             path=segment.path, base_offset=segment.base_offset, next_offset=segment.base_offset, size_bytes=0
         )
@@ -35,6 +49,8 @@ class SegmentCheck:
         self._segment = segment
         self._gaps_allowed = gaps_allowed
         self.active = active
+        self._indexes_complete = indexes_complete and not active
+        self._indexes_grow = live and not self._indexes_complete
 
     def run(
         self,
@@ -52,8 +68,8 @@ class SegmentCheck:
         segment, facts, base_offset = self._segment, self.facts, self._segment.base_offset
         # Before the log: the broker appends to the log first, so their entries lead to bytes that are there.
         strict = not self._gaps_allowed
-        offset_index = self._index(segment.index_path)
-        time_index = self._index(segment.time_index_path)
+        offset_index = self._index(segment.index_path, OFFSET_ENTRY.size)
+        time_index = self._index(segment.time_index_path, TIME_ENTRY.size)
         offsets = OffsetIndexCheck(offset_index or b"", strict=strict)
         times = TimeIndexCheck(time_index or b"", strict=strict, ceiling_ms=ceiling_ms)
         with LogFile(segment.path) as log:
@@ -93,7 +109,7 @@ class SegmentCheck:
         self.leader_epoch = scan.leader_epoch
         self.faults = scan.faults
         offsets.finish(facts.size_bytes)
-        times.finish(closed=not self.active and time_index is not None)
+        times.finish(closed=self._indexes_complete and time_index is not None)
         self._tell_index(segment.index_path, offset_index, offsets.faults, offsets.loose)
         self._tell_index(segment.time_index_path, time_index, times.faults, times.loose)
         if scan.gaps:
@@ -115,16 +131,18 @@ class SegmentCheck:
         if reason is not None:
             self._tell(Severity.ERROR, self._segment.path, reason, wanted)
 
-    def _index(self, path: str) -> bytes | None:
+    def _index(self, path: str, entry_bytes: int) -> bytes | None:
         try:
             size_bytes = os.stat(path).st_size
             if size_bytes > _MAX_INDEX_BYTES:
                 self._tell(Severity.ERROR, path, f"{size_bytes} bytes are more than an index can have")
                 return b""
             with open(path, "rb", buffering=0) as file:
-                return file.read(size_bytes)
+                content = file.read(size_bytes)
         except FileNotFoundError:
             return None
+        # A write across pages can be seen in part.
+        return content[: len(content) // entry_bytes * entry_bytes] if self._indexes_grow else content
 
     def _tell_index(self, path: str, content: bytes | None, faults: list[IndexFault], loose: int) -> None:
         if content is None and not self.active and self.facts.size_bytes and self._segment.base_offset >= 0:
