@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import functools
+from collections.abc import Awaitable, Callable, Collection
 from typing import Any
 
 import grpc
 from google.protobuf.descriptor import ServiceDescriptor
-from google.protobuf.message_factory import GetMessageClass
+from google.protobuf.message import Message
+
+from logbroker.errors import InvalidRequestError
+from logbroker.grpc_api.request_parsing import request_parser
+from logbroker.grpc_api.status import Context, abort
 
 
 def method_table(
@@ -21,12 +26,27 @@ def method_table(
     handlers: dict[str, grpc.RpcMethodHandler[Any, Any]] = {}
     for method in service.methods:
         make = _MAKERS[bool(method.client_streaming), bool(method.server_streaming)]
-        handlers[method.name] = make(
-            getattr(implementation, _snake_case(method.name)),
-            request_deserializer=None if method.name in raw else GetMessageClass(method.input_type).FromString,
-            response_serializer=_serialize,
-        )
+        behaviour = getattr(implementation, _snake_case(method.name))
+        parse = None if method.name in raw else request_parser(method.input_type)
+        if parse is not None and not method.client_streaming:
+            # What the transport's own parsing raises would be answered with UNKNOWN.
+            behaviour, parse = _parsing(behaviour, parse), None
+        handlers[method.name] = make(behaviour, request_deserializer=parse, response_serializer=_serialize)
     return grpc.method_handlers_generic_handler(service.full_name, handlers)
+
+
+def _parsing(
+    behaviour: Callable[[Any, Context], Awaitable[Any]], parse: Callable[[bytes], Message]
+) -> Callable[[bytes, Context], Awaitable[Any]]:
+    @functools.wraps(behaviour)
+    async def answer(message: bytes, context: Context) -> Any:
+        try:
+            request = parse(message)
+        except InvalidRequestError as error:
+            await abort(context, error)
+        return await behaviour(request, context)
+
+    return answer
 
 
 def _serialize(message: Any) -> bytes:
