@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import Final
 
 import grpc
@@ -13,6 +14,8 @@ from logbroker.grpc_api.produce import PreparedProduce
 from logbroker.grpc_api.produce_wire import WireRequest, read_produce_request
 from logbroker.grpc_api.status import Context, item_status
 from logbroker.v1.log_pb2 import ProduceResponse, ProduceResult
+
+_log = logging.getLogger(__name__)
 
 MAX_REQUESTS_IN_FLIGHT: Final = 64
 """Of one stream; past it the broker stops reading and HTTP/2 flow control holds the client."""
@@ -62,21 +65,31 @@ class ProduceStream:
                 await self._refuse(request, error)
                 continue
             # Tasks run their first step in the order in which they are made, and that step takes the offsets.
-            task = asyncio.create_task(self._append(prepared))
+            task = asyncio.create_task(self._append(request, prepared))
             self._appends.add(task)
             task.add_done_callback(self._appends.discard)
 
-    async def _append(self, prepared: PreparedProduce) -> None:
+    async def _append(self, request: WireRequest, prepared: PreparedProduce) -> None:
         try:
-            response = await prepared.append()
+            try:
+                response = await prepared.append()
+            except LogbrokerError as error:
+                response = _refusal(request, error)
+            except Exception:
+                # Without an answer the client would wait for ever.
+                _log.exception("an append failed")
+                response = _refusal(request, LogbrokerError("the broker met an unexpected error; its log tells more"))
             async with self._writing:
                 await self._context.write(response)
         finally:
             self._slots.release()
 
     async def _refuse(self, request: WireRequest, error: LogbrokerError) -> None:
-        result = ProduceResult(status=item_status(error), base_offset=-1, log_append_time_ms=-1)
-        response = ProduceResponse(correlation_id=request.correlation_id, results=[result] * len(request.items))
         self._slots.release()
         async with self._writing:
-            await self._context.write(response)
+            await self._context.write(_refusal(request, error))
+
+
+def _refusal(request: WireRequest, error: LogbrokerError) -> ProduceResponse:
+    result = ProduceResult(status=item_status(error), base_offset=-1, log_append_time_ms=-1)
+    return ProduceResponse(correlation_id=request.correlation_id, results=[result] * len(request.items))
