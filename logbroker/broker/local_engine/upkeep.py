@@ -16,6 +16,7 @@ from logbroker.broker.local_engine.partition import Partition
 from logbroker.broker.local_engine.partition_table import PartitionTable
 from logbroker.clock import Clock
 from logbroker.config import MIB, BrokerConfig
+from logbroker.errors import OverloadedError
 from logbroker.storage.metadata_store import MetadataStore
 
 _log = logging.getLogger(__name__)
@@ -81,10 +82,13 @@ class Upkeep:
             except TimeoutError:
                 pass
             self.disk.measure()
-            await self.checkpoint()
-            if loop.time() >= retention_due:
-                await self.apply_retention()
-                retention_due = loop.time() + self._config.retention_check_seconds
+            try:
+                await self.checkpoint()
+                if loop.time() >= retention_due:
+                    await self.apply_retention()
+                    retention_due = loop.time() + self._config.retention_check_seconds
+            except OverloadedError as error:
+                _log.warning("recovery points and retention have to wait: %s", error)
 
     async def checkpoint(self) -> None:
         """Sync what changed and store its recovery points in one transaction."""
