@@ -11,6 +11,9 @@ from logbroker.config import MIB
 
 _M_TRIM_THRESHOLD: Final = -1
 _M_MMAP_THRESHOLD: Final = -3
+_OTHER_DESCRIPTORS: Final = 64
+"""For what is neither a connection nor a segment: the event loops, the metadata store, files open for a moment."""
+_MANY_CONNECTIONS: Final = 1 << 20
 
 
 def tune_process(thread_switch_interval_seconds: float) -> None:
@@ -24,6 +27,17 @@ def tune_process(thread_switch_interval_seconds: float) -> None:
     # As many files as allowed: the soft limit is low for the sake of programs that use select().
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def max_connections() -> int:
+    """How many connections the process may hold: about half of its descriptors, the other half is for files.
+
+    Connections take theirs unasked; without a bound a crowd of them would leave none for segments and syncs.
+    """
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if limit == resource.RLIM_INFINITY:
+        return _MANY_CONNECTIONS
+    return min(max(limit // 4, limit // 2 - _OTHER_DESCRIPTORS), _MANY_CONNECTIONS)
 
 
 def _keep_freed_memory() -> None:

@@ -19,13 +19,14 @@ from logbroker.errors import ListenError, StorageFailedError
 from logbroker.grpc_api.admin_service import AdminService
 from logbroker.grpc_api.log_service import LogService
 from logbroker.grpc_api.methods import method_table
-from logbroker.grpc_api.process_tuning import tune_process
+from logbroker.grpc_api.process_tuning import max_connections, tune_process
 from logbroker.v1 import admin_pb2, log_pb2
 
 _log = logging.getLogger(__name__)
 
 STOP_GRACE_SECONDS: Final = 2.0
 """What calls in flight get to end when the broker stops; streams end by themselves with UNAVAILABLE."""
+HANDSHAKE_SECONDS: Final = 10
 _NAMES: Final = (
     log_pb2.DESCRIPTOR.services_by_name["Log"].full_name,
     admin_pb2.DESCRIPTOR.services_by_name["Admin"].full_name,
@@ -72,6 +73,10 @@ def _options(config: BrokerConfig) -> list[tuple[str, Any]]:
         ("grpc.keepalive_timeout_ms", 20_000),
         ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
         ("grpc.keepalive_permit_without_calls", 1),
+        # A connection that says nothing is closed; gRPC would wait two minutes.
+        ("grpc.server_handshake_timeout_ms", HANDSHAKE_SECONDS * 1000),
+        # Those beyond are closed at once: files must still find a descriptor.
+        ("grpc.max_allowed_incoming_connections", max_connections()),
     ]
 
 
