@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
-from logbroker.errors import ConfigFileError, InvalidConfigError
+from logbroker.errors import ConfigFileError, InvalidConfigError, quoted
 from logbroker.types import Durability, TimestampType
 
 MIB: Final = 1024 * 1024
@@ -108,11 +108,11 @@ def topic_config(overrides: Mapping[str, str], defaults: TopicConfig | None = No
     for name, text in overrides.items():
         spec = TOPIC_CONFIGS.get(name)
         if spec is None:
-            raise InvalidConfigError(f"there is no config {name!r}; there are: {', '.join(TOPIC_CONFIGS)}")
+            raise InvalidConfigError(f"there is no config {quoted(name)}; there are: {', '.join(TOPIC_CONFIGS)}")
         try:
             values[spec.field] = spec.parse(text)
         except ValueError as error:
-            raise InvalidConfigError(f"{name} takes {error}, not {text!r}") from None
+            raise InvalidConfigError(f"{name} takes {error}, not {quoted(text)}") from None
     return msgspec.structs.replace(defaults or TopicConfig(), **values)
 
 

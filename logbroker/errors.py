@@ -8,7 +8,9 @@ and raises the same error. Messages tell the user what to do.
 from __future__ import annotations
 
 import enum
-from typing import ClassVar
+from typing import ClassVar, Final
+
+_MAX_QUOTED: Final = 256
 
 
 class Code(enum.IntEnum):
@@ -44,6 +46,12 @@ class LogbrokerError(Exception):
     def __init__(self, message: str) -> None:
         super().__init__(message)
         self.message = message
+
+
+def quoted(text: object) -> str:
+    """Return what a caller named, as it may stand in a message: its repr, cut where it is long."""
+    shown = repr(text[: _MAX_QUOTED + 1]) if isinstance(text, str | bytes) else repr(text)
+    return shown if len(shown) <= _MAX_QUOTED else shown[:_MAX_QUOTED] + "..."
 
 
 # --- requests that can never succeed -------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ import msgspec
 
 from logbroker.config import TOPIC_CONFIGS, BrokerConfig, TopicConfig, topic_config
 from logbroker.engine import Topic, TopicGeneration
-from logbroker.errors import InvalidConfigError, InvalidPartitionsError, InvalidTopicNameError
+from logbroker.errors import InvalidConfigError, InvalidPartitionsError, InvalidTopicNameError, quoted
 from logbroker.types import TopicId
 
 MAX_NAME_LENGTH = 249
@@ -26,7 +26,7 @@ def check_topic_name(name: str) -> None:
         raise InvalidTopicNameError(f"a topic name has at most {MAX_NAME_LENGTH} characters; this one has {len(name)}")
     if name in (".", "..") or not _LEGAL_NAME.fullmatch(name):
         raise InvalidTopicNameError(
-            f"{name!r} is not a topic name: use a-z, A-Z, 0-9, '.', '_' and '-', not '.' or '..'"
+            f"{quoted(name)} is not a topic name: use a-z, A-Z, 0-9, '.', '_' and '-', not '.' or '..'"
         )
 
 
@@ -68,7 +68,7 @@ def with_configs(topic: Topic, set_: Mapping[str, str], unset: Sequence[str], de
     """Return the topic with some configs set and some back at their default; raises InvalidConfigError."""
     for name in unset:
         if name not in TOPIC_CONFIGS:
-            raise InvalidConfigError(f"there is no config {name!r}; there are: {', '.join(TOPIC_CONFIGS)}")
+            raise InvalidConfigError(f"there is no config {quoted(name)}; there are: {', '.join(TOPIC_CONFIGS)}")
         if name in set_:
             raise InvalidConfigError(f"{name} cannot be set and unset at once")
     overrides = {name: value for name, value in topic.overrides.items() if name not in unset} | dict(set_)

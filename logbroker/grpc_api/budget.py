@@ -12,6 +12,8 @@ from typing import Final
 
 from logbroker.errors import OverloadedError
 
+DECODERS: Final = 2
+"""Requests whose batches are decoded at one time: each may expand to MAX_EXPANDED_BYTES, and is held twice."""
 MIN_RESPONSE_BYTES: Final = 16 * 1024
 """A response may always be as large as this, whatever is free."""
 FREE_SHARE: Final = 32
@@ -25,6 +27,7 @@ class ReadBudget:
         self._free_bytes = total_bytes
         """Below zero by what was too large to be cut: one batch at most, and the smallest responses."""
         self._freed = asyncio.Event()
+        self.decoders = asyncio.Semaphore(DECODERS)
 
     def allowance(self, wanted_bytes: int) -> int:
         """How much of the wanted bytes may be read now."""

@@ -19,7 +19,7 @@ from logbroker.errors import (
 from logbroker.grpc_api.budget import ReadBudget
 from logbroker.grpc_api.framing import FramedResponse
 from logbroker.grpc_api.plain_records import plain_records
-from logbroker.grpc_api.refs import check_item_count, topic_of
+from logbroker.grpc_api.refs import check_isolation, check_item_count, echoed_id, echoed_name, topic_of
 from logbroker.grpc_api.status import item_status
 from logbroker.types import PartitionKey
 from logbroker.v1.log_pb2 import FetchItem, FetchRequest, FetchResult
@@ -80,6 +80,7 @@ class Fetch:
     def __init__(self, engine: LogEngine, budget: ReadBudget, request: FetchRequest, max_response_bytes: int) -> None:
         """Raises InvalidRequestError for what concerns the whole request."""
         check_item_count(len(request.items))
+        check_isolation(request.isolation)
         self._engine = engine
         self._budget = budget
         self._plain = request.plain_records
@@ -99,7 +100,9 @@ class Fetch:
     async def run(self) -> bytes:
         """Return the serialized FetchResponse."""
         for item in self._items:
-            result = FetchResult(topic=item.topic, topic_id=item.topic_id, partition=item.partition)
+            result = FetchResult(
+                topic=echoed_name(item.topic), topic_id=echoed_id(item.topic_id), partition=item.partition
+            )
             self._results.append(result)
             try:
                 position = position_of(self._engine, item, self.max_bytes)
@@ -118,7 +121,7 @@ class Fetch:
         for item, result, chunks in zip(self._items, self._results, self._chunks, strict=True):
             if self._plain:
                 if room > 0:
-                    await plain_records(result, b"".join(chunks), item.offset, room)
+                    await plain_records(result, b"".join(chunks), item.offset, room, self._budget.decoders)
                     room -= sum(record.ByteSize() for record in result.records)
                 else:
                     result.next_offset = item.offset

@@ -15,7 +15,7 @@ from logbroker.grpc_api.fetch import checked_max_bytes, position_of
 from logbroker.grpc_api.fetch_session import Assigned, FetchSession
 from logbroker.grpc_api.framing import FramedResponse
 from logbroker.grpc_api.plain_records import plain_records
-from logbroker.grpc_api.refs import check_item_count, topic_of
+from logbroker.grpc_api.refs import check_isolation, check_item_count, echoed_id, echoed_name, topic_of
 from logbroker.grpc_api.status import Context, item_status
 from logbroker.types import PartitionKey
 from logbroker.v1.log_pb2 import FetchItem, FetchResult
@@ -82,6 +82,7 @@ class FetchStream:
             if request.HasField("settings"):
                 if not first:
                     raise InvalidRequestError("settings belong into the first request of a stream")
+                check_isolation(request.settings.isolation)
                 if request.settings.HasField("max_response_bytes"):
                     wanted = request.settings.max_response_bytes
                     self._response_bytes = checked_max_bytes(wanted, self._max_response_bytes)
@@ -114,8 +115,8 @@ class FetchStream:
             self._refused.append(
                 FetchResult(
                     status=item_status(error),
-                    topic=item.topic,
-                    topic_id=item.topic_id,
+                    topic=echoed_name(item.topic),
+                    topic_id=echoed_id(item.topic_id),
                     partition=item.partition,
                     next_offset=item.offset,
                     correlation_id=correlation_id,
@@ -194,7 +195,7 @@ class FetchStream:
             session.sent(assigned, position.offset, 0, more=bool(outcome.batches))
             return
         if self._plain:
-            await plain_records(result, outcome.batches, position.offset, room)
+            await plain_records(result, outcome.batches, position.offset, room, self._budget.decoders)
             self._add_frame(response, result)
             if result.HasField("status"):
                 self._leave(assigned)

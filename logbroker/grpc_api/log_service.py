@@ -12,7 +12,7 @@ from logbroker.grpc_api.fetch_stream import FetchStream
 from logbroker.grpc_api.produce import PreparedProduce
 from logbroker.grpc_api.produce_stream import ProduceStream
 from logbroker.grpc_api.produce_wire import read_produce_request
-from logbroker.grpc_api.refs import check_item_count, topic_of
+from logbroker.grpc_api.refs import check_isolation, check_item_count, topic_of
 from logbroker.grpc_api.status import Context, answers, item_status
 from logbroker.v1.log_pb2 import (
     OFFSET_SPEC_EARLIEST,
@@ -62,6 +62,7 @@ class LogService:
     @answers
     async def list_offsets(self, request: ListOffsetsRequest, context: Context) -> ListOffsetsResponse:
         check_item_count(len(request.items))
+        check_isolation(request.isolation)
         response = ListOffsetsResponse()
         for item in request.items:
             try:

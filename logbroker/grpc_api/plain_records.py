@@ -13,18 +13,32 @@ from logbroker.v1.common_pb2 import Header, StoredRecord
 from logbroker.v1.log_pb2 import FetchResult
 
 INLINE_BYTES: Final = 16 * 1024
-"""Up to so many bytes are decoded on the loop; more go to a thread."""
+"""Up to so many bytes are decoded on the loop; more, and what is compressed, go to a thread."""
 
 
-async def plain_records(result: FetchResult, batches: bytes, offset: int, max_bytes: int) -> None:
+async def plain_records(
+    result: FetchResult, batches: bytes, offset: int, max_bytes: int, decoders: asyncio.Semaphore
+) -> None:
     """Decode `batches` into `result.records` from `offset` on, about `max_bytes` at most, and set `next_offset`.
 
     A batch that cannot be decoded fails the item where it comes first, and ends it where records come before it.
     """
-    if len(batches) <= INLINE_BYTES:
+    if len(batches) <= INLINE_BYTES and not _is_compressed(batches):
         _decode(result, batches, offset, max_bytes)
-    else:
-        await asyncio.to_thread(_decode, result, batches, offset, max_bytes)
+        return
+    await decoders.acquire()
+    task = asyncio.create_task(asyncio.to_thread(_decode, result, batches, offset, max_bytes))
+    # The thread goes on, and holds its memory, where the caller goes away.
+    task.add_done_callback(lambda _: decoders.release())
+    await asyncio.shield(task)
+
+
+def _is_compressed(batches: bytes) -> bool:
+    """Whether any batch may expand; also where the bytes are not whole batches, which is found out later."""
+    try:
+        return any(header.codec for header, _ in split_batches(batches))
+    except LogbrokerError:
+        return True
 
 
 def _decode(result: FetchResult, batches: bytes, offset: int, max_bytes: int) -> None:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import Final, Protocol
 
+from logbroker.broker.topics import MAX_NAME_LENGTH
 from logbroker.engine import LogEngine, Topic
 from logbroker.errors import InvalidRequestError
 from logbroker.types import TopicId
+from logbroker.v1.log_pb2 import Isolation
 
 MAX_ITEMS: Final = 20_000
 """Items that one request may list."""
+_TOPIC_ID_BYTES: Final = 16
 
 
 class NamesTopic(Protocol):
@@ -17,6 +20,16 @@ class NamesTopic(Protocol):
 
     topic: str
     topic_id: bytes
+
+
+def echoed_name(name: str) -> str:
+    """Return the name that an answer repeats: all of one that a topic may have."""
+    return name[:MAX_NAME_LENGTH]
+
+
+def echoed_id(topic_id: bytes) -> bytes:
+    """Return the id that an answer repeats: all of one that a topic may have."""
+    return topic_id[:_TOPIC_ID_BYTES]
 
 
 def find_topic(engine: LogEngine, name: str, topic_id: bytes) -> Topic:
@@ -30,6 +43,11 @@ def find_topic(engine: LogEngine, name: str, topic_id: bytes) -> Topic:
 
 def topic_of(engine: LogEngine, item: NamesTopic) -> Topic:
     return find_topic(engine, item.topic, item.topic_id)
+
+
+def check_isolation(isolation: int) -> None:
+    if isolation not in Isolation.values():
+        raise InvalidRequestError(f"isolation {isolation} is unknown; leave it out or use a value of log.proto")
 
 
 def check_item_count(count: int) -> None:

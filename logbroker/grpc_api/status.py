@@ -21,19 +21,23 @@ _log = logging.getLogger(__name__)
 ERROR_DOMAIN = "logbroker"
 """The `domain` of every google.rpc.ErrorInfo of the broker."""
 
+MAX_MESSAGE_LENGTH = 1000
+"""A call's status travels twice in its trailers, and clients take 8 KiB of these."""
+
 T = TypeVar("T")
 Context = grpc.aio.ServicerContext[Any, Any]
 
 
 def item_status(error: LogbrokerError) -> Status:
-    return Status(code=error.code, reason=error.reason, message=error.message)
+    return Status(code=error.code, reason=error.reason, message=error.message[:MAX_MESSAGE_LENGTH])
 
 
 async def abort(context: Context, error: LogbrokerError, metadata: Mapping[str, str] | None = None) -> NoReturn:
     """End the call with the error's code, its message, and an ErrorInfo with its reason."""
+    message = error.message[:MAX_MESSAGE_LENGTH]
     detail = AnyMessage()
     detail.Pack(ErrorInfo(reason=error.reason, domain=ERROR_DOMAIN, metadata=dict(metadata or {})))
-    status = rpc_status.to_status(RpcStatus(code=error.code, message=error.message, details=[detail]))
+    status = rpc_status.to_status(RpcStatus(code=error.code, message=message, details=[detail]))
     await context.abort_with_status(status)
     raise AssertionError("abort_with_status returned")
 

@@ -6,7 +6,7 @@ import msgspec
 
 from logbroker.config import TopicConfig, topic_config
 from logbroker.engine import Topic, TopicGeneration
-from logbroker.errors import CorruptLogError, UnknownTopicError
+from logbroker.errors import CorruptLogError, UnknownTopicError, quoted
 from logbroker.types import TopicId, topic_id_text
 
 TOPICS = "topics"
@@ -61,7 +61,7 @@ def decode_topic(topic_id: TopicId, value: bytes, defaults: TopicConfig) -> tupl
 
 
 def unknown_topic_id(topic_id: TopicId) -> UnknownTopicError:
-    text = topic_id_text(topic_id) if len(topic_id) == 16 else repr(topic_id)
+    text = topic_id_text(topic_id) if len(topic_id) == 16 else quoted(topic_id)
     return UnknownTopicError(f"there is no topic with id {text}; it may have been deleted")
 
 
@@ -96,7 +96,7 @@ class Catalog:
         try:
             return self._by_name[name]
         except KeyError:
-            raise UnknownTopicError(f"there is no topic {name!r}; create it first") from None
+            raise UnknownTopicError(f"there is no topic {quoted(name)}; create it first") from None
 
     def by_id(self, topic_id: TopicId) -> Topic:
         try:
