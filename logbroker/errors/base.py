@@ -1,0 +1,57 @@
+"""What every error has: a gRPC code, a reason and the Kafka error code it corresponds to."""
+
+from __future__ import annotations
+
+import enum
+from typing import ClassVar, Final
+
+_MAX_QUOTED: Final = 256
+
+
+class Code(enum.IntEnum):
+    """The gRPC status codes in use (google.rpc.Code)."""
+
+    OK = 0
+    CANCELLED = 1
+    UNKNOWN = 2
+    INVALID_ARGUMENT = 3
+    DEADLINE_EXCEEDED = 4
+    NOT_FOUND = 5
+    ALREADY_EXISTS = 6
+    PERMISSION_DENIED = 7
+    RESOURCE_EXHAUSTED = 8
+    FAILED_PRECONDITION = 9
+    ABORTED = 10
+    OUT_OF_RANGE = 11
+    UNIMPLEMENTED = 12
+    INTERNAL = 13
+    UNAVAILABLE = 14
+    DATA_LOSS = 15
+
+
+class LogbrokerError(Exception):
+    """The root. Raised itself only for what has no class of its own."""
+
+    code: ClassVar[Code] = Code.INTERNAL
+    reason: ClassVar[str] = "INTERNAL"
+    kafka_code: ClassVar[int] = -1
+    retriable: ClassVar[bool] = False
+    """Whether the same request may succeed later without a change."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.message = message
+
+
+def quoted(text: object) -> str:
+    """Return what a caller named, as it may stand in a message: its repr, cut where it is long."""
+    shown = repr(text[: _MAX_QUOTED + 1]) if isinstance(text, str | bytes) else repr(text)
+    return shown if len(shown) <= _MAX_QUOTED else shown[:_MAX_QUOTED] + "..."
+
+
+class InvalidRequestError(LogbrokerError):
+    """A field is missing, contradictory or out of bounds."""
+
+    code = Code.INVALID_ARGUMENT
+    reason = "INVALID_REQUEST"
+    kafka_code = 42
