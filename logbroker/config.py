@@ -155,6 +155,13 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """How often recovery points are stored and `written` data is synced."""
     thread_switch_interval_seconds: float = 0.0005
 
+    max_groups: int = 10_000
+    max_group_members: int = 1_000
+    reconnect_grace_seconds: float = 2.0
+    """How long a group member whose stream broke keeps what it holds; 0: it is released at once."""
+    offsets_retention_seconds: float = 7 * 86_400
+    """How long the committed offsets of a group without members are kept."""
+
     def __post_init__(self) -> None:
         self.parsed_topic_defaults()
         for name in (
@@ -165,6 +172,8 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
             "max_request_bytes",
             "max_response_bytes",
             "max_concurrent_calls",
+            "max_groups",
+            "max_group_members",
         ):
             if not 1 <= getattr(self, name) <= MAX_INT32:
                 raise ValueError(f"{name} must be from 1 to {MAX_INT32}")
@@ -176,6 +185,10 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         ):
             if not 0 < getattr(self, name) <= MAX_SECONDS:  # also false for nan
                 raise ValueError(f"{name} must be above 0 and at most {MAX_SECONDS}")
+        if not 0 <= self.reconnect_grace_seconds <= MAX_SECONDS:
+            raise ValueError(f"reconnect_grace_seconds must be from 0 to {MAX_SECONDS}")
+        if not 0 < self.offsets_retention_seconds <= MAX_INT32:
+            raise ValueError(f"offsets_retention_seconds must be above 0 and at most {MAX_INT32}")
         for name in (
             "max_produce_bytes_in_flight",
             "max_fetch_bytes_in_flight",
