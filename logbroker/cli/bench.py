@@ -15,7 +15,9 @@ from logbroker.cli import terminal
 from logbroker.cli.options import json_option
 from logbroker.errors import LogbrokerError, RequestTimeoutError
 from logbroker.tools.bench import footprint, measure
+from logbroker.tools.bench import recovery as restarts
 from logbroker.tools.bench.measure import MIB, Row, Setup
+from logbroker.tools.bench.verify import verify_segments
 
 MAX_SECONDS = 600
 BATCH_SIZES = (16 * 1024, 64 * 1024, MIB)
@@ -72,6 +74,8 @@ def bench() -> None:
       logbroker bench latency --ceiling
       logbroker bench startup
       logbroker bench seek --gigabytes 5
+      logbroker bench recovery --gigabytes 1 --gigabytes 10
+      logbroker bench verify
     """
 
 
@@ -199,6 +203,64 @@ def stall(batch_bytes: int, seconds: float, **shared: Any) -> None:
     """Ask for something that needs no disk while written batches arrive; how long that takes."""
     setup = _setup(shared, seconds)
     _run([lambda: footprint.stall(setup, batch_bytes=batch_bytes)], **shared)
+
+
+@bench.command()
+@click.option(
+    "--gigabytes",
+    "sizes",
+    type=click.FloatRange(0.001),
+    multiple=True,
+    default=(1.0,),
+    show_default=True,
+    help="Of the data directory. Repeatable; so much disk is needed.",
+)
+@click.option("--partitions", type=click.IntRange(1), default=200, show_default=True)
+@click.option(
+    "--above-megabytes",
+    "unsynced_megabytes",
+    type=click.FloatRange(0),
+    multiple=True,
+    default=(0.0, 64.0),
+    show_default=True,
+    help="MiB appended above the recovery points before the kill. Repeatable; the broker keeps it below 256.",
+)
+@click.option("--batch-bytes", type=click.IntRange(100, MIB), default=64 * 1024, show_default=True, help="Of those.")
+@click.option("--cold", is_flag=True, help="Take the directory out of the page cache before each start.")
+@_shared_options
+def recovery(
+    sizes: Sequence[float],
+    partitions: int,
+    unsynced_megabytes: Sequence[float],
+    batch_bytes: int,
+    cold: bool,
+    **shared: Any,
+) -> None:
+    """Kill a broker and start it again; time until it serves, beside that of an empty one."""
+    setup = _setup(shared, 0)
+    _run(
+        [
+            lambda: restarts.recovery(
+                setup,
+                gigabytes=sizes,
+                partitions=partitions,
+                unsynced_megabytes=unsynced_megabytes,
+                batch_bytes=batch_bytes,
+                cold=cold,
+            )
+        ],
+        **shared,
+    )
+
+
+@bench.command()
+@click.option("--batch-bytes", type=click.IntRange(100, MIB), default=64 * 1024, show_default=True)
+@click.option("--gigabytes", type=click.FloatRange(0.001), default=1.0, show_default=True, help="Of the segments.")
+@_shared_options
+def verify(batch_bytes: int, gigabytes: float, **shared: Any) -> None:
+    """Verify segments that are in the page cache, as `logbroker segment verify` does."""
+    setup = _setup(shared, 0)
+    _run([lambda: verify_segments(setup, batch_bytes=batch_bytes, gigabytes=gigabytes)], **shared)
 
 
 def _setup(shared: dict[str, Any], seconds: float) -> Setup:

@@ -21,6 +21,8 @@ from tests.cli.command import output_of
         (["startup", "--partitions", "10"], 6),
         (["stall", "--batch-bytes", "4096", "--seconds", "0.2"], 3),
         (["seek", "--gigabytes", "0.01", "--count", "10"], 2),
+        (["recovery", "--gigabytes", "0.01", "--partitions", "5", "--above-megabytes", "1", "--cold"], 2),
+        (["verify", "--gigabytes", "0.01"], 1),
     ],
 )
 def test_a_small_benchmark_reports(arguments: list[str], rows: int) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
 import grpc
@@ -25,6 +25,7 @@ from logbroker.v1.log_pb2 import (
 )
 
 VALUE_BYTES: Final = 100
+REQUEST_BYTES: Final = 1 << 20
 GRANT_BYTES: Final = 2**40
 """Credit that never runs out within a measurement."""
 
@@ -63,6 +64,28 @@ def produce_requests(topic: str, partitions: int, batch: bytes) -> list[bytes]:
         ProduceRequest(items=[ProduceItem(topic=topic, partition=number, batch=batch)]).SerializeToString()
         for number in range(partitions)
     ]
+
+
+def spread_requests(topic: str, partitions: int, batch: bytes, total_bytes: int) -> Iterator[bytes]:
+    """Serialized requests of at most about 1 MiB that put so many bytes into a topic, the same into each partition."""
+    per_request = max(1, REQUEST_BYTES // len(batch))
+    count = round(total_bytes / len(batch))
+    for first in range(0, count, per_request):
+        numbers = range(first, min(first + per_request, count))
+        items = [ProduceItem(topic=topic, partition=number % partitions, batch=batch) for number in numbers]
+        yield ProduceRequest(items=items).SerializeToString()
+
+
+async def fill(address: str, method: str, requests: Iterator[bytes], check: Callable[[bytes], None]) -> None:
+    """Send requests, a few at a time; `check` raises on a refusal."""
+    async with open_channel(address) as channel:
+        call: Any = channel.unary_unary(method)
+
+        async def sender() -> None:
+            for request in requests:
+                check(await call(request))
+
+        await asyncio.gather(*(sender() for _ in range(4)))
 
 
 async def append_load(

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
+import itertools
 import os
 import statistics
 import tempfile
 import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -150,9 +150,10 @@ async def consume(setup: Setup, *, batch_bytes: int, response_bytes: int, partit
     chunk_bytes = max(response_bytes // len(batch), 1) * len(batch)
     with _servers(setup) as (address, bare):
         await _fresh_topic(address, partitions, "written")
-        await _fill(address, PRODUCE, load.produce_requests(TOPIC, partitions, batch), count, load.check_produced)
+        produced = load.spread_requests(TOPIC, partitions, batch, count * len(batch))
+        await load.fill(address, PRODUCE, produced, load.check_produced)
         if bare:
-            await _fill(bare, BARE_APPEND, [batch], count, load.check_bare)
+            await load.fill(bare, BARE_APPEND, itertools.repeat(batch, count), load.check_bare)
 
         async def ours() -> float:
             async with load.open_channel(address) as channel:
@@ -243,20 +244,6 @@ async def _send_records(address: str, records: int, value_bytes: int) -> float:
             await send(TOPIC, value, keys[number % 1000])
         await producer.flush()
         return records / (time.perf_counter() - start)
-
-
-async def _fill(
-    address: str, method: str, requests: Sequence[bytes], count: int, check: Callable[[bytes], None]
-) -> None:
-    async with load.open_channel(address) as channel:
-        call: Any = channel.unary_unary(method)
-        numbers = iter(range(count))
-
-        async def sender() -> None:
-            for number in numbers:
-                check(await call(requests[number % len(requests)]))
-
-        await asyncio.gather(*(sender() for _ in range(4)))
 
 
 def _fdatasync_ms(directory: Path | None, size_bytes: int, count: int) -> float:
