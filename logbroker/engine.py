@@ -7,7 +7,7 @@ take time is async, and state changes travel as events, which map to an LMDB tra
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 import msgspec
@@ -144,6 +144,10 @@ class LogEngine(Protocol):
 
     def topic_by_id(self, topic_id: TopicId) -> Topic:
         """The topic of this id; raises UnknownTopicError."""
+        ...
+
+    def on_topics_changed(self, listener: Callable[[], None]) -> None:
+        """Have `listener` called on the event loop after each change of topics: one created, altered or deleted."""
         ...
 
     async def create_topic(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import msgspec
 
 from logbroker.config import TopicConfig, topic_config
@@ -72,6 +74,8 @@ class Catalog:
         self._by_id: dict[TopicId, Topic] = {}
         self._by_name: dict[str, Topic] = {}
         self.partition_count = 0
+        self.listeners: list[Callable[[], None]] = []
+        """Called after each change."""
 
     def all(self) -> list[Topic]:
         """Sorted by name."""
@@ -79,15 +83,24 @@ class Catalog:
 
     def put(self, topic: Topic) -> None:
         """Add a topic, or put its new facts in place of the old."""
-        self.remove(topic.id)
+        self._take_out(topic.id)
         self._by_id[topic.id] = self._by_name[topic.name] = topic
         self.partition_count += topic.partitions
+        self._notify()
 
     def remove(self, topic_id: TopicId) -> None:
+        self._take_out(topic_id)
+        self._notify()
+
+    def _take_out(self, topic_id: TopicId) -> None:
         old = self._by_id.pop(topic_id, None)
         if old is not None:
             del self._by_name[old.name]
             self.partition_count -= old.partitions
+
+    def _notify(self) -> None:
+        for listener in self.listeners:
+            listener()
 
     def has(self, name: str) -> bool:
         return name in self._by_name

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from logbroker.broker.local_engine.catalog import Catalog
 from logbroker.broker.local_engine.failure import Failure
@@ -67,6 +67,9 @@ class LocalEngine:
 
     def topic_by_id(self, topic_id: TopicId) -> Topic:
         return self._catalog.by_id(topic_id)
+
+    def on_topics_changed(self, listener: Callable[[], None]) -> None:
+        self._catalog.listeners.append(listener)
 
     async def create_topic(
         self, name: str, partitions: int | None, overrides: Mapping[str, str], *, validate_only: bool = False
