@@ -25,7 +25,7 @@ from logbroker.tools.segments.reading import SegmentReading
 
 _HERE: Final = Path(__file__).resolve().parent
 _RESOLVE: Final = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:build-classpath"
-_DOWNLOAD_SECONDS: Final = 60
+_DOWNLOAD_SECONDS: Final = 30
 _READ_SECONDS: Final = 300
 _BATCH: Final = struct.Struct(">qqiqhiqb???")
 
