@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import fcntl
 import os
+from collections.abc import Container
 from pathlib import Path
 from typing import Final
 
 from logbroker.errors import DataDirError
+from logbroker.storage.partition_files import METADATA_NAME
+from logbroker.storage.removal import SUFFIX as REMOVED_SUFFIX
 
 LOCK_NAME: Final = "lock"
 META_NAME: Final = "meta"
@@ -68,3 +71,14 @@ class DataDir:
         if self._lock_fd >= 0:
             os.close(self._lock_fd)
             self._lock_fd = -1
+
+
+def partition_directories(data_dir: Path, known: Container[str] = ()) -> list[str]:
+    """Names of the directories that hold a partition's files, but for the `known` ones; sorted. Raises OSError."""
+    with os.scandir(data_dir) as entries:
+        others = [
+            entry.name
+            for entry in entries
+            if entry.name not in known and not entry.name.endswith(REMOVED_SUFFIX) and entry.is_dir()
+        ]
+    return sorted(name for name in others if (data_dir / name / METADATA_NAME).exists())

@@ -6,6 +6,7 @@ writes; what was submitted while it synced forms its next transaction.
 
 from __future__ import annotations
 
+import os
 import queue
 import threading
 from collections.abc import Callable, Sequence
@@ -17,10 +18,13 @@ import google_crc32c
 import lmdb
 
 from logbroker.errors import CorruptLogError, DataDirError, OverloadedError, StorageFailedError
+from logbroker.storage.files import RealFiles
 
 FORMAT_VERSION: Final = b"1"
 TABLES: Final = ("broker", "topics", "partitions", "producers", "state")
 MAX_KEY_BYTES: Final = 511
+DATA_NAME: Final = "data.mdb"
+"""LMDB's file within the store's directory."""
 
 _FORMAT_KEY: Final = b"format"
 _CRC_BYTES: Final = 4
@@ -60,25 +64,31 @@ class MetadataStore:
         `on_failure` is called once, on the writer's thread, when a commit has failed; nothing is stored after that.
         `map_bytes` is where the map begins; it doubles whenever it is full.
         """
+        is_new = is_missing(path)
         try:
             path.mkdir(parents=True, exist_ok=True)
             environment = lmdb.open(str(path), map_size=map_bytes, max_dbs=len(TABLES), sync=True, metasync=True)
         except (OSError, lmdb.Error) as error:
-            raise DataDirError(f"cannot open the metadata store {path}: {error}") from None
+            raise _unreadable(path, error) from None
         try:
             store = cls(path, environment, on_failure)
             version = store.get("broker", _FORMAT_KEY)
             if version is None:
                 with environment.begin(write=True) as transaction:
                     store._apply(transaction, [("broker", _FORMAT_KEY, FORMAT_VERSION)])
+                if is_new:
+                    # LMDB syncs what is in its file, not the names that lead there.
+                    files = RealFiles()
+                    files.sync_directory(str(path))
+                    files.sync_directory(str(path.parent))
             elif version != FORMAT_VERSION:
                 raise DataDirError(
                     f"{path} has format version {version.decode(errors='replace')}, this broker knows "
                     f"{FORMAT_VERSION.decode()}; use the version of logbroker that wrote it"
                 )
-        except lmdb.Error as error:
+        except (OSError, lmdb.Error) as error:
             environment.close()
-            raise DataDirError(f"cannot open the metadata store {path}: {error}; check the disk") from None
+            raise _unreadable(path, error) from None
         except BaseException:
             environment.close()
             raise
@@ -167,6 +177,8 @@ class MetadataStore:
                     self._apply(transaction, writes)
                 return
             except lmdb.MapFullError:
+                # A backup that was killed still holds the pages of its snapshot.
+                self._environment.reader_check()
                 with self._resize_lock:
                     self._environment.set_mapsize(2 * self._environment.info()["map_size"])
 
@@ -192,10 +204,21 @@ class MetadataReader:
 
     @classmethod
     def open(cls, path: Path) -> MetadataReader:
-        """Raises DataDirError: there is no store, it cannot be read, or its format version is unknown."""
+        """Open the store in a directory, or a copy of one in a file.
+
+        Raises DataDirError: there is no store, it cannot be read, or its format version is unknown.
+        """
         try:
             # A map of size 0 takes the size that the file names.
-            environment = lmdb.open(str(path), map_size=0, max_dbs=len(TABLES), readonly=True, create=False, lock=False)
+            environment = lmdb.open(
+                str(path),
+                subdir=path.is_dir(),
+                map_size=0,
+                max_dbs=len(TABLES),
+                readonly=True,
+                create=False,
+                lock=False,
+            )
         except (OSError, lmdb.Error) as error:
             raise DataDirError(f"cannot read the metadata store {path}: {error}") from None
         reader = cls(path, environment)
@@ -244,6 +267,39 @@ class MetadataReader:
         except lmdb.Error as error:
             raise DataDirError(f"cannot read the metadata store {self._path}: {error}") from None
         raise DataDirError(f"the metadata store {self._path} changes faster than it can be read; try again")
+
+
+def _unreadable(path: Path, error: Exception) -> DataDirError:
+    return DataDirError(
+        f"cannot open the metadata store {path}: {error}; check the disk, and restore a backup if the store is damaged "
+        "(logbroker meta restore)"
+    )
+
+
+def is_missing(path: Path) -> bool:
+    """Whether there is no store in this directory yet: a broker would begin an empty one."""
+    try:
+        return not os.stat(path / DATA_NAME).st_size
+    except FileNotFoundError:
+        return True
+
+
+def copy_store(path: Path, target_fd: int) -> None:
+    """Write what the store in a directory holds at this moment to an empty file, compacted; a broker may run meanwhile.
+
+    Raises DataDirError.
+    """
+    if is_missing(path):
+        raise DataDirError(f"there is no metadata store in {path}")
+    try:
+        # As one of LMDB's registered readers: the broker leaves the pages of the snapshot alone meanwhile.
+        environment = lmdb.open(str(path), map_size=0, max_dbs=len(TABLES), readonly=True, create=False)
+        try:
+            environment.copyfd(target_fd, compact=True)
+        finally:
+            environment.close()
+    except (OSError, lmdb.Error) as error:
+        raise DataDirError(f"cannot copy the metadata store {path}: {error}") from None
 
 
 def _checked(path: Path, table: str, key: bytes, stored: bytes) -> bytes:

@@ -11,9 +11,10 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from logbroker.errors import TooManyOpenFilesError
-from logbroker.storage.files import Files, storage_failed
+from logbroker.errors import CorruptLogError, TooManyOpenFilesError
+from logbroker.storage.files import Files, read_file, storage_failed
 from logbroker.storage.handles import HandleCache
+from logbroker.storage.partition_files import METADATA_NAME, decode_metadata
 from logbroker.types import TopicId, topic_id_text
 
 SUFFIX: Final = "-delete"
@@ -22,9 +23,12 @@ SUFFIX: Final = "-delete"
 def set_aside(directories: list[Path], topic_id: TopicId, files: Files, handles: HandleCache) -> None:
     """Rename partition directories of a deleted topic, durably; those that are gone are passed over.
 
+    So are those of another topic of the same name: a restored backup may tell of a deletion that is older than it.
     Raises TooManyOpenFilesError (call it again: the new names are not durable yet) and StorageFailedError.
     """
     for directory in directories:
+        if _is_of_another_topic(directory, topic_id, files, handles):
+            continue
         try:
             # The topic's own name may be as long as a file's name can be, so it is left out.
             number = directory.name.rpartition("-")[2]
@@ -38,6 +42,16 @@ def set_aside(directories: list[Path], topic_id: TopicId, files: Files, handles:
             handles.with_room(partial(files.sync_directory, parent))
         except OSError as error:
             raise storage_failed("sync", parent, error) from error
+
+
+def _is_of_another_topic(directory: Path, topic_id: TopicId, files: Files, handles: HandleCache) -> bool:
+    path = f"{directory}/{METADATA_NAME}"
+    try:
+        return decode_metadata(path, handles.with_room(partial(read_file, files, path))) != topic_id
+    except (FileNotFoundError, CorruptLogError):
+        return False  # a power cut took it, before the first append
+    except OSError:
+        return True  # nobody knows
 
 
 def remove_set_aside(data_dir: Path, files: Files, handles: HandleCache) -> None:

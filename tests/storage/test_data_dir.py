@@ -75,6 +75,19 @@ def test_partitions_are_removed_also_with_the_longest_topic_name(tmp_path: Path)
     assert sorted(tmp_path.iterdir()) == sorted([other, directories[0]])
 
 
+def test_only_directories_of_the_deleted_topic_are_removed(tmp_path: Path) -> None:
+    """The rows may be of a backup that is older than the topic that has the name now."""
+    files, handles = RealFiles(), HandleCache(RealFiles(), 4)
+    deleted, other = new_topic_id(), new_topic_id()
+    directories = [tmp_path / f"t-{number}" for number in range(3)]
+    for directory, owner in zip(directories, (deleted, other, deleted), strict=True):
+        PartitionLog.create(directory, owner, files)
+    (directories[2] / "partition.metadata").write_bytes(b"")  # as a power cut may leave it
+    set_aside(directories, deleted, files, handles)
+    remove_set_aside(tmp_path, files, handles)
+    assert list(tmp_path.iterdir()) == [directories[1]]
+
+
 def test_a_lack_of_descriptors_puts_a_removal_off(tmp_path: Path) -> None:
     files = FaultyFiles()
     handles = HandleCache(files, 4)

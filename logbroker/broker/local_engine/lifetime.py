@@ -23,10 +23,11 @@ from logbroker.broker.local_engine.upkeep import Upkeep
 from logbroker.clock import Clock
 from logbroker.config import MAX_BATCH_BYTES, BrokerConfig
 from logbroker.engine import Topic
-from logbroker.storage.data_dir import DataDir
+from logbroker.errors import DataDirError
+from logbroker.storage.data_dir import DataDir, partition_directories
 from logbroker.storage.files import RealFiles
 from logbroker.storage.handles import HandleCache
-from logbroker.storage.metadata_store import MetadataStore, Write
+from logbroker.storage.metadata_store import MetadataStore, Write, is_missing
 from logbroker.types import TopicId
 
 _log = logging.getLogger(__name__)
@@ -34,6 +35,7 @@ _log = logging.getLogger(__name__)
 _BROKER: Final = "broker"
 _CLEAN_STOP: Final = b"clean-stop"
 """A row that says that the last run synced everything before it stopped. No run has it while it takes appends."""
+_MAX_NAMES: Final = 5
 
 
 @asynccontextmanager
@@ -56,6 +58,7 @@ async def open_engine(
     async with AsyncExitStack() as stack:
         data_dir = DataDir.open(Path(config.data_dir))
         stack.callback(data_dir.close)
+        _check_metadata_is_there(data_dir)
         store = MetadataStore.open(data_dir.meta_path, on_failure=failed_elsewhere)
         stack.callback(store.close)
         pool = IoPool(config.sync_threads)
@@ -72,6 +75,7 @@ async def open_engine(
         for topic in deleted:
             await changes.finish_deletion(topic)
         await asyncio.to_thread(partitions.remove_set_aside)
+        _warn_of_strays(data_dir, catalog)
         upkeep = Upkeep(config, clock, store, partitions, DiskSpace(data_dir.path, config.min_free_disk_bytes))
         upkeep_task = asyncio.create_task(_supervised(upkeep, failure), name="upkeep")
         try:
@@ -97,6 +101,25 @@ async def _supervised(upkeep: Upkeep, failure: Failure) -> None:
         await upkeep.run()
     except Exception as error:
         failure.report(error)
+
+
+def _check_metadata_is_there(data_dir: DataDir) -> None:
+    """Refuse to begin an empty store beside partitions: it would know none of them."""
+    if is_missing(data_dir.meta_path) and (found := partition_directories(data_dir.path)):
+        raise DataDirError(
+            f"the metadata store {data_dir.meta_path} is missing, but there are partitions ({_some(found)}); restore a "
+            "backup of it (logbroker meta restore), or move the partitions out of the data directory"
+        )
+
+
+def _warn_of_strays(data_dir: DataDir, catalog: Catalog) -> None:
+    known = {f"{topic.name}-{number}" for topic in catalog.all() for number in range(topic.partitions)}
+    if found := partition_directories(data_dir.path, known):
+        _log.warning("%d directories in %s belong to no topic: %s", len(found), data_dir.path, _some(found))
+
+
+def _some(names: list[str]) -> str:
+    return ", ".join([*names[:_MAX_NAMES], *["..."] * (len(names) > _MAX_NAMES)])
 
 
 def _load_topics(
