@@ -21,6 +21,7 @@ _COMMANDS: Final = {
     "produce": "Send standard input to a topic.",
     "consume": "Write the records of a topic to standard output.",
     "segment": "Look into the files of a log, and mend them.",
+    "meta": "Back up and restore the metadata store.",
     "bench": "Measure a broker on this machine.",
 }
 """In the order of the help. Each is a click command of that name in the module logbroker.cli.<name>."""

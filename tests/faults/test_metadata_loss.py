@@ -1,0 +1,164 @@
+"""The metadata store is lost or damaged: the broker refuses to begin anew, and a backup brings everything back."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from logbroker.errors import DataDirError
+from logbroker.storage.files import RealFiles
+from logbroker.storage.metadata_store import MetadataStore
+from logbroker.v1 import admin_pb2 as pb
+from logbroker.v1 import log_pb2
+from tests.broker.conftest import OpenEngine
+from tests.cli.command import failure_of, output_of
+from tests.faults.serving import TIMEOUT_SECONDS, Served, in_directory
+from tests.grpc_api.api import batch_of
+
+
+def delete(broker: Served, name: str) -> str:
+    [result] = broker.api.admin.DeleteTopics(pb.DeleteTopicsRequest(topics=[pb.TopicRef(name=name)])).results
+    return str(result.status.reason)
+
+
+def alter(broker: Served, name: str, **fields: object) -> None:
+    alteration = pb.TopicAlteration(topic=pb.TopicRef(name=name), **fields)  # type: ignore[arg-type]
+    [result] = broker.api.admin.AlterTopics(pb.AlterTopicsRequest(topics=[alteration])).results
+    assert not result.status.code, result
+
+
+def new_producer(broker: Served) -> int:
+    return int(broker.api.log.InitProducerId(log_pb2.InitProducerIdRequest()).producer_id)
+
+
+def until(reached: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + TIMEOUT_SECONDS
+    while not reached():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def start_offset(broker: Served, name: str, partition: int = 0) -> int:
+    item = log_pb2.ListOffsetsItem(topic=name, partition=partition, spec=log_pb2.OFFSET_SPEC_EARLIEST)
+    [result] = broker.api.log.ListOffsets(log_pb2.ListOffsetsRequest(items=[item])).results
+    assert not result.status.code, result
+    return int(result.offset)
+
+
+def offsets_and_values(broker: Served, name: str, partition: int = 0) -> list[bytes | None]:
+    start = start_offset(broker, name, partition)
+    return [b"%d" % start, *broker.api.values(name, partition, start)]
+
+
+def test_a_backup_of_a_running_broker_brings_all_back_that_has_happened_since(tmp_path: Path) -> None:
+    data_dir = in_directory(tmp_path)
+    backup = tmp_path / "one.backup"
+    settings = {"checkpoint_seconds": 0.05, "retention_check_seconds": 0.05}
+    with Served(data_dir, **settings) as broker:
+        api = broker.api
+        for name in ("kept", "shortened", "deleted", "made-anew"):
+            api.create(name, 2, segment_bytes="300", retention_ms="-1")
+            api.produce_values(name, [b"before the backup"])
+        before = new_producer(broker)
+        told = json.loads(output_of("meta", "backup", "--data-dir", data_dir, backup, "--json"))
+        assert told["values"]["topics"] == 4
+        assert told["values"]["partitions"] == 8
+        # Everything that may happen after a backup.
+        since = new_producer(broker)
+        batch = batch_of(b"exactly once", producer_id=since, producer_epoch=0, base_sequence=0)
+        assert not api.produce("kept", batch).status.code
+        for name in ("kept", "shortened"):
+            for number in range(8):
+                api.produce_values(name, [b"%d" % number + bytes(100)])
+        alter(broker, "shortened", set_configs={"retention.bytes": "300"})
+        until(lambda: start_offset(broker, "shortened") > 2)
+        alter(broker, "kept", partitions=4)
+        api.produce_values("kept", [b"grown"], 3)
+        api.create("newer", 2, segment_bytes="300", retention_ms="-1")
+        for number in range(6):
+            api.produce_values("newer", [b"%d" % number + bytes(100)], 1)
+        for name in ("deleted", "made-anew"):
+            assert not delete(broker, name)
+        api.create("made-anew", 3, retention_ms="-1")
+        api.produce_values("made-anew", [b"another topic"], 2)
+        places = [("kept", 0), ("kept", 3), ("shortened", 0), ("newer", 0), ("newer", 1), ("made-anew", 2)]
+        contents = {place: offsets_and_values(broker, *place) for place in places}
+        assert "process " in failure_of("meta", "restore", "--data-dir", data_dir, backup, "--yes")
+        broker.process.kill()
+        broker.process.wait()
+    store = data_dir / "meta" / "data.mdb"
+    store.write_bytes(b"\xff" * 8192 + store.read_bytes()[8192:])
+    damaged = store.read_bytes()
+    broken = Served(data_dir)
+    assert broken.exit_code() == 1
+    assert "logbroker meta restore" in broken.error_lines()[0]
+    broken.end()
+    shown = output_of("meta", "restore", "--data-dir", data_dir, backup, "--dry-run").decode()
+    assert store.read_bytes() == damaged
+    for note in (
+        "kept: has grown to 4 partitions",
+        "shortened-0: begins at offset",
+        "deleted: the files of 1 of 2 partitions are missing",
+        "made-anew: was deleted since the backup, and made anew",
+        "made-anew: is newer than the backup; its 3 partitions",
+        "newer: is newer than the backup; its 2 partitions",
+    ):
+        assert note in shown, shown
+    done = json.loads(output_of("meta", "restore", "--data-dir", data_dir, backup, "--yes", "--json"))
+    assert len(done["notes"]) == 6
+    assert Path(done["replaced"]).read_bytes() == damaged
+    assert sorted(path.name for path in (data_dir / "meta").iterdir()) == ["data.mdb", Path(done["replaced"]).name]
+    with Served(data_dir, **settings) as broker:
+        assert {place: offsets_and_values(broker, *place) for place in places} == contents
+        # A retry is known, and nobody else gets the id.
+        result = broker.api.produce("kept", batch)
+        assert (result.status.code, result.base_offset) == (0, 1)
+        assert before < since < new_producer(broker)
+        # What was deleted is told to be missing, and goes for good.
+        assert broker.api.fetch("deleted", 0).status.reason == "PARTITION_OFFLINE"
+        assert not delete(broker, "deleted")
+        for topic, partition in places:
+            broker.api.produce_values(topic, [b"after"], partition)
+            contents[topic, partition].append(b"after")
+    with Served(data_dir) as broker:
+        assert {place: offsets_and_values(broker, *place) for place in places} == contents
+    assert b"checked " in output_of("segment", "verify", data_dir)
+
+
+async def test_partitions_without_a_store_are_a_refusal(open_at: OpenEngine, tmp_path: Path) -> None:
+    async with open_at() as opened:
+        await opened.engine.create_topic("t", 1, {})
+    store = tmp_path / "data" / "meta" / "data.mdb"
+    for damage in (store.unlink, lambda: store.write_bytes(b"")):
+        damage()
+        with pytest.raises(DataDirError, match=r"missing, but there are partitions \(t-0\); restore a backup"):
+            async with open_at():
+                pass
+
+
+async def test_directories_of_no_topic_are_told_and_stay(
+    open_at: OpenEngine, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with open_at() as opened:
+        topic = await opened.engine.create_topic("t", 1, {})
+        await opened.append(topic.id, b"a")
+    stray = tmp_path / "data" / "stray-0"
+    os.rename(tmp_path / "data" / "t-0", stray)
+    (tmp_path / "data" / "lost+found").mkdir()
+    async with open_at():
+        pass
+    assert [each.message for each in caplog.records if "belong to no topic: stray-0" in each.message]
+    assert len(list(stray.glob("*.log"))) == 1
+
+
+def test_the_names_that_lead_to_a_new_store_are_synced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[str] = []
+    monkeypatch.setattr(RealFiles, "sync_directory", lambda _self, path: synced.append(path))
+    for _ in range(2):
+        MetadataStore.open(tmp_path / "meta", on_failure=print).close()
+        assert synced == [str(tmp_path / "meta"), str(tmp_path)]

@@ -1,0 +1,228 @@
+"""Backups of the metadata store: whole or not there, checked to the last bit, and put in place whole or not at all."""
+
+from __future__ import annotations
+
+import io
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from logbroker.cli.main import run
+from logbroker.errors import CorruptLogError, DataDirError
+from logbroker.storage.metadata_store import MetadataReader, MetadataStore
+from logbroker.tools.metadata_backup import Backup, back_up, read_backup
+from logbroker.tools.metadata_restore import extracted, plan_restore, restore
+from tests.tools.segment_files import StoppedPartition
+
+
+@pytest.fixture
+def made(stopped: StoppedPartition, tmp_path: Path) -> Backup:
+    return back_up(stopped.data_dir, tmp_path / "one.backup")[0]
+
+
+def state_of(data_dir: Path) -> dict[tuple[str, bytes], bytes]:
+    reader = MetadataReader.open(data_dir / "meta")
+    try:
+        return {(table, key): value for table in ("topics", "partitions", "state") for key, value in reader.scan(table)}
+    finally:
+        reader.close()
+
+
+def put(data_dir: Path, key: bytes, value: bytes) -> None:
+    store = MetadataStore.open(data_dir / "meta", on_failure=print)
+    store.submit([("state", key, value)]).result(20)
+    store.close()
+
+
+def restored(backup: Backup, data_dir: Path) -> Path | None:
+    with extracted(read_backup(Path(backup.path)), data_dir) as store:
+        return restore(plan_restore(backup, store, data_dir), store, data_dir)
+
+
+def test_a_backup_has_what_the_store_has(stopped: StoppedPartition, made: Backup, tmp_path: Path) -> None:
+    before = state_of(stopped.data_dir)
+    put(stopped.data_dir, b"later", b"1")
+    replaced = restored(made, stopped.data_dir)
+    assert state_of(stopped.data_dir) == before
+    assert replaced is not None
+    os.replace(replaced, stopped.data_dir / "meta" / "data.mdb")
+    assert ("state", b"later") in state_of(stopped.data_dir)
+
+
+def test_a_store_that_is_gone_with_its_directory_is_restored(stopped: StoppedPartition, made: Backup) -> None:
+    before = state_of(stopped.data_dir)
+    for path in (stopped.data_dir / "meta").iterdir():
+        path.unlink()
+    (stopped.data_dir / "meta").rmdir()
+    assert restored(made, stopped.data_dir) is None
+    assert state_of(stopped.data_dir) == before
+
+
+def test_what_was_true_at_the_backup_only_is_not_believed(stopped: StoppedPartition, tmp_path: Path) -> None:
+    """A later run may have ended in a crash, and has handed out producer ids."""
+    store = MetadataStore.open(stopped.data_dir / "meta", on_failure=print)
+    store.submit([("broker", b"clean-stop", b"1"), ("producers", b"next-id", (1001).to_bytes(8, "big"))]).result(20)
+    store.close()
+    made, _ = back_up(stopped.data_dir, tmp_path / "one.backup")
+    next_ids = [1001]
+    for _ in range(3):
+        restored(made, stopped.data_dir)
+        reader = MetadataReader.open(stopped.data_dir / "meta")
+        assert reader.get("broker", b"clean-stop") is None
+        next_ids.append(int.from_bytes(reader.get("producers", b"next-id") or b"", "big"))
+        reader.close()
+    assert next_ids == sorted(set(next_ids))
+    assert next_ids[-1] < 1 << 62
+
+
+def test_the_name_is_the_callers_or_tells_the_time(stopped: StoppedPartition, tmp_path: Path) -> None:
+    (tmp_path / "backups").mkdir()
+    made, _ = back_up(stopped.data_dir, tmp_path / "backups")
+    [path] = (tmp_path / "backups").iterdir()
+    assert str(path) == made.path
+    assert path.match("logbroker-meta-*Z.backup")
+    before = path.read_bytes()
+    with pytest.raises(DataDirError, match="is there already"):
+        back_up(stopped.data_dir, path)
+    assert path.read_bytes() == before
+    with pytest.raises(DataDirError, match="there is no metadata store"):
+        back_up(tmp_path / "backups", tmp_path / "two")
+    assert [child.name for child in tmp_path.iterdir() if child.is_file()] == []
+
+
+def test_every_flipped_bit_of_a_backup_is_noticed(made: Backup) -> None:
+    path = Path(made.path)
+    content = path.read_bytes()
+    chance = random.Random(4711)
+    bits = [chance.randrange(8 * len(content)) for _ in range(300)]
+    for bit in [*bits, *range(8 * made.store_bytes, 8 * len(content))]:
+        changed = bytearray(content)
+        changed[bit // 8] ^= 1 << bit % 8
+        path.write_bytes(changed)
+        with pytest.raises(CorruptLogError):
+            read_backup(path)
+    for size_bytes in (0, 1, 27, len(content) - 1):
+        path.write_bytes(content[:size_bytes])
+        with pytest.raises(CorruptLogError, match="is no backup"):
+            read_backup(path)
+    path.write_bytes(content)
+    assert read_backup(path) == made
+
+
+def test_a_damaged_value_is_named_and_there_is_no_backup(
+    stopped: StoppedPartition, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    put(stopped.data_dir, b"key", b"a value that is easily found")
+    store = stopped.data_dir / "meta" / "data.mdb"
+    store.write_bytes(store.read_bytes().replace(b"easily found", b"Easily found"))
+    assert run(["meta", "backup", str(tmp_path / "one"), "--data-dir", str(stopped.data_dir)]) == 1
+    assert "the value of key 6b6579 in table state is damaged" in capsys.readouterr().err
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["data"]
+
+
+def test_a_copy_is_of_one_moment_while_a_broker_commits(tmp_path: Path) -> None:
+    store = MetadataStore.open(tmp_path / "meta", on_failure=print)
+
+    def commit(number: int) -> None:
+        store.submit([("state", bytes([key]), bytes([number]) * 300_000) for key in range(20)]).result(20)
+
+    commit(0)
+    program = "import sys; from pathlib import Path; from logbroker.storage.metadata_store import copy_store"
+    command = [sys.executable, "-c", f"{program}; copy_store(Path(sys.argv[1]), 1)", str(tmp_path / "meta")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        content = process.stdout.read(1)
+        # It waits for us in the middle, and cannot have read much more than LMDB buffers, 2 MiB.
+        for number in range(1, 9):
+            commit(number)
+        content += process.stdout.read()
+    store.close()
+    assert process.returncode == 0
+    (tmp_path / "copy").write_bytes(content)
+    reader = MetadataReader.open(tmp_path / "copy")
+    assert reader.scan("state") == [(bytes([key]), bytes(300_000)) for key in range(20)]
+    reader.close()
+
+
+def test_pages_that_a_killed_backup_held_are_used_again(tmp_path: Path) -> None:
+    path = tmp_path / "meta"
+    store = MetadataStore.open(path, on_failure=print, map_bytes=1 << 20)
+    store.submit([("state", b"key", bytes(100_000))]).result(20)
+    program = (
+        "import lmdb, os, sys\n"
+        f"transaction = lmdb.open({str(path)!r}, map_size=0, max_dbs=9, readonly=True).begin()\n"
+        "os.kill(os.getpid(), 9)"
+    )
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == -9
+    for number in range(100):
+        store.submit([("state", b"key", bytes([number]) * 100_000)]).result(20)
+    store.close()
+    assert (path / "data.mdb").stat().st_size < 4 << 20
+
+
+@pytest.mark.parametrize("call", ["unlink", "link", "rename", "fsync"])
+def test_a_restore_that_dies_leaves_the_old_store_or_the_new(
+    stopped: StoppedPartition, made: Backup, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    class KilledError(BaseException):
+        pass
+
+    backed_up = state_of(stopped.data_dir)
+    put(stopped.data_dir, b"later", b"1")
+    now = state_of(stopped.data_dir)
+    seen = set()
+    real = getattr(os, call)
+    for nth in range(1, 10):
+        left = nth
+
+        def dies(*arguments: Any, **fields: Any) -> Any:
+            nonlocal left
+            left -= 1
+            if not left:
+                raise KilledError
+            return real(*arguments, **fields)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(os, call, dies)
+            try:
+                restored(made, stopped.data_dir)
+            except KilledError:
+                pass
+            else:
+                break
+        found = state_of(stopped.data_dir)
+        seen.add(found == now)
+        assert found in (now, backed_up)
+    else:
+        raise AssertionError("it never came to an end")
+    assert state_of(stopped.data_dir) == backed_up
+    assert True in seen
+
+
+def test_without_a_data_directory_nothing_is_restored(made: Backup, tmp_path: Path) -> None:
+    with pytest.raises(DataDirError, match="there is no data directory"):
+        restored(made, tmp_path / "nowhere")
+    assert not (tmp_path / "nowhere").exists()
+
+
+def test_a_restore_asks(
+    stopped: StoppedPartition, made: Backup, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(stopped.data_dir, b"later", b"1")
+    monkeypatch.setattr("sys.stdin", io.StringIO("n\n"))
+    assert run(["meta", "restore", made.path, "--data-dir", str(stopped.data_dir)]) == 1
+    assert "nothing was done" in capsys.readouterr().err
+    assert ("state", b"later") in state_of(stopped.data_dir)
+    assert not (stopped.data_dir / "meta.restoring").exists()
+
+
+@pytest.mark.parametrize("command", ["backup", "restore"])
+def test_each_command_has_help_with_an_example(capsys: pytest.CaptureFixture[str], command: str) -> None:
+    assert run(["meta", command, "--help"]) == 0
+    assert f"logbroker meta {command} " in capsys.readouterr().out
+    assert run(["meta", command]) == 2

@@ -1,0 +1,142 @@
+"""Backups of the metadata store: one file each, with a checksum over all of it, since LMDB's pages have none.
+
+    0                      n              n + 8         n + 16               n + 24     n + 28
+    +----------------------+--------------+-------------+--------------------+----------+
+    | LMDB's data.mdb,     | "LBMETA1\\n" | n           | made at            | CRC-32C  |
+    | compacted, n bytes   | 8 bytes      | uint64      | int64 ms           | uint32   |
+    +----------------------+--------------+-------------+--------------------+----------+
+
+The checksum is of everything before it. Integers are big-endian.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import struct
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import BinaryIO, Final
+
+import google_crc32c
+import msgspec
+
+from logbroker.errors import CorruptLogError, DataDirError
+from logbroker.storage.data_dir import META_NAME
+from logbroker.storage.files import RealFiles
+from logbroker.storage.metadata_store import DATA_NAME, TABLES, MetadataReader, copy_store
+
+_MAGIC: Final = b"LBMETA1\n"
+_TRAILER: Final = struct.Struct(">8sQq")
+_CRC: Final = struct.Struct(">I")
+_TRAILER_BYTES: Final = _TRAILER.size + _CRC.size
+_PART_BYTES: Final = 1 << 20
+
+
+class Backup(msgspec.Struct, frozen=True, kw_only=True):
+    """A backup whose checksum is right."""
+
+    path: str
+    store_bytes: int
+    created_at_ms: int
+
+
+def back_up(data_dir: Path, target: Path) -> tuple[Backup, dict[str, int]]:
+    """Copy the metadata store of a data directory, also of a running broker, to a new file.
+
+    `target` is the file, or a directory for it. Returns the backup and how many values each table has, all of whose
+    checksums were right in the copy. Raises DataDirError, CorruptLogError where a value is damaged, and OSError; there
+    is no backup then.
+    """
+    created_at_ms = time.time_ns() // 1_000_000
+    if target.is_dir():
+        target /= f"logbroker-meta-{utc_text(created_at_ms)}.backup"
+    with _new_file(target) as temporary:
+        with temporary.open("r+b", buffering=0) as file:
+            copy_store(data_dir / META_NAME, file.fileno())
+        counts = count_values(temporary)
+        with temporary.open("r+b") as file:
+            crc = _crc_of(file, store_bytes := os.fstat(file.fileno()).st_size)
+            trailer = _TRAILER.pack(_MAGIC, store_bytes, created_at_ms)
+            file.write(trailer + _CRC.pack(google_crc32c.extend(crc, trailer)))
+            file.flush()
+            os.fsync(file.fileno())
+    return Backup(path=str(target), store_bytes=store_bytes, created_at_ms=created_at_ms), counts
+
+
+def read_backup(path: Path) -> Backup:
+    """Check a backup from the first byte to the last. Raises CorruptLogError and OSError."""
+    with path.open("rb") as file:
+        size_bytes = os.fstat(file.fileno()).st_size
+        store_bytes = size_bytes - _TRAILER_BYTES
+        file.seek(max(0, store_bytes))
+        content = file.read(_TRAILER_BYTES)
+        if len(content) < _TRAILER_BYTES or not content.startswith(_MAGIC):
+            raise CorruptLogError(f"{path} is no backup by `logbroker meta backup`, or its end is damaged or missing")
+        trailer, (stored_crc,) = content[: _TRAILER.size], _CRC.unpack(content[_TRAILER.size :])
+        _, told_bytes, created_at_ms = _TRAILER.unpack(trailer)
+        file.seek(0)
+        crc = google_crc32c.extend(_crc_of(file, store_bytes), trailer)
+    if told_bytes != store_bytes or crc != stored_crc:
+        raise CorruptLogError(f"{path} is damaged: its checksum does not match; use another backup")
+    return Backup(path=str(path), store_bytes=store_bytes, created_at_ms=created_at_ms)
+
+
+def extract(backup: Backup, directory: Path) -> None:
+    """Write the store of a checked backup into an existing directory, where it can be opened. Raises OSError."""
+    with open(backup.path, "rb") as source, (directory / DATA_NAME).open("wb") as file:
+        left = backup.store_bytes
+        while part := source.read(min(left, _PART_BYTES)):
+            file.write(part)
+            left -= len(part)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def count_values(store: Path) -> dict[str, int]:
+    """Read all values of a store, which nobody writes to; returns how many there are by table.
+
+    Raises CorruptLogError where a checksum does not match, and DataDirError.
+    """
+    reader = MetadataReader.open(store)
+    try:
+        return {table: len(reader.scan(table)) for table in TABLES}
+    finally:
+        reader.close()
+
+
+def utc_text(time_ms: int) -> str:
+    return time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(time_ms / 1000))
+
+
+def free_path(path: Path) -> Path:
+    """A name like this one that nothing has yet."""
+    names = itertools.chain([path], (path.with_name(f"{path.name}-{number}") for number in itertools.count(2)))
+    return next(name for name in names if not name.exists())
+
+
+@contextmanager
+def _new_file(target: Path) -> Iterator[Path]:
+    """A file beside `target` that gets its name, durably, at the end, and goes where that is not reached."""
+    if target.exists():
+        raise DataDirError(f"{target} is there already; name a new file, or a directory")
+    temporary = free_path(target.with_name(f"{target.name}.tmp"))
+    temporary.open("xb").close()
+    try:
+        yield temporary
+        temporary.rename(target)
+    finally:
+        with suppress(FileNotFoundError):
+            temporary.unlink()
+    RealFiles().sync_directory(os.path.abspath(target.parent))
+
+
+def _crc_of(file: BinaryIO, size_bytes: int) -> int:
+    """CRC-32C of the next bytes of a file."""
+    crc = 0
+    while part := file.read(min(size_bytes, _PART_BYTES)):
+        crc = google_crc32c.extend(crc, part)
+        size_bytes -= len(part)
+    return crc

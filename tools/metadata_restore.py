@@ -1,0 +1,277 @@
+"""Putting a backup of the metadata store in the place of a lost or damaged one.
+
+The backup is older than the logs. What is safe by itself is left to the broker: above an old recovery point more is
+scanned. What is not is changed on the way: producer ids that were handed out since must not be handed out again, a
+clean stop is no longer known of, segments that retention has removed since are not missed, and topics and partitions
+that were made since get rows again. The store that was there is kept, and no partition is touched.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from logbroker.broker.local_engine.catalog import PARTITIONS, TOPICS, decode_topic, encode_topic, partition_row_key
+from logbroker.broker.local_engine.producer_ids import NEXT_ID_KEY, PRODUCERS
+from logbroker.broker.topics import grown, new_topic
+from logbroker.config import MAX_BATCH_BYTES, BrokerConfig, TopicConfig
+from logbroker.engine import Topic
+from logbroker.errors import CorruptLogError, DataDirError
+from logbroker.storage.data_dir import META_NAME, DataDir, partition_directories
+from logbroker.storage.files import RealFiles
+from logbroker.storage.metadata_store import DATA_NAME, MetadataReader, MetadataStore, Write
+from logbroker.storage.partition_checkpoint import PartitionCheckpoint, SegmentCheckpoint
+from logbroker.storage.partition_files import METADATA_NAME, decode_metadata
+from logbroker.tools.metadata_backup import Backup, count_values, extract, free_path, utc_text
+from logbroker.tools.segments.locate import file_bytes, segments_in
+from logbroker.tools.segments.log_file import LogFile
+from logbroker.tools.segments.scan import LogScan
+from logbroker.types import TopicId
+
+_WORK_NAME: Final = f"{META_NAME}.restoring"
+_LOCK_NAME: Final = "lock.mdb"
+_PARTITION_NAME: Final = re.compile(r"(.+)-(0|[1-9]\d*)", re.DOTALL)
+_IDS_PER_MS_BITS: Final = 20
+_KEEP_ALL: Final = {"retention.ms": "-1", "retention.bytes": "-1"}
+"""The configs of a topic of which only the files are left: what its own were nobody knows."""
+
+
+class RestorePlan(msgspec.Struct, kw_only=True):
+    """What restoring a backup means for a data directory."""
+
+    backup: Backup
+    values: dict[str, int]
+    """How many the backup has, by table."""
+    unscanned_bytes: int = 0
+    """Above the backup's recovery points: the next start reads and writes them again."""
+    notes: list[str] = []
+    """What is not as it was when the backup was made."""
+    writes: list[Write] = []
+    """What is changed in the backup's store."""
+
+
+@contextmanager
+def extracted(backup: Backup, data_dir: Path) -> Iterator[Path]:
+    """The store of a backup in a directory within the data directory, which goes at the end.
+
+    Keeps brokers out meanwhile. Raises DataDirError where one runs, or there is no data directory, and OSError.
+    """
+    if not data_dir.is_dir():
+        raise DataDirError(f"there is no data directory {data_dir}")
+    held = DataDir.open(data_dir)
+    try:
+        directory = held.path / _WORK_NAME
+        shutil.rmtree(directory, ignore_errors=True)
+        directory.mkdir()
+        try:
+            extract(backup, directory)
+            yield directory
+        finally:
+            shutil.rmtree(directory, ignore_errors=True)
+    finally:
+        held.close()
+
+
+def plan_restore(backup: Backup, store: Path, data_dir: Path) -> RestorePlan:
+    """Compare a backup, extracted to the directory `store`, with the partitions of a data directory. Writes nothing.
+
+    Raises CorruptLogError, DataDirError and OSError.
+    """
+    plan = RestorePlan(backup=backup, values=count_values(store))
+    now_ms = time.time_ns() // 1_000_000
+    reader = MetadataReader.open(store)
+    try:
+        row = reader.get(PRODUCERS, NEXT_ID_KEY)
+        # Above any id handed out since, however many backups are restored: no broker hands out 2^20 a millisecond.
+        next_id = max(int.from_bytes(row or b"", "big"), now_ms << _IDS_PER_MS_BITS)
+        plan.writes += [(PRODUCERS, NEXT_ID_KEY, next_id.to_bytes(8, "big")), ("broker", b"clean-stop", None)]
+        topics = [decode_topic(TopicId(key), value, TopicConfig()) for key, value in reader.scan(TOPICS)]
+        rows = dict(reader.scan(PARTITIONS))
+    finally:
+        reader.close()
+    _Comparison(plan, data_dir, rows, now_ms).run(topics)
+    return plan
+
+
+def restore(plan: RestorePlan, store: Path, data_dir: Path) -> Path | None:
+    """Put the planned store into its place; a crash leaves the old one or the new one. Returns where the old one is.
+
+    The caller is within `extracted`. Raises OSError and StorageFailedError.
+    """
+    opened = MetadataStore.open(store, on_failure=lambda _failure: None)  # a failure also comes back from the future
+    try:
+        opened.submit(plan.writes).result()
+    finally:
+        opened.close()
+    files, meta = RealFiles(), data_dir / META_NAME
+    meta.mkdir(exist_ok=True)
+    with suppress(FileNotFoundError):
+        (meta / _LOCK_NAME).unlink()  # it tells of transactions of the old file
+    replaced: Path | None = None
+    if (meta / DATA_NAME).exists():
+        replaced = free_path(meta / f"{DATA_NAME}.replaced-{utc_text(time.time_ns() // 1_000_000)}")
+        os.link(meta / DATA_NAME, replaced)
+    owner = data_dir.stat()
+    for path in (meta, store / DATA_NAME):
+        os.chown(path, owner.st_uid, owner.st_gid)  # root may restore what a broker of another user must write
+    files.sync_directory(str(meta))
+    files.rename(str(store / DATA_NAME), str(meta / DATA_NAME))
+    files.sync_directory(str(meta))
+    files.sync_directory(str(data_dir))
+    return replaced
+
+
+class _Comparison:
+    """Adds to a plan what the partitions' directories tell."""
+
+    def __init__(self, plan: RestorePlan, data_dir: Path, rows: Mapping[bytes, bytes], now_ms: int) -> None:
+        self._plan = plan
+        self._data_dir = data_dir
+        self._rows = rows
+        self._now_ms = now_ms
+        self._found: dict[str, dict[int, TopicId | None]] = {}
+        """By topic and number, what partition.metadata says."""
+        for name in partition_directories(data_dir):
+            if match := _PARTITION_NAME.fullmatch(name):
+                self._found.setdefault(match[1], {})[int(match[2])] = self._owner(name)
+
+    def run(self, topics: list[tuple[Topic, bool]]) -> None:
+        # The next start finishes a deletion that was under way.
+        going = {topic.id for topic, deleted in topics if deleted}
+        for topic, deleted in topics:
+            if not deleted:
+                self._compare(topic, self._found.pop(topic.name, {}))
+        for name, partitions in self._found.items():
+            self._adopt(name, {number: owner for number, owner in partitions.items() if owner not in going})
+
+    def _compare(self, topic: Topic, found: dict[int, TopicId | None]) -> None:
+        owners = set(found.values()) - {None}
+        if owners and topic.id not in owners:
+            self._note(f"{topic.name}: was deleted since the backup, and made anew")
+            keys = (partition_row_key(topic.id, number) for number in range(topic.partitions))
+            self._plan.writes += [(TOPICS, topic.id, None), *((PARTITIONS, key, None) for key in keys)]
+            self._adopt(topic.name, found)
+            return
+        gone = 0
+        for number in range(topic.partitions):
+            value = self._rows.get(partition_row_key(topic.id, number))
+            checkpoint = msgspec.msgpack.decode(value, type=PartitionCheckpoint) if value is not None else None
+            if found.get(number, topic.id) not in (topic.id, None):
+                self._note(
+                    f"{topic.name}-{number}: the files are of another topic of this name; they stay as they are, and "
+                    "the partition will be offline"
+                )
+            elif number in found:
+                self._compare_partition(topic, number, checkpoint)
+            elif checkpoint is not None and checkpoint.recovery_point:
+                gone += 1
+        if gone:
+            self._note(
+                f"{topic.name}: the files of {gone} of {topic.partitions} partitions are missing; these will be "
+                f"offline. If the topic was deleted since the backup, do so again: logbroker topic delete {topic.name}"
+            )
+        later = sorted(number for number, owner in found.items() if number >= topic.partitions and owner == topic.id)
+        if later:
+            ends = [self._end_offset(topic, number) for number in range(topic.partitions)]
+            topic = grown(topic, later[-1] + 1, ends)
+            self._note(f"{topic.name}: has grown to {topic.partitions} partitions since the backup; they are kept")
+            self._plan.writes.append((TOPICS, topic.id, encode_topic(topic)))
+            self._begin_anew(topic, later)
+
+    def _compare_partition(self, topic: Topic, number: int, checkpoint: PartitionCheckpoint | None) -> None:
+        sizes = self._sizes(topic, number)
+        if checkpoint is None or not sizes:
+            self._plan.unscanned_bytes += sum(sizes.values())
+            return
+        first = min(sizes)
+        if first > checkpoint.log_start_offset:
+            # Retention takes segments from the front; anything else that is missing is for the broker to refuse.
+            checkpoint.log_start_offset = first
+            checkpoint.segments = [entry for entry in checkpoint.segments if entry.base_offset >= first]
+            if not checkpoint.segments:
+                checkpoint = _from_the_start(first, checkpoint)
+            self._store(topic, number, checkpoint)
+            self._note(f"{topic.name}-{number}: begins at offset {first} now, as retention left it since the backup")
+        known = {entry.base_offset: entry.size_bytes for entry in checkpoint.segments}
+        last = max(known, default=-1)
+        self._plan.unscanned_bytes += sum(
+            size_bytes - known.get(base_offset, 0) for base_offset, size_bytes in sizes.items() if base_offset >= last
+        )
+
+    def _adopt(self, name: str, partitions: dict[int, TopicId | None]) -> None:
+        """Make a topic anew of which the backup knows nothing."""
+        owners = set(partitions.values())
+        (owner,) = owners if len(owners) == 1 else (None,)
+        if owner is None:
+            for number in sorted(partitions):
+                self._note(f"{name}-{number}: belongs to no topic of the backup; its files stay, but are not served")
+            return
+        topic = new_topic(name, owner, max(partitions) + 1, _KEEP_ALL, TopicConfig(), self._now_ms)
+        self._note(
+            f"{name}: is newer than the backup; its {topic.partitions} partitions are kept, its configs are lost and "
+            "set to keep all records"
+        )
+        self._plan.writes.append((TOPICS, owner, encode_topic(topic)))
+        self._begin_anew(topic, sorted(partitions))
+
+    def _begin_anew(self, topic: Topic, numbers: list[int]) -> None:
+        """Store, for partitions of which the backup knows nothing, that all of their log is to be scanned."""
+        bound_bytes = BrokerConfig().max_produce_bytes_in_flight + MAX_BATCH_BYTES
+        for number in numbers:
+            if sizes := self._sizes(topic, number):
+                empty = PartitionCheckpoint(
+                    recovery_point=0, log_start_offset=0, segments=[], producers=[], unsynced_bound_bytes=bound_bytes
+                )
+                self._store(topic, number, _from_the_start(min(sizes), empty))
+                self._plan.unscanned_bytes += sum(sizes.values())
+
+    def _end_offset(self, topic: Topic, number: int) -> int:
+        """What would come next in a partition, by the headers of its last segment."""
+        segments = segments_in(self._directory(topic, number)) if self._sizes(topic, number) else []
+        if not segments:
+            return 0
+        with LogFile(segments[-1].path) as log:
+            scan = LogScan(log, segments[-1].base_offset, check_crc=False)
+            for _ in scan.batches():
+                pass
+            return scan.next_offset
+
+    def _owner(self, name: str) -> TopicId | None:
+        path = self._data_dir / name / METADATA_NAME
+        try:
+            return decode_metadata(str(path), path.read_bytes())
+        except CorruptLogError:
+            return None
+
+    def _directory(self, topic: Topic, number: int) -> Path:
+        return self._data_dir / f"{topic.name}-{number}"
+
+    def _sizes(self, topic: Topic, number: int) -> dict[int, int]:
+        directory = self._directory(topic, number)
+        return file_bytes(segments_in(directory)) if directory.is_dir() else {}
+
+    def _store(self, topic: Topic, number: int, checkpoint: PartitionCheckpoint) -> None:
+        key = partition_row_key(topic.id, number)
+        self._plan.writes.append((PARTITIONS, key, msgspec.msgpack.encode(checkpoint)))
+
+    def _note(self, text: str) -> None:
+        self._plan.notes.append(text)
+
+
+def _from_the_start(first: int, checkpoint: PartitionCheckpoint) -> PartitionCheckpoint:
+    """A checkpoint below which there is nothing. The producers' state comes from what is scanned."""
+    return msgspec.structs.replace(
+        checkpoint,
+        recovery_point=first,
+        log_start_offset=first,
+        segments=[SegmentCheckpoint(first, 0, -1)],
+        producers=[],
+    )
