@@ -64,9 +64,9 @@ def read_produce_request(message: bytes) -> WireRequest:
     position, end = 0, len(message)
     try:
         while position < end:
-            tag, position = _varint(message, position)
+            tag, position = _varint32(message, position)
             if tag == _ITEMS:
-                size, position = _varint(message, position)
+                size, position = _varint32(message, position)
                 if len(request.items) >= MAX_ITEMS:
                     raise InvalidRequestError(f"the request lists more than {MAX_ITEMS} items; split it")
                 request.items.append(_read_item(message, view, position, _end(position, size, end)))
@@ -85,9 +85,9 @@ def read_produce_request(message: bytes) -> WireRequest:
 def _read_item(message: bytes, view: memoryview, position: int, end: int) -> WireItem:
     item = WireItem()
     while position < end:
-        tag, position = _varint(message, position)
+        tag, position = _varint32(message, position)
         if tag & 7 == _BYTES:
-            size, position = _varint(message, position)
+            size, position = _varint32(message, position)
             field_end = _end(position, size, end)
             if tag == _BATCH:
                 item.batch, item.records = view[position:field_end], None
@@ -101,6 +101,8 @@ def _read_item(message: bytes, view: memoryview, position: int, end: int) -> Wir
                 item.records = item.records or PlainRecords()
                 item.records.MergeFromString(message[position:field_end])
                 item.batch = None
+            elif not tag >> 3:
+                raise _malformed()
             position = field_end
         elif tag == _PARTITION:
             value, position = _varint(message, position)
@@ -120,7 +122,7 @@ def _count_records(message: bytes, position: int, end: int) -> None:
     """Refuse more records than allowed before protobuf makes an object of each."""
     count = 0
     while position < end:
-        tag, position = _varint(message, position)
+        tag, position = _varint32(message, position)
         position = _skip(message, position, tag, end)
         count += tag == _RECORD
         if count > MAX_RECORDS:
@@ -143,6 +145,26 @@ def _varint(message: bytes, position: int) -> tuple[int, int]:
     raise _malformed()
 
 
+def _varint32(message: bytes, position: int) -> tuple[int, int]:
+    """Return a tag or a length and the position behind it: protobuf takes no more than 5 bytes and 32 bits."""
+    value = message[position]
+    position += 1
+    if value < 0x80:
+        return value, position
+    value &= 0x7F
+    for shift in range(7, 35, 7):
+        byte = message[position]
+        position += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            break
+    else:
+        raise _malformed()
+    if value >> 32:
+        raise _malformed()
+    return value, position
+
+
 def _skip(message: bytes, position: int, tag: int, end: int) -> int:
     """Return the position behind a field whose tag was read."""
     wire_type = tag & 7
@@ -151,7 +173,7 @@ def _skip(message: bytes, position: int, tag: int, end: int) -> int:
     if wire_type == _VARINT:
         return _end(_varint(message, position)[1], 0, end)
     if wire_type == _BYTES:
-        size, position = _varint(message, position)
+        size, position = _varint32(message, position)
         return _end(position, size, end)
     if wire_type == _FIXED64:
         return _end(position, 8, end)
