@@ -7,6 +7,7 @@ import os
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -58,7 +59,7 @@ def offsets_and_values(broker: Served, name: str, partition: int = 0) -> list[by
 def test_a_backup_of_a_running_broker_brings_all_back_that_has_happened_since(tmp_path: Path) -> None:
     data_dir = in_directory(tmp_path)
     backup = tmp_path / "one.backup"
-    settings = {"checkpoint_seconds": 0.05, "retention_check_seconds": 0.05}
+    settings: dict[str, Any] = {"checkpoint_seconds": 0.05, "retention_check_seconds": 0.05}
     with Served(data_dir, **settings) as broker:
         api = broker.api
         for name in ("kept", "shortened", "deleted", "made-anew"):
