@@ -62,10 +62,11 @@ class LogWriter:
                 raise storage_failed("write", path, OSError(error.message)) from error
         for segment in group.sealed:
             segment.save_indexes()
+            self._sealed.append(segment)
         active = group.runs[-1][0]
-        if active.unsaved_index_bytes > _UNSAVED_INDEX_BYTES:
+        # The time index never has more entries than this one.
+        if active.offset_index.unsaved_bytes > _UNSAVED_INDEX_BYTES:
             active.save_indexes()
-        self._sealed += group.sealed
         self._new_segment |= group.created_segment
         if group.epochs is not None:
             self._epochs = group.epochs

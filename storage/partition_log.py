@@ -27,7 +27,7 @@ from logbroker.storage.segment import MAX_POSITION, MAX_RELATIVE_OFFSET, Segment
 from logbroker.storage.write_group import Staged, WriteGroup
 from logbroker.types import Durability, TimestampType, TopicId
 
-__all__ = ["LogRead", "PartitionCheckpoint", "PartitionLog", "Staged", "WriteGroup"]
+__all__ = ["LogEnd", "LogRead", "PartitionCheckpoint", "PartitionLog", "Staged", "WriteGroup"]
 
 
 class PartitionLog:
@@ -134,13 +134,9 @@ class PartitionLog:
         return len(self._view.segments)
 
     @property
-    def unsynced_bytes(self) -> int:
-        """Staged above the recovery point of the last `checkpoint`."""
-        return self._progress.unsynced_bytes
-
-    @property
-    def unsynced_batches(self) -> int:
-        return self._progress.unsynced_batches
+    def written_end(self) -> LogEnd:
+        """Everything before is written."""
+        return self._progress.written
 
     # --- deciding --------------------------------------------------------------------------------------------------
 
@@ -181,10 +177,9 @@ class PartitionLog:
             self._producers.append(header, base_offset, now_ms, self._progress.synced.offset)
         position = segment.append(next_offset - 1, size_bytes, timestamp_ms, config.index_interval_bytes)
         prefix = stored_prefix(base_offset, header.length, self.leader_epoch)
-        group.add(segment, position, prefix, memoryview(batch)[PREFIX_BYTES:], size_bytes, next_offset)
+        group.add(segment, position, prefix, memoryview(batch)[PREFIX_BYTES:], position + size_bytes, next_offset)
         self.log_end_offset = next_offset
         self.size_bytes += size_bytes
-        self._progress.staged(size_bytes)
         return Staged(base_offset, next_offset, append_time_ms, False)
 
     def take_staged(self) -> WriteGroup | None:
@@ -257,9 +252,9 @@ class PartitionLog:
         if synced or self.config.durability is Durability.WRITTEN:
             self._show(end)
 
-    def mark_synced(self, offset: int) -> None:
-        """Take note that a later `sync` covered everything written below `offset`, the end of a group."""
-        self._show(self._progress.mark_synced(offset))
+    def mark_synced(self, end: LogEnd) -> None:
+        """Take note that a `sync` covered what had been written up to `end` when it began."""
+        self._show(self._progress.mark_synced(end))
 
     def _show(self, end: LogEnd) -> None:
         """Let readers see the log up to here."""
@@ -332,7 +327,7 @@ class PartitionLog:
 
         Call `flush_indexes` before it is stored.
         """
-        synced = self._progress.checkpoint()
+        synced = self._progress.synced
         return PartitionCheckpoint(
             recovery_point=synced.offset,
             log_start_offset=self.log_start_offset,

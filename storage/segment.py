@@ -41,12 +41,12 @@ class Segment:
         "_files",
         "_handles",
         "_indexed_timestamp_ms",
-        "_loaded",
         "_lock",
         "_stem",
         "base_offset",
         "created_ms",
         "first_timestamp_ms",
+        "loaded",
         "log_path",
         "max_timestamp_ms",
         "max_timestamp_offset",
@@ -69,6 +69,8 @@ class Segment:
         self.created_ms = 0
         """When this process first appended; counts where the records have no timestamps."""
         self.removed = False
+        self.loaded = False
+        """Whether the indexes are at hand, so that it can take appends."""
         self.sealed = False
         """Whether it gets no more appends."""
         self._stem = f"{directory}/{base_offset:020d}"
@@ -76,7 +78,6 @@ class Segment:
         self._files = files
         self._handles = handles
         self._lock = threading.Lock()
-        self._loaded = False
         self._bytes_since_entry = 0
         self._indexed_timestamp_ms = NO_TIMESTAMP
 
@@ -96,7 +97,7 @@ class Segment:
         """Make an empty segment ready for appends."""
         self.created_ms = now_ms
         self._make_indexes()
-        self._loaded = True
+        self.loaded = True
 
     def append(self, last_offset: int, size_bytes: int, timestamp_ms: int, index_interval_bytes: int) -> int:
         """Take note of a batch behind all others; returns its position. The segment is loaded."""
@@ -108,7 +109,8 @@ class Segment:
             self.max_timestamp_offset = last_offset
         if self._bytes_since_entry > index_interval_bytes:
             self.offset_index.append(last_offset - self.base_offset, position)
-            self._append_time_entry()
+            if self.max_timestamp_ms > self._indexed_timestamp_ms:
+                self._append_time_entry()
             self._bytes_since_entry = 0
         self._bytes_since_entry += size_bytes
         self.size_bytes = position + size_bytes
@@ -121,7 +123,7 @@ class Segment:
 
     def finish(self) -> None:
         """Complete the index files before the log is closed. Raises StorageFailedError."""
-        if self._loaded:
+        if self.loaded:
             self._append_time_entry()
             self.save_indexes()
 
@@ -139,12 +141,8 @@ class Segment:
     # --- index files -----------------------------------------------------------------------------------------------
 
     @property
-    def loaded(self) -> bool:
-        return self._loaded
-
-    @property
     def unsaved_index_bytes(self) -> int:
-        return self.offset_index.unsaved_bytes + self.time_index.unsaved_bytes if self._loaded else 0
+        return self.offset_index.unsaved_bytes + self.time_index.unsaved_bytes if self.loaded else 0
 
     def save_indexes(self) -> None:
         """Append what the index files lack. Raises StorageFailedError."""
@@ -159,9 +157,9 @@ class Segment:
     def load(self, next_offset: int) -> None:
         """Open a segment of an earlier run up to `size_bytes`; `next_offset` follows its last record. Done once."""
         with self._lock:
-            if not self._loaded:
+            if not self.loaded:
                 self._load(next_offset - self.base_offset)
-                self._loaded = True
+                self.loaded = True
 
     def _load(self, offsets: int) -> None:
         self._make_indexes()

@@ -23,11 +23,9 @@ class Staged(msgspec.Struct, gc=False):
 class WriteGroup:
     """Batches that were staged together and are written together."""
 
-    __slots__ = ("batches", "created_segment", "end_offset", "end_position", "epochs", "runs", "sealed", "size_bytes")
+    __slots__ = ("created_segment", "end_offset", "end_position", "epochs", "runs", "sealed")
 
     def __init__(self) -> None:
-        self.batches = 0
-        self.size_bytes = 0
         self.end_offset = 0
         """The log end offset after it."""
         self.end_position = 0
@@ -41,16 +39,13 @@ class WriteGroup:
         """The leader epochs to store, where they changed."""
 
     def add(
-        self, segment: Segment, position: int, prefix: bytes, rest: Buffer, size_bytes: int, next_offset: int
+        self, segment: Segment, position: int, prefix: bytes, rest: Buffer, end_position: int, next_offset: int
     ) -> None:
         """Add a batch in two parts, so that its bytes need not be copied to patch the first 16."""
         runs = self.runs
-        if not runs or runs[-1][0] is not segment:
-            runs.append((segment, position, []))
-        buffers = runs[-1][2]
-        buffers.append(prefix)
-        buffers.append(rest)
-        self.batches += 1
-        self.size_bytes += size_bytes
+        if runs and runs[-1][0] is segment:
+            runs[-1][2].extend((prefix, rest))
+        else:
+            runs.append((segment, position, [prefix, rest]))
         self.end_offset = next_offset
-        self.end_position = position + size_bytes
+        self.end_position = end_position

@@ -69,8 +69,11 @@ def read_produce_request(message: bytes) -> WireRequest:
                 size, position = _varint32(message, position)
                 if len(request.items) >= MAX_ITEMS:
                     raise InvalidRequestError(f"the request lists more than {MAX_ITEMS} items; split it")
-                request.items.append(_read_item(message, view, position, _end(position, size, end)))
-                position += size
+                item_end = position + size
+                if item_end > end:
+                    raise _malformed()
+                request.items.append(_read_item(message, view, position, item_end))
+                position = item_end
             elif tag == _CORRELATION_ID:
                 request.correlation_id, position = _varint(message, position)
             elif tag == _DURABILITY:
@@ -85,10 +88,21 @@ def read_produce_request(message: bytes) -> WireRequest:
 def _read_item(message: bytes, view: memoryview, position: int, end: int) -> WireItem:
     item = WireItem()
     while position < end:
-        tag, position = _varint32(message, position)
+        # Numbers of one byte are read in place: this loop runs for every batch that comes in.
+        tag = message[position]
+        if tag < 0x80:
+            position += 1
+        else:
+            tag, position = _varint32(message, position)
         if tag & 7 == _BYTES:
-            size, position = _varint32(message, position)
-            field_end = _end(position, size, end)
+            size = message[position]
+            if size < 0x80:
+                position += 1
+            else:
+                size, position = _varint32(message, position)
+            field_end = position + size
+            if field_end > end:
+                raise _malformed()
             if tag == _BATCH:
                 item.batch, item.records = view[position:field_end], None
             elif tag == _TOPIC:

@@ -110,7 +110,8 @@ def check_new_batch(batch: bytes | memoryview) -> BatchHeader:
     size_bytes = len(batch)
     if size_bytes < HEADER_BYTES:
         raise CorruptBatchError(f"the batch ends after {size_bytes} bytes, inside its {HEADER_BYTES}-byte header")
-    header = parse_header(batch)
+    header = BatchHeader(*HEADER.unpack_from(batch))
+    codec = header.attributes & CODEC_MASK
     if header.magic != MAGIC:
         raise UnsupportedFormatError(f"the batch has magic {header.magic}; send magic 2 (Kafka 0.11 and later)")
     if header.length != size_bytes - LENGTH_OVERHEAD_BYTES:
@@ -121,15 +122,15 @@ def check_new_batch(batch: bytes | memoryview) -> BatchHeader:
         raise CorruptBatchError(
             f"the batch counts {header.record_count} records, but its last offset delta is {header.last_offset_delta}"
         )
-    expanded_bytes = MAX_EXPANDED_BYTES if header.codec else size_bytes - HEADER_BYTES
+    expanded_bytes = MAX_EXPANDED_BYTES if codec else size_bytes - HEADER_BYTES
     if header.record_count > expanded_bytes // MIN_RECORD_BYTES:
         raise CorruptBatchError(f"the batch counts {header.record_count} records, more than can be in its bytes")
     if google_crc32c.value(bytes(batch[CRC_START:])) != header.crc:
         raise CorruptBatchError("the CRC-32C of the batch does not match its bytes; it was damaged on the way")
     if header.attributes & (TRANSACTIONAL_FLAG | CONTROL_FLAG | LOG_APPEND_TIME_FLAG):
         raise InvalidRecordError("the batch is transactional, a control batch or stamped by a broker; send plain ones")
-    if header.codec > MAX_CODEC:
-        raise UnsupportedCompressionError(f"codec {header.codec} is unknown; use none, gzip, snappy, lz4 or zstd")
+    if codec > MAX_CODEC:
+        raise UnsupportedCompressionError(f"codec {codec} is unknown; use none, gzip, snappy, lz4 or zstd")
     if header.producer_id != NO_PRODUCER_ID and (header.producer_epoch < 0 or header.base_sequence < 0):
         raise InvalidRecordError("a batch with a producer id needs a producer epoch and a base sequence")
     return header

@@ -168,7 +168,7 @@ class Trace:
 
     def _sync(self) -> None:
         self.log.sync(self.log.begin_sync())
-        self.log.mark_synced(self.log.log_end_offset)
+        self.log.mark_synced(self.log.written_end)
         self._written(synced=True)
 
     def _retain(self) -> None:

@@ -15,7 +15,6 @@ from logbroker.record.header import HEADER_BYTES, parse_header
 from logbroker.storage import log_scan, partition_log, recovery, tail_recovery
 from logbroker.storage.log_writer import LogWriter
 from logbroker.storage.partition_log import PartitionLog
-from logbroker.storage.progress import LogProgress
 from logbroker.storage.segment import Segment
 from logbroker.storage.tail_recovery import TailRecovery
 from tests.faults import test_clean_stop, test_failing_calls
@@ -74,10 +73,17 @@ def high_watermark_early(patch: pytest.MonkeyPatch) -> None:
 
 
 def recovery_point_early(patch: pytest.MonkeyPatch) -> None:
-    def written(self: LogProgress) -> Any:
-        return self._written[-1] if self._written else self.synced
+    real = PartitionLog.checkpoint
 
-    patch.setattr(LogProgress, "checkpoint", written)
+    def written(self: PartitionLog) -> Any:
+        progress = self._progress
+        synced, progress.synced = progress.synced, progress.written
+        try:
+            return real(self)
+        finally:
+            progress.synced = synced
+
+    patch.setattr(PartitionLog, "checkpoint", written)
 
 
 def kept_tail_not_synced(patch: pytest.MonkeyPatch) -> None:

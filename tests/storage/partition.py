@@ -78,7 +78,7 @@ class PartitionOnDisk:
     def stop(self) -> None:
         """Stop as a broker does that is asked to."""
         self.log.sync(self.log.begin_sync())
-        self.log.mark_synced(self.log.log_end_offset)
+        self.log.mark_synced(self.log.written_end)
         self.store_checkpoint()
         self.log.close()
         self.handles.close()

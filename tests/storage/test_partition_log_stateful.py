@@ -83,7 +83,7 @@ class PartitionMachine(RuleBasedStateMachine):
         assert group is not None
         self.groups += 1
         places = _places(group)
-        assert len(places) == len(staged) == group.batches
+        assert len(places) == len(staged)
         for index, (path, end) in enumerate(places):
             self.batches[index - len(places)] = replace(staged[index], path=path, end_position=end, group=self.groups)
         if sync:
@@ -139,7 +139,7 @@ class PartitionMachine(RuleBasedStateMachine):
     @rule()
     def sync(self) -> None:
         self.partition.log.sync(self.partition.log.begin_sync())
-        self.partition.log.mark_synced(self.end_offset)
+        self.partition.log.mark_synced(self.partition.log.written_end)
         self.synced = len(self.batches)
 
     # --- reads ---

@@ -50,7 +50,7 @@ def test_a_kill_reads_only_what_lies_above_the_recovery_point(tmp_path: Path) ->
     for _ in range(300):
         partition.append(batch_of(bytes(10_000)), sync=False)
     partition.log.sync(partition.log.begin_sync())
-    partition.log.mark_synced(300)
+    partition.log.mark_synced(partition.log.written_end)
     partition.store_checkpoint()
     partition.append(batch_of(b"last"), sync=False)
     partition.kill()

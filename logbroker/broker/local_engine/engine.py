@@ -129,8 +129,9 @@ class LocalEngine:
         results: list[Appended | LogbrokerError] = []
         accepted_bytes = 0
         for item in appends:
+            size_bytes = len(item.batch)
             try:
-                self._check_room(len(item.batch))
+                self._check_room(size_bytes)
                 partition = self._partitions.get(item.topic_id, item.partition)
                 found = self._append_one(item, partition, now_ms, durability)
             except StorageFailedError as error:
@@ -146,19 +147,22 @@ class LocalEngine:
                 )
             )
             staged.append((partition, found))
-            self._bytes_in_flight += len(item.batch)
-            accepted_bytes += len(item.batch)
-            if partition not in touched[-1:]:
+            self._bytes_in_flight += size_bytes
+            accepted_bytes += size_bytes
+            if not touched or touched[-1] is not partition:
                 touched.append(partition)
         self._upkeep.appended(touched, accepted_bytes, len(staged))
         for partition in touched:
             partition.flush()
-        pending = Pending()
-        for partition, found in staged:
-            partition.expect(found, durability, pending)
-        # Not when the caller goes away: its bytes are held until they are written.
-        pending.when_settled(lambda: self._release(accepted_bytes))
-        await pending.wait()
+        late = [partition for partition, found in staged if not partition.has(found, durability)]
+        if late:
+            # Its bytes are held until they are written, also when the caller goes away.
+            pending = Pending(lambda: self._release(accepted_bytes))
+            for partition in late:
+                partition.expect(durability, pending)
+            await pending.wait()
+        else:
+            self._bytes_in_flight -= accepted_bytes
         # Also where this call's own partitions went well: after a failure nothing is acknowledged.
         failed = self._failure.error
         return results if failed is None else [failed if isinstance(each, Appended) else each for each in results]

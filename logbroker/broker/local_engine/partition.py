@@ -14,7 +14,7 @@ from logbroker.broker.local_engine.io_pool import IoPool
 from logbroker.engine import Buffer
 from logbroker.errors import LogbrokerError
 from logbroker.record.header import BatchHeader
-from logbroker.storage.partition_log import PartitionCheckpoint, PartitionLog, Staged, WriteGroup
+from logbroker.storage.partition_log import LogEnd, PartitionCheckpoint, PartitionLog, Staged, WriteGroup
 from logbroker.types import Durability, PartitionKey
 
 
@@ -25,14 +25,17 @@ class Listener(Protocol):
 
 
 class Pending:
-    """The appends of one call that are not durable yet: one future for all of them."""
+    """The appends of one call that are not durable yet: one future for all of them.
+
+    `on_settled` is called once all are settled, even if nobody waits any more.
+    """
 
     __slots__ = ("_future", "_on_settled", "_open")
 
-    def __init__(self) -> None:
+    def __init__(self, on_settled: Callable[[], None]) -> None:
         self._open = 0
         self._future: asyncio.Future[None] | None = None
-        self._on_settled: Callable[[], None] | None = None
+        self._on_settled = on_settled
 
     def expect_one(self) -> None:
         self._open += 1
@@ -42,17 +45,9 @@ class Pending:
         self._open -= 1
         if self._open:
             return
-        if self._on_settled is not None:
-            self._on_settled()
+        self._on_settled()
         if self._future is not None and not self._future.done():
             self._future.set_result(None)
-
-    def when_settled(self, call: Callable[[], None]) -> None:
-        """Call once all are settled, even if nobody waits any more."""
-        if self._open:
-            self._on_settled = call
-        else:
-            call()
 
     async def wait(self) -> None:
         """Wait until all are settled."""
@@ -99,26 +94,35 @@ class Partition:
 
     def append(self, batch: Buffer, header: BatchHeader, now_ms: int, durability: Durability | None) -> Staged:
         """Give the batch its offset; the next `flush` writes it. Raises what `PartitionLog.stage` raises."""
-        self._check_alive()
-        staged = self.log.stage(batch, header, now_ms)
-        topic_durability = self.log.config.durability
+        if self._failure.error is not None:
+            raise self._failure.error
+        log = self.log
+        staged = log.stage(batch, header, now_ms)
+        topic_durability = log.config.durability
         if durability is Durability.SYNCED or topic_durability is Durability.SYNCED:
             self._sync_wanted = True
         if (durability or topic_durability) is Durability.WRITTEN:
             self._answer_early = True
         return staged
 
-    def expect(self, staged: Staged, durability: Durability | None, pending: Pending) -> None:
-        """After the `flush`: let the call wait for a batch that is not as durable as it asked for."""
+    def has(self, staged: Staged, durability: Durability | None) -> bool:
+        """After the `flush`: whether nobody has to wait for a batch any more (also because storage failed)."""
         log = self.log
-        durability = durability or log.config.durability
-        covered = log.synced_offset if durability is Durability.SYNCED else log.high_watermark
-        if staged.next_offset <= covered or self._failure.error is not None:
-            return
+        if (durability or log.config.durability) is Durability.SYNCED:
+            covered_offset = log.synced_offset
+        else:
+            covered_offset = log.high_watermark
+        return staged.next_offset <= covered_offset or self._failure.error is not None
+
+    def expect(self, durability: Durability | None, pending: Pending) -> None:
+        """Let a call wait until all that is staged so far is as durable as it asks for.
+
+        That covers its batch, and the original of a duplicate that is still on its way.
+        """
         pending.expect_one()
-        # The end of the log covers the batch, and the original of a duplicate that is still on its way.
-        waiter = _Waiter(log.log_end_offset, pending)
-        (self._await_synced if durability is Durability.SYNCED else self._await_written).append(waiter)
+        waiter = _Waiter(self.log.log_end_offset, pending)
+        synced = (durability or self.log.config.durability) is Durability.SYNCED
+        (self._await_synced if synced else self._await_written).append(waiter)
 
     def flush(self) -> None:
         """Begin to write what was staged, unless a thread is at it; what comes meanwhile follows by itself."""
@@ -154,7 +158,7 @@ class Partition:
         future: asyncio.Future[PartitionCheckpoint] = asyncio.get_running_loop().create_future()
         self._syncing = True
         log, complete = self.log, self._pool.complete
-        due, end_offset = log.begin_sync(), log.log_end_offset
+        due, end = log.begin_sync(), log.written_end
 
         def job() -> None:
             try:
@@ -164,7 +168,7 @@ class Partition:
                 failure = error
                 complete(lambda: self._fail(failure, [future]))
             else:
-                complete(lambda: self._synced(None, end_offset, [future]))
+                complete(lambda: self._synced(None, end, [future]))
 
         self._pool.submit(job)
         return await future
@@ -184,7 +188,7 @@ class Partition:
         self._sync_wanted = False
         settlers, self._settlers = self._settlers, []
         log, complete = self.log, self._pool.complete
-        end_offset = log.log_end_offset
+        before = log.written_end
         answer_early, self._answer_early = self._answer_early and group is not None, False
 
         def job() -> None:
@@ -192,7 +196,7 @@ class Partition:
                 if group is not None:
                     log.write(group)
                     if answer_early:
-                        complete(lambda: self._settle_waiters(self._await_written, end_offset))
+                        complete(lambda: self._settle_waiters(self._await_written, group.end_offset))
                 log.sync(log.begin_sync())
                 if settlers:
                     log.flush_indexes()
@@ -200,31 +204,36 @@ class Partition:
                 failure = error
                 complete(lambda: self._fail(failure, settlers))
             else:
-                complete(lambda: self._synced(group, end_offset, settlers))
+                complete(lambda: self._synced(group, before, settlers))
 
         self._pool.submit(job)
 
     def _synced(
-        self, group: WriteGroup | None, end_offset: int, settlers: list[asyncio.Future[PartitionCheckpoint]]
+        self, group: WriteGroup | None, before: LogEnd, settlers: list[asyncio.Future[PartitionCheckpoint]]
     ) -> None:
+        """A sync covered the group, if there was one, and all `before`."""
         self._writing = self._syncing = False
-        readable_offset = self.log.high_watermark
+        log = self.log
+        readable_offset = log.high_watermark
         if group is not None:
-            self.log.wrote(group, synced=True)
-        self.log.mark_synced(end_offset)
-        self._settle_waiters(self._await_written, end_offset)
-        self._settle_waiters(self._await_synced, end_offset)
+            log.wrote(group, synced=True)
+        else:
+            log.mark_synced(before)
+        self._settle_waiters(self._await_written, log.synced_offset)
+        self._settle_waiters(self._await_synced, log.synced_offset)
         for future in settlers:
             if not future.done():
-                future.set_result(self.log.checkpoint())
-        if self.log.high_watermark != readable_offset:
+                future.set_result(log.checkpoint())
+        if log.high_watermark != readable_offset:
             self.notify_listeners()
         self.flush()
 
     def _wrote(self, group: WriteGroup) -> None:
         self.log.wrote(group, synced=False)
-        self._settle_waiters(self._await_written, self.log.log_end_offset)
-        self.notify_listeners()
+        if self._await_written:
+            self._settle_waiters(self._await_written, group.end_offset)
+        if self.listeners:
+            self.notify_listeners()
 
     def _settle_waiters(self, waiters: deque[_Waiter], offset: int) -> None:
         while waiters and waiters[0].offset <= offset:
