@@ -16,7 +16,7 @@ from google.protobuf.message import Message
 
 from logbroker.client.status import error_of_call
 from logbroker.errors import BrokerUnavailableError, InvalidRequestError, LogbrokerError
-from logbroker.v1 import admin_pb2, log_pb2
+from logbroker.v1 import admin_pb2, groups_pb2, log_pb2
 
 _log = logging.getLogger(__name__)
 
@@ -43,7 +43,11 @@ Stream = grpc.aio.StreamStreamCall[Any, Any]
 
 METHODS: Final = {
     method.name: method
-    for service in (log_pb2.DESCRIPTOR.services_by_name["Log"], admin_pb2.DESCRIPTOR.services_by_name["Admin"])
+    for service in (
+        log_pb2.DESCRIPTOR.services_by_name["Log"],
+        admin_pb2.DESCRIPTOR.services_by_name["Admin"],
+        groups_pb2.DESCRIPTOR.services_by_name["Groups"],
+    )
     for method in service.methods
 }
 
@@ -65,7 +69,7 @@ class Connection:
         if not host or not port.isdigit() or not 0 < int(port) < 65_536:
             raise InvalidRequestError(f"{broker!r} is not the address of a broker; give HOST:PORT")
         self.broker = broker
-        self._request_timeout_seconds = request_timeout_seconds
+        self.request_timeout_seconds = request_timeout_seconds
         self._channel: grpc.aio.Channel | None = None
         self._closed = False
 
@@ -80,7 +84,7 @@ class Connection:
             request_serializer=_input_class(method).SerializeToString,
             response_deserializer=_output_class(method).FromString,
         )
-        deadline = time.monotonic() + self._request_timeout_seconds
+        deadline = time.monotonic() + self.request_timeout_seconds
         attempt = 0
         while True:
             try:

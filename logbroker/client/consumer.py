@@ -1,14 +1,18 @@
-"""Consumer: the records of partitions, from wherever one likes."""
+"""Consumer: the records of partitions, from wherever one likes or as a member of a group."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import inspect
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
+from time import monotonic
 from types import TracebackType
 from typing import Self
 
 from logbroker.client.consumer_core import DEFAULT_BUFFER_BYTES, ConsumerCore, Step
 from logbroker.client.cursor import Record
 from logbroker.client.fetcher import OutOfRange
+from logbroker.client.group_reader import Calls, GroupStart, group_settings
 from logbroker.errors import LogbrokerError
 from logbroker.record.header import MAX_EXPANDED_BYTES
 from logbroker.types import TopicPartition
@@ -26,12 +30,34 @@ class Consumer(ConsumerCore):
     left at any record; the next loop or `poll` goes on with the one after it. An error of one partition (such as
     OffsetOutOfRangeError) is raised once, after the records before it; the other partitions go on, and `seek` starts
     that one again. Use it in one event loop, and one loop over records at a time.
+
+    In a group the members share the partitions of their topics, and each begins where the group is:
+
+    async with Consumer("127.0.0.1:9192", group="billing") as consumer:
+        await consumer.subscribe("orders")
+        async for record in consumer:
+            ...
+
+    A record counts as finished when the program asks for the next one (a list of records: for the next list), and what
+    is finished is committed by and by, before a partition is given away, and at the end. So after a crash nothing is
+    skipped, and what was in hand comes again. The record at which a loop is left is not finished: `commit()` says that
+    it is. When the connection breaks, or the broker is silent for the session timeout, nothing is delivered until the
+    broker has confirmed that the partitions are still this member's.
     """
 
     def __init__(
         self,
         broker: str,
         *,
+        group: str | None = None,
+        start: GroupStart = "earliest",
+        auto_commit: bool = True,
+        auto_commit_interval_seconds: float = 1.0,
+        instance_id: str | None = None,
+        assignor: str | None = None,
+        session_timeout_seconds: float = 10.0,
+        rebalance_timeout_seconds: float = 60.0,
+        max_poll_interval_seconds: float = 300.0,
         on_out_of_range: OutOfRange = "error",
         buffer_bytes: int = DEFAULT_BUFFER_BYTES,
         max_expanded_bytes: int = MAX_EXPANDED_BYTES,
@@ -42,6 +68,12 @@ class Consumer(ConsumerCore):
         `on_out_of_range` says what to do where the log does not hold the position: raise, or go on at its earliest or
         latest offset. `buffer_bytes` bounds what is read ahead, `max_expanded_bytes` what one compressed batch may
         expand to.
+
+        With a `group`: `start` is where to begin in partitions without a committed offset. An `instance_id` makes the
+        member static: it keeps its partitions over a restart shorter than the session timeout. `assignor` is sticky
+        (the broker's default), range or roundrobin, and the same for all members. A member of which the broker hears
+        nothing for the session timeout, that holds on to partitions for the rebalance timeout, or whose program asks
+        for no record for the poll interval, loses its partitions, and joins again when the program asks.
         """
         super().__init__(
             broker,
@@ -49,34 +81,53 @@ class Consumer(ConsumerCore):
             buffer_bytes=buffer_bytes,
             max_expanded_bytes=max_expanded_bytes,
             request_timeout_seconds=request_timeout_seconds,
+            group=group_settings(
+                group,
+                start=start,
+                auto_commit=auto_commit,
+                auto_commit_interval_seconds=auto_commit_interval_seconds,
+                instance_id=instance_id,
+                assignor=assignor,
+                session_timeout_seconds=session_timeout_seconds,
+                rebalance_timeout_seconds=rebalance_timeout_seconds,
+                max_poll_interval_seconds=max_poll_interval_seconds,
+            ),
             call=lambda function, *arguments: function(*arguments),
         )
 
-    async def __aiter__(self) -> AsyncIterator[Record]:
+    def __aiter__(self) -> AsyncIterator[Record]:
         self.begin()
-        cursor = self.cursor
-        while True:
-            try:
-                for record in cursor.records:
-                    cursor.last = record
-                    yield record
-            except LogbrokerError as error:
-                self.fail_open(error)
-            await self._advance(None)
+        return self._records(bounded=False)
 
-    async def until_end(self) -> AsyncIterator[Record]:
-        """Iterate up to what the high watermarks are now, and stop."""
+    def until_end(self) -> AsyncIterator[Record]:
+        """Iterate up to what the high watermarks are now, and stop.
+
+        In a group: of the partitions that this member is assigned first, and of those that come while it iterates.
+        """
         self.begin()
-        ends = await self.ends()
-        cursor = self.cursor
-        while ends:
+        return self._records(bounded=True)
+
+    async def _records(self, *, bounded: bool) -> AsyncGenerator[Record, None]:
+        cursor, permit, limited = self.cursor, self.permit, self.in_group
+        if not permit.open():
+            await self._turn(None)
+        ends = await self.ends() if bounded else None
+        while ends is None or ends:
+            interrupted = False
             try:
                 for record in cursor.records:
                     cursor.last = record
                     yield record
+                    if limited and monotonic() > permit.until:
+                        interrupted = True
+                        break
             except LogbrokerError as error:
                 self.fail_open(error)
-            await self._advance(ends)
+            if interrupted:
+                self.asked()
+                await self._turn(ends)
+            else:
+                await self._advance(ends)
 
     async def batches(self, *, until_end: bool = False) -> AsyncIterator[list[Record]]:
         """Iterate over lists of records, each from one batch of one partition: the fast way.
@@ -84,6 +135,8 @@ class Consumer(ConsumerCore):
         A list counts as delivered when it is handed out. With `until_end`, stop at what the high watermarks are now.
         """
         self.begin()
+        if not self.permit.open():
+            await self._turn(None)
         ends = await self.ends() if until_end else None
         while ends is None or ends:
             records: list[Record] = []
@@ -94,25 +147,47 @@ class Consumer(ConsumerCore):
 
     async def poll(self, max_records: int = 500, timeout_seconds: float = 1.0) -> list[Record]:
         """Return up to `max_records`, as soon as there are any; none when the time is over."""
+        deadline = monotonic() + timeout_seconds
         self.begin()
         records: list[Record] = []
         while True:
+            if not (records or self.permit.open()):
+                await self._turn(None, deadline)
+                if not self.permit.open():
+                    return records
             self.rest_of_batch(records, max_records - len(records))
             if len(records) == max_records:
                 return records
             if self.open_next(None) is Step.OPENED:
                 continue
-            chunk = await (self.fetcher.ready_chunk() if records else self.fetcher.next_chunk(timeout_seconds))
-            if chunk is None:
+            chunk = await (self.fetcher.ready_chunk() if records else self.fetcher.next_chunk(deadline, self.permit))
+            if chunk is not None:
+                self.cursor.take(chunk)
+            elif records or monotonic() >= deadline:
                 return records
-            self.cursor.take(chunk)
 
     async def _advance(self, ends: dict[TopicPartition, int] | None) -> None:
         """Open the next batch, waiting for it, unless all `ends` are reached."""
-        while self.open_next(ends) is Step.NEEDS_CHUNK:
-            chunk = await self.fetcher.next_chunk(None)
-            assert chunk is not None
-            self.cursor.take(chunk)
+        self.asked()
+        while True:
+            if not self.permit.open():
+                await self._turn(ends)
+            if self.open_next(ends) is not Step.NEEDS_CHUNK:
+                return
+            chunk = await self.fetcher.next_chunk(None, self.permit)
+            if chunk is not None:
+                self.cursor.take(chunk)
+
+    async def _turn(self, ends: dict[TopicPartition, int] | None, deadline: float | None = None) -> None:
+        await _call_all(self.turn(ends, deadline))
+
+    async def close(self) -> None:
+        """Commit what is finished, leave the group, stop reading, and let go of the connection."""
+        try:
+            if self.subscribed:
+                await _call_all(self.goodbye())
+        finally:
+            await super().close()
 
     async def __aenter__(self) -> Self:
         return self
@@ -121,3 +196,11 @@ class Consumer(ConsumerCore):
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         await self.close()
+
+
+async def _call_all(calls: Calls) -> None:
+    async with aclosing(calls):
+        async for callback, partitions in calls:
+            outcome = callback(partitions)
+            if inspect.isawaitable(outcome):
+                await outcome

@@ -5,14 +5,16 @@ from __future__ import annotations
 import datetime
 import enum
 import itertools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, Literal
 
 from logbroker.client.connection import Connection
 from logbroker.client.cursor import Cursor, Record
 from logbroker.client.fetcher import Assigned, Fetcher, OutOfRange
+from logbroker.client.group_reader import Callback, Calls, GroupReader, GroupSettings
 from logbroker.client.metadata import find_topics
 from logbroker.client.offsets import When, find_offsets, milliseconds
+from logbroker.client.permit import Permit
 from logbroker.errors import InvalidRequestError, LogbrokerError, UnknownPartitionError
 from logbroker.types import TopicPartition
 
@@ -20,6 +22,7 @@ Start = Literal["earliest", "latest"] | int | datetime.datetime
 """Where to begin: the log start offset, the high watermark, an offset, or the first record at or after a time."""
 
 DEFAULT_BUFFER_BYTES: Final = 8 * 1024 * 1024
+_UNLIMITED: Final = Permit()
 
 
 class Step(enum.Enum):
@@ -44,6 +47,7 @@ class ConsumerCore:
         buffer_bytes: int,
         max_expanded_bytes: int,
         request_timeout_seconds: float,
+        group: GroupSettings | None,
         call: Callable[..., Any],
     ) -> None:
         if buffer_bytes < 1 or max_expanded_bytes < 1:
@@ -57,12 +61,86 @@ class ConsumerCore:
         self._fetcher_options: dict[str, Any] = {"buffer_bytes": buffer_bytes, "on_out_of_range": on_out_of_range}
         self._assigned: dict[TopicPartition, Assigned] = {}
         self._holds = False
+        self._settings = group
+        self._group: GroupReader | None = None
 
     @property
     def fetcher(self) -> Fetcher:
         if self._fetcher is None:
-            raise InvalidRequestError("nothing is assigned; call assign(topic) first")
+            raise InvalidRequestError("nothing is assigned; call assign(topic) or, in a group, subscribe(topic) first")
         return self._fetcher
+
+    @property
+    def in_group(self) -> bool:
+        """Whether it is, or is to be, a member of a group."""
+        return self._settings is not None
+
+    @property
+    def subscribed(self) -> bool:
+        """Whether it is a member of a group."""
+        return self._group is not None
+
+    @property
+    def permit(self) -> Permit:
+        return _UNLIMITED if self._group is None else self._group.permit
+
+    def _open_fetcher(self) -> Fetcher:
+        if self._fetcher is None:
+            self._fetcher = Fetcher(self.connection, **self._fetcher_options)
+        return self._fetcher
+
+    async def subscribe(
+        self,
+        *topics: str,
+        pattern: str | None = None,
+        on_assigned: Callback | None = None,
+        on_revoked: Callback | None = None,
+        on_lost: Callback | None = None,
+    ) -> None:
+        """Join the group and read what it assigns of these topics, and of those whose whole name matches `pattern`.
+
+        `pattern` is in RE2 syntax. Topics need not be there yet. Later calls change the subscription, and leave the
+        callbacks that they do not name. Returns when the broker has let this member in; the partitions come later.
+
+        The callbacks get a list of partitions, and are called while the program asks for records, so that it has
+        finished all records that it was given: `on_assigned` before the first record of the partitions, when they have
+        their positions; `on_revoked` before they are given away, and before what was finished of them is committed;
+        `on_lost` where they are somebody else's already, and nothing can be committed any more. An error that a
+        callback raises comes out of the loop or `poll`.
+
+        Raises InvalidRequestError (also for a pattern), InstanceIdInUseError, AssignorMismatchError, or
+        BrokerUnavailableError.
+        """
+        if self._settings is None:
+            raise InvalidRequestError(
+                "this consumer is in no group; give it one, Consumer(broker, group=...), or assign()"
+            )
+        if not topics and not pattern:
+            raise InvalidRequestError("name a topic or a pattern to subscribe to")
+        if self._group is None:
+            fetcher = self._open_fetcher()
+            self._group = GroupReader(self._settings, self.connection, self.cursor, fetcher, self._assigned)
+        await self._group.subscribe(
+            topics, pattern or "", on_assigned=on_assigned, on_revoked=on_revoked, on_lost=on_lost
+        )
+
+    async def commit(self, offsets: Mapping[TopicPartition, int] | None = None) -> None:
+        """Commit these offsets (the next to be read) or, without any, all records that were handed out so far.
+
+        Returns when they are synced. Raises the first refusal: NotOwnerError for a partition that this member does not
+        hold (any more), StaleMemberEpochError, OffsetGoesBackError below what it has committed since it got the
+        partition; UnknownMemberError where the group gave everything away.
+        """
+        await self._in_group().commit(offsets)
+
+    async def committed(self, partitions: Iterable[TopicPartition] | None = None) -> dict[TopicPartition, int | None]:
+        """Return the committed offset of partitions, None where there is none; without an argument: of all assigned."""
+        return await self._in_group().committed(self.assignment() if partitions is None else list(partitions))
+
+    def _in_group(self) -> GroupReader:
+        if self._group is None:
+            raise InvalidRequestError("this consumer is no member of a group; call subscribe(topic) first")
+        return self._group
 
     async def assign(
         self, topics: str | TopicPartition | Iterable[str | TopicPartition], start: Start = "earliest"
@@ -71,6 +149,8 @@ class ConsumerCore:
 
         Raises UnknownTopicError, UnknownPartitionError or InvalidRequestError, and then changes nothing.
         """
+        if self._settings is not None:
+            raise InvalidRequestError("in a group, partitions are assigned by the broker; call subscribe(topic)")
         wanted = [topics] if isinstance(topics, str | TopicPartition) else list(topics)
         names = list(dict.fromkeys(item if isinstance(item, str) else item.topic for item in wanted))
         infos = {info.name: info for info in await find_topics(self.connection, names)} if names else {}
@@ -90,9 +170,7 @@ class ConsumerCore:
             partition: Assigned(partition, infos[partition.topic].id, offsets[partition], offsets[partition])
             for partition in partitions
         }
-        if self._fetcher is None:
-            self._fetcher = Fetcher(self.connection, **self._fetcher_options)
-        self._fetcher.assign(self._assigned.values())
+        self._open_fetcher().assign(self._assigned.values())
 
     async def _resolve(self, partitions: Sequence[TopicPartition], start: Start) -> dict[TopicPartition, int]:
         if isinstance(start, int):
@@ -177,9 +255,24 @@ class ConsumerCore:
 
     def begin(self) -> None:
         """Read without end, also what a bounded loop left out."""
+        self.asked()
         if self._holds:
             self._holds = False
             self._call(self.fetcher.release_held)
+
+    def asked(self) -> None:
+        """Note that the program asks for records, and so has finished those that it was given."""
+        self.cursor.asked()
+        if self._group is not None:
+            self._group.asked = True
+
+    def turn(self, ends: dict[TopicPartition, int] | None, deadline: float | None) -> Calls:
+        """Follow the group until records may be handed out, or the deadline is over: see `GroupReader.turn`."""
+        return self._in_group().turn(ends, deadline)
+
+    def goodbye(self) -> Calls:
+        """Prepare for the end of a group member: see `GroupReader.goodbye`."""
+        return self._in_group().goodbye()
 
     async def ends(self) -> dict[TopicPartition, int]:
         """Return the high watermarks now, of those partitions that are not there yet."""
@@ -213,7 +306,7 @@ class ConsumerCore:
         except LogbrokerError as failure:
             error = failure
         if len(records) > before:
-            self.cursor.last = records[-1]
+            self.cursor.hand_out(records, before)
         if error is not None:
             self.fail_open(error)
 
@@ -226,6 +319,8 @@ class ConsumerCore:
 
     async def close(self) -> None:
         """Stop reading, and let go of the connection."""
+        if self._group is not None:
+            await self._group.leave()
         if self._fetcher is not None:
             await self._fetcher.close()
         await self.connection.close()

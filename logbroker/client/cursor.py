@@ -49,6 +49,8 @@ class Cursor:
         """The last one delivered of the open batch: whoever delivers sets it."""
         self.assigned: Assigned | None = None
         """To whom the open batch, or else the chunk, belongs."""
+        self._unfinished: dict[Assigned, int] = {}
+        """The first offset handed out since the program asked last, where `last` does not tell."""
         self._header: BatchHeader | None = None
         self._chunk: Chunk | None = None
         self._batches: Iterator[tuple[BatchHeader, bytes]] = iter(())
@@ -100,6 +102,32 @@ class Cursor:
         self._header = self.last = None
         self.records = _nothing()
 
+    # --- what the program has finished ------------------------------------------------------------------------------
+
+    def asked(self) -> None:
+        """Note that the program asks for more: it has finished all that it was given."""
+        self._unfinished.clear()
+
+    def hand_out(self, records: list[Record], first: int) -> None:
+        """Note that `records[first:]`, the next ones of the open batch, are given to the program as part of a list."""
+        assert self.assigned is not None
+        # In this order: see `finished`.
+        self._unfinished.setdefault(self.assigned, records[first].offset)
+        self.last = records[-1]
+
+    def finished(self, assigned: Assigned) -> int:
+        """Return the offset up to which the program has finished: never too high, perhaps one record too low.
+
+        Another thread may be handing out records meanwhile, so the order of reading matters: what moves `last` and the
+        position forward has put down before what is unfinished.
+        """
+        last = self.last
+        offset = assigned.position
+        if last is not None and (last.topic, last.partition) == assigned.partition:
+            # It was handed out last; only the next question tells that it is finished.
+            offset = last.offset
+        return min(offset, self._unfinished.get(assigned, offset))
+
     def settle(self) -> None:
         """Set the position of the open batch's partition to the record after the last one delivered."""
         if self._header is not None and self.assigned is not None and self.last is not None:
@@ -107,6 +135,8 @@ class Cursor:
 
     def drop(self) -> None:
         """Forget the open batch and its chunk; the position says what was delivered."""
+        if self.last is not None and self.assigned is not None:
+            self._unfinished.setdefault(self.assigned, self.last.offset)
         self.settle()
         self.records.close()
         self._header = self.last = self._chunk = self.assigned = None

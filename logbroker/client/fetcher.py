@@ -11,6 +11,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Iterable
+from time import monotonic
 from typing import Any, Final, Literal
 
 import grpc
@@ -18,6 +19,7 @@ import msgspec
 
 from logbroker.client.connection import Connection, Stream, backoff_seconds, run_stream
 from logbroker.client.offsets import find_offsets
+from logbroker.client.permit import Permit
 from logbroker.client.status import error_of_item
 from logbroker.errors import BrokerUnavailableError, LogbrokerError, OffsetOutOfRangeError
 from logbroker.types import TopicId, TopicPartition
@@ -79,6 +81,8 @@ class Fetcher:
         self._chunks: deque[Chunk] = deque()
         self._buffered_bytes = 0
         self._arrived = asyncio.Event()
+        self.waiting = False
+        """The program waits for records."""
         self._to_place: dict[Assigned, None] = {}
         self._to_remove: dict[TopicPartition, TopicId] = {}
         self._credit_bytes = 0
@@ -91,13 +95,22 @@ class Fetcher:
 
     def assign(self, assigned: Iterable[Assigned]) -> None:
         """Read these partitions and no others."""
-        for old in self._assigned.values():
-            self._withdraw(old)
-        self._assigned = {new.partition: new for new in assigned}
-        for new in self._assigned.values():
-            self.move(new)
-        if self._task is None and self._assigned:
+        for old in list(self._assigned.values()):
+            self.remove(old)
+        for new in assigned:
+            self.add(new)
+
+    def add(self, assigned: Assigned) -> None:
+        """Read this partition too."""
+        self._assigned[assigned.partition] = assigned
+        self.move(assigned)
+        if self._task is None:
             self._task = asyncio.create_task(self._run())
+
+    def remove(self, assigned: Assigned) -> None:
+        """Read this partition no more; nothing that has arrived of it is handed out."""
+        del self._assigned[assigned.partition]
+        self._withdraw(assigned)
 
     def move(self, assigned: Assigned) -> None:
         """Go on at `position`, also after an error."""
@@ -140,19 +153,31 @@ class Fetcher:
 
     # --- what has arrived -------------------------------------------------------------------------------------------
 
-    async def next_chunk(self, timeout_seconds: float | None) -> Chunk | None:
-        """Return what comes next, waiting for it; None when the time is over. Raises what ended a partition."""
+    async def next_chunk(self, deadline: float | None, permit: Permit) -> Chunk | None:
+        """Return what comes next, waiting for it; None when the deadline (monotonic seconds) or the permit is over.
+
+        Raises what ended a partition.
+        """
+        self.waiting = True
         try:
-            async with asyncio.timeout(timeout_seconds):
-                while not self._drop_old_chunks():
+            async with asyncio.timeout(None if deadline is None else max(0.0, deadline - monotonic())):
+                while permit.open() and not self._drop_old_chunks():
                     self._arrived.clear()
                     await self._arrived.wait()
         except TimeoutError:
+            return None
+        finally:
+            self.waiting = False
+        if not permit.open():
             return None
         chunk = self._take_chunk()
         if chunk.error is not None:
             raise chunk.error
         return chunk
+
+    def interrupt(self) -> None:
+        """Let one who waits look at the permit."""
+        self._arrived.set()
 
     async def ready_chunk(self) -> Chunk | None:
         """Return what has arrived already, unless it is an error."""

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from time import monotonic
 from types import TracebackType
 from typing import Any, Self
 
 from logbroker.client.consumer_core import DEFAULT_BUFFER_BYTES, ConsumerCore, Start, Step
 from logbroker.client.cursor import Record
 from logbroker.client.fetcher import OutOfRange
+from logbroker.client.group_reader import Callback, Calls, GroupStart, group_settings
 from logbroker.client.sync_loop import run, shared_loop
 from logbroker.errors import LogbrokerError
 from logbroker.record.header import MAX_EXPANDED_BYTES
@@ -19,13 +21,23 @@ from logbroker.types import TopicPartition
 class Consumer:
     """`logbroker.client.Consumer` for programs without an event loop; each method is documented there.
 
-    Belongs to one thread at a time.
+    Belongs to one thread at a time. The callbacks of a group are called in it, while it asks for records, so they may
+    use the consumer; heartbeats and commits at intervals go on in the background.
     """
 
     def __init__(
         self,
         broker: str,
         *,
+        group: str | None = None,
+        start: GroupStart = "earliest",
+        auto_commit: bool = True,
+        auto_commit_interval_seconds: float = 1.0,
+        instance_id: str | None = None,
+        assignor: str | None = None,
+        session_timeout_seconds: float = 10.0,
+        rebalance_timeout_seconds: float = 60.0,
+        max_poll_interval_seconds: float = 300.0,
         on_out_of_range: OutOfRange = "error",
         buffer_bytes: int = DEFAULT_BUFFER_BYTES,
         max_expanded_bytes: int = MAX_EXPANDED_BYTES,
@@ -37,8 +49,39 @@ class Consumer:
             buffer_bytes=buffer_bytes,
             max_expanded_bytes=max_expanded_bytes,
             request_timeout_seconds=request_timeout_seconds,
+            group=group_settings(
+                group,
+                start=start,
+                auto_commit=auto_commit,
+                auto_commit_interval_seconds=auto_commit_interval_seconds,
+                instance_id=instance_id,
+                assignor=assignor,
+                session_timeout_seconds=session_timeout_seconds,
+                rebalance_timeout_seconds=rebalance_timeout_seconds,
+                max_poll_interval_seconds=max_poll_interval_seconds,
+            ),
             call=shared_loop().call_soon_threadsafe,
         )
+
+    def subscribe(
+        self,
+        *topics: str,
+        pattern: str | None = None,
+        on_assigned: Callback | None = None,
+        on_revoked: Callback | None = None,
+        on_lost: Callback | None = None,
+    ) -> None:
+        run(
+            self._core.subscribe(
+                *topics, pattern=pattern, on_assigned=on_assigned, on_revoked=on_revoked, on_lost=on_lost
+            )
+        )
+
+    def commit(self, offsets: Mapping[TopicPartition, int] | None = None) -> None:
+        run(self._core.commit(offsets))
+
+    def committed(self, partitions: Iterable[TopicPartition] | None = None) -> dict[TopicPartition, int | None]:
+        return run(self._core.committed(partitions))
 
     def assign(self, topics: str | TopicPartition | Iterable[str | TopicPartition], start: Start = "earliest") -> None:
         run(self._core.assign(topics, start))
@@ -75,25 +118,38 @@ class Consumer:
 
     def __iter__(self) -> Iterator[Record]:
         self._core.begin()
-        return self._records(None)
+        return self._records(bounded=False)
 
     def until_end(self) -> Iterator[Record]:
         self._core.begin()
-        return self._records(run(self._core.ends()))
+        return self._records(bounded=True)
 
-    def _records(self, ends: dict[TopicPartition, int] | None) -> Iterator[Record]:
-        cursor = self._core.cursor
+    def _records(self, *, bounded: bool) -> Iterator[Record]:
+        core, cursor, permit, limited = self._core, self._core.cursor, self._core.permit, self._core.in_group
+        if not permit.open():
+            self._turn(None)
+        ends = run(core.ends()) if bounded else None
         while ends is None or ends:
+            interrupted = False
             try:
                 for record in cursor.records:
                     cursor.last = record
                     yield record
+                    if limited and monotonic() > permit.until:
+                        interrupted = True
+                        break
             except LogbrokerError as error:
-                self._core.fail_open(error)
-            self._advance(ends)
+                core.fail_open(error)
+            if interrupted:
+                core.asked()
+                self._turn(ends)
+            else:
+                self._advance(ends)
 
     def batches(self, *, until_end: bool = False) -> Iterator[list[Record]]:
         self._core.begin()
+        if not self._core.permit.open():
+            self._turn(None)
         ends = run(self._core.ends()) if until_end else None
         while ends is None or ends:
             records: list[Record] = []
@@ -103,29 +159,47 @@ class Consumer:
             self._advance(ends)
 
     def poll(self, max_records: int = 500, timeout_seconds: float = 1.0) -> list[Record]:
+        deadline = monotonic() + timeout_seconds
         core = self._core
         core.begin()
         records: list[Record] = []
         while True:
+            if not (records or core.permit.open()):
+                self._turn(None, deadline)
+                if not core.permit.open():
+                    return records
             core.rest_of_batch(records, max_records - len(records))
             if len(records) == max_records:
                 return records
             if core.open_next(None) is Step.OPENED:
                 continue
-            chunk = run(core.fetcher.ready_chunk() if records else core.fetcher.next_chunk(timeout_seconds))
-            if chunk is None:
+            chunk = run(core.fetcher.ready_chunk() if records else core.fetcher.next_chunk(deadline, core.permit))
+            if chunk is not None:
+                core.cursor.take(chunk)
+            elif records or monotonic() >= deadline:
                 return records
-            core.cursor.take(chunk)
 
     def _advance(self, ends: dict[TopicPartition, int] | None) -> None:
         core = self._core
-        while core.open_next(ends) is Step.NEEDS_CHUNK:
-            chunk = run(core.fetcher.next_chunk(None))
-            assert chunk is not None
-            core.cursor.take(chunk)
+        core.asked()
+        while True:
+            if not core.permit.open():
+                self._turn(ends)
+            if core.open_next(ends) is not Step.NEEDS_CHUNK:
+                return
+            chunk = run(core.fetcher.next_chunk(None, core.permit))
+            if chunk is not None:
+                core.cursor.take(chunk)
+
+    def _turn(self, ends: dict[TopicPartition, int] | None, deadline: float | None = None) -> None:
+        _call_all(self._core.turn(ends, deadline))
 
     def close(self) -> None:
-        run(self._core.close())
+        try:
+            if self._core.subscribed:
+                _call_all(self._core.goodbye())
+        finally:
+            run(self._core.close())
 
     def __enter__(self) -> Self:
         return self
@@ -138,3 +212,17 @@ class Consumer:
 
 async def _call(function: Callable[..., Any], *arguments: Any) -> None:
     function(*arguments)
+
+
+def _call_all(calls: Calls) -> None:
+    """Take the steps in the shared loop, and call the callbacks in this thread."""
+    try:
+        while (call := run(_next(calls))) is not None:
+            callback, partitions = call
+            callback(partitions)
+    finally:
+        run(calls.aclose())
+
+
+async def _next(calls: Calls) -> tuple[Callback, list[TopicPartition]] | None:
+    return await anext(calls, None)

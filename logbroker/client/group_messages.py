@@ -1,0 +1,63 @@
+"""Between the API's columns over topics and partitions, and mappings by partition."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from logbroker.client.membership import Assignment, Granted
+from logbroker.client.status import error_of_item
+from logbroker.errors import LogbrokerError
+from logbroker.types import TopicId, TopicPartition
+from logbroker.v1 import groups_pb2
+
+Offsets = Mapping[TopicPartition, tuple[TopicId, int]]
+"""Offsets to be committed; an empty topic id: the topic of that name, whichever it is."""
+
+
+def assignment_of(message: groups_pb2.Assignment) -> Assignment:
+    """Read what the broker pushed."""
+    return Assignment(
+        message.epoch,
+        {
+            TopicPartition(topic.topic, partition): Granted(TopicId(topic.topic_id), offset)
+            for topic in message.topics
+            for partition, offset in zip(topic.partitions, topic.offsets, strict=True)
+        },
+    )
+
+
+def topic_partitions(partitions: Mapping[TopicPartition, TopicId]) -> list[groups_pb2.TopicPartitions]:
+    """Write partitions, by topic."""
+    columns: dict[str, groups_pb2.TopicPartitions] = {}
+    for (topic, partition), topic_id in partitions.items():
+        if topic not in columns:
+            columns[topic] = groups_pb2.TopicPartitions(topic=topic, topic_id=topic_id)
+        columns[topic].partitions.append(partition)
+    return list(columns.values())
+
+
+def topic_offsets(offsets: Offsets) -> list[groups_pb2.TopicOffsets]:
+    """Write offsets to be committed, by topic."""
+    columns: dict[str, groups_pb2.TopicOffsets] = {}
+    for (topic, partition), (topic_id, offset) in offsets.items():
+        if topic not in columns:
+            columns[topic] = groups_pb2.TopicOffsets(topic=topic, topic_id=topic_id)
+        columns[topic].partitions.append(partition)
+        columns[topic].offsets.append(offset)
+    return list(columns.values())
+
+
+def failures_of(
+    offsets: Offsets, answer: groups_pb2.CommitAnswer | groups_pb2.CommitOffsetsResponse
+) -> dict[TopicPartition, LogbrokerError]:
+    """Return what was refused of the commit that `topic_offsets` wrote."""
+    failures: dict[TopicPartition, LogbrokerError] = {}
+    for topic, result in zip(dict.fromkeys(partition.topic for partition in offsets), answer.topics, strict=True):
+        error = error_of_item(result.status)
+        if error is not None:
+            failures |= {partition: error for partition in offsets if partition.topic == topic}
+        for failure in result.failures:
+            error = error_of_item(failure.status)
+            if error is not None:
+                failures[TopicPartition(topic, failure.partition)] = error
+    return failures

@@ -1,0 +1,69 @@
+"""The committed offsets of a group, for programs that are no members of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from logbroker.client.connection import Connection
+from logbroker.client.group_messages import failures_of, topic_offsets, topic_partitions
+from logbroker.client.status import error_of_item
+from logbroker.errors import LogbrokerError
+from logbroker.types import TopicId, TopicPartition
+from logbroker.v1 import groups_pb2
+
+_BY_NAME = TopicId(b"")
+
+
+class CommittedOffset(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a group is in one partition."""
+
+    offset: int
+    """The next to be read."""
+    leader_epoch: int
+    """Of the last record read; -1: not known."""
+    metadata: str
+    commit_time_ms: int
+
+
+async def fetch_offsets(
+    connection: Connection, group: str, partitions: Sequence[TopicPartition] | None
+) -> dict[TopicPartition, CommittedOffset]:
+    """Return what the group has committed in these partitions; None: in all. Those without an offset are left out.
+
+    Raises the first error, such as UnknownTopicError.
+    """
+    if partitions is not None and not partitions:
+        return {}
+    topics = topic_partitions(dict.fromkeys(partitions or (), _BY_NAME))
+    response = await connection.unary("FetchOffsets", groups_pb2.FetchOffsetsRequest(group_id=group, topics=topics))
+    found: dict[TopicPartition, CommittedOffset] = {}
+    for topic in response.topics:
+        error = error_of_item(topic.status)
+        if error is not None:
+            raise error
+        for place, partition in enumerate(topic.partitions):
+            if topic.offsets[place] >= 0:
+                found[TopicPartition(topic.topic, partition)] = CommittedOffset(
+                    offset=topic.offsets[place],
+                    leader_epoch=topic.leader_epochs[place],
+                    metadata=topic.metadata[place],
+                    commit_time_ms=topic.commit_times_ms[place],
+                )
+    return found
+
+
+async def commit_offsets(
+    connection: Connection, group: str, offsets: Mapping[TopicPartition, int]
+) -> dict[TopicPartition, LogbrokerError | None]:
+    """Set offsets of a group that has no members; each partition has its error or None.
+
+    Raises GroupNotEmptyError where it has members.
+    """
+    if not offsets:
+        return {}
+    named = {partition: (_BY_NAME, offset) for partition, offset in offsets.items()}
+    request = groups_pb2.CommitOffsetsRequest(group_id=group, topics=topic_offsets(named))
+    failures = failures_of(named, await connection.unary("CommitOffsets", request))
+    return {partition: failures.get(partition) for partition in offsets}

@@ -1,0 +1,316 @@
+"""A consumer's part in a group: follows the assignments between two records, and commits what the program has finished.
+
+Assignments arrive at any time; what they change is done when the program asks for records (`turn`). It has then
+finished whatever it was given, so a partition goes away with all its records done and committed, and no callback runs
+beside the program's own loop. A program that asks too seldom is fenced by the rebalance or the poll timeout.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from time import monotonic
+from typing import Any, Final, Literal
+
+import msgspec
+
+from logbroker.client.connection import Connection
+from logbroker.client.cursor import Cursor
+from logbroker.client.fetcher import Assigned, Fetcher
+from logbroker.client.group_offsets import fetch_offsets
+from logbroker.client.member import Member, MemberOptions
+from logbroker.client.membership import Granted
+from logbroker.client.offsets import list_offsets
+from logbroker.errors import InvalidRequestError, LogbrokerError, NotOwnerError
+from logbroker.types import TopicPartition
+
+_log = logging.getLogger(__name__)
+
+Callback = Callable[[list[TopicPartition]], Any]
+"""Told of partitions; what an asynchronous consumer's returns is awaited where it can be."""
+
+Calls = AsyncGenerator[tuple[Callback, list[TopicPartition]], None]
+"""Callbacks to be called, each before the next is asked for."""
+
+GroupStart = Literal["earliest", "latest"]
+
+_ON_LOSS: Final = "member of group %s: the group gave away %d partitions before they were released"
+
+
+class GroupSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """How a consumer takes part in a group."""
+
+    member: MemberOptions
+    start: GroupStart
+    auto_commit: bool
+    auto_commit_interval_seconds: float
+
+
+def group_settings(
+    group: str | None,
+    *,
+    start: GroupStart,
+    auto_commit: bool,
+    auto_commit_interval_seconds: float,
+    instance_id: str | None,
+    assignor: str | None,
+    session_timeout_seconds: float,
+    rebalance_timeout_seconds: float,
+    max_poll_interval_seconds: float,
+) -> GroupSettings | None:
+    """Return the settings of a consumer; None for one without a group. Raises InvalidRequestError."""
+    if group is None:
+        return None
+    if start not in ("earliest", "latest"):
+        raise InvalidRequestError("start takes earliest or latest; set any other place with `group reset-offsets`")
+    times = {
+        "session_timeout_seconds": session_timeout_seconds,
+        "rebalance_timeout_seconds": rebalance_timeout_seconds,
+        "max_poll_interval_seconds": max_poll_interval_seconds,
+        "auto_commit_interval_seconds": auto_commit_interval_seconds,
+    }
+    for name, seconds in times.items():
+        if not 0.001 <= seconds <= _MAX_SECONDS:
+            raise InvalidRequestError(f"{name} must be between 0.001 and {_MAX_SECONDS}, not {seconds}")
+    member = MemberOptions(
+        group_id=group,
+        instance_id=instance_id or "",
+        assignor=assignor or "",
+        session_timeout_seconds=session_timeout_seconds,
+        rebalance_timeout_seconds=rebalance_timeout_seconds,
+        max_poll_interval_seconds=max_poll_interval_seconds,
+        client_name=f"{socket.gethostname()}:{os.getpid()}",
+    )
+    return GroupSettings(
+        member=member,
+        start=start,
+        auto_commit=auto_commit,
+        auto_commit_interval_seconds=auto_commit_interval_seconds,
+    )
+
+
+_MAX_SECONDS: Final = 2_000_000
+"""What fits the API's milliseconds."""
+
+
+class GroupReader:
+    """Between a member and what its consumer reads. `assigned` is the consumer's own, kept up to date here."""
+
+    def __init__(
+        self,
+        settings: GroupSettings,
+        connection: Connection,
+        cursor: Cursor,
+        fetcher: Fetcher,
+        assigned: dict[TopicPartition, Assigned],
+    ) -> None:
+        self.member = Member(connection, settings.member, has_polled=self._has_polled, on_change=fetcher.interrupt)
+        self.permit = self.member.membership.permit
+        self.asked = False
+        """The program has asked for records since the last heartbeat."""
+        self._settings = settings
+        self._connection = connection
+        self._cursor = cursor
+        self._fetcher = fetcher
+        self._assigned = assigned
+        self._committed: dict[TopicPartition, int] = {}
+        """As far as this member knows, of what it reads; -1: nothing."""
+        self._unplaced: dict[TopicPartition, Granted] = {}
+        """Held, but not read yet."""
+        self._released: set[TopicPartition] = set()
+        """Still held, though the program was told that they go."""
+        self._on_assigned: Callback = _ignore
+        self._on_revoked: Callback = _ignore
+        self._on_lost: Callback = _ignore
+        self._last_seen: object = None
+        self._committer: asyncio.Task[None] | None = None
+
+    async def subscribe(
+        self,
+        topics: Sequence[str],
+        pattern: str,
+        *,
+        on_assigned: Callback | None,
+        on_revoked: Callback | None,
+        on_lost: Callback | None,
+    ) -> None:
+        """Join the group, or change the subscription. Callbacks that are None stay what they are."""
+        self._on_assigned = on_assigned or self._on_assigned
+        self._on_revoked = on_revoked or self._on_revoked
+        self._on_lost = on_lost or self._on_lost
+        await self.member.subscribe(topics, pattern)
+        if self._committer is None and self._settings.auto_commit:
+            self._committer = asyncio.create_task(self._commit_on_and_on())
+
+    def _has_polled(self) -> bool:
+        last = self._cursor.last
+        polled = self.asked or self._fetcher.waiting or last is not self._last_seen
+        self.asked, self._last_seen = False, last
+        return polled
+
+    # --- between two records ----------------------------------------------------------------------------------------
+
+    async def turn(self, ends: dict[TopicPartition, int] | None, deadline: float | None) -> Calls:
+        """Do what the group wants until records may be handed out, or the deadline (monotonic seconds) is over.
+
+        Yields the callbacks that are to be called, each with its partitions, before the next step. `ends` is what
+        remains of a bounded loop: partitions that go leave it, those that come get into it with their end now.
+        """
+        membership = self.member.membership
+        self._cursor.settle()
+        while True:
+            if membership.lost:
+                lost = self._stop_reading(list(self._assigned), ends)
+                self._unplaced = {}
+                membership.forget()
+                if lost:
+                    _log.warning(_ON_LOSS, self._settings.member.group_id, len(lost))
+                    yield self._on_lost, lost
+            elif (assignment := membership.outstanding) is not None:
+                revoked = [partition for partition in self._assigned if partition not in assignment.partitions]
+                untold = [partition for partition in revoked if partition not in self._released]
+                if untold:
+                    yield self._on_revoked, untold
+                    self._released.update(untold)
+                if self._settings.auto_commit:
+                    await self._try_commit({p: self._assigned[p].position for p in revoked})
+                if self.member.take(assignment):
+                    self._stop_reading(revoked, ends)
+                    self._unplaced = {p: g for p, g in assignment.partitions.items() if p not in self._assigned}
+            elif self._unplaced:
+                yield self._on_assigned, await self._place(ends)
+            elif membership.epoch and not membership.placed:
+                membership.place()
+            elif not self.permit.open():
+                self.member.go_on()
+                if not await self._wait(deadline):
+                    return
+            elif self._released:
+                # They were told to go, and stay after all: the assignment became void before it was taken.
+                kept = list(self._released)
+                self._released.clear()
+                yield self._on_assigned, kept
+            else:
+                return
+
+    async def _wait(self, deadline: float | None) -> bool:
+        self._fetcher.waiting = True
+        try:
+            return await self.member.changed(deadline)
+        finally:
+            self._fetcher.waiting = False
+
+    def _stop_reading(
+        self, partitions: list[TopicPartition], ends: dict[TopicPartition, int] | None
+    ) -> list[TopicPartition]:
+        for partition in partitions:
+            assigned = self._assigned.pop(partition)
+            if self._cursor.assigned is assigned:
+                self._cursor.drop()
+            self._fetcher.remove(assigned)
+            self._committed.pop(partition, None)
+            self._released.discard(partition)
+            if ends is not None:
+                ends.pop(partition, None)
+        return partitions
+
+    async def _place(self, ends: dict[TopicPartition, int] | None) -> list[TopicPartition]:
+        """Begin to read what is held and not read yet, at the committed offset or where the settings say."""
+        new, start = self._unplaced, self._settings.start
+        without = [partition for partition, granted in new.items() if granted.offset < 0]
+        bounded = list(new) if ends is not None else []
+        found = await list_offsets(self._connection, [(p, start) for p in without] + [(p, "latest") for p in bounded])
+        starts = dict(zip(without, found, strict=False))
+        for partition, granted in new.items():
+            place = starts.get(partition, granted)
+            offset = 0 if isinstance(place, LogbrokerError) else place.offset
+            assigned = Assigned(partition, granted.topic_id, offset, offset)
+            self._assigned[partition] = assigned
+            self._committed[partition] = granted.offset
+            self._fetcher.add(assigned)
+            if isinstance(place, LogbrokerError):
+                self._fetcher.fail(assigned, place)
+        self._unplaced = {}
+        if ends is not None:
+            for partition, end in zip(bounded, found[len(without) :], strict=True):
+                if not isinstance(end, LogbrokerError) and self._assigned[partition].position < end.offset:
+                    ends[partition] = end.offset
+        if self._settings.auto_commit and start == "latest":
+            # Else whoever comes next would begin at a later end, and what lies between would be skipped.
+            await self._try_commit({p: self._assigned[p].position for p in without if not self._assigned[p].failed})
+        return list(new)
+
+    # --- commits ----------------------------------------------------------------------------------------------------
+
+    async def commit(self, offsets: Mapping[TopicPartition, int] | None) -> None:
+        """See ConsumerCore.commit."""
+        if offsets is None:
+            self._cursor.settle()
+            offsets = self._ahead({partition: assigned.position for partition, assigned in self._assigned.items()})
+        strangers = [partition for partition in offsets if partition not in self._assigned]
+        if strangers:
+            raise NotOwnerError(f"this member does not hold {strangers[0]}; its new owner commits for it")
+        failures = await self._commit(offsets, monotonic() + self._connection.request_timeout_seconds)
+        for error in failures.values():
+            raise error
+
+    async def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int | None]:
+        """See ConsumerCore.committed."""
+        wanted = list(partitions)
+        found = await fetch_offsets(self._connection, self._settings.member.group_id, wanted)
+        return {partition: found[partition].offset if partition in found else None for partition in wanted}
+
+    async def _commit(
+        self, offsets: Mapping[TopicPartition, int], deadline: float | None
+    ) -> dict[TopicPartition, LogbrokerError]:
+        if not offsets:
+            return {}
+        named = {partition: (self._assigned[partition].topic_id, offset) for partition, offset in offsets.items()}
+        failures = await self.member.commit(named, deadline)
+        for partition, offset in offsets.items():
+            if partition not in failures and partition in self._committed:
+                self._committed[partition] = max(offset, self._committed[partition])
+        return failures
+
+    async def _try_commit(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Commit what is ahead of what is committed. What cannot be is read again by whoever owns it next."""
+        try:
+            failures = await self._commit(self._ahead(offsets), None)
+            for refusal in failures.values():
+                raise refusal
+        except LogbrokerError as error:
+            _log.warning("member of group %s: not committed: %s", self._settings.member.group_id, error)
+
+    def _ahead(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        return {partition: offset for partition, offset in offsets.items() if offset > self._committed[partition]}
+
+    async def _commit_on_and_on(self) -> None:
+        while True:
+            await asyncio.sleep(self._settings.auto_commit_interval_seconds)
+            await self._commit_finished()
+
+    async def _commit_finished(self) -> None:
+        await self._try_commit({p: self._cursor.finished(assigned) for p, assigned in self._assigned.items()})
+
+    # --- the end ----------------------------------------------------------------------------------------------------
+
+    async def goodbye(self) -> Calls:
+        """Commit what the program has finished, and leave the group. Yields callbacks as `turn` does."""
+        held = [partition for partition in self._assigned if partition not in self._released]
+        if held:
+            yield (self._on_lost if self.member.membership.lost else self._on_revoked), held
+        if self._settings.auto_commit:
+            await self._commit_finished()
+
+    async def leave(self) -> None:
+        if self._committer is not None:
+            self._committer.cancel()
+            await asyncio.gather(self._committer, return_exceptions=True)
+        await self.member.leave()
+
+
+def _ignore(partitions: list[TopicPartition]) -> None:
+    pass

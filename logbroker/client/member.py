@@ -1,0 +1,279 @@
+"""The event loop's side of a group member: its stream, heartbeats and commits, and how it comes back after a break.
+
+What is sent goes through one outbox, in order: a commit travels under the epoch of the AssignmentTaken before it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+import uuid
+from collections import deque
+from collections.abc import Callable, Sequence
+from time import monotonic
+from typing import Any, Final
+
+import grpc
+import msgspec
+
+from logbroker.client.connection import Connection, Stream, backoff_seconds, run_stream
+from logbroker.client.group_messages import (
+    Offsets,
+    assignment_of,
+    failures_of,
+    topic_offsets,
+    topic_partitions,
+)
+from logbroker.client.membership import Assignment, Membership, State
+from logbroker.client.status import error_of_item
+from logbroker.errors import BrokerUnavailableError, LogbrokerError, RequestTimeoutError
+from logbroker.types import TopicPartition
+from logbroker.v1 import groups_pb2
+
+_log = logging.getLogger(__name__)
+
+_LAST_BACKOFF_SECONDS: Final = 0.25
+"""The broker waits two seconds for a member to come back, by default."""
+_GOODBYE_SECONDS: Final = 2.0
+
+
+class MemberOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What a member says of itself when it joins. Seconds; empty text: the broker's choice, or none."""
+
+    group_id: str
+    instance_id: str
+    assignor: str
+    session_timeout_seconds: float
+    rebalance_timeout_seconds: float
+    max_poll_interval_seconds: float
+    client_name: str
+
+
+class Member:
+    """One life of a member, over as many streams as it takes. Belongs to one event loop."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        options: MemberOptions,
+        *,
+        has_polled: Callable[[], bool],
+        on_change: Callable[[], None],
+    ) -> None:
+        """`has_polled` tells whether the program has asked for records since the last call; `on_change` is called
+        when something has happened that an asking program must see to.
+        """
+        self.membership = Membership(options.session_timeout_seconds)
+        self._connection = connection
+        self._options = options
+        self._has_polled = has_polled
+        self._on_change = on_change
+        self._member_id = str(uuid.uuid4())
+        self._incarnation = 1 + secrets.randbelow((1 << 64) - 1)
+        self._subscription = groups_pb2.Subscription()
+        self._heartbeat_interval_seconds = options.session_timeout_seconds / 3
+        self._outbox: deque[groups_pb2.MemberRequest] = deque()
+        self._to_send = asyncio.Event()
+        self._changed = asyncio.Event()
+        self._correlation_id = 0
+        self._commits: dict[int, asyncio.Future[groups_pb2.CommitAnswer]] = {}
+        self._attempt = 0
+        """Streams since the last one on which the broker let the member in."""
+        self._leaving = False
+        self._task: asyncio.Task[None] | None = None
+
+    # --- what the program does --------------------------------------------------------------------------------------
+
+    async def subscribe(self, topics: Sequence[str], pattern: str) -> None:
+        """Join the group with this subscription or, as a member, change to it.
+
+        Returns when the broker has let the member in; raises why it does not.
+        """
+        self._subscription = groups_pb2.Subscription(topics=topics, topic_pattern=pattern)
+        if self._task is None:
+            self._task = asyncio.create_task(self._run())
+        elif self.membership.state is State.MEMBER:
+            self._send(subscription=self._subscription)
+        deadline = monotonic() + self._connection.request_timeout_seconds
+        while self.membership.state is not State.MEMBER:
+            self.go_on()
+            if not await self.changed(deadline):
+                raise BrokerUnavailableError(
+                    f"the broker at {self._connection.broker} did not let the member into group "
+                    f"{self._options.group_id!r} within {self._connection.request_timeout_seconds:g} s; is it running?"
+                )
+
+    def go_on(self) -> None:
+        """Raise what keeps the member out of the group, once; where nothing does, let it join."""
+        error = self.membership.take_error()
+        if error is not None:
+            raise error
+        if self.membership.may_join:
+            self._changed_now()
+
+    async def changed(self, deadline: float | None) -> bool:
+        """Wait until something happens, True, or the deadline is over, False. Monotonic seconds."""
+        self._changed.clear()
+        try:
+            async with asyncio.timeout(None if deadline is None else max(0.0, deadline - monotonic())):
+                await self._changed.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    def take(self, assignment: Assignment) -> bool:
+        """Tell the broker that the program holds what `assignment` names, and nothing else; False where it is void."""
+        if not self.membership.take(assignment):
+            return False
+        self._send(taken=groups_pb2.AssignmentTaken(epoch=assignment.epoch))
+        return True
+
+    async def commit(self, offsets: Offsets, deadline: float | None = None) -> dict[TopicPartition, LogbrokerError]:
+        """Commit offsets; returns those that were refused.
+
+        Where the stream breaks it is tried again until the deadline; without one, BrokerUnavailableError is raised.
+        Raises what ended the member's hold on everything, where that comes between.
+        """
+        life = self.membership.life
+        while True:
+            self.membership.check_commit(life)
+            if self.membership.state is State.MEMBER:
+                try:
+                    return failures_of(offsets, await self._commit_once(offsets, deadline))
+                except BrokerUnavailableError:
+                    if deadline is None:
+                        raise
+            elif deadline is None:
+                raise BrokerUnavailableError("the member is not connected to its group at the moment")
+            elif not await self.changed(deadline):
+                raise RequestTimeoutError("the time for the commit is over; whether it took effect is not known")
+
+    async def _commit_once(self, offsets: Offsets, deadline: float | None) -> groups_pb2.CommitAnswer:
+        self._correlation_id += 1
+        answered: asyncio.Future[groups_pb2.CommitAnswer] = asyncio.get_running_loop().create_future()
+        correlation_id = self._correlation_id
+        self._commits[correlation_id] = answered
+        self._send(
+            commit=groups_pb2.Commit(
+                correlation_id=correlation_id, epoch=self.membership.epoch, topics=topic_offsets(offsets)
+            )
+        )
+        try:
+            async with asyncio.timeout(None if deadline is None else max(0.0, deadline - monotonic())):
+                return await answered
+        except TimeoutError:
+            raise RequestTimeoutError("the broker has not answered the commit; it may still take effect") from None
+        finally:
+            self._commits.pop(correlation_id, None)
+
+    async def leave(self) -> None:
+        """Say goodbye, so that others get the partitions at once, and end the stream."""
+        self._leaving = True
+        if self._task is None:
+            return
+        if self.membership.state is not State.OUT:
+            self._send(leave=groups_pb2.Leave())
+            await asyncio.wait([self._task], timeout=_GOODBYE_SECONDS)
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+
+    # --- the stream -------------------------------------------------------------------------------------------------
+
+    def _send(self, **request: Any) -> None:
+        self._outbox.append(groups_pb2.MemberRequest(**request))
+        self._to_send.set()
+
+    def _changed_now(self) -> None:
+        self._changed.set()
+        self._on_change()
+
+    async def _run(self) -> None:
+        while True:
+            while not self.membership.may_join:
+                await self.changed(None)
+            self._outbox.clear()
+            self.membership.joining(monotonic())
+            self._send(join=self._join())
+            stream = self._connection.stream("Member")
+            error = await run_stream(self._connection, stream, self._read, self._write, self._beat)
+            self._ended(error)
+            if self._leaving:
+                return
+            level = logging.DEBUG if self._attempt else logging.WARNING
+            _log.log(level, "member of group %s: %s", self._options.group_id, error)
+            if self.membership.may_join:
+                await asyncio.sleep(min(backoff_seconds(self._attempt), _LAST_BACKOFF_SECONDS))
+            self._attempt += 1
+
+    def _ended(self, error: LogbrokerError) -> None:
+        if self.membership.state is not State.OUT:
+            if error.retriable or type(error) is LogbrokerError:
+                self.membership.broken()
+            else:
+                self.membership.fenced(error)
+        for answered in self._commits.values():
+            if not answered.done():
+                answered.set_exception(BrokerUnavailableError(f"the commit has no answer: {error}"))
+        self._changed_now()
+
+    def _join(self) -> groups_pb2.Join:
+        options, membership = self._options, self.membership
+        return groups_pb2.Join(
+            group_id=options.group_id,
+            member_id=self._member_id,
+            incarnation=self._incarnation,
+            instance_id=options.instance_id,
+            subscription=self._subscription,
+            assignor=options.assignor,
+            session_timeout_ms=round(options.session_timeout_seconds * 1000),
+            rebalance_timeout_ms=round(options.rebalance_timeout_seconds * 1000),
+            max_poll_interval_ms=round(options.max_poll_interval_seconds * 1000),
+            epoch=membership.epoch,
+            owned=topic_partitions({partition: granted.topic_id for partition, granted in membership.owned.items()}),
+            client_name=options.client_name,
+        )
+
+    async def _write(self, stream: Stream) -> None:
+        while True:
+            while self._outbox:
+                await stream.write(self._outbox.popleft())
+            self._to_send.clear()
+            await self._to_send.wait()
+
+    async def _beat(self, stream: Stream) -> None:
+        while True:
+            await asyncio.sleep(self._heartbeat_interval_seconds)
+            now = monotonic()
+            silent_seconds = self.membership.silent_since(now)
+            if silent_seconds > self.membership.session_timeout_seconds:
+                raise BrokerUnavailableError(f"the broker has not answered for {silent_seconds:.1f} s")
+            if self.membership.state is State.MEMBER:
+                self.membership.heartbeat(now)
+                self._send(heartbeat=groups_pb2.Heartbeat(polled=self._has_polled()))
+
+    async def _read(self, stream: Stream) -> None:
+        while True:
+            response: Any = await stream.read()
+            if response is grpc.aio.EOF:
+                raise BrokerUnavailableError("the broker ended the stream")
+            kind = response.WhichOneof("response")
+            if kind == "heartbeat":
+                self.membership.heartbeat_answered()
+            elif kind == "commit":
+                answered = self._commits.get(response.commit.correlation_id)
+                if answered is not None and not answered.done():
+                    answered.set_result(response.commit)
+                continue
+            elif kind == "assignment":
+                self.membership.assigned(assignment_of(response.assignment))
+            elif kind == "joined":
+                joined: groups_pb2.Joined = response.joined
+                self._attempt = 0
+                self._heartbeat_interval_seconds = joined.heartbeat_interval_ms / 1000
+                self.membership.joined(resumed=joined.resumed, session_timeout_seconds=joined.session_timeout_ms / 1000)
+            elif kind == "fenced":
+                error = error_of_item(response.fenced.status) or LogbrokerError("fenced without a reason")
+                self.membership.fenced(error)
+                raise error
+            self._changed_now()

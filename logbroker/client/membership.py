@@ -1,0 +1,193 @@
+"""A member of a consumer group as its client knows it: what it holds, under which epoch, until when it may deliver.
+
+A state machine without I/O, driven by what goes over the member's stream and by what the program does. Times are
+monotonic seconds that it is given. (A dash: does not happen in this state, or changes nothing.)
+
+    state      stream opens  Joined         Assignment   program took it  stream breaks  Fenced
+    OUT        JOINING       -              -            -                -              -
+    JOINING    -             MEMBER         -            -                OUT            OUT, lost
+    MEMBER     -             -              outstanding  holds it         OUT            OUT, lost
+
+Why no record is delivered by a member that does not hold its partition:
+- The broker grants nothing of what this member holds before the member took an assignment without it, or was fenced.
+  The program takes an assignment between two records: all it was given is finished then, and nothing more follows.
+- The broker fences a member that it has not heard of for the session timeout. The last thing it surely heard is the
+  last heartbeat that it answered, and it heard that no earlier than it was sent. So the permit ends one session timeout
+  after that sending, by this machine's clock, whether or not anything ran in between.
+- What was lost stays lost: a member that is fenced, or let in anew instead of back, holds nothing until the program has
+  seen that (`forget`), and then begins with what it is assigned.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections import deque
+from collections.abc import Mapping
+
+import msgspec
+
+from logbroker.client.permit import NOT_NOW, Permit
+from logbroker.errors import LogbrokerError, MemberFencedError, UnknownMemberError
+from logbroker.types import TopicId, TopicPartition
+
+
+class Granted(msgspec.Struct, frozen=True):
+    """One partition of an assignment."""
+
+    topic_id: TopicId
+    offset: int
+    """The committed one; -1: none."""
+
+
+class Assignment(msgspec.Struct, frozen=True):
+    """All that the member shall hold."""
+
+    epoch: int
+    partitions: Mapping[TopicPartition, Granted]
+
+
+class State(enum.Enum):
+    """Where the member is. See the module's table."""
+
+    OUT = enum.auto()
+    JOINING = enum.auto()
+    MEMBER = enum.auto()
+
+
+class Membership:
+    """One member, over all its streams."""
+
+    def __init__(self, session_timeout_seconds: float) -> None:
+        self.state = State.OUT
+        self.permit = Permit(NOT_NOW)
+        self.session_timeout_seconds = session_timeout_seconds
+        """As asked for, then as the broker took it."""
+        self.epoch = 0
+        """Of the assignment taken last; 0: none in this life."""
+        self.owned: Mapping[TopicPartition, Granted] = {}
+        """What that assignment named."""
+        self.outstanding: Assignment | None = None
+        """Pushed, and not yet taken."""
+        self.placed = False
+        """The program knows where to begin in all that it holds."""
+        self.lost = False
+        """What the program held is no longer its own, which it has not been told yet."""
+        self.error: LogbrokerError | None = None
+        """Why the broker does not let it in; the program must be told before the member tries again."""
+        self.life = 0
+        """Counts the times that everything was lost."""
+        self._heard_at = 0.0
+        """When the last message was sent that the broker surely got."""
+        self._heartbeats: deque[float] = deque()
+        """When those were sent that are not answered yet."""
+
+    @property
+    def may_join(self) -> bool:
+        """Whether a new stream is to be opened: not before the program has seen what happened."""
+        return self.state is State.OUT and not self.lost and self.error is None
+
+    # --- what happens on the stream ---------------------------------------------------------------------------------
+
+    def joining(self, now: float) -> None:
+        """A Join is about to be sent that lists `owned` at `epoch`."""
+        self.state = State.JOINING
+        self._heard_at = now
+        self._heartbeats.clear()
+
+    def joined(self, *, resumed: bool, session_timeout_seconds: float) -> None:
+        """The broker let it in: back (`resumed`), or anew."""
+        self.state = State.MEMBER
+        self.session_timeout_seconds = session_timeout_seconds
+        if not resumed:
+            self._lose()
+        self._update()
+
+    def heartbeat(self, now: float) -> None:
+        """A heartbeat is about to be sent."""
+        self._heartbeats.append(now)
+
+    def heartbeat_answered(self) -> None:
+        if self._heartbeats:
+            self._heard_at = self._heartbeats.popleft()
+            self._update()
+
+    def silent_since(self, now: float) -> float:
+        """Return for how many seconds the oldest message that asks for an answer has had none."""
+        if self.state is State.JOINING:
+            return now - self._heard_at
+        return now - self._heartbeats[0] if self._heartbeats else 0.0
+
+    def assigned(self, assignment: Assignment) -> None:
+        """The broker pushed an assignment."""
+        self.outstanding = assignment
+        self._update()
+
+    def fenced(self, error: LogbrokerError) -> None:
+        """The broker does not count it as a member (any more).
+
+        One that was fenced for its silence joins anew by itself, as soon as the program asks for records. Any other
+        error is for the program to hear.
+        """
+        if error.retriable:
+            self.broken()
+            return
+        if self.state is State.MEMBER and isinstance(error, MemberFencedError):
+            self.lost = True
+        else:
+            self.error = error
+        self._lose()
+        self.broken()
+
+    def broken(self) -> None:
+        """The stream ended. What is held is kept, to be claimed on the next one; nothing is delivered before."""
+        self.state = State.OUT
+        self.outstanding = None
+        self._heartbeats.clear()
+        self._update()
+
+    # --- what the program does --------------------------------------------------------------------------------------
+
+    def take(self, assignment: Assignment) -> bool:
+        """Hold what `assignment` names and nothing else; False where it does not stand any more."""
+        if assignment is not self.outstanding:
+            return False
+        self.outstanding = None
+        self.epoch = assignment.epoch
+        self.owned = assignment.partitions
+        self.placed = False
+        self._update()
+        return True
+
+    def place(self) -> None:
+        """Every partition that is held has its position."""
+        self.placed = self.epoch > 0
+        self._update()
+
+    def forget(self) -> None:
+        """The program knows that it has lost everything."""
+        self.lost = False
+        self._update()
+
+    def take_error(self) -> LogbrokerError | None:
+        """Return what keeps the member out, once; after that it may try again."""
+        error, self.error = self.error, None
+        return error
+
+    def check_commit(self, life: int) -> None:
+        """Raise what stands against a commit of what was read in this life."""
+        if self.lost or life != self.life:
+            raise self.error or UnknownMemberError(
+                "the group has given this member's partitions away; go on reading: it begins at the committed offsets"
+            )
+
+    def _lose(self) -> None:
+        if self.epoch:
+            self.lost = True
+        self.life += 1
+        self.epoch = 0
+        self.owned = {}
+        self.placed = False
+
+    def _update(self) -> None:
+        delivers = self.state is State.MEMBER and self.placed and self.outstanding is None and not self.lost
+        self.permit.until = self._heard_at + self.session_timeout_seconds if delivers else NOT_NOW

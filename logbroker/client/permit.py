@@ -1,0 +1,25 @@
+"""Until when a consumer may hand out records."""
+
+from __future__ import annotations
+
+import math
+from time import monotonic
+from typing import Final
+
+import msgspec
+
+NOT_NOW: Final = -math.inf
+FOR_EVER: Final = math.inf
+
+
+class Permit(msgspec.Struct, eq=False):
+    """A moment that whoever hands out records compares with the clock: one comparison a record.
+
+    A clock, and not only a flag, because a process that was frozen goes on where it was before anything else runs.
+    """
+
+    until: float = FOR_EVER
+    """Monotonic seconds. NOT_NOW: something has to be done first."""
+
+    def open(self) -> bool:
+        return monotonic() <= self.until
