@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from logbroker.engine import Append, Appended, Buffer, LogEngine, Topic
 from logbroker.errors import InvalidRequestError, LogbrokerError, StaleGenerationError, UnknownTopicError
@@ -25,6 +25,9 @@ from logbroker.v1.log_pb2 import (
     ProduceResult,
     RecordPlacement,
 )
+
+if TYPE_CHECKING:
+    from google.protobuf.internal.containers import RepeatedCompositeFieldContainer
 
 _DURABILITIES: Final[dict[int, Durability | None]] = {
     DURABILITY_UNSPECIFIED: None,
@@ -68,16 +71,18 @@ class PreparedProduce:
         """Append in the order of the items; the first step takes the offsets."""
         durability = _DURABILITIES[self._request.durability]
         outcomes = await self._engine.append(self._appends, durability)
-        results = []
+        response = ProduceResponse(correlation_id=self._request.correlation_id)
+        # Filled in place: a list of messages would be copied.
+        results = response.results
         for asked, item in zip(self._request.items, self._items, strict=True):
             if isinstance(item, int):
-                results.append(_batch_result(self._appends[item].partition, outcomes[item]))
+                _add_batch_result(results, self._appends[item].partition, outcomes[item])
             elif isinstance(item, _RoutedItem):
                 await item.route_again_where_stale(self._engine, outcomes, durability)
-                results.append(item.result(outcomes))
+                item.fill(results.add(log_append_time_ms=-1), outcomes)
             else:
-                results.append(_batch_result(asked.partition or 0, item))
-        return ProduceResponse(correlation_id=self._request.correlation_id, results=results)
+                _add_batch_result(results, asked.partition or 0, item)
+        return response
 
     async def _prepare_records(self, topic: Topic, partition: int | None, plain: PlainRecords, generation: int) -> None:
         if not plain.records:
@@ -164,8 +169,7 @@ class _RoutedItem:
                 for number, (partition, local) in enumerate(routed.items())
             ]
 
-    def result(self, outcomes: Sequence[Appended | LogbrokerError]) -> ProduceResult:
-        result = ProduceResult(log_append_time_ms=-1)
+    def fill(self, result: ProduceResult, outcomes: Sequence[Appended | LogbrokerError]) -> None:
         placements: list[RecordPlacement | None] = [None] * len(self.records)
         for partition, positions, index in self.parts:
             outcome = outcomes[index]
@@ -177,20 +181,22 @@ class _RoutedItem:
             if isinstance(outcome, LogbrokerError) and not result.HasField("status"):
                 result.status.CopyFrom(item_status(outcome))
         result.placements.extend(placement for placement in placements if placement is not None)
-        return result
 
 
-def _batch_result(partition: int, outcome: Appended | LogbrokerError) -> ProduceResult:
+def _add_batch_result(
+    results: RepeatedCompositeFieldContainer[ProduceResult], partition: int, outcome: Appended | LogbrokerError
+) -> None:
     if isinstance(outcome, LogbrokerError):
-        return ProduceResult(status=item_status(outcome), partition=partition, base_offset=-1, log_append_time_ms=-1)
-    return ProduceResult(
-        partition=partition,
-        base_offset=outcome.base_offset,
-        log_append_time_ms=outcome.log_append_time_ms,
-        log_start_offset=outcome.log_start_offset,
-        leader_epoch=outcome.leader_epoch,
-        duplicate=outcome.duplicate,
-    )
+        results.add(status=item_status(outcome), partition=partition, base_offset=-1, log_append_time_ms=-1)
+    else:
+        results.add(
+            partition=partition,
+            base_offset=outcome.base_offset,
+            log_append_time_ms=outcome.log_append_time_ms,
+            log_start_offset=outcome.log_start_offset,
+            leader_epoch=outcome.leader_epoch,
+            duplicate=outcome.duplicate,
+        )
 
 
 async def _encoded(
