@@ -1,0 +1,208 @@
+"""One member of a group: its state, what it holds, and until when it must be heard of.
+
+state        meaning                                       holds (nobody else may)
+STABLE       connected, no assignment is outstanding       what it took last
+RECONCILING  connected, an assignment is outstanding       what it took last, and what is assigned
+AWAY         no stream: it broke, a static member left     the same, until it comes back or its time is over
+             or the broker has started
+GONE         no member any more                            nothing
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+from collections.abc import Mapping
+from typing import Final
+
+from logbroker.consumer_groups.messages import Join
+from logbroker.consumer_groups.rows import MemberRow, by_topic
+from logbroker.consumer_groups.subscriptions import Subscription
+from logbroker.errors import (
+    MemberFencedError,
+    PollTimedOutError,
+    RebalanceTimedOutError,
+    SessionTimedOutError,
+)
+from logbroker.types import PartitionKey
+
+
+class State(enum.Enum):
+    STABLE = "stable"
+    RECONCILING = "reconciling"
+    AWAY = "away"
+    GONE = "gone"
+
+
+class Input(enum.Enum):
+    """What may change the state of a member."""
+
+    ASSIGNED = "assigned"
+    """An assignment is pushed to it."""
+    TAKEN = "taken"
+    """It confirms that assignment: what that does not name is let go of."""
+    RESUMED = "resumed"
+    """The same life has a new stream; the old one may not have been noticed to be broken."""
+    DISCONNECTED = "disconnected"
+    """Its stream broke, or it is static and left."""
+    LEFT = "left"
+    """It is dynamic and left."""
+    REPLACED = "replaced"
+    """A new life of it came."""
+    FENCED = "fenced"
+    """A timeout is over."""
+
+
+TRANSITIONS: Final[Mapping[tuple[State, Input], State]] = {
+    (State.STABLE, Input.ASSIGNED): State.RECONCILING,
+    (State.STABLE, Input.RESUMED): State.STABLE,
+    (State.STABLE, Input.DISCONNECTED): State.AWAY,
+    (State.STABLE, Input.LEFT): State.GONE,
+    (State.STABLE, Input.FENCED): State.GONE,
+    (State.RECONCILING, Input.TAKEN): State.STABLE,
+    (State.RECONCILING, Input.RESUMED): State.STABLE,
+    (State.RECONCILING, Input.DISCONNECTED): State.AWAY,
+    (State.RECONCILING, Input.LEFT): State.GONE,
+    (State.RECONCILING, Input.FENCED): State.GONE,
+    (State.AWAY, Input.RESUMED): State.STABLE,
+    (State.AWAY, Input.REPLACED): State.GONE,
+    (State.AWAY, Input.FENCED): State.GONE,
+}
+"""What is not here cannot happen: the machine refuses it before."""
+
+
+class Member:
+    """A record without rules but the table: `group` decides."""
+
+    __slots__ = (
+        "armed_for",
+        "assigned",
+        "assigned_epoch",
+        "epoch",
+        "expires_at",
+        "heard_at",
+        "join",
+        "needs_assignment",
+        "polled_at",
+        "pushed_at",
+        "slot",
+        "state",
+        "subscription",
+        "taken",
+    )
+
+    def __init__(self, join: Join, now: float) -> None:
+        self.join = join
+        """Who it is, and its timeouts."""
+        self.slot = slot_of(join)
+        self.subscription = join.subscription
+        self.state = State.STABLE
+        self.epoch = 0
+        """Of the assignment that it took last; 0: none yet."""
+        self.taken: frozenset[PartitionKey] = frozenset()
+        """What that assignment named; while it is away, everything that it may hold."""
+        self.assigned: frozenset[PartitionKey] | None = None
+        """The outstanding assignment."""
+        self.assigned_epoch = 0
+        """Of the assignment that was pushed last."""
+        self.needs_assignment = True
+        """It is to be sent an assignment even if that changes nothing: it is new, or one on its way became void."""
+        self.heard_at = self.polled_at = self.pushed_at = now
+        self.expires_at = math.inf
+        """When its place is over, while it is away."""
+        self.armed_for = math.inf
+        """Kept by `deadlines`."""
+
+    @property
+    def member_id(self) -> str:
+        return self.join.member_id
+
+    @property
+    def connected(self) -> bool:
+        return self.state is State.STABLE or self.state is State.RECONCILING
+
+    @property
+    def held(self) -> frozenset[PartitionKey]:
+        """All that it may hold: nobody else may."""
+        return self.taken if self.assigned is None else self.taken | self.assigned
+
+    def move(self, cause: Input) -> None:
+        self.state = TRANSITIONS[self.state, cause]
+
+    def deadline(self) -> float:
+        """When it is to be fenced, unless it is heard of (monotonic seconds)."""
+        if self.state is State.AWAY:
+            return self.expires_at
+        at = self.heard_at + self.join.session_timeout_ms / 1000
+        if self.assigned is not None:
+            at = min(at, self._rebalance_deadline())
+        if self.taken or self.assigned:
+            at = min(at, self._poll_deadline())
+        return at
+
+    def overdue(self, now: float) -> MemberFencedError:
+        """Why it is fenced, now that its deadline is over."""
+        if self.assigned is not None and self._rebalance_deadline() <= now:
+            return RebalanceTimedOutError(
+                f"the assignment of epoch {self.assigned_epoch} was not taken for {self.join.rebalance_timeout_ms} ms:"
+                " let go of revoked partitions sooner, or raise the rebalance timeout"
+            )
+        if (self.taken or self.assigned) and self._poll_deadline() <= now:
+            return PollTimedOutError(
+                f"no records were asked for for {self.join.max_poll_interval_ms} ms: handle fewer records between two"
+                " polls, or raise the max poll interval"
+            )
+        return SessionTimedOutError(
+            f"nothing was heard of the member for {self.join.session_timeout_ms} ms: it may join anew, owning nothing"
+        )
+
+    def _rebalance_deadline(self) -> float:
+        return self.pushed_at + self.join.rebalance_timeout_ms / 1000
+
+    def _poll_deadline(self) -> float:
+        return self.polled_at + self.join.max_poll_interval_ms / 1000
+
+    def to_row(self) -> MemberRow:
+        join = self.join
+        return MemberRow(
+            1,
+            join.instance_id,
+            join.incarnation,
+            self.subscription.topics,
+            self.subscription.topic_pattern,
+            join.session_timeout_ms,
+            join.rebalance_timeout_ms,
+            join.max_poll_interval_ms,
+            join.client_name,
+            self.epoch,
+            self.assigned_epoch,
+            by_topic(self.held),
+        )
+
+
+def slot_of(join: Join) -> str:
+    """The member's place: static members are found by their instance id, whatever their member id. Static ones sort
+    first."""
+    return f"i:{join.instance_id}" if join.instance_id else f"m:{join.member_id}"
+
+
+def loaded_member(member_id: str, row: MemberRow, now: float) -> Member:
+    """Return the member that a row keeps: away, with all that it may hold."""
+    member = Member(
+        Join(
+            member_id=member_id,
+            incarnation=row.incarnation,
+            instance_id=row.instance_id,
+            subscription=Subscription(row.topics, row.topic_pattern),
+            session_timeout_ms=row.session_timeout_ms,
+            rebalance_timeout_ms=row.rebalance_timeout_ms,
+            max_poll_interval_ms=row.max_poll_interval_ms,
+            client_name=row.client_name,
+        ),
+        now,
+    )
+    member.state = State.AWAY
+    member.epoch = row.epoch
+    member.assigned_epoch = row.assigned_epoch
+    member.taken = row.partitions()
+    return member

@@ -1,0 +1,103 @@
+"""The rows that keep a group, in the scope `"group:" + group id` of the StateStore.
+
+    row      key                        value: a msgpack array that begins with the version of its layout
+    header   b"g"                       1, type, epoch, assignor, since when it has no members (wall clock, ms; -1)
+    member   b"m" + member id (UTF-8)   1, instance id, incarnation, topic names, topic pattern, session timeout ms,
+                                        rebalance timeout ms, max poll interval ms, client name, epoch taken,
+                                        epoch assigned, what it may hold: [topic id, [partition, ...]] per topic
+    offset   b"o" + ...                 see `offsets`
+
+All that a machine does between two calls of `Group.take_outputs` is written as one transaction: the rows never show
+a partition with two holders.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final, TypeVar
+
+import msgspec
+
+from logbroker.errors import CorruptLogError
+from logbroker.types import PartitionKey, TopicId
+
+HEADER_ROW: Final = b"g"
+MEMBER_ROW: Final = b"m"
+GROUP_TYPE: Final = "consumer"
+
+_VERSION: Final = 1
+
+
+class GroupRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """The group itself."""
+
+    version: int
+    type: str
+    epoch: int
+    assignor: str
+    empty_since_ms: int
+
+
+class MemberRow(msgspec.Struct, frozen=True, array_like=True):
+    """One member, with everything that it may hold."""
+
+    version: int
+    instance_id: str
+    incarnation: int
+    topics: tuple[str, ...]
+    topic_pattern: str
+    session_timeout_ms: int
+    rebalance_timeout_ms: int
+    max_poll_interval_ms: int
+    client_name: str
+    epoch: int
+    assigned_epoch: int
+    held: list[tuple[bytes, list[int]]]
+
+    def partitions(self) -> frozenset[PartitionKey]:
+        return frozenset(
+            PartitionKey(TopicId(topic_id), partition) for topic_id, partitions in self.held for partition in partitions
+        )
+
+
+_Row = TypeVar("_Row", GroupRow, MemberRow)
+encode_row: Final = msgspec.msgpack.Encoder().encode
+
+
+def group_row(*, epoch: int, assignor: str, empty_since_ms: int) -> GroupRow:
+    return GroupRow(_VERSION, GROUP_TYPE, epoch, assignor, empty_since_ms)
+
+
+def member_key(member_id: str) -> bytes:
+    return MEMBER_ROW + member_id.encode()
+
+
+def by_topic(partitions: Iterable[PartitionKey]) -> list[tuple[bytes, list[int]]]:
+    """Return partitions as a row holds them, sorted."""
+    topics: dict[bytes, list[int]] = {}
+    for topic_id, partition in sorted(partitions):
+        topics.setdefault(topic_id, []).append(partition)
+    return list(topics.items())
+
+
+def decode_group(rows: Mapping[bytes, bytes]) -> tuple[GroupRow | None, dict[str, MemberRow]]:
+    """Return the header and the members by id, of all rows of a scope. Raises CorruptLogError."""
+    header = rows.get(HEADER_ROW)
+    members = {
+        key[len(MEMBER_ROW) :].decode(): _decode(key, value, MemberRow)
+        for key, value in rows.items()
+        if key.startswith(MEMBER_ROW)
+    }
+    return (None if header is None else _decode(HEADER_ROW, header, GroupRow)), members
+
+
+def _decode(key: bytes, value: bytes, kind: type[_Row]) -> _Row:
+    try:
+        row = msgspec.msgpack.decode(value, type=kind)
+    except msgspec.MsgspecError as error:
+        raise CorruptLogError(f"the group row under key {key!r} cannot be read: {error}") from None
+    if row.version != _VERSION:
+        raise CorruptLogError(
+            f"the group row under key {key!r} has layout {row.version}, this broker knows {_VERSION}: use a newer one"
+        )
+    return row

@@ -1,0 +1,66 @@
+"""What a member wants to read: topics by name and by a pattern over names.
+
+Patterns have the syntax of RE2 and are matched against whole names. RE2 matches in time linear in the name, whatever
+the pattern; one that would need too much memory is refused when it is compiled.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+import re2
+
+from logbroker.consumer_groups.assignors import AssignableTopic
+from logbroker.errors import InvalidRequestError, quoted
+
+MAX_TOPICS: Final = 1_000
+MAX_PATTERN_CHARACTERS: Final = 1_000
+_MAX_PATTERN_MEMORY_BYTES: Final = 1024 * 1024
+
+
+class Subscription(msgspec.Struct, frozen=True):
+    """Names of topics, which need not exist yet, joined to those that match the pattern."""
+
+    topics: tuple[str, ...] = ()
+    topic_pattern: str = ""
+    """Empty: none."""
+
+    def check(self) -> None:
+        """Raises InvalidRequestError where a bound is passed or the pattern is not valid."""
+        if len(self.topics) > MAX_TOPICS:
+            raise InvalidRequestError(
+                f"the subscription names {len(self.topics)} topics; at most {MAX_TOPICS} are taken: use a topic pattern"
+            )
+        if len(self.topic_pattern) > MAX_PATTERN_CHARACTERS:
+            raise InvalidRequestError(
+                f"the topic pattern has {len(self.topic_pattern)} characters;"
+                f" at most {MAX_PATTERN_CHARACTERS} are taken"
+            )
+        if self.topic_pattern:
+            _compiled(self.topic_pattern)
+
+    def resolve(self, topics: Mapping[str, AssignableTopic]) -> frozenset[str]:
+        """Return the names of those topics, of all that exist, that are subscribed to."""
+        names = {name for name in self.topics if name in topics}
+        if self.topic_pattern:
+            matches = _compiled(self.topic_pattern).fullmatch
+            names.update(name for name in topics if matches(name))
+        return frozenset(names)
+
+
+@functools.lru_cache(maxsize=256)
+def _compiled(pattern: str) -> Any:
+    options = re2.Options()
+    options.max_mem = _MAX_PATTERN_MEMORY_BYTES
+    options.log_errors = False
+    try:
+        return re2.compile(pattern, options)
+    except (re2.error, UnicodeEncodeError) as error:
+        reason = error.args[0] if error.args else error
+        text = reason.decode("utf-8", "replace") if isinstance(reason, bytes) else reason
+        raise InvalidRequestError(
+            f"the topic pattern {quoted(pattern)} cannot be used: {text}; write it in RE2 syntax"
+        ) from None
