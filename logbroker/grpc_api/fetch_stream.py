@@ -48,6 +48,8 @@ class FetchStream:
         self._watch = engine.watch()
         self._wake = asyncio.Event()
         self._requests_ended = False
+        self._writing = False
+        self._ending = False
         self._refused: deque[FetchResult] = deque()
         self._refusals_sent = asyncio.Event()
         self._refusals_sent.set()
@@ -69,9 +71,15 @@ class FetchStream:
                 done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
                 for task in done:
                     task.result()
+        except asyncio.CancelledError:
+            sending.cancel()  # The call is gone: nobody waits for a status.
+            raise
         finally:
+            self._ending = True
             for task in running:
-                task.cancel()
+                # A write that was begun goes on in gRPC's core, where no status can be sent before it is done.
+                if task is not sending or not self._writing:
+                    task.cancel()
             if running:
                 await asyncio.wait(running)
             self._watch.close()
@@ -145,11 +153,20 @@ class FetchStream:
                     self._add_frame(response, self._refused.popleft())
                 await self._fill(response)
                 if response.size_bytes:
-                    await self._context.write(response.serialized())
+                    await self._write(response.serialized())
+                if self._ending:
+                    return
                 if not self._refused:
                     self._refusals_sent.set()
             finally:
                 self._budget.release(response.size_bytes)
+
+    async def _write(self, message: bytes) -> None:
+        self._writing = True
+        try:
+            await self._context.write(message)
+        finally:
+            self._writing = False
 
     async def _fill(self, response: FramedResponse) -> None:
         """Add results until the response is full or no partition has more."""
