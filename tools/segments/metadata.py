@@ -93,7 +93,9 @@ def knowledge_of(partition: PartitionFiles, metadata: Metadata | None, *, live: 
         if metadata is not None:
             trouble = "the metadata store has no topic of this name"
         return Knowledge(live=live, trouble=trouble)
-    topic_id, _row = metadata.topics[found[0]]
+    topic_id, row = metadata.topics[found[0]]
+    if found[1] >= row.partitions:
+        return Knowledge(live=live, trouble="the metadata store has no partition of this number")
     try:
         return Knowledge(topic_id=topic_id, checkpoint=metadata.checkpoint(topic_id, found[1]), live=live)
     except (CorruptLogError, DataDirError) as error:

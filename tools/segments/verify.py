@@ -164,7 +164,10 @@ class _PartitionVerification:
             severity = Severity.NOTE if topic_id is None else Severity.ERROR
             self._tell(severity, str(path), "there is no such file")
         except CorruptLogError as error:
-            self._tell(Severity.ERROR, str(path), error.message.removeprefix(f"{path}: "))
+            # A topic whose making was cut off leaves a directory with nothing in it.
+            unfinished = topic_id is None and not self._report.segments
+            severity = Severity.NOTE if unfinished else Severity.ERROR
+            self._tell(severity, str(path), error.message.removeprefix(f"{path}: "))
         else:
             if topic_id is not None and found != topic_id:
                 self._tell(
