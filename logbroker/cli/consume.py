@@ -2,40 +2,16 @@
 
 from __future__ import annotations
 
-import datetime
 import sys
-from typing import Literal
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import click
 
-from logbroker.cli.options import broker_option
+from logbroker.cli.options import PLACE_METAVAR, Place, PlaceType, broker_option
 from logbroker.cli.output_formats import FORMATS
-from logbroker.client.sync import Consumer
+from logbroker.client.sync import Admin, Consumer
 from logbroker.types import TopicPartition
-
-Start = Literal["earliest", "latest"] | int | datetime.datetime
-
-
-class _StartType(click.ParamType[Start]):
-    """earliest, latest, an offset, or a time in ISO 8601; a time without a zone is local."""
-
-    name = "start"
-
-    def convert(self, value: str | Start, param: click.Parameter | None, ctx: click.Context | None) -> Start:
-        if not isinstance(value, str):
-            return value
-        if value == "earliest":
-            return "earliest"
-        if value == "latest":
-            return "latest"
-        if value.isascii() and value.isdigit():
-            return int(value)
-        try:
-            return datetime.datetime.fromisoformat(value).astimezone()
-        except (ValueError, OverflowError):
-            self.fail(
-                f"{value!r} is none of earliest, latest, an offset, a time such as 2026-01-31T12:00:00Z", param, ctx
-            )
 
 
 @click.command()
@@ -44,11 +20,17 @@ class _StartType(click.ParamType[Start]):
 @click.option(
     "--from",
     "start",
-    type=_StartType(),
-    metavar="earliest|latest|OFFSET|TIME",
+    type=PlaceType(),
+    metavar=PLACE_METAVAR,
     default="earliest",
     show_default=True,
-    help="Where to begin; TIME is ISO 8601, local unless it names its zone.",
+    help="Where to begin; TIME is ISO 8601, local unless it names its zone. With --group: earliest or latest, where "
+    "the group has committed nothing.",
+)
+@click.option(
+    "--group",
+    metavar="GROUP",
+    help="Share the topic with the other members of this group, and begin where the group is.",
 )
 @click.option(
     "--partition",
@@ -65,7 +47,8 @@ class _StartType(click.ParamType[Start]):
 def consume(
     topic: str,
     broker: str,
-    start: Start,
+    start: Place,
+    group: str | None,
     partitions: tuple[int, ...],
     max_records: int | None,
     until_end: bool,
@@ -75,6 +58,7 @@ def consume(
     """Write the records of TOPIC to standard output, as they come, until Ctrl-C.
 
     Within a partition records come in the order of their offsets; partitions come interleaved.
+    With --group, what was written is committed once a second and at the end: after a crash the rest comes again.
 
     \b
     lines  Each value, with a line feed.
@@ -85,13 +69,13 @@ def consume(
     \b
     Examples:
       logbroker consume orders --from latest
+      logbroker consume orders --group billing
       logbroker consume orders --from 2026-01-31T12:00:00Z --max-records 10
       logbroker consume flights --until-end --format json | jq -r .key
     """
     to_bytes = FORMATS["json" if as_json else output_format]
     out = sys.stdout.buffer
-    with Consumer(broker) as consumer:
-        consumer.assign([TopicPartition(topic, partition) for partition in partitions] or topic, start)
+    with _open(topic, broker, start, group, partitions) as consumer:
         left = max_records
         for batch in consumer.batches(until_end=until_end):
             records = batch if left is None else batch[:left]
@@ -101,4 +85,25 @@ def consume(
             if left is not None:
                 left -= len(records)
                 if not left:
+                    if group is not None:
+                        consumer.commit({TopicPartition(topic, records[-1].partition): records[-1].offset + 1})
                     break
+
+
+@contextmanager
+def _open(topic: str, broker: str, start: Place, group: str | None, partitions: tuple[int, ...]) -> Iterator[Consumer]:
+    """Yield a consumer that reads what the options say."""
+    if group is None:
+        with Consumer(broker) as consumer:
+            consumer.assign([TopicPartition(topic, partition) for partition in partitions] or topic, start)
+            yield consumer
+        return
+    if partitions:
+        raise click.UsageError("with --group the broker assigns the partitions; leave out --partition")
+    if not isinstance(start, str):
+        raise click.UsageError("with --group, --from takes earliest or latest; see `logbroker group reset-offsets`")
+    with Admin(broker) as admin:
+        admin.describe_topic(topic)  # A member may wait for its topic to be created; a person has mistyped it.
+    with Consumer(broker, group=group, start=start) as consumer:
+        consumer.subscribe(topic)
+        yield consumer

@@ -20,6 +20,7 @@ _COMMANDS: Final = {
     "topic": "Create, list, describe, alter and delete topics.",
     "produce": "Send standard input to a topic.",
     "consume": "Write the records of a topic to standard output.",
+    "group": "List, describe, reset and delete consumer groups.",
     "segment": "Look into the files of a log, and mend them.",
     "meta": "Back up and restore the metadata store.",
     "bench": "Measure a broker on this machine.",

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Final
+import datetime
+from typing import Final, Literal
 
 import click
 
@@ -28,3 +29,30 @@ broker_option: Final = click.option(
 )
 
 json_option: Final = click.option("--json", "as_json", is_flag=True, help="Write JSON, for programs.")
+
+Place = Literal["earliest", "latest"] | int | datetime.datetime
+
+
+class PlaceType(click.ParamType[Place]):
+    """A place in a log: earliest, latest, an offset, or a time in ISO 8601; a time without a zone is local."""
+
+    name = "place"
+
+    def convert(self, value: str | Place, param: click.Parameter | None, ctx: click.Context | None) -> Place:
+        if not isinstance(value, str):
+            return value
+        if value == "earliest":
+            return "earliest"
+        if value == "latest":
+            return "latest"
+        if value.isascii() and value.isdigit():
+            return int(value)
+        try:
+            return datetime.datetime.fromisoformat(value).astimezone()
+        except (ValueError, OverflowError):
+            self.fail(
+                f"{value!r} is none of earliest, latest, an offset, a time such as 2026-01-31T12:00:00Z", param, ctx
+            )
+
+
+PLACE_METAVAR: Final = "earliest|latest|OFFSET|TIME"

@@ -14,6 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 from rich.table import Table
 
 UNITS: Final = ("bytes", "KiB", "MiB", "GiB", "TiB")
+_SPANS: Final = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1000, "s"))
 
 
 def table(*columns: str, numbers: tuple[str, ...] = (), title: str | None = None) -> Table:
@@ -41,6 +42,14 @@ def size_text(size_bytes: float) -> str:
         size_bytes /= 1024
         unit += 1
     return f"{size_bytes:,.0f} {UNITS[unit]}" if unit == 0 else f"{size_bytes:,.1f} {UNITS[unit]}"
+
+
+def age_text(age_ms: int) -> str:
+    """Write a span of time as people do: 90,000 ms is 1.5 min."""
+    for size_ms, unit in _SPANS:
+        if age_ms >= size_ms:
+            return f"{age_ms / size_ms:,.1f} {unit}"
+    return f"{age_ms} ms"
 
 
 class Counter(Protocol):

@@ -14,6 +14,8 @@ from logbroker.client.admin import (
 from logbroker.client.consumer import Consumer
 from logbroker.client.cursor import Record
 from logbroker.client.delivery import Delivery, RecordMetadata
+from logbroker.client.group_offsets import CommittedOffset
+from logbroker.client.groups import GroupDescription, GroupInfo, MemberDescription, PartitionLag
 from logbroker.client.metadata import TopicInfo
 from logbroker.client.offsets import ListedOffset
 from logbroker.client.producer import Producer
@@ -24,12 +26,17 @@ __all__ = [
     "Consumer",
     "Producer",
     "BrokerDescription",
+    "CommittedOffset",
     "ConfigValue",
     "Delivery",
     "Durability",
+    "GroupDescription",
+    "GroupInfo",
     "ListedOffset",
+    "MemberDescription",
     "NewTopic",
     "PartitionDescription",
+    "PartitionLag",
     "Record",
     "RecordMetadata",
     "TopicDescription",

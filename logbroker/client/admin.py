@@ -1,4 +1,4 @@
-"""Admin: topics and their configuration."""
+"""Admin: topics and their configuration, groups and their offsets."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ from typing import Self, TypeVar
 
 import msgspec
 
+from logbroker.client import group_offsets, groups
 from logbroker.client.connection import Connection
+from logbroker.client.group_offsets import CommittedOffset
+from logbroker.client.groups import GroupDescription, GroupInfo, PartitionLag
 from logbroker.client.metadata import TopicInfo, topic_info
 from logbroker.client.offsets import ListedOffset, When, list_offsets
 from logbroker.client.status import error_of_item
@@ -81,7 +84,7 @@ class BrokerDescription(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Admin:
-    """Creates, lists, describes, alters and deletes topics.
+    """Creates, lists, describes, alters and deletes topics; lists, describes, resets and deletes groups.
 
     Methods for one topic raise its error. Those for many answer each with its result or its error, in their order.
     """
@@ -181,6 +184,47 @@ class Admin:
     ) -> list[ListedOffset | LogbrokerError]:
         """Find the earliest or latest offset of partitions, or the first at or after a time."""
         return await list_offsets(self._connection, [(partition, when) for partition in partitions])
+
+    async def list_groups(self) -> list[GroupInfo]:
+        """Return all groups, sorted by id."""
+        return await groups.list_groups(self._connection)
+
+    async def describe_group(self, group: str) -> GroupDescription:
+        """Return a group and its members; raises UnknownGroupError."""
+        return _only(await self.describe_groups([group]))
+
+    async def describe_groups(self, group_ids: Sequence[str]) -> list[GroupDescription | LogbrokerError]:
+        """Return these groups and their members."""
+        return await groups.describe_groups(self._connection, group_ids)
+
+    async def group_lag(self, group: str) -> list[PartitionLag]:
+        """Return how far a group is behind, by partition; raises UnknownGroupError."""
+        return await groups.group_lag(self._connection, await self.describe_group(group))
+
+    async def delete_group(self, group: str) -> None:
+        """Delete a group without members and its offsets; raises UnknownGroupError or GroupNotEmptyError."""
+        (error,) = await self.delete_groups([group])
+        if error is not None:
+            raise error
+
+    async def delete_groups(self, group_ids: Sequence[str]) -> list[LogbrokerError | None]:
+        """Delete groups without members, and their offsets."""
+        return await groups.delete_groups(self._connection, group_ids)
+
+    async def fetch_offsets(
+        self, group: str, partitions: Sequence[TopicPartition] | None = None
+    ) -> dict[TopicPartition, CommittedOffset]:
+        """Return what a group has committed, in these partitions or in all; those without an offset are left out."""
+        return await group_offsets.fetch_offsets(self._connection, group, partitions)
+
+    async def commit_offsets(
+        self, group: str, offsets: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, LogbrokerError | None]:
+        """Set the offsets (the next to be read) of a group without members, durably; it need not be there yet.
+
+        Each partition has its error or None. Raises GroupNotEmptyError.
+        """
+        return await group_offsets.commit_offsets(self._connection, group, offsets)
 
     async def describe_broker(self) -> BrokerDescription:
         """Return the broker's version, size and bounds."""

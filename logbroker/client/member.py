@@ -80,15 +80,16 @@ class Member:
         self._commits: dict[int, asyncio.Future[groups_pb2.CommitAnswer]] = {}
         self._attempt = 0
         """Streams since the last one on which the broker let the member in."""
+        self._was_let_in = False
         self._leaving = False
         self._task: asyncio.Task[None] | None = None
 
     # --- what the program does --------------------------------------------------------------------------------------
 
     async def subscribe(self, topics: Sequence[str], pattern: str) -> None:
-        """Join the group with this subscription or, as a member, change to it.
+        """Join the group with this subscription or, later, change to it.
 
-        Returns when the broker has let the member in; raises why it does not.
+        The first time, returns when the broker has let the member in; raises why it does not.
         """
         self._subscription = groups_pb2.Subscription(topics=topics, topic_pattern=pattern)
         if self._task is None:
@@ -96,7 +97,7 @@ class Member:
         elif self.membership.state is State.MEMBER:
             self._send(subscription=self._subscription)
         deadline = monotonic() + self._connection.request_timeout_seconds
-        while self.membership.state is not State.MEMBER:
+        while not self._was_let_in:
             self.go_on()
             if not await self.changed(deadline):
                 raise BrokerUnavailableError(
@@ -269,7 +270,7 @@ class Member:
                 self.membership.assigned(assignment_of(response.assignment))
             elif kind == "joined":
                 joined: groups_pb2.Joined = response.joined
-                self._attempt = 0
+                self._attempt, self._was_let_in = 0, True
                 self._heartbeat_interval_seconds = joined.heartbeat_interval_ms / 1000
                 self.membership.joined(resumed=joined.resumed, session_timeout_seconds=joined.session_timeout_ms / 1000)
             elif kind == "fenced":

@@ -16,6 +16,8 @@ from logbroker.client.admin import (
 from logbroker.client.cursor import Record
 from logbroker.client.delivery import RecordMetadata
 from logbroker.client.delivery import SyncDelivery as Delivery
+from logbroker.client.group_offsets import CommittedOffset
+from logbroker.client.groups import GroupDescription, GroupInfo, MemberDescription, PartitionLag
 from logbroker.client.metadata import TopicInfo
 from logbroker.client.offsets import ListedOffset
 from logbroker.client.sync_admin import Admin
@@ -28,12 +30,17 @@ __all__ = [
     "Consumer",
     "Producer",
     "BrokerDescription",
+    "CommittedOffset",
     "ConfigValue",
     "Delivery",
     "Durability",
+    "GroupDescription",
+    "GroupInfo",
     "ListedOffset",
+    "MemberDescription",
     "NewTopic",
     "PartitionDescription",
+    "PartitionLag",
     "Record",
     "RecordMetadata",
     "TopicDescription",

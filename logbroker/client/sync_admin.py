@@ -8,6 +8,8 @@ from typing import Self
 
 from logbroker.client import admin
 from logbroker.client.admin import BrokerDescription, NewTopic, TopicDescription
+from logbroker.client.group_offsets import CommittedOffset
+from logbroker.client.groups import GroupDescription, GroupInfo, PartitionLag
 from logbroker.client.metadata import TopicInfo
 from logbroker.client.offsets import ListedOffset, When
 from logbroker.client.sync_loop import run
@@ -72,6 +74,34 @@ class Admin:
 
     def list_offsets(self, partitions: Sequence[TopicPartition], when: When) -> list[ListedOffset | LogbrokerError]:
         return run(self._admin.list_offsets(partitions, when))
+
+    def list_groups(self) -> list[GroupInfo]:
+        return run(self._admin.list_groups())
+
+    def describe_group(self, group: str) -> GroupDescription:
+        return run(self._admin.describe_group(group))
+
+    def describe_groups(self, group_ids: Sequence[str]) -> list[GroupDescription | LogbrokerError]:
+        return run(self._admin.describe_groups(group_ids))
+
+    def group_lag(self, group: str) -> list[PartitionLag]:
+        return run(self._admin.group_lag(group))
+
+    def delete_group(self, group: str) -> None:
+        run(self._admin.delete_group(group))
+
+    def delete_groups(self, group_ids: Sequence[str]) -> list[LogbrokerError | None]:
+        return run(self._admin.delete_groups(group_ids))
+
+    def fetch_offsets(
+        self, group: str, partitions: Sequence[TopicPartition] | None = None
+    ) -> dict[TopicPartition, CommittedOffset]:
+        return run(self._admin.fetch_offsets(group, partitions))
+
+    def commit_offsets(
+        self, group: str, offsets: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, LogbrokerError | None]:
+        return run(self._admin.commit_offsets(group, offsets))
 
     def describe_broker(self) -> BrokerDescription:
         return run(self._admin.describe_broker())

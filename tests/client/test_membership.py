@@ -1,0 +1,198 @@
+"""What a member may deliver, claim and commit, whatever its stream and its program do. No I/O, no clock."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from logbroker.client.membership import Assignment, Granted, Membership, State
+from logbroker.errors import (
+    InstanceIdInUseError,
+    LogbrokerError,
+    OverloadedError,
+    SessionTimedOutError,
+    UnknownMemberError,
+)
+from logbroker.types import TopicId, TopicPartition
+
+SESSION_SECONDS = 10.0
+
+
+def assignment(epoch: int, *partitions: int) -> Assignment:
+    return Assignment(epoch, {TopicPartition("t", number): Granted(TopicId(b"t" * 16), -1) for number in partitions})
+
+
+def numbers(membership: Membership) -> list[int]:
+    return [partition for _, partition in membership.owned]
+
+
+def may_join(membership: Membership) -> bool:
+    return membership.may_join
+
+
+@pytest.fixture
+def member() -> Membership:
+    """One that holds partitions 0 and 1 in epoch 5, and was heard of at 100."""
+    membership = Membership(SESSION_SECONDS)
+    membership.joining(100.0)
+    membership.joined(resumed=False, session_timeout_seconds=SESSION_SECONDS)
+    assert give(membership, assignment(5, 0, 1))
+    return membership
+
+
+def give(membership: Membership, pushed: Assignment) -> bool:
+    membership.assigned(pushed)
+    taken = membership.take(pushed)
+    membership.place()
+    return taken
+
+
+def test_a_new_member_delivers_nothing_before_its_partitions_have_their_places() -> None:
+    membership = Membership(SESSION_SECONDS)
+    assert may_join(membership)
+    membership.joining(100.0)
+    assert not may_join(membership)
+    membership.joined(resumed=False, session_timeout_seconds=SESSION_SECONDS)
+    assert not membership.lost
+    assert membership.permit.until == -math.inf
+    pushed = assignment(1, 0)
+    membership.assigned(pushed)
+    assert membership.take(pushed)
+    assert membership.permit.until == -math.inf
+    membership.place()
+    assert membership.permit.until == 110.0
+    assert (membership.epoch, numbers(membership)) == (1, [0])
+
+
+def test_the_permit_lasts_a_session_from_the_sending_of_the_last_heartbeat_that_was_answered(
+    member: Membership,
+) -> None:
+    assert member.permit.until == 110.0
+    member.heartbeat(103.0)
+    member.heartbeat(106.0)
+    assert member.permit.until == 110.0
+    member.heartbeat_answered()
+    assert member.permit.until == 113.0
+    assert member.silent_since(107.0) == 1.0
+    member.heartbeat_answered()
+    assert member.permit.until == 116.0
+    assert member.silent_since(200.0) == 0.0
+
+
+def test_the_session_is_as_long_as_the_broker_says() -> None:
+    membership = Membership(SESSION_SECONDS)
+    membership.joining(100.0)
+    membership.joined(resumed=False, session_timeout_seconds=3.0)
+    give(membership, assignment(1))
+    assert membership.permit.until == 103.0
+
+
+def test_nothing_is_delivered_between_a_push_and_its_taking(member: Membership) -> None:
+    pushed = assignment(6, 1, 2)
+    member.assigned(pushed)
+    assert member.permit.until == -math.inf
+    assert (member.epoch, numbers(member)) == (5, [0, 1])
+    member.heartbeat(104.0)
+    member.heartbeat_answered()
+    assert member.permit.until == -math.inf
+    assert member.take(pushed)
+    member.place()
+    assert (member.epoch, numbers(member)) == (6, [1, 2])
+    assert member.permit.until == 114.0
+
+
+def test_a_break_stops_delivery_and_what_was_held_is_claimed(member: Membership) -> None:
+    member.broken()
+    assert member.permit.until == -math.inf
+    assert may_join(member)
+    assert (member.epoch, numbers(member)) == (5, [0, 1])
+    member.joining(107.0)
+    member.joined(resumed=True, session_timeout_seconds=SESSION_SECONDS)
+    assert member.permit.until == 117.0
+    assert not member.lost
+
+
+def test_an_assignment_of_a_broken_stream_cannot_be_taken(member: Membership) -> None:
+    pushed = assignment(6, 1)
+    member.assigned(pushed)
+    member.broken()
+    assert not member.take(pushed)
+    member.joining(107.0)
+    member.joined(resumed=True, session_timeout_seconds=SESSION_SECONDS)
+    again = assignment(6, 1)
+    member.assigned(again)
+    assert not member.take(pushed)
+    assert member.take(again)
+
+
+def test_answers_to_heartbeats_of_an_old_stream_count_for_nothing(member: Membership) -> None:
+    member.heartbeat(109.0)
+    member.broken()
+    member.joining(200.0)
+    assert member.silent_since(203.0) == 3.0
+    member.joined(resumed=True, session_timeout_seconds=SESSION_SECONDS)
+    member.heartbeat_answered()
+    assert member.permit.until == 210.0
+
+
+def test_let_in_anew_it_has_lost_everything(member: Membership) -> None:
+    life = member.life
+    member.broken()
+    member.joining(200.0)
+    member.joined(resumed=False, session_timeout_seconds=SESSION_SECONDS)
+    assert member.lost
+    assert (member.epoch, numbers(member)) == (0, [])
+    with pytest.raises(UnknownMemberError):
+        member.check_commit(life)
+    pushed = assignment(9, 0)
+    member.assigned(pushed)
+    assert member.permit.until == -math.inf
+    member.forget()
+    assert member.take(pushed)
+    member.place()
+    assert member.permit.until == 210.0
+    with pytest.raises(UnknownMemberError):
+        member.check_commit(life)
+    member.check_commit(member.life)
+
+
+def test_one_that_was_fenced_joins_again_when_the_program_has_seen_it(member: Membership) -> None:
+    member.fenced(SessionTimedOutError("silent"))
+    assert member.state is State.OUT
+    assert member.lost
+    assert not may_join(member)
+    assert member.permit.until == -math.inf
+    assert member.take_error() is None
+    member.forget()
+    assert may_join(member)
+    assert (member.epoch, numbers(member)) == (0, [])
+
+
+def test_one_that_is_refused_joins_again_when_the_program_has_heard_why(member: Membership) -> None:
+    member.broken()
+    member.joining(101.0)
+    error = InstanceIdInUseError("in use")
+    member.fenced(error)
+    assert member.lost
+    member.forget()
+    assert not may_join(member)
+    assert member.take_error() is error
+    assert member.take_error() is None
+    assert may_join(member)
+
+
+def test_a_refusal_that_may_pass_costs_nothing(member: Membership) -> None:
+    member.broken()
+    member.joining(101.0)
+    member.fenced(OverloadedError("later"))
+    assert may_join(member)
+    assert (member.epoch, numbers(member)) == (5, [0, 1])
+
+
+def test_any_other_error_of_a_member_is_for_the_program(member: Membership) -> None:
+    member.fenced(LogbrokerError("a bug"))
+    assert member.lost
+    member.forget()
+    assert not may_join(member)
+    assert isinstance(member.take_error(), LogbrokerError)
