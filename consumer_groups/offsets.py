@@ -10,7 +10,7 @@ floors of the member that made it, so that its next commit cannot go back behind
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from typing import Final
 
 import msgspec
@@ -73,6 +73,9 @@ EndOffset = Callable[[TopicId, int], int]
 Failures = list[tuple[int, LogbrokerError]]
 """Partitions of a commit that were refused."""
 
+CommitOutcome = Failures | LogbrokerError
+"""Of one topic of a commit: the partitions that were refused, or the error of them all."""
+
 _encode: Final = msgspec.msgpack.Encoder().encode
 _decode: Final = msgspec.msgpack.Decoder(Committed).decode
 
@@ -107,7 +110,7 @@ class OffsetTable:
     def of_topic(self, topic_id: TopicId) -> Mapping[int, Committed]:
         return self._topics.get(topic_id, {})
 
-    def topic_ids(self) -> Iterable[TopicId]:
+    def topic_ids(self) -> Set[TopicId]:
         return self._topics.keys()
 
     def __iter__(self) -> Iterator[tuple[PartitionKey, Committed]]:

@@ -1,4 +1,4 @@
-"""The composition root: one broker, its engine and its state, opened and closed in one place."""
+"""The composition root: one broker, its engine, its state and its groups, opened and closed in one place."""
 
 from __future__ import annotations
 
@@ -9,17 +9,21 @@ from contextlib import asynccontextmanager
 from logbroker.broker.local_engine.lifetime import open_engine
 from logbroker.clock import Clock, SystemClock
 from logbroker.config import BrokerConfig
+from logbroker.consumer_groups.groups import Groups, open_groups
 from logbroker.engine import LogEngine, StateStore
 
 
 class Broker:
     """What the services are given."""
 
-    def __init__(self, config: BrokerConfig, clock: Clock, engine: LogEngine, state: StateStore) -> None:
+    def __init__(
+        self, config: BrokerConfig, clock: Clock, engine: LogEngine, state: StateStore, groups: Groups
+    ) -> None:
         self.config = config
         self.clock = clock
         self.engine = engine
         self.state = state
+        self.groups = groups
         self.started_at_ms = clock.wall_ms()
 
 
@@ -36,5 +40,8 @@ async def open_broker(config: BrokerConfig, failure: asyncio.Future[None]) -> As
             failure.set_exception(error)
             failure.exception()  # At start it is raised from here, and nobody asks for it again.
 
-    async with open_engine(config, clock, failed) as (engine, state):
-        yield Broker(config, clock, engine, state)
+    async with (
+        open_engine(config, clock, failed) as (engine, state),
+        open_groups(config, clock, engine, state) as groups,
+    ):
+        yield Broker(config, clock, engine, state, groups)

@@ -17,10 +17,11 @@ from logbroker.broker.broker import Broker, open_broker
 from logbroker.config import BrokerConfig
 from logbroker.errors import ListenError, StorageFailedError
 from logbroker.grpc_api.admin_service import AdminService
+from logbroker.grpc_api.groups_service import GroupsService
 from logbroker.grpc_api.log_service import LogService
 from logbroker.grpc_api.methods import method_table
 from logbroker.grpc_api.process_tuning import max_connections, tune_process
-from logbroker.v1 import admin_pb2, log_pb2
+from logbroker.v1 import admin_pb2, groups_pb2, log_pb2
 
 _log = logging.getLogger(__name__)
 
@@ -30,6 +31,7 @@ HANDSHAKE_SECONDS: Final = 10
 _NAMES: Final = (
     log_pb2.DESCRIPTOR.services_by_name["Log"].full_name,
     admin_pb2.DESCRIPTOR.services_by_name["Admin"].full_name,
+    groups_pb2.DESCRIPTOR.services_by_name["Groups"].full_name,
 )
 
 
@@ -55,6 +57,7 @@ async def serve(config: BrokerConfig, *, on_ready: Callable[[str], None], stop: 
             failure.add_done_callback(lambda _: stop.set())
             await stop.wait()
         finally:
+            broker.groups.freeze()
             await health.enter_graceful_shutdown()
             await server.stop(0 if failure.done() else STOP_GRACE_SECONDS)
     if failure.done():
@@ -85,10 +88,12 @@ def _add_services(
 ) -> None:
     log = log_pb2.DESCRIPTOR.services_by_name["Log"]
     admin = admin_pb2.DESCRIPTOR.services_by_name["Admin"]
+    groups = groups_pb2.DESCRIPTOR.services_by_name["Groups"]
     server.add_generic_rpc_handlers(
         (
             method_table(log, LogService(broker, stop), raw=("Produce", "ProduceStream")),
             method_table(admin, AdminService(broker)),
+            method_table(groups, GroupsService(broker, stop)),
         )
     )
     health_pb2_grpc.add_HealthServicer_to_server(health, server)

@@ -1,0 +1,74 @@
+"""Where groups are kept: which there are, and the rows of each.
+
+scope "groups"           key group id, value msgpack map {type: "consumer"}
+scope "group:" + id      the rows of the group: see `rows` and `offsets`
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import msgspec
+
+from logbroker.consumer_groups.rows import GROUP_TYPE
+from logbroker.engine import StateEvent, StateStore
+from logbroker.errors import CorruptLogError, OverloadedError
+
+GROUPS_SCOPE: Final = "groups"
+RETRY_SECONDS: Final = 0.05
+"""Between two tries to store, where the store has too much to do."""
+
+
+class _ListedRow(msgspec.Struct):
+    type: str
+
+
+async def stored_group_ids(store: StateStore) -> list[str]:
+    """The ids of all groups of consumers. Raises CorruptLogError."""
+    ids = []
+    for key, value in (await store.load(GROUPS_SCOPE)).items():
+        try:
+            row = msgspec.msgpack.decode(value, type=_ListedRow)
+        except msgspec.MsgspecError as error:
+            raise CorruptLogError(f"the row of group {key!r} cannot be read: {error}") from None
+        if row.type == GROUP_TYPE:
+            ids.append(key.decode())
+    return ids
+
+
+class GroupStore:
+    """The rows of one group."""
+
+    def __init__(self, store: StateStore, group_id: str, *, is_stored: bool) -> None:
+        self._store = store
+        self._group_id = group_id
+        self._scope = f"group:{group_id}"
+        self._is_stored = is_stored
+
+    async def load(self) -> Mapping[bytes, bytes]:
+        return await self._store.load(self._scope)
+
+    async def commit(self, events: Sequence[StateEvent]) -> None:
+        """Returns when all events are synced; raises StorageFailedError."""
+        if not self._is_stored:
+            await self._list(msgspec.msgpack.encode(_ListedRow(GROUP_TYPE)))
+            self._is_stored = True
+        await self._commit(self._scope, events)
+
+    async def delete(self, events: Sequence[StateEvent]) -> None:
+        """Commit the events, which leave no row, and forget that there is such a group."""
+        await self._commit(self._scope, events)
+        await self._list(None)
+
+    async def _list(self, row: bytes | None) -> None:
+        await self._commit(GROUPS_SCOPE, [StateEvent(self._group_id.encode(), row)])
+
+    async def _commit(self, scope: str, events: Sequence[StateEvent]) -> None:
+        """What was decided has to be stored, however long that takes."""
+        while True:
+            try:
+                return await self._store.commit(scope, events)
+            except OverloadedError:
+                await asyncio.sleep(RETRY_SECONDS)

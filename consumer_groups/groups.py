@@ -1,0 +1,226 @@
+"""All consumer groups of the broker: which there are, from the start of the broker to its end."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from typing import Final
+
+from logbroker.clock import Clock
+from logbroker.config import BrokerConfig
+from logbroker.consumer_groups.assignors import AssignableTopic
+from logbroker.consumer_groups.coordinator import Coordinator
+from logbroker.consumer_groups.group import Group
+from logbroker.consumer_groups.group_store import GroupStore, stored_group_ids
+from logbroker.consumer_groups.membership import Channel, Membership
+from logbroker.consumer_groups.messages import Join
+from logbroker.consumer_groups.offsets import CommitOutcome, OffsetTable, TopicCommit
+from logbroker.engine import LogEngine, StateStore
+from logbroker.errors import (
+    GroupNotEmptyError,
+    InvalidGroupIdError,
+    LogbrokerError,
+    OverloadedError,
+    UnknownGroupError,
+    quoted,
+)
+from logbroker.types import TopicId
+
+_log = logging.getLogger(__name__)
+
+MAX_GROUP_ID_LENGTH: Final = 200
+"""So that `"group:" + id` is a scope of the StateStore."""
+EXPIRY_CHECK_SECONDS: Final = 60.0
+EXPIRY_CHECKS_PER_RETENTION: Final = 4
+
+_LEGAL_ID: Final = re.compile(r"[a-zA-Z0-9._-]+")
+
+
+def check_group_id(group_id: str) -> None:
+    """Raises InvalidGroupIdError."""
+    if not group_id:
+        raise InvalidGroupIdError("the group id is empty; choose one of 1 to 200 characters")
+    if len(group_id) > MAX_GROUP_ID_LENGTH:
+        raise InvalidGroupIdError(f"a group id has at most {MAX_GROUP_ID_LENGTH} characters, not {len(group_id)}")
+    if not _LEGAL_ID.fullmatch(group_id):
+        raise InvalidGroupIdError(f"{quoted(group_id)} is not a group id: use a-z, A-Z, 0-9, '.', '_' and '-'")
+
+
+class Groups:
+    """Made by `open_groups`."""
+
+    def __init__(self, config: BrokerConfig, clock: Clock, engine: LogEngine, store: StateStore) -> None:
+        self._config = config
+        self._clock = clock
+        self._engine = engine
+        self._store = store
+        self._loop = asyncio.get_running_loop()
+        self._groups: dict[str, Coordinator] = {}
+        self._deletions: dict[str, asyncio.Task[None]] = {}
+        self._topics: Mapping[str, AssignableTopic] = {}
+        self._topic_ids: frozenset[TopicId] = frozenset()
+        self._topics_due = False
+
+    # --- what there is ---
+
+    def ids(self) -> list[str]:
+        """Sorted."""
+        return sorted(self._groups)
+
+    def group(self, group_id: str) -> Coordinator:
+        """Raises UnknownGroupError or InvalidGroupIdError."""
+        found = self._groups.get(group_id)
+        if found is None:
+            check_group_id(group_id)
+            raise UnknownGroupError(f"there is no group {group_id}; a group begins with its first member or commit")
+        return found
+
+    # --- changes ---
+
+    async def join(self, group_id: str, join: Join, channel: Channel) -> Membership:
+        """Join a group, which begins with its first member.
+
+        Raises InvalidGroupIdError, OverloadedError, or what the group raises: see `Coordinator.join`.
+        """
+        group = await self._group_or_new(group_id)
+        membership = group.join(join, channel)
+        self._groups[group_id] = group
+        return membership
+
+    async def commit_offsets(
+        self, group_id: str, topics: Sequence[TopicCommit | LogbrokerError]
+    ) -> list[CommitOutcome]:
+        """Commit for a program that is no member; the group begins with its first commit.
+
+        Raises InvalidGroupIdError, OverloadedError or GroupNotEmptyError.
+        """
+        group = await self._group_or_new(group_id)
+        self._groups[group_id] = group
+        return await group.commit_offsets(topics)
+
+    async def delete(self, group_id: str) -> None:
+        """Forget a group, once begun also where the caller goes away. Raises UnknownGroupError, GroupNotEmptyError."""
+        deletion = self._deletions.get(group_id)
+        if deletion is None:
+            deletion = self._loop.create_task(self._delete(self.group(group_id)))
+            self._deletions[group_id] = deletion
+        await asyncio.shield(deletion)
+
+    async def _delete(self, group: Coordinator) -> None:
+        try:
+            await group.delete()
+            del self._groups[group.group_id]
+        finally:
+            del self._deletions[group.group_id]
+
+    async def _group_or_new(self, group_id: str) -> Coordinator:
+        while (deletion := self._deletions.get(group_id)) is not None:
+            await asyncio.wait([deletion])
+        found = self._groups.get(group_id)
+        if found is not None:
+            return found
+        check_group_id(group_id)
+        if len(self._groups) >= self._config.max_groups:
+            raise OverloadedError(
+                f"there are {len(self._groups)} groups, the most that the broker takes (max_groups): delete some"
+            )
+        return self._coordinator(group_id, OffsetTable(), {}, 0.0)
+
+    def _coordinator(self, group_id: str, offsets: OffsetTable, rows: Mapping[bytes, bytes], now: float) -> Coordinator:
+        machine = Group(
+            group_id,
+            reconnect_grace_seconds=self._config.reconnect_grace_seconds,
+            max_members=self._config.max_group_members,
+        )
+        machine.load(rows, self._topics, now)
+        store = GroupStore(self._store, group_id, is_stored=bool(rows))
+        return Coordinator(group_id, machine, offsets, store, self._clock, self._readable_end)
+
+    def _readable_end(self, topic_id: TopicId, partition: int) -> int:
+        return self._engine.partition_facts(topic_id, partition).high_watermark
+
+    # --- topics ---
+
+    def _on_topics_changed(self) -> None:
+        """Many changes at once are told once."""
+        if not self._topics_due:
+            self._topics_due = True
+            self._loop.call_soon(self._tell_topics)
+
+    def _tell_topics(self) -> None:
+        self._topics_due = False
+        self._read_topics()
+        for group in self._groups.values():
+            group.topics_changed(self._topics, self._topic_ids)
+
+    def _read_topics(self) -> None:
+        topics = self._engine.topics()
+        self._topics = {topic.name: AssignableTopic(topic.name, topic.id, topic.partitions) for topic in topics}
+        self._topic_ids = frozenset(topic.id for topic in topics)
+
+    # --- lifetime ---
+
+    async def load(self) -> None:
+        """Take over what the broker before stored, cut back to what the logs still hold.
+
+        Raises CorruptLogError. Members have their grace from now on.
+        """
+        self._read_topics()
+        self._engine.on_topics_changed(self._on_topics_changed)
+        loaded = []
+        for group_id in await stored_group_ids(self._store):
+            store = GroupStore(self._store, group_id, is_stored=True)
+            rows = await store.load()
+            offsets = OffsetTable(rows)
+            events = offsets.drop_topics(self._topic_ids.__contains__) + offsets.clamped(self._log_end)
+            if events:
+                _log.warning("group %s: %d committed offsets were behind the end of their log", group_id, len(events))
+                await store.commit(events)
+            loaded.append((group_id, offsets, rows))
+        now = self._loop.time()
+        for group_id, offsets, rows in loaded:
+            self._groups[group_id] = self._coordinator(group_id, offsets, rows, now)
+
+    def _log_end(self, topic_id: TopicId, partition: int) -> int:
+        return self._engine.partition_facts(topic_id, partition).log_end_offset
+
+    def freeze(self) -> None:
+        """The broker stops: its members are expected back at the next start."""
+        for group in self._groups.values():
+            group.freeze()
+
+    async def settle(self) -> None:
+        """Wait for what is being stored."""
+        for group in self._groups.values():
+            await group.settle()
+
+    async def expire(self) -> None:
+        """Forget groups that nobody has used for the retention of offsets, again and again."""
+        retention_seconds = self._config.offsets_retention_seconds
+        pause_seconds = min(EXPIRY_CHECK_SECONDS, retention_seconds / EXPIRY_CHECKS_PER_RETENTION)
+        while True:
+            await asyncio.sleep(pause_seconds)
+            for group in list(self._groups.values()):
+                if group.is_expired(int(retention_seconds * 1000)):
+                    with suppress(GroupNotEmptyError, UnknownGroupError):
+                        await self.delete(group.group_id)
+
+
+@asynccontextmanager
+async def open_groups(
+    config: BrokerConfig, clock: Clock, engine: LogEngine, store: StateStore
+) -> AsyncIterator[Groups]:
+    """Load the groups; at the end, store what is under way. Raises CorruptLogError."""
+    groups = Groups(config, clock, engine, store)
+    await groups.load()
+    expiry = asyncio.create_task(groups.expire(), name="groups expiry")
+    try:
+        yield groups
+    finally:
+        expiry.cancel()
+        await asyncio.wait([expiry])
+        groups.freeze()
+        await groups.settle()

@@ -1,0 +1,85 @@
+"""A member's stream, seen from both sides: what it may do in its group, and what it is told."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Protocol
+
+import msgspec
+
+from logbroker.consumer_groups.messages import Joined
+from logbroker.consumer_groups.offsets import CommitOutcome, Committed, TopicCommit
+from logbroker.consumer_groups.subscriptions import Subscription
+from logbroker.errors import LogbrokerError, MemberFencedError
+from logbroker.types import PartitionKey
+
+if TYPE_CHECKING:
+    from logbroker.consumer_groups.coordinator import Coordinator
+
+
+class AssignedOffsets(msgspec.Struct, gc=False):
+    """An assignment, with what is committed for its partitions."""
+
+    epoch: int
+    partitions: list[tuple[PartitionKey, Committed | None]]
+
+
+class CommitDone(msgspec.Struct, gc=False):
+    """A commit is synced, but for what was refused: one outcome per topic, in the order of the request."""
+
+    correlation_id: int
+    outcomes: Sequence[CommitOutcome]
+
+
+class Ended(msgspec.Struct, gc=False):
+    """The last message: the member was fenced or, without an error, left as it wished."""
+
+    error: MemberFencedError | None
+
+
+MemberMessage = Joined | AssignedOffsets | CommitDone | Ended
+
+
+class Channel(Protocol):
+    """The way to a member."""
+
+    def send(self, message: MemberMessage) -> None:
+        """Queue a message; never blocks."""
+        ...
+
+
+class Membership:
+    """One stream's place in its group. After its end it changes nothing any more, and its commits are refused."""
+
+    def __init__(self, coordinator: Coordinator, member_id: str, channel: Channel) -> None:
+        self._coordinator = coordinator
+        self.member_id = member_id
+        self.channel = channel
+        self.ended = False
+
+    def heartbeat(self, *, polled: bool) -> None:
+        if not self.ended:
+            self._coordinator.heartbeat(self, polled=polled)
+
+    def taken(self, epoch: int) -> None:
+        if not self.ended:
+            self._coordinator.taken(self, epoch)
+
+    def subscribe(self, subscription: Subscription) -> None:
+        """Raises InvalidRequestError."""
+        if not self.ended:
+            self._coordinator.subscribe(self, subscription)
+
+    def commit(self, correlation_id: int, epoch: int, topics: Sequence[TopicCommit | LogbrokerError]) -> None:
+        """Answered by a CommitDone, as soon as what is committed is synced."""
+        self._coordinator.commit(self, correlation_id, epoch, topics)
+
+    def leave(self) -> None:
+        """Answered by Ended, as soon as that is synced."""
+        if not self.ended:
+            self._coordinator.leave(self)
+
+    def disconnected(self) -> None:
+        """The stream broke, or is over."""
+        if not self.ended:
+            self._coordinator.disconnected(self)

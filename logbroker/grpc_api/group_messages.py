@@ -1,0 +1,114 @@
+"""The messages of group members, and what `consumer_groups` works on: from one to the other. No I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+from logbroker.consumer_groups.membership import AssignedOffsets, CommitDone, MemberMessage
+from logbroker.consumer_groups.messages import Join, Joined
+from logbroker.consumer_groups.subscriptions import Subscription
+from logbroker.engine import LogEngine
+from logbroker.errors import InvalidRequestError, LogbrokerError
+from logbroker.grpc_api.group_offsets import commit_results
+from logbroker.grpc_api.refs import topic_of
+from logbroker.grpc_api.status import item_status
+from logbroker.types import PartitionKey, TopicId
+from logbroker.v1 import groups_pb2 as pb
+
+MAX_OWNED: Final = 100_000
+"""Partitions that one Join may list."""
+HEARTBEATS_PER_SESSION: Final = 4
+MAX_HEARTBEAT_INTERVAL_MS: Final = 3_000
+
+_OPTIONAL: Final = ("session_timeout_ms", "rebalance_timeout_ms", "max_poll_interval_ms")
+
+
+def read_join(engine: LogEngine, message: pb.Join) -> Join:
+    """Raises InvalidRequestError; what the group takes is checked by its machine."""
+    settings: dict[str, Any] = {name: getattr(message, name) for name in _OPTIONAL if message.HasField(name)}
+    return Join(
+        member_id=message.member_id,
+        incarnation=message.incarnation,
+        instance_id=message.instance_id,
+        subscription=read_subscription(message.subscription),
+        assignor=message.assignor,
+        epoch=message.epoch,
+        owned=_read_partitions(engine, message.owned),
+        client_name=message.client_name,
+        **settings,
+    )
+
+
+def read_subscription(message: pb.Subscription) -> Subscription:
+    return Subscription(tuple(message.topics), message.topic_pattern)
+
+
+def _read_partitions(engine: LogEngine, topics: Iterable[pb.TopicPartitions]) -> frozenset[PartitionKey]:
+    """What is said of topics that are gone is passed over: nobody holds these any more."""
+    found: set[PartitionKey] = set()
+    for item in topics:
+        try:
+            topic = topic_of(engine, item)
+        except LogbrokerError:
+            continue
+        if len(found) + len(item.partitions) > MAX_OWNED:
+            raise InvalidRequestError(f"the Join lists more than {MAX_OWNED} partitions; spread them over more members")
+        found.update(PartitionKey(topic.id, number) for number in item.partitions)
+    return frozenset(found)
+
+
+def member_response(engine: LogEngine, message: MemberMessage) -> pb.MemberResponse:
+    """Return what a member is told; of an `Ended`, only one with an error."""
+    if isinstance(message, CommitDone):
+        return pb.MemberResponse(
+            commit=pb.CommitAnswer(correlation_id=message.correlation_id, topics=commit_results(message.outcomes))
+        )
+    if isinstance(message, AssignedOffsets):
+        return pb.MemberResponse(assignment=_assignment(engine, message))
+    if isinstance(message, Joined):
+        return pb.MemberResponse(
+            joined=pb.Joined(
+                assignor=message.assignor,
+                session_timeout_ms=message.session_timeout_ms,
+                heartbeat_interval_ms=min(
+                    message.session_timeout_ms // HEARTBEATS_PER_SESSION, MAX_HEARTBEAT_INTERVAL_MS
+                ),
+                resumed=message.resumed,
+            )
+        )
+    assert message.error is not None
+    return pb.MemberResponse(fenced=pb.Fenced(status=item_status(message.error)))
+
+
+def _assignment(engine: LogEngine, message: AssignedOffsets) -> pb.Assignment:
+    response = pb.Assignment(epoch=message.epoch)
+    topics: dict[TopicId, pb.AssignedTopic] = {}
+    for (topic_id, partition), committed in message.partitions:
+        topic = topics.get(topic_id)
+        if topic is None:
+            topic = response.topics.add(topic=topic_name(engine, topic_id), topic_id=topic_id)
+            topics[topic_id] = topic
+        topic.partitions.append(partition)
+        topic.offsets.append(-1 if committed is None else committed.offset)
+        topic.leader_epochs.append(-1 if committed is None else committed.leader_epoch)
+    return response
+
+
+def topic_name(engine: LogEngine, topic_id: TopicId) -> str:
+    """Empty where the topic was deleted meanwhile."""
+    try:
+        return engine.topic_by_id(topic_id).name
+    except LogbrokerError:
+        return ""
+
+
+def partition_lists(engine: LogEngine, partitions: Iterable[PartitionKey]) -> list[pb.TopicPartitions]:
+    """Partitions by topic, sorted."""
+    topics: dict[TopicId, list[int]] = {}
+    for topic_id, partition in sorted(partitions):
+        topics.setdefault(topic_id, []).append(partition)
+    return [
+        pb.TopicPartitions(topic=topic_name(engine, topic_id), topic_id=topic_id, partitions=numbers)
+        for topic_id, numbers in topics.items()
+    ]

@@ -1,0 +1,163 @@
+"""The service logbroker.v1.Groups."""
+
+from __future__ import annotations
+
+import asyncio
+from bisect import bisect_right
+from collections.abc import Iterable
+from typing import Final
+
+from logbroker.broker.broker import Broker
+from logbroker.consumer_groups.coordinator import Coordinator
+from logbroker.consumer_groups.offsets import Committed
+from logbroker.consumer_groups.rows import GROUP_TYPE
+from logbroker.errors import InvalidRequestError, LogbrokerError, OverloadedError
+from logbroker.grpc_api.group_messages import partition_lists, topic_name
+from logbroker.grpc_api.group_offsets import commit_results, read_commits
+from logbroker.grpc_api.member_stream import MemberStream
+from logbroker.grpc_api.refs import MAX_ITEMS, check_item_count, echoed_id, echoed_name, topic_of
+from logbroker.grpc_api.status import Context, answers, item_status
+from logbroker.types import TopicId
+from logbroker.v1 import groups_pb2 as pb
+from logbroker.v1.common_pb2 import Status
+
+FRAME_BYTES: Final = 5
+"""At most, around an item of a list in an answer."""
+
+
+class GroupsService:
+    """Consumer groups. Each method is one call of the API, documented in proto/logbroker/v1/groups.proto."""
+
+    def __init__(self, broker: Broker, stopping: asyncio.Event) -> None:
+        self._groups = broker.groups
+        self._engine = broker.engine
+        self._max_response_bytes = broker.config.max_response_bytes
+        self._stopping = stopping
+
+    @answers
+    async def member(self, _: object, context: Context) -> None:
+        await MemberStream(self._groups, self._engine, context, self._stopping).run()
+
+    @answers
+    async def commit_offsets(self, request: pb.CommitOffsetsRequest, context: Context) -> pb.CommitOffsetsResponse:
+        topics = read_commits(self._engine, request.topics)
+        outcomes = await self._groups.commit_offsets(request.group_id, topics)
+        return pb.CommitOffsetsResponse(topics=commit_results(outcomes))
+
+    @answers
+    async def fetch_offsets(self, request: pb.FetchOffsetsRequest, context: Context) -> pb.FetchOffsetsResponse:
+        check_item_count(sum(len(item.partitions) + 1 for item in request.topics))
+        group = self._groups.group(request.group_id)
+        found = self._asked_for(group, request.topics) if request.topics else self._all_committed(group)
+        response = pb.FetchOffsetsResponse()
+        room = self._max_response_bytes
+        full = item_status(OverloadedError("the answer is full; ask for the rest of the topics by itself"))
+        for topic in found:
+            if topic.ByteSize() > room:
+                topic = pb.CommittedTopic(topic=topic.topic, topic_id=topic.topic_id, status=full)
+            room -= topic.ByteSize() + FRAME_BYTES
+            response.topics.append(topic)
+        return response
+
+    @answers
+    async def list_groups(self, request: pb.ListGroupsRequest, context: Context) -> pb.ListGroupsResponse:
+        page_size = request.page_size if request.HasField("page_size") else MAX_ITEMS
+        if page_size < 1:
+            raise InvalidRequestError(f"page_size must be at least 1, not {page_size}; leave it out for the broker's")
+        ids = self._groups.ids()
+        response = pb.ListGroupsResponse()
+        room = self._max_response_bytes
+        for group_id in ids[bisect_right(ids, request.page_token) :]:
+            if len(response.groups) >= page_size or room <= 0:
+                response.next_page_token = response.groups[-1].group_id
+                break
+            response.groups.append(_listed(self._groups.group(group_id)))
+            room -= response.groups[-1].ByteSize() + FRAME_BYTES
+        return response
+
+    @answers
+    async def describe_groups(self, request: pb.DescribeGroupsRequest, context: Context) -> pb.DescribeGroupsResponse:
+        check_item_count(len(request.group_ids))
+        response = pb.DescribeGroupsResponse()
+        room = self._max_response_bytes
+        for group_id in request.group_ids:
+            try:
+                if room <= 0:
+                    raise OverloadedError("the answer is full; describe the rest of the groups in another call")
+                described = self._described(self._groups.group(group_id))
+                room -= described.ByteSize() + FRAME_BYTES
+            except LogbrokerError as error:
+                described = pb.DescribedGroup(status=item_status(error))
+            response.groups.append(described)
+        return response
+
+    @answers
+    async def delete_groups(self, request: pb.DeleteGroupsRequest, context: Context) -> pb.DeleteGroupsResponse:
+        check_item_count(len(request.group_ids))
+        response = pb.DeleteGroupsResponse()
+        for group_id in request.group_ids:
+            try:
+                await self._groups.delete(group_id)
+                response.results.append(Status())
+            except LogbrokerError as error:
+                response.results.append(item_status(error))
+        return response
+
+    def _asked_for(self, group: Coordinator, items: Iterable[pb.TopicPartitions]) -> Iterable[pb.CommittedTopic]:
+        for item in items:
+            try:
+                topic = topic_of(self._engine, item)
+            except LogbrokerError as error:
+                yield pb.CommittedTopic(
+                    status=item_status(error), topic=echoed_name(item.topic), topic_id=echoed_id(item.topic_id)
+                )
+                continue
+            of_topic = group.offsets.of_topic(topic.id)
+            numbers = item.partitions or sorted(of_topic)
+            yield self._committed(topic.id, [(number, of_topic.get(number)) for number in numbers])
+
+    def _all_committed(self, group: Coordinator) -> Iterable[pb.CommittedTopic]:
+        for topic_id in sorted(group.offsets.topic_ids()):
+            yield self._committed(topic_id, sorted(group.offsets.of_topic(topic_id).items()))
+
+    def _committed(self, topic_id: TopicId, rows: Iterable[tuple[int, Committed | None]]) -> pb.CommittedTopic:
+        result = pb.CommittedTopic(topic=topic_name(self._engine, topic_id), topic_id=topic_id)
+        for number, committed in rows:
+            found = committed or _NONE
+            result.partitions.append(number)
+            result.offsets.append(found.offset)
+            result.leader_epochs.append(found.leader_epoch)
+            result.metadata.append(found.metadata)
+            result.commit_times_ms.append(found.commit_time_ms)
+        return result
+
+    def _described(self, group: Coordinator) -> pb.DescribedGroup:
+        machine = group.machine
+        return pb.DescribedGroup(
+            group=_listed(group),
+            assignor=machine.assignor,
+            epoch=machine.epoch,
+            members=[
+                pb.DescribedMember(
+                    member_id=member.member_id,
+                    instance_id=member.join.instance_id,
+                    client_name=member.join.client_name,
+                    epoch=member.epoch,
+                    subscription=pb.Subscription(
+                        topics=member.subscription.topics, topic_pattern=member.subscription.topic_pattern
+                    ),
+                    owned=partition_lists(self._engine, member.held),
+                    target=partition_lists(self._engine, machine.target(member)),
+                    connected=member.connected,
+                )
+                for member in machine.members()
+            ],
+        )
+
+
+_NONE: Final = Committed(-1, -1, "", -1)
+
+
+def _listed(group: Coordinator) -> pb.ListedGroup:
+    machine = group.machine
+    return pb.ListedGroup(group_id=group.group_id, type=GROUP_TYPE, state=machine.state, members=len(machine))
