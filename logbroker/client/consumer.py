@@ -12,7 +12,8 @@ from typing import Self
 from logbroker.client.consumer_core import DEFAULT_BUFFER_BYTES, ConsumerCore, Step
 from logbroker.client.cursor import Record
 from logbroker.client.fetcher import OutOfRange
-from logbroker.client.group_reader import Calls, GroupStart, group_settings
+from logbroker.client.group_reader import Calls
+from logbroker.client.group_settings import GroupStart, group_settings
 from logbroker.errors import LogbrokerError
 from logbroker.record.header import MAX_EXPANDED_BYTES
 from logbroker.types import TopicPartition
@@ -71,7 +72,7 @@ class Consumer(ConsumerCore):
 
         With a `group`: `start` is where to begin in partitions without a committed offset. An `instance_id` makes the
         member static: it keeps its partitions over a restart shorter than the session timeout. `assignor` is sticky
-        (the broker's default), range or roundrobin, and the same for all members. A member of which the broker hears
+        (the broker's default), range or round_robin, and the same for all members. A member of which the broker hears
         nothing for the session timeout, that holds on to partitions for the rebalance timeout, or whose program asks
         for no record for the poll interval, loses its partitions, and joins again when the program asks.
         """

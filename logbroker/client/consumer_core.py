@@ -11,7 +11,8 @@ from typing import Any, Final, Literal
 from logbroker.client.connection import Connection
 from logbroker.client.cursor import Cursor, Record
 from logbroker.client.fetcher import Assigned, Fetcher, OutOfRange
-from logbroker.client.group_reader import Callback, Calls, GroupReader, GroupSettings
+from logbroker.client.group_reader import Callback, Calls, GroupReader
+from logbroker.client.group_settings import GroupSettings
 from logbroker.client.metadata import find_topics
 from logbroker.client.offsets import When, find_offsets, milliseconds
 from logbroker.client.permit import Permit
@@ -58,7 +59,11 @@ class ConsumerCore:
         self.cursor = Cursor(max_expanded_bytes)
         self._call = call
         self._fetcher: Fetcher | None = None
-        self._fetcher_options: dict[str, Any] = {"buffer_bytes": buffer_bytes, "on_out_of_range": on_out_of_range}
+        self._fetcher_options: dict[str, Any] = {
+            "buffer_bytes": buffer_bytes,
+            "on_out_of_range": on_out_of_range,
+            "topics_may_go": group is not None,
+        }
         self._assigned: dict[TopicPartition, Assigned] = {}
         self._holds = False
         self._settings = group

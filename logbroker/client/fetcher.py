@@ -21,7 +21,7 @@ from logbroker.client.connection import Connection, Stream, backoff_seconds, run
 from logbroker.client.offsets import find_offsets
 from logbroker.client.permit import Permit
 from logbroker.client.status import error_of_item
-from logbroker.errors import BrokerUnavailableError, LogbrokerError, OffsetOutOfRangeError
+from logbroker.errors import BrokerUnavailableError, LogbrokerError, OffsetOutOfRangeError, UnknownTopicError
 from logbroker.types import TopicId, TopicPartition
 from logbroker.v1 import log_pb2
 
@@ -73,7 +73,11 @@ class Chunk(msgspec.Struct, eq=False):
 class Fetcher:
     """Keeps a stream open while partitions are assigned, and hands out what arrives in its order."""
 
-    def __init__(self, connection: Connection, *, buffer_bytes: int, on_out_of_range: OutOfRange) -> None:
+    def __init__(
+        self, connection: Connection, *, buffer_bytes: int, on_out_of_range: OutOfRange, topics_may_go: bool
+    ) -> None:
+        """With `topics_may_go`, a partition whose topic was deleted is no error: there is nothing more to read."""
+        self._topics_may_go = topics_may_go
         self._connection = connection
         self._buffer_bytes = buffer_bytes
         self._on_out_of_range = on_out_of_range
@@ -288,6 +292,9 @@ class Fetcher:
                 # What arrived before is still to be delivered; then the position follows.
                 self._put(Chunk(assigned, version, b"", assigned.fetched))
                 self._place_again(assigned, version)
+        elif isinstance(error, UnknownTopicError) and self._topics_may_go:
+            assigned.failed = True
+            _log.info("%s: %s", assigned.partition, error)
         else:
             assigned.failed = True
             self._put(Chunk(assigned, assigned.version, b"", assigned.fetched, error))

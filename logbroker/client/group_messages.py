@@ -15,12 +15,13 @@ Offsets = Mapping[TopicPartition, tuple[TopicId, int]]
 
 
 def assignment_of(message: groups_pb2.Assignment) -> Assignment:
-    """Read what the broker pushed."""
+    """Read what the broker pushed. A topic that was deleted meanwhile has no name, and is left out."""
     return Assignment(
         message.epoch,
         {
             TopicPartition(topic.topic, partition): Granted(TopicId(topic.topic_id), offset)
             for topic in message.topics
+            if topic.topic
             for partition, offset in zip(topic.partitions, topic.offsets, strict=True)
         },
     )

@@ -9,22 +9,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
-import socket
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from time import monotonic
-from typing import Any, Final, Literal
-
-import msgspec
+from typing import Any, Final
 
 from logbroker.client.connection import Connection
 from logbroker.client.cursor import Cursor
 from logbroker.client.fetcher import Assigned, Fetcher
 from logbroker.client.group_offsets import fetch_offsets
-from logbroker.client.member import Member, MemberOptions
-from logbroker.client.membership import Granted
+from logbroker.client.group_settings import GroupSettings
+from logbroker.client.member import Member
+from logbroker.client.membership import Assignment, Granted, State
 from logbroker.client.offsets import list_offsets
-from logbroker.errors import InvalidRequestError, LogbrokerError, NotOwnerError
+from logbroker.errors import LogbrokerError, NotOwnerError, UnknownTopicError
 from logbroker.types import TopicPartition
 
 _log = logging.getLogger(__name__)
@@ -35,65 +32,7 @@ Callback = Callable[[list[TopicPartition]], Any]
 Calls = AsyncGenerator[tuple[Callback, list[TopicPartition]], None]
 """Callbacks to be called, each before the next is asked for."""
 
-GroupStart = Literal["earliest", "latest"]
-
 _ON_LOSS: Final = "member of group %s: the group gave away %d partitions before they were released"
-
-
-class GroupSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """How a consumer takes part in a group."""
-
-    member: MemberOptions
-    start: GroupStart
-    auto_commit: bool
-    auto_commit_interval_seconds: float
-
-
-def group_settings(
-    group: str | None,
-    *,
-    start: GroupStart,
-    auto_commit: bool,
-    auto_commit_interval_seconds: float,
-    instance_id: str | None,
-    assignor: str | None,
-    session_timeout_seconds: float,
-    rebalance_timeout_seconds: float,
-    max_poll_interval_seconds: float,
-) -> GroupSettings | None:
-    """Return the settings of a consumer; None for one without a group. Raises InvalidRequestError."""
-    if group is None:
-        return None
-    if start not in ("earliest", "latest"):
-        raise InvalidRequestError("start takes earliest or latest; set any other place with `group reset-offsets`")
-    times = {
-        "session_timeout_seconds": session_timeout_seconds,
-        "rebalance_timeout_seconds": rebalance_timeout_seconds,
-        "max_poll_interval_seconds": max_poll_interval_seconds,
-        "auto_commit_interval_seconds": auto_commit_interval_seconds,
-    }
-    for name, seconds in times.items():
-        if not 0.001 <= seconds <= _MAX_SECONDS:
-            raise InvalidRequestError(f"{name} must be between 0.001 and {_MAX_SECONDS}, not {seconds}")
-    member = MemberOptions(
-        group_id=group,
-        instance_id=instance_id or "",
-        assignor=assignor or "",
-        session_timeout_seconds=session_timeout_seconds,
-        rebalance_timeout_seconds=rebalance_timeout_seconds,
-        max_poll_interval_seconds=max_poll_interval_seconds,
-        client_name=f"{socket.gethostname()}:{os.getpid()}",
-    )
-    return GroupSettings(
-        member=member,
-        start=start,
-        auto_commit=auto_commit,
-        auto_commit_interval_seconds=auto_commit_interval_seconds,
-    )
-
-
-_MAX_SECONDS: Final = 2_000_000
-"""What fits the API's milliseconds."""
 
 
 class GroupReader:
@@ -170,7 +109,7 @@ class GroupReader:
                     _log.warning(_ON_LOSS, self._settings.member.group_id, len(lost))
                     yield self._on_lost, lost
             elif (assignment := membership.outstanding) is not None:
-                revoked = [partition for partition in self._assigned if partition not in assignment.partitions]
+                revoked = self._missing(assignment)
                 untold = [partition for partition in revoked if partition not in self._released]
                 if untold:
                     yield self._on_revoked, untold
@@ -195,6 +134,14 @@ class GroupReader:
                 yield self._on_assigned, kept
             else:
                 return
+
+    def _missing(self, assignment: Assignment) -> list[TopicPartition]:
+        """Return what is read and not named by an assignment: the same name may be another topic by now."""
+        return [
+            partition
+            for partition, assigned in self._assigned.items()
+            if partition not in assignment.partitions or assignment.partitions[partition].topic_id != assigned.topic_id
+        ]
 
     async def _wait(self, deadline: float | None) -> bool:
         self._fetcher.waiting = True
@@ -231,7 +178,7 @@ class GroupReader:
             self._assigned[partition] = assigned
             self._committed[partition] = granted.offset
             self._fetcher.add(assigned)
-            if isinstance(place, LogbrokerError):
+            if isinstance(place, LogbrokerError) and not isinstance(place, UnknownTopicError):
                 self._fetcher.fail(assigned, place)
         self._unplaced = {}
         if ends is not None:
@@ -290,7 +237,8 @@ class GroupReader:
     async def _commit_on_and_on(self) -> None:
         while True:
             await asyncio.sleep(self._settings.auto_commit_interval_seconds)
-            await self._commit_finished()
+            if self.member.membership.state is State.MEMBER:
+                await self._commit_finished()
 
     async def _commit_finished(self) -> None:
         await self._try_commit({p: self._cursor.finished(assigned) for p, assigned in self._assigned.items()})

@@ -11,7 +11,8 @@ from typing import Any, Self
 from logbroker.client.consumer_core import DEFAULT_BUFFER_BYTES, ConsumerCore, Start, Step
 from logbroker.client.cursor import Record
 from logbroker.client.fetcher import OutOfRange
-from logbroker.client.group_reader import Callback, Calls, GroupStart, group_settings
+from logbroker.client.group_reader import Callback, Calls
+from logbroker.client.group_settings import GroupStart, group_settings
 from logbroker.client.sync_loop import run, shared_loop
 from logbroker.errors import LogbrokerError
 from logbroker.record.header import MAX_EXPANDED_BYTES

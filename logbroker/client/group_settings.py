@@ -1,0 +1,70 @@
+"""How a consumer takes part in a group."""
+
+from __future__ import annotations
+
+import os
+import socket
+from typing import Final, Literal
+
+import msgspec
+
+from logbroker.client.member import MemberOptions
+from logbroker.errors import InvalidRequestError
+
+GroupStart = Literal["earliest", "latest"]
+"""Where to begin in a partition without a committed offset."""
+
+_MAX_SECONDS: Final = 2_000_000
+"""What fits the API's milliseconds."""
+
+
+class GroupSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """How a consumer takes part in a group."""
+
+    member: MemberOptions
+    start: GroupStart
+    auto_commit: bool
+    auto_commit_interval_seconds: float
+
+
+def group_settings(
+    group: str | None,
+    *,
+    start: GroupStart,
+    auto_commit: bool,
+    auto_commit_interval_seconds: float,
+    instance_id: str | None,
+    assignor: str | None,
+    session_timeout_seconds: float,
+    rebalance_timeout_seconds: float,
+    max_poll_interval_seconds: float,
+) -> GroupSettings | None:
+    """Return the settings of a consumer; None for one without a group. Raises InvalidRequestError."""
+    if group is None:
+        return None
+    if start not in ("earliest", "latest"):
+        raise InvalidRequestError("start takes earliest or latest; set any other place with `group reset-offsets`")
+    times = {
+        "session_timeout_seconds": session_timeout_seconds,
+        "rebalance_timeout_seconds": rebalance_timeout_seconds,
+        "max_poll_interval_seconds": max_poll_interval_seconds,
+        "auto_commit_interval_seconds": auto_commit_interval_seconds,
+    }
+    for name, seconds in times.items():
+        if not 0.001 <= seconds <= _MAX_SECONDS:
+            raise InvalidRequestError(f"{name} must be between 0.001 and {_MAX_SECONDS}, not {seconds}")
+    member = MemberOptions(
+        group_id=group,
+        instance_id=instance_id or "",
+        assignor=assignor or "",
+        session_timeout_seconds=session_timeout_seconds,
+        rebalance_timeout_seconds=rebalance_timeout_seconds,
+        max_poll_interval_seconds=max_poll_interval_seconds,
+        client_name=f"{socket.gethostname()}:{os.getpid()}",
+    )
+    return GroupSettings(
+        member=member,
+        start=start,
+        auto_commit=auto_commit,
+        auto_commit_interval_seconds=auto_commit_interval_seconds,
+    )
