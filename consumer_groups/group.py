@@ -196,6 +196,7 @@ class Group:
         member.move(Input.TAKEN)
         member.taken, member.assigned, member.epoch = member.assigned, None, epoch
         self._free(released, member)
+        self._unsettled[member.slot] = None  # what became due meanwhile had to wait for this
         self._touch(member)
 
     def subscribe(self, member_id: str, subscription: Subscription, now: float) -> None:
