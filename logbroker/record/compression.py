@@ -73,8 +73,8 @@ def compress(codec: Codec, data: bytes) -> bytes:
 def decompress(codec: Codec, data: bytes, max_bytes: int) -> bytes | bytearray | memoryview:
     """Return the expanded bytes.
 
-    No more than `max_bytes` (and a constant) is allocated, whatever the data claims. Raises BatchExpandsTooFarError
-    where it would expand further and CorruptBatchError where it is not what the codec writes.
+    No more than twice `max_bytes` (and a constant) is allocated, whatever the data claims. Raises
+    BatchExpandsTooFarError where it would expand further and CorruptBatchError where it is not what the codec writes.
     """
     match codec:
         case Codec.GZIP:
