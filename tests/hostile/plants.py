@@ -1,0 +1,63 @@
+"""Faults of one line, put into the broker's process to see whether the barrage finds them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import ModuleType
+from typing import Final
+
+from google.protobuf.message_factory import GetMessageClass
+
+from logbroker.broker.local_engine import engine
+from logbroker.grpc_api import methods, plain_records, produce_wire, request_parsing
+from logbroker.record.header import parse_header
+
+
+def _put(module: ModuleType, name: str, value: object) -> None:
+    assert hasattr(module, name), name
+    setattr(module, name, value)
+
+
+def _bombs_expand() -> None:
+    _put(plain_records, "MAX_EXPANDED_BYTES", 1 << 40)
+
+
+def _lengths_unchecked() -> None:
+    _put(produce_wire, "_end", lambda position, size, end: position + size)
+
+
+def _varints_without_end() -> None:
+    def varint(message: bytes, position: int) -> tuple[int, int]:
+        value = shift = 0
+        while True:
+            byte = message[position]
+            position += 1
+            value |= (byte & 0x7F) << shift
+            shift += 7
+            if byte < 0x80:
+                return value & 0xFFFF_FFFF_FFFF_FFFF, position
+
+    _put(produce_wire, "_varint", varint)
+    _put(produce_wire, "_varint32", varint)
+
+
+def _transport_parses() -> None:
+    _put(methods, "request_parser", lambda descriptor: GetMessageClass(descriptor).FromString)
+
+
+def _batches_unchecked() -> None:
+    _put(engine, "check_new_batch", parse_header)
+
+
+def _elements_uncounted() -> None:
+    _put(request_parsing, "UNCOUNTED_BYTES", 1 << 40)
+
+
+PLANTS: Final[Mapping[str, Callable[[], None]]] = {
+    "bombs-expand": _bombs_expand,
+    "lengths-unchecked": _lengths_unchecked,
+    "varints-without-end": _varints_without_end,
+    "transport-parses": _transport_parses,
+    "batches-unchecked": _batches_unchecked,
+    "elements-uncounted": _elements_uncounted,
+}
