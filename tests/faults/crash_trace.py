@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -191,15 +191,35 @@ class Trace:
         self._promise(staged=end, written=end, synced=end, visible=end, epoch=self.log.leader_epoch)
         self._commit()
 
+    @property
+    def moments(self) -> range:
+        """How many operations may have ended when it crashes."""
+        return range(self._born, len(self.files.ops) + 1)
+
     def states(self, count: int) -> list[CrashState]:
         """So many of the states that a crash may leave, from all over the trace."""
         found: list[CrashState] = []
-        moments = range(self._born, len(self.files.ops) + 1)
+        moments = self.moments
         while len(found) < count:
             torn = [0.0, self.random.random(), self.random.random()]
             states = list(crash_states(self.files.ops, self.random.choice(moments), torn))
             found += self.random.sample(states, min(len(states), 4))
         return found[:count]
+
+    def crashed_again(self, state: CrashState, torn: Iterable[float] = ()) -> Iterator[CrashState]:
+        """The states that a crash may leave of the recovery from a crash, at each operation of it."""
+        files = disk_with(state.ops)
+        before = state.ops
+        if state.rebooted:
+            # What a boot has found on the disk is there.
+            before = [*before, *(Op("fdatasync", inode) for inode in files.contents)]
+            before += [Op("sync_directory", path=path) for path in ("/data", str(DIRECTORY))]
+        self._opened(files, self.at(state.at).row, rebooted=state.rebooted)
+        ops = [*before, *files.ops]
+        for done in range(1, len(files.ops) + 1):
+            for again in crash_states(ops, len(before) + done, torn):
+                about = f"{state.about}; then {again.about} after operation {done} of the recovery"
+                yield CrashState(about, state.at, state.rebooted or again.rebooted, again.ops)
 
     def check(self, state: CrashState) -> MemoryFiles:
         """Open what the crash left, and compare it with what was promised; returns the disk as it is after that.

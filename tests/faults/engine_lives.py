@@ -1,6 +1,6 @@
 """Lives of a broker's engine on one directory: one that a fault ends, and the next, which must have all it promised.
 
-`python -m tests.faults.engine_lives DIRECTORY [PLANT]` kills a life at every call which changes a file, and its
+`python -m tests.faults.engine_lives [PLANT]` kills a life at every call which changes a file, and its
 successor at a call of its recovery. Each is a process of its own, forked from one that has all modules loaded: a start
 from scratch would take ten times as long.
 """
@@ -13,9 +13,11 @@ import os
 import shutil
 import signal
 import sys
+import tempfile
 import traceback
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
 from typing import Any, Final
@@ -25,7 +27,7 @@ from logbroker.broker.local_engine.lifetime import open_engine
 from logbroker.broker.local_engine.state_store import LocalStateStore
 from logbroker.clock import SystemClock
 from logbroker.config import BrokerConfig
-from logbroker.errors import LogbrokerError, StorageFailedError
+from logbroker.errors import LogbrokerError
 from logbroker.storage.metadata_store import MetadataReader
 from tests.faults.engine_checker import Expected, check_files
 from tests.faults.engine_plants import PLANTS
@@ -65,6 +67,14 @@ def check_life(data_dir: Path, notes: Path, *, files: bool = True) -> None:
     contents = asyncio.run(with_engine(data_dir, expected.check))
     if files:
         check_files(data_dir, set(contents))
+
+
+@contextmanager
+def fast_directory() -> Iterator[Path]:
+    """A directory whose syncs cost nothing: neither a kill nor a failing call touches what the page cache holds."""
+    memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+    with tempfile.TemporaryDirectory(dir=memory) as directory:
+        yield Path(directory)
 
 
 # --- killed --------------------------------------------------------------------------------------------------------
@@ -140,9 +150,8 @@ def failing_life(directory: Path, steps: Sequence[Step], kind: str, error_number
     try:
         assert not (fault.failed and error_number == SHORT and failures), "a short write is gone on with"
         assert fault.failed or not (failures or raised)
-        assert not isinstance(raised, StorageFailedError) or failures, f"the broker does not end after {raised}"
-        if failures:
-            assert not clean_stop_is_marked(data_dir), f"a clean stop is marked after {failures}"
+        if failures or raised:
+            assert not clean_stop_is_marked(data_dir), "a clean stop is marked"
         check_life(data_dir, notes)
     except Exception as error:
         error.add_note(f"call {nth} of {kind} failed with {error_number}: {raised or failures or 'refused'}")
@@ -160,13 +169,14 @@ def clean_stop_is_marked(data_dir: Path) -> bool:
 
 def main() -> None:
     logging.getLogger("logbroker").setLevel(logging.CRITICAL)
-    directory, *plants = sys.argv[1:]
+    plants = sys.argv[1:]
     for plant in plants:
         PLANTS[plant]()
     stride = _STRIDE_WITH_PLANT if plants else 1
-    figures = kill_everywhere(
-        Path(directory), STEPS, lambda nth: nth % 2 * (1 + nth * 7 % 23), stride=stride, verify_each=4
-    )
+    with fast_directory() as directory:
+        figures = kill_everywhere(
+            directory / "life", STEPS, lambda nth: (nth % 3 == 0) * (1 + nth % 23), stride=stride, verify_each=4
+        )
     print(dict(figures))  # noqa: T201
 
 

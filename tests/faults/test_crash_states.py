@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 
 from tests.faults.crash_trace import Trace
@@ -19,3 +21,17 @@ def test_a_crash_keeps_every_promise(seed: int) -> None:
         except Exception as error:
             error.add_note(f"seed {seed}, state {number}: {state.about}, after operation {state.at}")
             raise
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_crash_in_the_recovery_keeps_every_promise(seed: int) -> None:
+    chance = random.Random(seed)
+    trace = Trace(seed).run(steps=20)
+    for state in trace.states(12):
+        again = list(trace.crashed_again(state, [chance.random()]))
+        for last in chance.sample(again, min(len(again), 5)):
+            try:
+                trace.check(last)
+            except Exception as error:
+                error.add_note(f"seed {seed}: {last.about}, at operation {last.at}")
+                raise

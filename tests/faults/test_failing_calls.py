@@ -1,110 +1,35 @@
-"""Each kind of call fails in each way, once, somewhere in the life of a partition: refused or fatal, never a loss."""
+"""Each kind of call fails in each way, once, somewhere in a life: refused or fatal, never a loss."""
 
 from __future__ import annotations
 
-import errno
-import os
 import random
-from collections.abc import Sequence
-from itertools import product
 
 import pytest
 
-from logbroker.errors import LogbrokerError
-from logbroker.storage.files import Buffer
-from tests.faults.crash_disk import MemoryFiles, Op, crash_states
-from tests.faults.crash_trace import Trace
+from tests.faults import engine_lives, failing_files, hooked_files
+from tests.faults.engine_trace import STEPS
 
-CALLS = ("pwritev", "fdatasync", "sync_directory", "open", "rename", "truncate")
-SHORT = -1
-ERRORS = (errno.EIO, errno.ENOSPC, errno.EMFILE, errno.EINTR, SHORT)
 PER_PAIR = 15
-"""Of {6 calls} x {4 errors}, and short writes."""
+ENGINES_PER_PAIR = 2
 
 
-class FailingFiles(MemoryFiles):
-    """The `nth` call of one kind fails and does nothing, or writes only the first half."""
-
-    def __init__(self, call: str, error_number: int, nth: int) -> None:
-        super().__init__()
-        self._call = call
-        self._error_number = error_number
-        self._left = nth
-        self.failed = False
-        """Whether it came to that."""
-
-    def _fails(self, call: str, path: str = "") -> bool:
-        if call != self._call:
-            return False
-        self._left -= 1
-        if self._left:
-            return False
-        self.failed = True
-        if self._error_number != SHORT:
-            raise OSError(self._error_number, os.strerror(self._error_number), path)
-        return True
-
-    def open(self, path: str, *, create: bool = False) -> int:
-        self._fails("open", path)
-        return super().open(path, create=create)
-
-    def pwritev(self, fd: int, buffers: Sequence[Buffer], position: int) -> int:
-        if self._fails("pwritev"):
-            whole = b"".join(buffers)
-            buffers = [whole[: max(1, len(whole) // 2)]]
-        return super().pwritev(fd, buffers, position)
-
-    def fdatasync(self, fd: int) -> None:
-        try:
-            self._fails("fdatasync")
-        except OSError:
-            self.ops.append(Op("failed_sync", self._fds[fd]))
-            raise
-        super().fdatasync(fd)
-
-    def sync_directory(self, path: str) -> None:
-        self._fails("sync_directory", path)
-        super().sync_directory(path)
-
-    def rename(self, source: str, target: str) -> None:
-        self._fails("rename", source)
-        super().rename(source, target)
-
-    def truncate(self, fd: int, size_bytes: int) -> None:
-        self._fails("truncate")
-        super().truncate(fd, size_bytes)
-
-
-@pytest.mark.parametrize(
-    ("call", "error_number"), [pair for pair in product(CALLS, ERRORS) if pair[1] != SHORT or pair[0] == "pwritev"]
-)
+@pytest.mark.parametrize(("call", "error_number"), failing_files.PAIRS)
 def test_a_call_that_fails_loses_nothing(call: str, error_number: int) -> None:
-    seed = 1000 * CALLS.index(call) + ERRORS.index(error_number)
+    seed = 1000 * failing_files.PAIRS.index((call, error_number))
     chance = random.Random(seed)
     failures = 0
     while failures < PER_PAIR:
+        seed += 10
         # The first calls of each kind are those of the partition's making.
         nth = 1 + min(int(chance.expovariate(0.1)), 60)
-        files = FailingFiles(call, error_number, nth)
-        seed += 10
-        try:
-            trace = Trace(seed, files)
-        except LogbrokerError:
-            failures += 1
-            continue
-        outcome: LogbrokerError | None = None
-        try:
-            trace.run(steps=25)
-        except LogbrokerError as error:
-            outcome = error
-        if not files.failed:
-            continue
-        failures += 1
-        assert error_number != SHORT or outcome is None, "a short write is gone on with"
-        # What a write was cut to is known to nobody: the process ends here, or later by a power cut.
-        for state in crash_states(files.ops, len(files.ops), [chance.random()]):
-            try:
-                trace.check(state)
-            except Exception as error:
-                error.add_note(f"seed {seed}: {state.about}, after call {nth} of {call} failed: {outcome}")
-                raise
+        failures += failing_files.loses_nothing(seed, call, error_number, nth)
+
+
+def test_a_call_of_a_whole_engine_that_fails_loses_nothing() -> None:
+    chance = random.Random(4711)
+    failures = 0
+    with engine_lives.fast_directory() as directory:
+        for kind, error_number in hooked_files.PAIRS * ENGINES_PER_PAIR:
+            nth = chance.randint(1, {"truncate": 12, "rename": 6}.get(kind, 60))
+            failures += engine_lives.failing_life(directory / "life", STEPS, kind, error_number, nth)
+    assert failures > 30
