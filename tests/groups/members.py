@@ -85,7 +85,13 @@ class Member:
 
     def assigned(self, *, take: bool = True) -> Partitions:
         """The next assignment, by default taken at once."""
-        assignment = self.expect("assignment")
+        found = self.note(self.expect("assignment"))
+        if take:
+            self.take()
+        return found
+
+    def note(self, assignment: pb.Assignment) -> Partitions:
+        """Remember an assignment that came."""
         found = {topic.topic: list(topic.partitions) for topic in assignment.topics}
         self.committed = {
             (topic.topic, number): offset
@@ -93,8 +99,6 @@ class Member:
             for number, offset in zip(topic.partitions, topic.offsets, strict=True)
         }
         self.pending = (assignment.epoch, found)
-        if take:
-            self.take()
         return found
 
     def take(self) -> None:
@@ -134,10 +138,23 @@ class Member:
         self.send(heartbeat=pb.Heartbeat(polled=polled))
         assert self.next().WhichOneof("response") == "heartbeat"
 
+    def take_what_has_come(self) -> None:
+        """Take the assignments that were sent before the answer to a heartbeat."""
+        self.send(heartbeat=pb.Heartbeat())
+        while (response := self.next()).WhichOneof("response") != "heartbeat":
+            self.note(response.assignment)
+            self.take()
+
+    def subscribe(self, topics: Sequence[str]) -> None:
+        self.send(subscription=pb.Subscription(topics=topics))
+
     def leave(self) -> None:
         """Say goodbye and wait until that is done."""
-        self.send(leave=pb.Leave())
+        self.leave_without_waiting()
         self.ends()
+
+    def leave_without_waiting(self) -> None:
+        self.send(leave=pb.Leave())
 
     def fenced(self) -> str:
         """Wait until it is told that it is fenced; returns the reason."""
