@@ -1,0 +1,90 @@
+"""What should not happen, and does no more harm than it must where it happens."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import resource
+from typing import Any
+
+import grpc
+import pytest
+
+from logbroker.errors import OverloadedError
+from logbroker.grpc_api.process_tuning import max_connections
+from logbroker.grpc_api.produce_stream import ProduceStream
+from logbroker.storage.metadata_store import MetadataStore
+from logbroker.v1 import log_pb2 as log
+from tests.broker.conftest import OpenEngine, open_at
+
+__all__ = ["open_at"]
+
+
+class _TwoRequests:
+    """A client of a produce stream."""
+
+    def __init__(self) -> None:
+        self._requests = [log.ProduceRequest(correlation_id=number).SerializeToString() for number in (1, 2)]
+        self.answers: list[log.ProduceResponse] = []
+
+    async def read(self) -> Any:
+        return self._requests.pop(0) if self._requests else grpc.aio.EOF
+
+    async def write(self, response: log.ProduceResponse) -> None:
+        self.answers.append(response)
+
+
+class _FailsOnce:
+    """An engine whose first append raises what no append should."""
+
+    def __init__(self) -> None:
+        self._appends = 0
+
+    async def append(self, _appends: object, _durability: object) -> list[object]:
+        self._appends += 1
+        if self._appends == 1:
+            raise RuntimeError("a bug")
+        return []
+
+
+async def test_a_request_is_answered_where_its_append_fails_unexpectedly(caplog: pytest.LogCaptureFixture) -> None:
+    engine: Any = _FailsOnce()
+    client: Any = _TwoRequests()
+    with caplog.at_level(logging.CRITICAL + 1):
+        await asyncio.wait_for(ProduceStream(engine, client, asyncio.Event()).run(), 5)
+    assert [answer.correlation_id for answer in client.answers] == [1, 2]
+
+
+async def test_recovery_points_wait_for_an_overloaded_metadata_store(
+    open_at: OpenEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refused = asyncio.Event()
+    stored = asyncio.Event()
+    submit = MetadataStore.submit
+
+    def overloaded_once(self: MetadataStore, writes: Any) -> Any:
+        if not refused.is_set():
+            refused.set()
+            raise OverloadedError("too many wait")
+        stored.set()
+        return submit(self, writes)
+
+    async with open_at(checkpoint_seconds=0.05) as opened:
+        topic = await opened.engine.create_topic("t", 1, {})
+        monkeypatch.setattr(MetadataStore, "submit", overloaded_once)
+        await opened.append(topic.id, b"value")
+        async with asyncio.timeout(10):
+            await refused.wait()
+            await stored.wait()
+        assert opened.failures == []
+        assert await opened.append(topic.id, b"next") == 1
+
+
+@pytest.mark.parametrize(
+    ("descriptors", "connections"), [(64, 16), (256, 64), (1024, 448), (1 << 20, (1 << 19) - 64), (-1, 1 << 20)]
+)
+def test_files_keep_their_share_of_descriptors(
+    descriptors: int, connections: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda _kind: (descriptors, descriptors))
+    assert max_connections() == connections
