@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import time
+from collections.abc import Iterable, Iterator
 from itertools import count
 from typing import Any
 
-import grpc
 import pytest
 
 from logbroker.embedded_broker import EmbeddedBroker, embedded
+from logbroker.types import TopicId
 from logbroker.v1 import admin_pb2
-from tests.groups.members import GroupsApi, Member, raise_for
+from tests.groups.members import DEADLINE_SECONDS, GroupsApi, Member, raise_for
 from tests.grpc_api.api import Api
 
 HASTY_GRACE_SECONDS = 0.3
@@ -29,10 +30,15 @@ class Group:
         self.broker = broker
         self.api = Api(broker.address)
         self.groups = GroupsApi(self.api.channel)
-        self.api.create(self.topic, partitions)
+        self.topic_id = TopicId(self.api.create(self.topic, partitions).id)
         for partition in range(partitions):
             self.api.produce_values(self.topic, [b"value"] * 10, partition)
-        self._channels: list[grpc.Channel] = []
+
+    def connect(self) -> None:
+        """Connect anew after the broker was started again: gRPC waits a while before it tries by itself."""
+        self.close()
+        self.api = Api(self.broker.address)
+        self.groups = GroupsApi(self.api.channel)
 
     def member(self, member_id: str, **fields: Any) -> Member:
         """A new stream of a member, which is joined."""
@@ -64,6 +70,14 @@ class Group:
     def delete_topic(self, name: str) -> None:
         ref = admin_pb2.TopicRef(name=name)
         raise_for(self.api.admin.DeleteTopics(admin_pb2.DeleteTopicsRequest(topics=[ref])).results[0].status)
+
+    def settle(self, members: Iterable[Member]) -> None:
+        """Take assignments until every member holds what it shall."""
+        deadline = time.monotonic() + DEADLINE_SECONDS
+        while self.groups.describe(self.id).group.state != "stable":
+            assert time.monotonic() < deadline
+            for member in members:
+                member.take_what_has_come()
 
     def owners(self) -> dict[int, str]:
         """Who holds which partition of the topic, as `describe` says; fails where somebody holds another's."""

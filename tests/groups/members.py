@@ -51,16 +51,18 @@ class Member:
         self.committed: dict[tuple[str, int], int] = {}
         """As the last assignment told."""
         self._correlation_ids = count(1)
-        self.send(
-            join=pb.Join(
-                group_id=group,
-                member_id=member_id,
-                incarnation=self.incarnation,
-                subscription=pb.Subscription(topics=topics, topic_pattern=pattern),
-                owned=[pb.TopicPartitions(topic=name, partitions=numbers) for name, numbers in (owned or {}).items()],
-                **fields,
-            )
+        self._join = pb.Join(
+            group_id=group,
+            member_id=member_id,
+            incarnation=self.incarnation,
+            subscription=pb.Subscription(topics=topics, topic_pattern=pattern),
+            owned=[pb.TopicPartitions(topic=name, partitions=numbers) for name, numbers in (owned or {}).items()],
+            **fields,
         )
+        self.send_join()
+
+    def send_join(self) -> None:
+        self.send(join=self._join)
 
     def send(self, **fields: Any) -> None:
         self._requests.put(pb.MemberRequest(**fields))
@@ -133,14 +135,17 @@ class Member:
             return dict.fromkeys(self._last_partitions, result.status.reason)
         return {failure.partition: failure.status.reason for failure in result.failures}
 
+    def send_heartbeat(self, *, polled: bool = False) -> None:
+        self.send(heartbeat=pb.Heartbeat(polled=polled))
+
     def heartbeat(self, *, polled: bool = False) -> None:
         """Send one and wait for its answer: the broker has heard everything that was sent before."""
-        self.send(heartbeat=pb.Heartbeat(polled=polled))
+        self.send_heartbeat(polled=polled)
         assert self.next().WhichOneof("response") == "heartbeat"
 
     def take_what_has_come(self) -> None:
         """Take the assignments that were sent before the answer to a heartbeat."""
-        self.send(heartbeat=pb.Heartbeat())
+        self.send_heartbeat()
         while (response := self.next()).WhichOneof("response") != "heartbeat":
             self.note(response.assignment)
             self.take()

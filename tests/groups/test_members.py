@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import grpc
-import pytest
 
 from tests.groups.conftest import Group
 from tests.groups.members import Member
@@ -167,17 +166,13 @@ def test_a_member_may_change_what_it_reads(group: Group) -> None:
     assert member.assigned() == {other: [0]}
 
 
-@pytest.mark.parametrize("members", [16])
-def test_many_members_that_join_at_once_share_evenly(group: Group, members: int) -> None:
+def test_many_members_that_join_at_once_share_evenly(group: Group) -> None:
+    members = 16
     joining = [group.joining(f"member-{number:02}") for number in range(members)]
     for member in joining:
         member.joined()
     group.grow(2 * members)
-    for _ in range(200):
-        for member in joining:
-            member.take_what_has_come()
-        if all(len(member.held.get(group.topic, [])) == 2 for member in joining):
-            break
+    group.settle(joining)
     owners = group.owners()
     assert sorted(owners) == list(range(2 * members))
     assert {list(owners.values()).count(member.member_id) for member in joining} == {2}
