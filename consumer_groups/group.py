@@ -35,21 +35,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final
 
+from logbroker.consumer_groups.admission import check_room, replaced_by
 from logbroker.consumer_groups.assignors import DEFAULT_ASSIGNOR, AssignableTopic
 from logbroker.consumer_groups.deadlines import Deadlines
 from logbroker.consumer_groups.member import Input, Member, State, loaded_member, slot_of
 from logbroker.consumer_groups.messages import Assignment, Fenced, Join, Joined, Message, Outputs
-from logbroker.consumer_groups.rows import HEADER_ROW, decode_group, encode_row, group_row, member_key
+from logbroker.consumer_groups.outbox import Outbox
+from logbroker.consumer_groups.rows import decode_group, group_row
 from logbroker.consumer_groups.subscriptions import Subscription
 from logbroker.consumer_groups.target import TargetTable
-from logbroker.engine import StateEvent
 from logbroker.errors import (
-    AssignorMismatchError,
     CorruptLogError,
     GroupNotEmptyError,
-    InstanceIdInUseError,
-    MemberIdInUseError,
-    OverloadedError,
     StaleMemberEpochError,
     UnknownMemberError,
     quoted,
@@ -81,10 +78,7 @@ class Group:
         self._unsettled: dict[str, None] = {}
         """Slots, in order, whose member may be due an assignment."""
         self._deadlines = Deadlines()
-        self._changed: dict[str, None] = {}
-        """Ids of members whose rows are to be written."""
-        self._header_changed = False
-        self._messages: list[tuple[str, Message]] = []
+        self._outbox = Outbox()
 
     def load(self, rows: Mapping[bytes, bytes], topics: Mapping[str, AssignableTopic], now: float) -> None:
         """Take over, into a new machine, what a broker before stored. All members are away, from `now` on.
@@ -118,7 +112,6 @@ class Group:
         return len(self._members)
 
     def target(self, member: Member) -> frozenset[PartitionKey]:
-        """What a member shall hold."""
         return self._target.of(member.slot)
 
     @property
@@ -158,21 +151,14 @@ class Group:
         if known is not None and known.join.incarnation == join.incarnation and known.slot == slot_of(join):
             self._resume(known, join, now)
             return
-        replaced = self._replaced(join, known)
+        replaced = replaced_by(join, known, self._slots.get(slot_of(join)))
         others = len(self._members) - len(replaced)
-        if others >= self._max_members:
-            raise OverloadedError(
-                f"the group has {others} members, the most that it may have: raise max_group_members or start another"
-            )
-        if others and join.assignor not in ("", self.assignor):
-            raise AssignorMismatchError(
-                f"the members of the group use the assignor {self.assignor}: join with it, or name none"
-            )
+        check_room(join, others=others, max_members=self._max_members, assignor=self.assignor)
         for member in replaced:
             self._remove(member, Input.REPLACED)
         if not others:
             self.assignor = join.assignor or DEFAULT_ASSIGNOR
-            self._header_changed = True
+            self._outbox.header_changed = True
         member = Member(join, now)
         self._add(member)
         self._deadlines.arm(member, len(self._members))
@@ -197,7 +183,7 @@ class Group:
         member.taken, member.assigned, member.epoch = member.assigned, None, epoch
         self._free(released, member)
         self._unsettled[member.slot] = None  # what became due meanwhile had to wait for this
-        self._touch(member)
+        self._outbox.touch(member)
 
     def subscribe(self, member_id: str, subscription: Subscription, now: float) -> None:
         """A member wants to read other topics. Raises UnknownMemberError or InvalidRequestError."""
@@ -207,7 +193,7 @@ class Group:
         if subscription != member.subscription:
             member.subscription = subscription
             self._target_is_stale = True
-            self._touch(member)
+            self._outbox.touch(member)
 
     def leave(self, member_id: str, now: float) -> None:
         """A member says goodbye and holds nothing any more; a static one keeps its place for its session timeout.
@@ -237,7 +223,7 @@ class Group:
                 f"the group has {len(self._members)} members: stop them, or wait until their time is over"
             )
         self.epoch += 1
-        self._header_changed = True
+        self._outbox.header_changed = True
 
     def tick(self, now: float) -> None:
         """Fence those whose time is over."""
@@ -246,7 +232,7 @@ class Group:
                 self._deadlines.arm(member, len(self._members))
                 continue
             if member.connected:
-                self._messages.append((member.member_id, Fenced(member.overdue(now))))
+                self._outbox.send(member, Fenced(member.overdue(now)))
             self._remove(member, Input.FENCED)
 
     def rebalance(self, now: float) -> None:
@@ -266,18 +252,9 @@ class Group:
         """Return what followed since the last call. The events are one transaction, the messages wait for it."""
         if not self._members and self.empty_since_ms < 0:
             self.empty_since_ms = wall_ms
-            self._header_changed = True
-        events = []
-        if self._header_changed:
-            row = group_row(epoch=self.epoch, assignor=self.assignor, empty_since_ms=self.empty_since_ms)
-            events.append(StateEvent(HEADER_ROW, encode_row(row)))
-        for member_id in self._changed:
-            member = self._members.get(member_id)
-            value = None if member is None else encode_row(member.to_row())
-            events.append(StateEvent(member_key(member_id), value))
-        outputs = Outputs(events, self._messages)
-        self._header_changed, self._changed, self._messages = False, {}, []
-        return outputs
+            self._outbox.header_changed = True
+        header = group_row(epoch=self.epoch, assignor=self.assignor, empty_since_ms=self.empty_since_ms)
+        return self._outbox.take(header, self._members)
 
     # --- steps -------------------------------------------------------------------------------------------------------
 
@@ -286,19 +263,6 @@ class Group:
         if member is None or not member.connected:
             raise UnknownMemberError(f"{quoted(member_id)} is no member of the group (any more): join first")
         return member
-
-    def _replaced(self, join: Join, known: Member | None) -> list[Member]:
-        """Return the lives before of the same id or instance, which this one may replace as they are away."""
-        occupant = self._slots.get(slot_of(join))
-        if join.instance_id and occupant is not None and occupant.connected:
-            raise InstanceIdInUseError(
-                f"a member of instance id {quoted(join.instance_id)} is connected: stop it first, or choose another id"
-            )
-        if known is not None and known.connected:
-            raise MemberIdInUseError(
-                f"another life of member {quoted(join.member_id)} is connected: choose an id that nobody else has"
-            )
-        return [member for member in dict.fromkeys((known, occupant)) if member is not None]
 
     def _resume(self, member: Member, join: Join, now: float) -> None:
         """The same life is back: it keeps what it lists of what it may hold."""
@@ -320,12 +284,10 @@ class Group:
         self._greet(member, resumed=resumed)
 
     def _greet(self, member: Member, *, resumed: bool) -> None:
-        # What was meant for the stream before must not come out of the new one.
-        if any(member_id == member.member_id for member_id, _ in self._messages):
-            self._messages = [message for message in self._messages if message[0] != member.member_id]
-        self._messages.append((member.member_id, Joined(self.assignor, member.join.session_timeout_ms, resumed)))
+        self._outbox.drop_messages(member.member_id)
+        self._outbox.send(member, Joined(self.assignor, member.join.session_timeout_ms, resumed))
         self._unsettled[member.slot] = None
-        self._touch(member)
+        self._outbox.touch(member)
 
     def _add(self, member: Member) -> None:
         self._members[member.member_id] = member
@@ -333,7 +295,7 @@ class Group:
         self._target_is_stale = True
         if self.empty_since_ms >= 0:
             self.empty_since_ms = -1
-            self._header_changed = True
+            self._outbox.header_changed = True
 
     def _remove(self, member: Member, cause: Input) -> None:
         held = member.held
@@ -341,7 +303,7 @@ class Group:
         del self._members[member.member_id], self._slots[member.slot]
         self._free(held, member)
         self._target_is_stale = True
-        self._touch(member)
+        self._outbox.touch(member)
 
     def _lose(self, member: Member, now: float) -> None:
         """A member has no stream any more."""
@@ -365,9 +327,6 @@ class Group:
                 if slot is not None:
                     self._unsettled[slot] = None
 
-    def _touch(self, member: Member) -> None:
-        self._changed[member.member_id] = None
-
     def _assign(self, member: Member, now: float) -> None:
         """Push what a member shall hold and may, if it is anything else than what it has."""
         holders = self._holders
@@ -377,7 +336,7 @@ class Group:
         if partitions == member.taken and not member.needs_assignment:
             return
         self.epoch += 1
-        self._header_changed = True
+        self._outbox.header_changed = True
         if not member.taken:
             member.polled_at = now  # it could not poll what it did not have
         granted = partitions - member.taken
@@ -387,5 +346,5 @@ class Group:
         member.assigned, member.assigned_epoch, member.pushed_at = partitions, self.epoch, now
         member.needs_assignment = False
         self._deadlines.arm(member, len(self._members))
-        self._messages.append((member.member_id, Assignment(self.epoch, partitions, granted)))
-        self._touch(member)
+        self._outbox.send(member, Assignment(self.epoch, partitions, granted))
+        self._outbox.touch(member)

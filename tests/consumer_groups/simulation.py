@@ -92,15 +92,16 @@ class Client:
             self.joined = True
             if not message.resumed:
                 self.epoch, self.held = 0, frozenset()
+            member = self.world.group.member(self.member_id)
+            assert member is None or self.held <= member.held, "what a member keeps is not kept for it"
         elif isinstance(message, Fenced):
             self.lose_stream()
             self.epoch, self.held = 0, frozenset()
         else:
             assert self.joined, "an assignment came before Joined"
             assert self.to_take is None, "a second assignment came before the first was taken"
-            assert message.epoch > self.epoch
-            assert message.granted.isdisjoint(self.held)
-            assert message.partitions - self.held <= message.granted
+            assert message.epoch > self.epoch, "an epoch went back"
+            assert message.granted == message.partitions - self.held, "granted is not what is new"
             self.to_take = message
 
     def take(self) -> None:
@@ -170,7 +171,7 @@ class World:
         return any(isinstance(message, Fenced) for message in [*client.inbox, *waiting, *self._not_taken(client)])
 
     def _not_taken(self, client: Client) -> list[Message]:
-        return [message for to, message in self.group._messages if to == client.member_id]
+        return [message for to, message in self.group._outbox._messages if to == client.member_id]
 
     # --- the broker --------------------------------------------------------------------------------------------------
 
@@ -305,3 +306,5 @@ class World:
         assert set(owned) == wanted, "orphans"
         for client in live:
             assert self.group.holdings(client.member_id, client.epoch) == client.held
+            client.sent.append(("commit of old epoch", client.epoch - 1, None))
+            client.send()

@@ -1,0 +1,39 @@
+"""Who may come in as a new member: one whose names nobody uses who is connected, where there is room for it."""
+
+from __future__ import annotations
+
+from logbroker.consumer_groups.member import Member
+from logbroker.consumer_groups.messages import Join
+from logbroker.errors import (
+    AssignorMismatchError,
+    InstanceIdInUseError,
+    MemberIdInUseError,
+    OverloadedError,
+    quoted,
+)
+
+
+def replaced_by(join: Join, same_id: Member | None, same_slot: Member | None) -> list[Member]:
+    """Return the lives before of the same member id or instance id: a new one takes their place if they are away.
+
+    Raises InstanceIdInUseError or MemberIdInUseError.
+    """
+    if join.instance_id and same_slot is not None and same_slot.connected:
+        raise InstanceIdInUseError(
+            f"a member of instance id {quoted(join.instance_id)} is connected: stop it first, or choose another id"
+        )
+    if same_id is not None and same_id.connected:
+        raise MemberIdInUseError(
+            f"another life of member {quoted(join.member_id)} is connected: choose an id that nobody else has"
+        )
+    return [member for member in dict.fromkeys((same_id, same_slot)) if member is not None]
+
+
+def check_room(join: Join, *, others: int, max_members: int, assignor: str) -> None:
+    """Raises OverloadedError or AssignorMismatchError; `others` are the members that there are beside it."""
+    if others >= max_members:
+        raise OverloadedError(
+            f"the group has {others} members, the most that it may have: raise max_group_members or start another"
+        )
+    if others and join.assignor not in ("", assignor):
+        raise AssignorMismatchError(f"the members of the group use the assignor {assignor}: join with it, or name none")

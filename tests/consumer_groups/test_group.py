@@ -1,0 +1,159 @@
+"""Timeouts, refusals and places of single members, with a clock that the test turns."""
+
+from __future__ import annotations
+
+import pytest
+
+from logbroker.consumer_groups.assignors import AssignableTopic
+from logbroker.consumer_groups.group import Assignment, Fenced, Group, Join, Message, Subscription
+from logbroker.errors import (
+    AssignorMismatchError,
+    GroupNotEmptyError,
+    InstanceIdInUseError,
+    InvalidRequestError,
+    MemberIdInUseError,
+    OverloadedError,
+    PollTimedOutError,
+    RebalanceTimedOutError,
+    SessionTimedOutError,
+    UnknownMemberError,
+)
+from logbroker.types import TopicId
+
+TOPICS = {"a": AssignableTopic("a", TopicId(b"a" * 16), 4)}
+
+
+def a_group(grace_seconds: float = 2.0) -> Group:
+    group = Group("g", reconnect_grace_seconds=grace_seconds, max_members=3)
+    group.topics_changed(TOPICS)
+    return group
+
+
+def a_join(member_id: str = "x", incarnation: int = 1, **fields: object) -> Join:
+    return Join(member_id=member_id, incarnation=incarnation, subscription=Subscription(("a",)), **fields)  # type: ignore[arg-type]
+
+
+def settled(group: Group, now: float = 0.0) -> None:
+    while True:
+        group.rebalance(now)
+        messages = group.take_outputs(wall_ms=1).messages
+        if not messages:
+            return
+        for member_id, message in messages:
+            if isinstance(message, Assignment):
+                group.taken(member_id, message.epoch, now)
+
+
+def told(group: Group) -> list[tuple[str, Message]]:
+    return group.take_outputs(wall_ms=1).messages
+
+
+def fencing(group: Group) -> type[Exception]:
+    ((_, message),) = told(group)
+    assert isinstance(message, Fenced)
+    return type(message.error)
+
+
+def test_a_silent_member_is_fenced_after_its_session_timeout_and_no_sooner() -> None:
+    group = a_group()
+    group.join(a_join(session_timeout_ms=5_000), 0.0)
+    settled(group)
+    group.heartbeat("x", 3.0, polled=False)
+    group.tick(7.9)
+    assert told(group) == []
+    group.tick(8.0)
+    assert fencing(group) is SessionTimedOutError
+    with pytest.raises(UnknownMemberError):
+        group.heartbeat("x", 8.0, polled=True)
+
+
+def test_a_member_that_holds_something_must_poll() -> None:
+    group = a_group()
+    group.join(a_join("x", max_poll_interval_ms=4_000), 0.0)
+    settled(group)
+    group.heartbeat("x", 3.9, polled=False)
+    group.tick(4.0)
+    assert fencing(group) is PollTimedOutError
+
+
+def test_a_member_that_holds_nothing_need_not_poll() -> None:
+    group = a_group()
+    group.topics_changed({})
+    group.join(a_join("x", max_poll_interval_ms=4_000), 0.0)
+    settled(group)
+    group.heartbeat("x", 9.0, polled=False)
+    group.tick(9.0)
+    group.topics_changed(TOPICS)
+    settled(group, 9.0)
+    group.tick(12.9)
+    assert told(group) == []
+
+
+def test_a_member_that_does_not_let_go_is_fenced_and_the_other_gets_all() -> None:
+    group = a_group()
+    group.join(a_join("x", rebalance_timeout_ms=3_000), 0.0)
+    settled(group)
+    group.join(a_join("y", 2), 0.0)
+    group.rebalance(0.0)
+    for member_id, message in told(group):
+        if isinstance(message, Assignment) and member_id == "y":
+            assert not message.partitions
+            group.taken("y", message.epoch, 0.0)
+    group.tick(3.0)
+    assert fencing(group) is RebalanceTimedOutError
+    settled(group, 3.0)
+    (member,) = group.members()
+    assert len(member.taken) == 4
+
+
+def test_without_grace_a_broken_stream_frees_at_once() -> None:
+    group = a_group(grace_seconds=0)
+    group.join(a_join(), 0.0)
+    settled(group)
+    group.disconnected("x", 1.0)
+    assert len(group) == 0
+
+
+def test_a_new_life_of_a_static_member_gets_its_assignment_once_the_old_one_is_away() -> None:
+    group = a_group()
+    for number in (1, 2):
+        group.join(a_join(f"m{number}", instance_id=f"i{number}"), 0.0)
+    settled(group)
+    before = group.member("m1")
+    assert before is not None
+    held = before.taken
+    with pytest.raises(InstanceIdInUseError):
+        group.join(a_join("m3", 3, instance_id="i1"), 1.0)
+    group.leave("m1", 1.0)
+    settled(group, 1.0)
+    group.tick(9.0)
+    group.join(a_join("m3", 3, instance_id="i1"), 9.0)
+    settled(group, 9.0)
+    after = group.member("m3")
+    assert after is not None
+    assert after.taken == held
+
+
+def test_who_may_not_join_is_told_why() -> None:
+    group = a_group()
+    group.join(a_join("x", assignor="range"), 0.0)
+    with pytest.raises(MemberIdInUseError):
+        group.join(a_join("x", 2), 0.0)
+    with pytest.raises(AssignorMismatchError):
+        group.join(a_join("y", 2, assignor="sticky"), 0.0)
+    for bad in (
+        a_join("", 1),
+        a_join("y" * 201, 1),
+        a_join("y", 0),
+        a_join("y", 1, assignor="best"),
+        a_join("y", 1, session_timeout_ms=99),
+        a_join("y", 1, client_name="n" * 256),
+    ):
+        with pytest.raises(InvalidRequestError):
+            group.join(bad, 0.0)
+    with pytest.raises(GroupNotEmptyError):
+        group.detached_change()
+    group.join(a_join("y", 2), 0.0)
+    group.join(a_join("z", 3), 0.0)
+    with pytest.raises(OverloadedError):
+        group.join(a_join("more", 4), 0.0)
