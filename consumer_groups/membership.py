@@ -57,9 +57,11 @@ class Membership:
         self.channel = channel
         self.ended = False
 
-    def heartbeat(self, *, polled: bool) -> None:
+    def heartbeat(self, *, polled: bool) -> bool:
+        """Return whether it is to be answered: the answer says that the member is one, so none follows the end."""
         if not self.ended:
             self._coordinator.heartbeat(self, polled=polled)
+        return not self.ended
 
     def taken(self, epoch: int) -> None:
         if not self.ended:

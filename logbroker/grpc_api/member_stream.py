@@ -91,8 +91,8 @@ class MemberStream:
             kind = request.WhichOneof("request")
             if kind == "heartbeat":
                 await self._answers_due.acquire()
-                membership.heartbeat(polled=request.heartbeat.polled)
-                self.send(None)
+                if membership.heartbeat(polled=request.heartbeat.polled):
+                    self.send(None)
             elif kind == "commit":
                 commit = request.commit
                 await self._answers_due.acquire()
