@@ -64,7 +64,10 @@ class Member:
         """`has_polled` tells whether the program has asked for records since the last call; `on_change` is called
         when something has happened that an asking program must see to.
         """
-        self.membership = Membership(options.session_timeout_seconds)
+        self.membership = Membership(
+            session_timeout_seconds=options.session_timeout_seconds,
+            max_poll_interval_seconds=options.max_poll_interval_seconds,
+        )
         self._connection = connection
         self._options = options
         self._has_polled = has_polled
@@ -72,7 +75,7 @@ class Member:
         self._member_id = str(uuid.uuid4())
         self._incarnation = 1 + secrets.randbelow((1 << 64) - 1)
         self._subscription = groups_pb2.Subscription()
-        self._heartbeat_interval_seconds = options.session_timeout_seconds / 3
+        self._heartbeat_interval_seconds = min(options.session_timeout_seconds, options.max_poll_interval_seconds) / 4
         self._outbox: deque[groups_pb2.MemberRequest] = deque()
         self._to_send = asyncio.Event()
         self._changed = asyncio.Event()
@@ -106,12 +109,14 @@ class Member:
                 )
 
     def go_on(self) -> None:
-        """Raise what keeps the member out of the group, once; where nothing does, let it join."""
+        """Raise what keeps the member out of the group, once. Where nothing does: let it join, or renew its permit."""
         error = self.membership.take_error()
         if error is not None:
             raise error
         if self.membership.may_join:
             self._changed_now()
+        elif self.membership.needs_heartbeat:
+            self._send_heartbeat(monotonic())
 
     async def changed(self, deadline: float | None) -> bool:
         """Wait until something happens, True, or the deadline is over, False. Monotonic seconds."""
@@ -250,8 +255,12 @@ class Member:
             if silent_seconds > self.membership.session_timeout_seconds:
                 raise BrokerUnavailableError(f"the broker has not answered for {silent_seconds:.1f} s")
             if self.membership.state is State.MEMBER:
-                self.membership.heartbeat(now)
-                self._send(heartbeat=groups_pb2.Heartbeat(polled=self._has_polled()))
+                self._send_heartbeat(now)
+
+    def _send_heartbeat(self, now: float) -> None:
+        polled = self._has_polled()
+        self.membership.heartbeat(now, polled=polled)
+        self._send(heartbeat=groups_pb2.Heartbeat(polled=polled))
 
     async def _read(self, stream: Stream) -> None:
         while True:
@@ -271,7 +280,10 @@ class Member:
             elif kind == "joined":
                 joined: groups_pb2.Joined = response.joined
                 self._attempt, self._was_let_in = 0, True
-                self._heartbeat_interval_seconds = joined.heartbeat_interval_ms / 1000
+                # They tell of polls, too.
+                self._heartbeat_interval_seconds = min(
+                    joined.heartbeat_interval_ms / 1000, self._options.max_poll_interval_seconds / 4
+                )
                 self.membership.joined(resumed=joined.resumed, session_timeout_seconds=joined.session_timeout_ms / 1000)
             elif kind == "fenced":
                 error = error_of_item(response.fenced.status) or LogbrokerError("fenced without a reason")

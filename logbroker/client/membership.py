@@ -13,7 +13,8 @@ Why no record is delivered by a member that does not hold its partition:
   The program takes an assignment between two records: all it was given is finished then, and nothing more follows.
 - The broker fences a member that it has not heard of for the session timeout. The last thing it surely heard is the
   last heartbeat that it answered, and it heard that no earlier than it was sent. So the permit ends one session timeout
-  after that sending, by this machine's clock, whether or not anything ran in between.
+  after that sending, by this machine's clock, whether or not anything ran in between. In the same way it ends one poll
+  interval after the last heartbeat that told of a poll.
 - What was lost stays lost: a member that is fenced, or let in anew instead of back, holds nothing until the program has
   seen that (`forget`), and then begins with what it is assigned.
 """
@@ -57,7 +58,7 @@ class State(enum.Enum):
 class Membership:
     """One member, over all its streams."""
 
-    def __init__(self, session_timeout_seconds: float) -> None:
+    def __init__(self, *, session_timeout_seconds: float, max_poll_interval_seconds: float) -> None:
         self.state = State.OUT
         self.permit = Permit(NOT_NOW)
         self.session_timeout_seconds = session_timeout_seconds
@@ -76,10 +77,18 @@ class Membership:
         """Why the broker does not let it in; the program must be told before the member tries again."""
         self.life = 0
         """Counts the times that everything was lost."""
+        self._max_poll_interval_seconds = max_poll_interval_seconds
         self._heard_at = 0.0
         """When the last message was sent that the broker surely got."""
-        self._heartbeats: deque[float] = deque()
-        """When those were sent that are not answered yet."""
+        self._polled_at = 0.0
+        """The same, of those that count as a poll."""
+        self._heartbeats: deque[tuple[float, bool]] = deque()
+        """When those were sent that are not answered yet, and whether they told of a poll."""
+
+    @property
+    def needs_heartbeat(self) -> bool:
+        """Whether only a heartbeat is missing (if anything is) before records may be handed out."""
+        return self.permit.until != NOT_NOW and not self._heartbeats
 
     @property
     def may_join(self) -> bool:
@@ -91,7 +100,7 @@ class Membership:
     def joining(self, now: float) -> None:
         """A Join is about to be sent that lists `owned` at `epoch`."""
         self.state = State.JOINING
-        self._heard_at = now
+        self._heard_at = self._polled_at = now
         self._heartbeats.clear()
 
     def joined(self, *, resumed: bool, session_timeout_seconds: float) -> None:
@@ -102,20 +111,22 @@ class Membership:
             self._lose()
         self._update()
 
-    def heartbeat(self, now: float) -> None:
+    def heartbeat(self, now: float, *, polled: bool) -> None:
         """A heartbeat is about to be sent."""
-        self._heartbeats.append(now)
+        self._heartbeats.append((now, polled))
 
     def heartbeat_answered(self) -> None:
         if self._heartbeats:
-            self._heard_at = self._heartbeats.popleft()
+            self._heard_at, polled = self._heartbeats.popleft()
+            if polled:
+                self._polled_at = self._heard_at
             self._update()
 
     def silent_since(self, now: float) -> float:
         """Return for how many seconds the oldest message that asks for an answer has had none."""
         if self.state is State.JOINING:
             return now - self._heard_at
-        return now - self._heartbeats[0] if self._heartbeats else 0.0
+        return now - self._heartbeats[0][0] if self._heartbeats else 0.0
 
     def assigned(self, assignment: Assignment) -> None:
         """The broker pushed an assignment."""
@@ -190,4 +201,6 @@ class Membership:
 
     def _update(self) -> None:
         delivers = self.state is State.MEMBER and self.placed and self.outstanding is None and not self.lost
-        self.permit.until = self._heard_at + self.session_timeout_seconds if delivers else NOT_NOW
+        heard_until = self._heard_at + self.session_timeout_seconds
+        polled_until = self._polled_at + self._max_poll_interval_seconds
+        self.permit.until = min(heard_until, polled_until) if delivers else NOT_NOW

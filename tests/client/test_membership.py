@@ -17,6 +17,7 @@ from logbroker.errors import (
 from logbroker.types import TopicId, TopicPartition
 
 SESSION_SECONDS = 10.0
+POLL_SECONDS = 25.0
 
 
 def assignment(epoch: int, *partitions: int) -> Assignment:
@@ -27,6 +28,10 @@ def numbers(membership: Membership) -> list[int]:
     return [partition for _, partition in membership.owned]
 
 
+def new_member() -> Membership:
+    return Membership(session_timeout_seconds=SESSION_SECONDS, max_poll_interval_seconds=POLL_SECONDS)
+
+
 def may_join(membership: Membership) -> bool:
     return membership.may_join
 
@@ -34,7 +39,7 @@ def may_join(membership: Membership) -> bool:
 @pytest.fixture
 def member() -> Membership:
     """One that holds partitions 0 and 1 in epoch 5, and was heard of at 100."""
-    membership = Membership(SESSION_SECONDS)
+    membership = new_member()
     membership.joining(100.0)
     membership.joined(resumed=False, session_timeout_seconds=SESSION_SECONDS)
     assert give(membership, assignment(5, 0, 1))
@@ -49,7 +54,7 @@ def give(membership: Membership, pushed: Assignment) -> bool:
 
 
 def test_a_new_member_delivers_nothing_before_its_partitions_have_their_places() -> None:
-    membership = Membership(SESSION_SECONDS)
+    membership = new_member()
     assert may_join(membership)
     membership.joining(100.0)
     assert not may_join(membership)
@@ -69,8 +74,8 @@ def test_the_permit_lasts_a_session_from_the_sending_of_the_last_heartbeat_that_
     member: Membership,
 ) -> None:
     assert member.permit.until == 110.0
-    member.heartbeat(103.0)
-    member.heartbeat(106.0)
+    member.heartbeat(103.0, polled=True)
+    member.heartbeat(106.0, polled=True)
     assert member.permit.until == 110.0
     member.heartbeat_answered()
     assert member.permit.until == 113.0
@@ -80,8 +85,18 @@ def test_the_permit_lasts_a_session_from_the_sending_of_the_last_heartbeat_that_
     assert member.silent_since(200.0) == 0.0
 
 
+def test_the_permit_ends_a_poll_interval_after_the_last_poll_that_was_told(member: Membership) -> None:
+    for now in (105.0, 110.0, 115.0, 120.0):
+        member.heartbeat(now, polled=now < 107)
+        member.heartbeat_answered()
+    assert member.permit.until == 130.0
+    member.heartbeat(131.0, polled=True)
+    member.heartbeat_answered()
+    assert member.permit.until == 141.0
+
+
 def test_the_session_is_as_long_as_the_broker_says() -> None:
-    membership = Membership(SESSION_SECONDS)
+    membership = new_member()
     membership.joining(100.0)
     membership.joined(resumed=False, session_timeout_seconds=3.0)
     give(membership, assignment(1))
@@ -93,7 +108,7 @@ def test_nothing_is_delivered_between_a_push_and_its_taking(member: Membership) 
     member.assigned(pushed)
     assert member.permit.until == -math.inf
     assert (member.epoch, numbers(member)) == (5, [0, 1])
-    member.heartbeat(104.0)
+    member.heartbeat(104.0, polled=True)
     member.heartbeat_answered()
     assert member.permit.until == -math.inf
     assert member.take(pushed)
@@ -127,7 +142,7 @@ def test_an_assignment_of_a_broken_stream_cannot_be_taken(member: Membership) ->
 
 
 def test_answers_to_heartbeats_of_an_old_stream_count_for_nothing(member: Membership) -> None:
-    member.heartbeat(109.0)
+    member.heartbeat(109.0, polled=True)
     member.broken()
     member.joining(200.0)
     assert member.silent_since(203.0) == 3.0
