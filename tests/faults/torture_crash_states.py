@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping
-from itertools import chain
 from pathlib import Path
 from typing import Final
 
@@ -15,7 +14,7 @@ from tests.faults.crash_trace import Trace
 STATES_PER_SEED: Final = 1000
 _POWER_CUTS: Final = 0.1
 """The share that is taken of the many states which a power cut in a recovery may leave."""
-_DEEP: Final = 0.02
+_DEEP: Final = 0.1
 """The share of the crashes in a recovery whose own recovery crashes too."""
 
 
@@ -44,8 +43,8 @@ def crash_of_a_recovery(seed: int, _directory: Path) -> Mapping[str, int]:
             for again in trace.crashed_again(state, [0.5]):
                 if "then killed" not in again.about and chance.random() > _POWER_CUTS:
                     continue
-                deep = trace.crashed_again(again, [chance.random()]) if chance.random() < _DEEP else ()
-                for last in chain((again,), deep):
+                deep = list(trace.crashed_again(again, [chance.random()])) if chance.random() < _DEEP else []
+                for last in (again, *chance.sample(deep, min(len(deep), 4))):
                     thrice += last is not again
                     try:
                         trace.check(last)
