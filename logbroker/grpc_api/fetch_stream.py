@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Sequence
 
@@ -19,6 +20,8 @@ from logbroker.grpc_api.refs import check_isolation, check_item_count, echoed_id
 from logbroker.grpc_api.status import Context, item_status
 from logbroker.types import PartitionKey
 from logbroker.v1.log_pb2 import FetchItem, FetchResult
+
+_log = logging.getLogger(__name__)
 
 DEFAULT_RESPONSE_BYTES = 1024 * 1024
 
@@ -165,6 +168,10 @@ class FetchStream:
         self._writing = True
         try:
             await self._context.write(message)
+        except Exception as error:
+            # gRPC has no public name for it: the connection broke, and nobody is left to be told.
+            _log.debug("a fetch stream has lost its client: %s", error)
+            self._ending = True
         finally:
             self._writing = False
 
