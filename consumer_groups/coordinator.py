@@ -139,7 +139,7 @@ class Coordinator:
         else:
             outcomes = self._stage(topics, self._floors[link.member_id])
         done = CommitDone(correlation_id, outcomes)
-        if self.offsets.has_staged:
+        if self.offsets.has_staged or self._stepping is not None:  # Answers come in the order of the commits.
             self._messages.append((link, done))
             self._kick()
         else:
