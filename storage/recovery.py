@@ -67,6 +67,16 @@ def recover_partition(
         raise storage_failed("recover", error.filename or directory, error) from error
 
 
+def probably_has_tail(directory: str, files: Files, checkpoint: PartitionCheckpoint | None) -> bool:
+    """Whether `recover_partition` will have much to read and sync there: a hint, by one look at one file."""
+    known = checkpoint.segments[-1] if checkpoint is not None and checkpoint.segments else None
+    base_offset, size_bytes = (known.base_offset, known.size_bytes) if known is not None else (0, 0)
+    try:
+        return files.size_bytes(f"{directory}/{base_offset:020d}.log") > size_bytes
+    except OSError:
+        return False
+
+
 class _Recovery:
     def __init__(
         self,

@@ -68,7 +68,9 @@ async def open_engine(
         catalog = Catalog()
         # What one group may hold that a thread writes and then syncs.
         unsynced_bound_bytes = config.max_produce_bytes_in_flight + MAX_BATCH_BYTES
-        partitions = PartitionTable(data_dir, store, files, handles, pool, failure, unsynced_bound_bytes)
+        partitions = PartitionTable(
+            data_dir, store, files, handles, pool, failure, unsynced_bound_bytes, config.sync_threads
+        )
         changes = TopicChanges(config, clock, store, catalog, partitions, failure)
         deleted, recovery_points = _load_topics(store, config, catalog, partitions)
         await asyncio.wrap_future(store.submit([(_BROKER, _CLEAN_STOP, None), *recovery_points]))
@@ -128,17 +130,16 @@ def _load_topics(
     """Open all topics; return those whose deletion is not finished, and the recovery points to store."""
     stopped_cleanly = store.get(_BROKER, _CLEAN_STOP) is not None
     deleted: list[Topic] = []
-    recovery_points: list[Write] = []
+    live: list[Topic] = []
     defaults = config.parsed_topic_defaults()
     for key, value in store.scan(TOPICS):
         topic, is_deleted = decode_topic(TopicId(key), value, defaults)
         if is_deleted:
             deleted.append(topic)
         else:
-            opened, rows = partitions.open(topic, stopped_cleanly=stopped_cleanly)
-            partitions.put(topic.id, opened)
-            recovery_points += rows
+            live.append(topic)
             catalog.put(topic)
+    recovery_points = partitions.open_all(live, stopped_cleanly=stopped_cleanly)
     if catalog.partition_count and not stopped_cleanly:
         _log.warning("the last run was not stopped cleanly; %d partitions recovered", catalog.partition_count)
     return deleted, recovery_points

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import msgspec
 
@@ -18,6 +20,7 @@ from logbroker.storage.files import Files
 from logbroker.storage.handles import HandleCache
 from logbroker.storage.metadata_store import MetadataStore, Write
 from logbroker.storage.partition_log import PartitionCheckpoint, PartitionLog
+from logbroker.storage.recovery import probably_has_tail
 from logbroker.storage.removal import remove_set_aside, set_aside
 from logbroker.types import PartitionKey, TopicId
 
@@ -36,6 +39,7 @@ class PartitionTable:
         pool: IoPool,
         failure: Failure,
         unsynced_bound_bytes: int,
+        sync_threads: int,
     ) -> None:
         self._data_dir = data_dir
         self._store = store
@@ -44,6 +48,7 @@ class PartitionTable:
         self._pool = pool
         self._failure = failure
         self._unsynced_bound_bytes = unsynced_bound_bytes
+        self._sync_threads = sync_threads
         self._by_topic: dict[TopicId, list[Partition | PartitionOfflineError]] = {}
 
     def get(self, topic_id: TopicId, partition: int) -> Partition:
@@ -80,27 +85,24 @@ class PartitionTable:
         """Remove what was set aside, now or before a crash. Blocks; any thread."""
         remove_set_aside(self._data_dir.path, self._files, self._handles)
 
-    def open(
-        self, topic: Topic, first: int = 0, *, stopped_cleanly: bool = False
-    ) -> tuple[list[Partition | PartitionOfflineError], list[Write]]:
-        """Open a topic's partitions from number `first` on, with recovery. Blocks; any thread.
+    def open_all(self, topics: Sequence[Topic], *, stopped_cleanly: bool) -> list[Write]:
+        """Open and add all partitions of these topics, with recovery; for the start. Blocks.
 
-        Returns them, for `put`, and their recovery points where these differ from what is stored: to be committed
-        before the first append.
+        Returns their recovery points where these differ from what is stored: to be committed before the first append.
         """
-        stored = dict(self._store.scan(PARTITIONS, topic.id))
-        opened: list[Partition | PartitionOfflineError] = []
-        rows: list[Write] = []
-        for number in range(first, topic.partitions):
-            key = partition_row_key(topic.id, number)
-            before = stored.get(key)
-            partition = self._open_one(topic, number, before, stopped_cleanly)
-            opened.append(partition)
-            if isinstance(partition, Partition):
-                row = msgspec.msgpack.encode(partition.log.checkpoint())
-                if row != before:
-                    rows.append((PARTITIONS, key, row))
-        return opened, rows
+        wanted = [(topic, number) for topic in topics for number in range(topic.partitions)]
+        opened, rows = self._open(wanted, stopped_cleanly=stopped_cleanly)
+        for (topic, _number), partition in zip(wanted, opened, strict=True):
+            self.put(topic.id, [partition])
+        return rows
+
+    def open(self, topic: Topic, first: int = 0) -> tuple[list[Partition | PartitionOfflineError], list[Write]]:
+        """Open a topic's partitions from number `first` on. Blocks; any thread.
+
+        Returns them, for `put`, and recovery points as `open_all` does.
+        """
+        wanted = [(topic, number) for number in range(first, topic.partitions)]
+        return self._open(wanted, stopped_cleanly=False)
 
     def put(self, topic_id: TopicId, opened: list[Partition | PartitionOfflineError]) -> None:
         """Add what `open` returned behind the topic's other partitions: appends and reads find it from now on."""
@@ -117,8 +119,39 @@ class PartitionTable:
         for partition in self:
             partition.close()
 
+    def _open(
+        self, wanted: Sequence[tuple[Topic, int]], *, stopped_cleanly: bool
+    ) -> tuple[list[Partition | PartitionOfflineError], list[Write]]:
+        stored: dict[bytes, bytes] = {}
+        for topic_id in {topic.id for topic, _number in wanted}:
+            stored.update(self._store.scan(PARTITIONS, topic_id))
+        keys = [partition_row_key(topic.id, number) for topic, number in wanted]
+        with ThreadPoolExecutor(self._sync_threads, "logbroker-recovery") as threads:
+            opening: list[Callable[[], Partition | PartitionOfflineError]] = []
+            for (topic, number), key in zip(wanted, keys, strict=True):
+                row = stored.get(key)
+                checkpoint = msgspec.msgpack.decode(row, type=PartitionCheckpoint) if row is not None else None
+                open_one = partial(self._open_one, topic, number, checkpoint, stopped_cleanly)
+                # Tails are read, written and synced side by side. Where there is none, threads would only take the
+                # interpreter from each other.
+                directory = str(self._data_dir.partition_dir(topic.name, number))
+                has_tail = probably_has_tail(directory, self._files, checkpoint)
+                opening.append(threads.submit(open_one).result if has_tail else open_one)
+            try:
+                opened = [open_one() for open_one in opening]
+            except BaseException:
+                threads.shutdown(cancel_futures=True)
+                raise
+        rows: list[Write] = []
+        for key, partition in zip(keys, opened, strict=True):
+            if isinstance(partition, Partition):
+                row = msgspec.msgpack.encode(partition.log.checkpoint())
+                if row != stored.get(key):
+                    rows.append((PARTITIONS, key, row))
+        return opened, rows
+
     def _open_one(
-        self, topic: Topic, number: int, stored: bytes | None, stopped_cleanly: bool
+        self, topic: Topic, number: int, checkpoint: PartitionCheckpoint | None, stopped_cleanly: bool
     ) -> Partition | PartitionOfflineError:
         try:
             log = PartitionLog.open(
@@ -127,7 +160,7 @@ class PartitionTable:
                 topic.config,
                 files=self._files,
                 handles=self._handles,
-                checkpoint=msgspec.msgpack.decode(stored, type=PartitionCheckpoint) if stored is not None else None,
+                checkpoint=checkpoint,
                 stopped_cleanly=stopped_cleanly,
             )
         except CorruptLogError as error:
