@@ -28,6 +28,8 @@ _log = logging.getLogger(__name__)
 STOP_GRACE_SECONDS: Final = 2.0
 """What calls in flight get to end when the broker stops; streams end by themselves with UNAVAILABLE."""
 HANDSHAKE_SECONDS: Final = 10
+CONNECTION_SHARE: Final = 4
+"""One connection gets a fourth of all calls."""
 _NAMES: Final = (
     log_pb2.DESCRIPTOR.services_by_name["Log"].full_name,
     admin_pb2.DESCRIPTOR.services_by_name["Admin"].full_name,
@@ -80,6 +82,8 @@ def _options(config: BrokerConfig) -> list[tuple[str, Any]]:
         ("grpc.server_handshake_timeout_ms", HANDSHAKE_SECONDS * 1000),
         # Those beyond are closed at once: files must still find a descriptor.
         ("grpc.max_allowed_incoming_connections", max_connections()),
+        # No connection may take all calls; what it begins beyond waits at the client.
+        ("grpc.max_concurrent_streams", max(1, config.max_concurrent_calls // CONNECTION_SHARE)),
     ]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import resource
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -16,6 +17,9 @@ from logbroker.grpc_api.produce_stream import ProduceStream
 from logbroker.storage.metadata_store import MetadataStore
 from logbroker.v1 import log_pb2 as log
 from tests.broker.conftest import OpenEngine, open_at
+from tests.hostile.api import Api
+from tests.hostile.broker import LimitedBroker
+from tests.hostile.inputs import path_of
 
 __all__ = ["open_at"]
 
@@ -78,6 +82,26 @@ async def test_recovery_points_wait_for_an_overloaded_metadata_store(
             await stored.wait()
         assert opened.failures == []
         assert await opened.append(topic.id, b"next") == 1
+
+
+async def test_one_connection_cannot_take_all_calls(tmp_path: Path) -> None:
+    own = [("grpc.use_local_subchannel_pool", 1)]
+    with LimitedBroker(tmp_path, max_concurrent_calls=40, min_free_disk_bytes=0) as broker:
+        async with (
+            grpc.aio.insecure_channel(broker.address, options=own) as greedy,
+            grpc.aio.insecure_channel(broker.address, options=own) as other,
+        ):
+            await Api(greedy).create("t", 1, {})
+            waiting = log.FetchRequest(items=[log.FetchItem(topic="t")], max_wait_ms=300_000).SerializeToString()
+            stub: Any = greedy.unary_unary(path_of("Fetch"))
+            calls = [stub(waiting) for _ in range(200)]
+            for _ in range(20):
+                request = log.ListOffsetsRequest(items=[log.ListOffsetsItem(topic="t", spec="OFFSET_SPEC_LATEST")])
+                [found] = (await Api(other).call("ListOffsets", request)).results
+                assert not found.status.code
+            assert not any(call.done() for call in calls)
+            for call in calls:
+                call.cancel()
 
 
 @pytest.mark.parametrize(
