@@ -64,16 +64,21 @@ def plan(
 
 def _committed(admin: Admin, group: str, *, must_exist: bool) -> dict[TopicPartition, int]:
     try:
-        members = admin.describe_group(group).info.members
+        members = admin.describe_group(group).members
         offsets = admin.fetch_offsets(group)
     except UnknownGroupError:
         if must_exist:
             raise
         return {}
+    active = sum(member.connected for member in members)
+    if active:
+        raise GroupNotEmptyError(
+            f"group {group!r} has {active} active member{'' if active == 1 else 's'}; stop them, then reset its offsets"
+        )
     if members:
         raise GroupNotEmptyError(
-            f"group {group!r} has {members} active member{'' if members == 1 else 's'}; "
-            "stop all of them, then reset its offsets"
+            f"group {group!r} has {len(members)} member{'' if len(members) == 1 else 's'} that may still come back; "
+            "try again when the session timeout is over"
         )
     return {partition: offset.offset for partition, offset in offsets.items()}
 

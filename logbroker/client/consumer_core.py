@@ -324,6 +324,7 @@ class ConsumerCore:
 
     async def close(self) -> None:
         """Stop reading, and let go of the connection."""
+        self.cursor.drop()
         if self._group is not None:
             await self._group.leave()
         if self._fetcher is not None:

@@ -145,12 +145,24 @@ def test_a_reset_of_some_leaves_the_others(group: Group, topic: str, name: str) 
 
 def test_nothing_is_reset_or_deleted_while_members_are_active(group: Group, topic: str, name: str) -> None:
     with member(group.address, name, topic):
-        for arguments in (("reset-offsets", name, "--to", "earliest"), ("delete", name, "--yes")):
+        for arguments in (("reset-offsets", name, "--to", "0", "--topic", topic), ("delete", name, "--yes")):
             error = group(*arguments, exit_code=1)
             assert error.count("\n") == 1
-            assert "member" in error
+            assert "1 active member" in error or "has 1 member" in error
     assert group("delete", name, "--yes") == f"deleted group {name}\n"
     assert name not in [info["id"] for info in group.json("list")]
+
+
+def test_a_static_member_that_may_come_back_is_waited_for(group: Group, topic: str, name: str) -> None:
+    with member(group.address, name, topic, instance_id="desk-1", session_timeout_seconds=1.0):
+        pass
+    reset = ("reset-offsets", name, "--to", "0", "--topic", topic)
+    assert "may still come back" in group(*reset, exit_code=1)
+    deadline = time.monotonic() + 30
+    while group.json("describe", name)["members"]:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    group(*reset)
 
 
 def test_a_deletion_is_asked_about(group: Group, topic: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,8 +24,10 @@ def test_the_python_example_prints_records(tmp_path: Path) -> None:
         [sys.executable, "-W", "error", "-c", example], cwd=tmp_path, capture_output=True, text=True, check=False
     )
     assert result.returncode == 0, result.stderr
-    assert len(result.stdout.splitlines()) == 10
-    assert "b'customer-" in result.stdout
+    lines = result.stdout.splitlines()
+    assert len(lines) == 11
+    assert "b'customer-" in lines[0]
+    assert lines[-1] == "1000 orders billed"
     assert result.stderr == ""
 
 
