@@ -13,7 +13,7 @@ from logbroker.config import TopicConfig
 from logbroker.engine import FoundOffset
 from logbroker.errors import OutOfOrderSequenceError, ProducerFencedError
 from logbroker.record.header import PREFIX_BYTES, BatchHeader, stamped_with_append_time, stored_prefix
-from logbroker.storage.files import Files, creation_failed
+from logbroker.storage.files import Files, creation_failed, storage_failed
 from logbroker.storage.handles import HandleCache
 from logbroker.storage.log_reader import LogRead, LogReader, LogView
 from logbroker.storage.log_writer import LogWriter, SyncDue
@@ -194,7 +194,10 @@ class PartitionLog:
             return self._roll(None, now_ms)
         active = segments[-1]
         if not active.loaded:
-            active.load(self.log_end_offset)
+            try:
+                active.load(self.log_end_offset)
+            except OSError as error:
+                raise storage_failed("open", active.log_path, error) from error
             active.created_ms = now_ms
         config = self.config
         size_after_bytes = active.size_bytes + size_bytes
@@ -206,7 +209,10 @@ class PartitionLog:
         ) and active.size_bytes:
             return self._roll(active, now_ms)
         if self._staged is None:
-            self._handles.ensure_open(active.log_path)
+            try:
+                self._handles.ensure_open(active.log_path)
+            except OSError as error:
+                raise storage_failed("open", active.log_path, error) from error
         return active
 
     def _roll(self, active: Segment | None, now_ms: int) -> Segment:
