@@ -94,7 +94,7 @@ def _flip_partition_files(chance: random.Random, directory: Path) -> None:
 COLUMNS: Final = [
     Column(
         name="damaged-tails",
-        about="a tail cut and overwritten in four ways from a 32nd of all places of 64 KiB batches, or from all of a codec's",
+        about="a tail cut and overwritten from a 32nd of all places of 64 KiB batches, or from all of a codec's",
         seeds=range(_PARTS + len(_CODECS)),
         run=damaged_tails,
     ),
