@@ -9,11 +9,11 @@ from typing import Final
 from google.protobuf.message_factory import GetMessageClass
 
 from logbroker.broker.local_engine import engine
-from logbroker.grpc_api import fetch_stream, methods, plain_records, produce_wire, request_parsing
+from logbroker.grpc_api import methods, plain_records, produce_wire, request_parsing
 from logbroker.record.header import parse_header
 
 
-def _put(owner: ModuleType | type, name: str, value: object) -> None:
+def _put(owner: ModuleType, name: str, value: object) -> None:
     assert hasattr(owner, name), name
     setattr(owner, name, value)
 
@@ -53,13 +53,6 @@ def _elements_uncounted() -> None:
     _put(request_parsing, "UNCOUNTED_BYTES", 1 << 40)
 
 
-def _writes_cancelled() -> None:
-    async def write(self: fetch_stream.FetchStream, message: bytes) -> None:
-        await self._context.write(message)  # and nobody knows that it is under way
-
-    _put(fetch_stream.FetchStream, "_write", write)
-
-
 PLANTS: Final[Mapping[str, Callable[[], None]]] = {
     "bombs-expand": _bombs_expand,
     "lengths-unchecked": _lengths_unchecked,
@@ -67,5 +60,4 @@ PLANTS: Final[Mapping[str, Callable[[], None]]] = {
     "transport-parses": _transport_parses,
     "batches-unchecked": _batches_unchecked,
     "elements-uncounted": _elements_uncounted,
-    "writes-cancelled": _writes_cancelled,
 }

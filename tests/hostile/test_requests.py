@@ -92,17 +92,13 @@ async def test_bytes_that_are_no_message_are_an_invalid_request(method: str, bro
 
 
 async def test_a_stream_ends_with_its_error_while_it_answers(broker: LimitedBroker) -> None:
-    await streams_end_while_they_answer(broker)
-
-
-async def streams_end_while_they_answer(broker: LimitedBroker, *, timeout_seconds: float = 10.0) -> None:
     """The end of a stream must not be lost where a response is on its way: the client would wait for ever."""
     first = log.FetchStreamRequest(assign=[log.FetchItem(topic="assigned")]).SerializeToString()
     async with grpc.aio.insecure_channel(broker.address) as channel:
         await Api(channel).create("assigned", 1, {})
         stream: Any = channel.stream_stream(path_of("FetchStream"))
         for _ in range(100):
-            call = stream(iter([first, b"\xff"]), timeout=timeout_seconds)
+            call = stream(iter([first, b"\xff"]), timeout=10)
             with pytest.raises(grpc.aio.AioRpcError) as caught:
                 async for _ in call:
                     pass

@@ -11,7 +11,9 @@ from typing import Any
 import grpc
 import pytest
 
-from logbroker.errors import OverloadedError
+from logbroker.errors import InvalidRequestError, OverloadedError
+from logbroker.grpc_api.budget import ReadBudget
+from logbroker.grpc_api.fetch_stream import FetchStream
 from logbroker.grpc_api.process_tuning import max_connections
 from logbroker.grpc_api.produce_stream import ProduceStream
 from logbroker.storage.metadata_store import MetadataStore
@@ -57,6 +59,47 @@ async def test_a_request_is_answered_where_its_append_fails_unexpectedly(caplog:
     with caplog.at_level(logging.CRITICAL + 1):
         await asyncio.wait_for(ProduceStream(engine, client, asyncio.Event()).run(), 5)
     assert [answer.correlation_id for answer in client.answers] == [1, 2]
+
+
+class _EndsWhileItIsAnswered:
+    """A client of a fetch stream whose second request is malformed, and comes while the first answer is on its way."""
+
+    def __init__(self) -> None:
+        self._requests = [log.FetchStreamRequest(assign=[log.FetchItem(topic="t")])]
+        self.writing = asyncio.Event()
+        self.taken = asyncio.Event()
+        self.cancelled = False
+
+    async def read(self) -> Any:
+        if self._requests:
+            return self._requests.pop()
+        await self.writing.wait()
+        raise InvalidRequestError("malformed")
+
+    async def write(self, _response: bytes) -> None:
+        self.writing.set()
+        try:
+            await self.taken.wait()
+        except asyncio.CancelledError:
+            self.cancelled = True
+            raise
+
+
+async def test_a_fetch_stream_ends_when_its_answer_has_gone_out(open_at: OpenEngine) -> None:
+    """gRPC sends no status while a message is on its way; if the write is given up, the status is lost."""
+    client: Any = _EndsWhileItIsAnswered()
+    async with open_at() as opened:
+        await opened.engine.create_topic("t", 1, {})
+        stream = FetchStream(opened.engine, client, ReadBudget(1 << 20, 1.0), 1 << 20, asyncio.Event())
+        running = asyncio.create_task(stream.run())
+        async with asyncio.timeout(10):
+            await client.writing.wait()
+            await asyncio.sleep(0.05)  # what would end it by now had its time
+            assert not running.done()
+            client.taken.set()
+            with pytest.raises(InvalidRequestError):
+                await running
+        assert not client.cancelled
 
 
 async def test_recovery_points_wait_for_an_overloaded_metadata_store(
