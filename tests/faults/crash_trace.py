@@ -120,6 +120,11 @@ class Trace:
         try:
             action()
         except (DiskFullError, TooManyOpenFilesError):
+            if group := self.log.take_staged():
+                # What came before the refused one is written all the same.
+                self.log.write(group)
+                self.log.wrote(group, synced=False)
+                self._written(synced=False)
             while action == self._restart and self._refuses(action):
                 pass
             return True

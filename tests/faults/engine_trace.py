@@ -13,7 +13,7 @@ import msgspec
 from logbroker.broker.local_engine.engine import LocalEngine
 from logbroker.broker.local_engine.state_store import LocalStateStore
 from logbroker.engine import Append, Appended, StateEvent, Topic
-from logbroker.errors import DiskFullError, LogbrokerError, StorageFailedError, TooManyOpenFilesError
+from logbroker.errors import CorruptLogError, DiskFullError, LogbrokerError, StorageFailedError, TooManyOpenFilesError
 from logbroker.record.codec import NewRecord, encode_batch
 from logbroker.types import TopicId
 
@@ -25,7 +25,8 @@ CONFIGS: Final = {
 }
 SCOPE: Final = "group"
 OFFSET_KEY: Final = b"offset"
-REFUSALS: Final = (DiskFullError, TooManyOpenFilesError)
+REFUSALS: Final = (DiskFullError, TooManyOpenFilesError, CorruptLogError)
+"""The last where the files of a deleted topic could not be read: they stay, and nobody else gets the name."""
 
 
 class Step(NamedTuple):

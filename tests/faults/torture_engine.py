@@ -28,14 +28,15 @@ def killed_engine(seed: int, directory: Path) -> Mapping[str, int]:
     return engine_lives.kill_everywhere(directory / "life", _steps(seed), lambda _nth: chance.randint(1, 30))
 
 
-def failing_calls(seed: int, directory: Path) -> Mapping[str, int]:
+def failing_calls(seed: int, _directory: Path) -> Mapping[str, int]:
     _be_quiet()
     figures: Counter[str] = Counter()
     for call, number in failing_files.PAIRS:
         figures["of a partition"] += _told(partial(failing_files.loses_nothing, seed, call, number))
-    for kind, number in hooked_files.PAIRS:
-        life = partial(engine_lives.failing_life, directory / "life", _steps(seed), kind, number)
-        figures["of an engine"] += _told(life)
+    with engine_lives.fast_directory() as directory:
+        for kind, number in hooked_files.PAIRS:
+            life = partial(engine_lives.failing_life, directory / "life", _steps(seed), kind, number)
+            figures["of an engine"] += _told(life)
     return figures
 
 
