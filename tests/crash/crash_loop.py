@@ -43,6 +43,8 @@ def run(directory: Path, seed: int, *, lives: int, volatile: bool = False, plant
     """Return figures of one history; raises CrashLoopError, BrokerFailedError or BrokenFilesError."""
     loop = _CrashLoop(directory, seed, volatile=volatile, plant=plant)
     figures = asyncio.run(loop.run(lives))
+    if plant is not None:
+        return figures
     if missing := trouble():
         _log.warning("%s", missing)
     else:
