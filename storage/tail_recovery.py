@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
+from itertools import chain, count
 from typing import Final
 
 from logbroker.errors import CorruptLogError
@@ -196,7 +197,7 @@ class TailRecovery:
         """End a segment's file where its good batches end; the rest is kept in a side file."""
         self.cut = True
         end = position = segment.size_bytes
-        side_path = f"{segment.log_path}.cut-{end}"
+        side_path = self._side_path(segment, handle)
         with self._handles.pinned(side_path, create=True) as side:
             while part := self._files.pread(handle.fd, _WINDOW_BYTES, position):
                 write_all(self._files, side.fd, [part], position - end)
@@ -209,10 +210,34 @@ class TailRecovery:
         self._files.truncate(handle.fd, end)
         self._files.fdatasync(handle.fd)
 
+    def _side_path(self, segment: Segment, handle: Handle) -> str:
+        """Where to keep what is cut off: what an earlier cut at this place kept there is kept."""
+        path = f"{segment.log_path}.cut-{segment.size_bytes}"
+        free = self._free_path(path)
+        return path if free != path and self._is_begun(path, handle, segment.size_bytes) else free
+
+    def _free_path(self, path: str) -> str:
+        """`path`, or one like it that nothing has yet."""
+        directory, _, name = path.rpartition("/")
+        taken = self._files.list_directory(directory)
+        names = chain([name], (f"{name}-{number}" for number in count(2)))
+        return f"{directory}/{next(candidate for candidate in names if candidate not in taken)}"
+
+    def _is_begun(self, side_path: str, handle: Handle, end: int) -> bool:
+        """Whether a side file holds the first of what is cut off here: a recovery that died has left it."""
+        position = 0
+        with self._handles.pinned(side_path) as side:
+            while part := self._files.pread(side.fd, _WINDOW_BYTES, position):
+                if part != self._files.pread(handle.fd, len(part), end + position):
+                    break
+                position += len(part)
+        self._handles.forget(side_path)
+        return not part
+
     def _set_aside(self, segment: Segment) -> None:
         """Take a segment that lies behind the end out of the log."""
         self._handles.forget(segment.log_path)
-        self._files.rename(segment.log_path, f"{segment.log_path}.cut-0")
+        self._files.rename(segment.log_path, self._free_path(f"{segment.log_path}.cut-0"))
         self._drop_indexes(segment)
 
     def _remove(self, segment: Segment) -> None:

@@ -164,8 +164,7 @@ class _CrashLoop:
         """While the next broker runs: it serves all that the files held, and kept what it cut off."""
         for found in self._files.logs.values():
             if (torn := found.torn) is not None and torn.path.parent.exists():
-                kept = torn.side_path.read_bytes() if torn.side_path.exists() else None
-                if kept != torn.content and torn.path.parent.name.rpartition("-")[0] not in _INCARNATED:
+                if torn.content not in torn.kept() and torn.path.parent.name.rpartition("-")[0] not in _INCARNATED:
                     self._history.troubles.append(f"{torn.side_path} does not keep what was cut off")
         # A partition without records may be the beginning of a growth that was cut off.
         ends = {

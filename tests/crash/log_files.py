@@ -40,6 +40,11 @@ class TornTail(msgspec.Struct, frozen=True):
         """Where a recovery must keep them."""
         return self.path.with_name(f"{self.path.name}.cut-{self.position}")
 
+    def kept(self) -> list[bytes]:
+        """What recoveries have cut off here so far."""
+        later = self.path.parent.glob(f"{self.side_path.name}-*")
+        return [path.read_bytes() for path in (self.side_path, *later) if path.exists()]
+
 
 class LogOnDisk(msgspec.Struct):
     """What is known of one partition directory."""

@@ -290,3 +290,44 @@ def _with_crc(batch: bytearray) -> bytes:
     fields = list(HEADER.unpack_from(batch))
     fields[4] = google_crc32c.value(bytes(batch[21:]))
     return HEADER.pack(*fields) + bytes(batch[HEADER.size :])
+
+
+def test_what_earlier_cuts_kept_is_kept(partition: PartitionOnDisk) -> None:
+    """Cut at the same places again and again: side files are never replaced."""
+    partition.append(batch_of(b"kept"))
+    partition.store_checkpoint()
+    end = partition.logs()[0].stat().st_size
+    torn = []
+    for number in range(3):
+        partition.append(batch_of(b"torn %d" % number, bytes(1500)), batch_of(bytes(1500)), sync=False)
+        partition.kill()
+        first, *later = partition.logs()
+        with first.open("r+b") as log:
+            log.seek(end + 70)
+            log.write(b"!")
+        torn.append(first.read_bytes()[end:])
+        torn += [path.read_bytes() for path in later]
+        partition.after_power_cut()
+        partition.open()
+        partition.store_checkpoint()
+    sides = [path.read_bytes() for path in partition.directory.glob("*.cut-*")]
+    assert sorted(sides) == sorted(torn)
+    assert len(torn) > 3
+    assert partition.values() == [b"kept"]
+
+
+def test_a_cut_that_was_begun_goes_on_in_its_side_file(partition: PartitionOnDisk) -> None:
+    partition.append(batch_of(b"kept"))
+    partition.append(batch_of(b"torn"), sync=False)
+    partition.kill()
+    (log,) = partition.logs()
+    content = log.read_bytes()[:-1]
+    log.write_bytes(content)
+    partition.open()
+    (side,) = partition.directory.glob("*.cut-*")
+    kept = side.read_bytes()
+    partition.kill()
+    side.write_bytes(kept[:10])
+    log.write_bytes(content)
+    partition.open()
+    assert [path.read_bytes() for path in partition.directory.glob("*.cut-*")] == [kept]
