@@ -163,9 +163,11 @@ class _CrashLoop:
     async def _check_promises(self, admin: Admin) -> None:
         """While the next broker runs: it serves all that the files held, and kept what it cut off."""
         for found in self._files.logs.values():
-            if (torn := found.torn) is not None and torn.path.parent.exists():
-                if torn.content not in torn.kept() and torn.path.parent.name.rpartition("-")[0] not in _INCARNATED:
-                    self._history.troubles.append(f"{torn.side_path} does not keep what was cut off")
+            torn = found.torn
+            if torn is None or not torn.path.parent.exists() or torn.content in torn.kept():
+                continue
+            if torn.path.parent.name.rpartition("-")[0] not in _INCARNATED:
+                self._history.troubles.append(f"{torn.side_path} does not keep what was cut off")
         # A partition without records may be the beginning of a growth that was cut off.
         ends = {
             TopicPartition(log.topic, log.partition): found.end_offset
