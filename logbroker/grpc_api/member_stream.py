@@ -71,7 +71,8 @@ class MemberStream:
                 # A write that was begun goes on in gRPC's core, where no status can be sent before it is done.
                 if task is not writing or not self._writing:
                     task.cancel()
-            await asyncio.wait([reading, stopping, writing])
+            # Gathered, so that what went wrong beside the first error is not reported as lost.
+            await asyncio.gather(reading, stopping, writing, return_exceptions=True)
 
     async def _join(self) -> Membership:
         try:
@@ -118,6 +119,8 @@ class MemberStream:
                 self._writing = True
                 try:
                     await self._context.write(response)
+                except grpc.aio.InternalError:
+                    return  # The client is gone; reading, or the end of the call, says so too.
                 finally:
                     self._writing = False
                 if message is None or isinstance(message, CommitDone):
