@@ -180,7 +180,6 @@ class GroupReader:
             self._fetcher.add(assigned)
             if isinstance(place, LogbrokerError) and not isinstance(place, UnknownTopicError):
                 self._fetcher.fail(assigned, place)
-        self._unplaced = {}
         if ends is not None:
             for partition, end in zip(bounded, found[len(without) :], strict=True):
                 if not isinstance(end, LogbrokerError) and self._assigned[partition].position < end.offset:
@@ -188,6 +187,7 @@ class GroupReader:
         if self._settings.auto_commit and start == "latest":
             # Else whoever comes next would begin at a later end, and what lies between would be skipped.
             await self._try_commit({p: self._assigned[p].position for p in without if not self._assigned[p].failed})
+        self._unplaced = {}
         return list(new)
 
     # --- commits ----------------------------------------------------------------------------------------------------

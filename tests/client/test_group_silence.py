@@ -1,0 +1,119 @@
+"""Members that are fenced, frozen or cut off, and brokers that go away: nobody reads what is not theirs."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+
+import pytest
+
+from logbroker.client import Admin, Consumer, Record
+from logbroker.embedded_broker import EmbeddedBroker, embedded
+from tests.client.group_helpers import Events, committed, drain, fill, rest, take
+
+
+async def test_who_does_not_ask_is_fenced_and_begins_again_at_what_is_committed(address: str, topic: str) -> None:
+    await fill(address, topic, 1, 10)
+    events = Events()
+    consumer = Consumer(address, group=topic, auto_commit=False, max_poll_interval_seconds=0.5)
+    async with consumer, Admin(address) as admin:
+        await consumer.subscribe(topic, **events.listen("it"))
+        await take(consumer, 4)
+        async with asyncio.timeout(20):
+            while (await admin.describe_group(topic)).info.members:
+                await asyncio.sleep(0.02)
+        assert [record.offset for record in await take(consumer, 3)] == [0, 1, 2]
+        await consumer.commit()
+        assert events.all == [("it", "assigned", [0]), ("it", "lost", [0]), ("it", "assigned", [0])]
+
+
+async def test_who_was_frozen_delivers_nothing_more_of_what_it_had(address: str, topic: str) -> None:
+    """Not even the next record of the open batch, which needs nothing of the loop: its permit is over."""
+    await fill(address, topic, 1, 20)
+    events = Events()
+    async with Consumer(address, group=topic, auto_commit=False, session_timeout_seconds=0.3) as consumer:
+        await consumer.subscribe(topic, **events.listen("it"))
+        offsets = []
+        async for record in consumer:
+            offsets.append(record.offset)
+            if len(offsets) == 2:
+                time.sleep(1.2)  # the whole event loop stands still, as in a stopped process
+            if len(offsets) == 4:
+                break
+        assert offsets == [0, 1, 0, 1]
+        assert [kind for _, kind, _ in events.all] == ["assigned", "lost", "assigned"]
+
+
+async def test_who_works_long_on_a_record_is_not_fenced_for_its_session(address: str, topic: str) -> None:
+    await fill(address, topic, 1, 10)
+    events = Events()
+    async with Consumer(address, group=topic, session_timeout_seconds=0.3) as consumer:
+        await consumer.subscribe(topic, **events.listen("it"))
+        async for record in consumer:
+            await asyncio.sleep(0.4)
+            if record.offset == 3:
+                break
+    assert [kind for _, kind, _ in events.all] == ["assigned", "revoked"]
+    assert await committed(address, topic) == {0: 3}
+
+
+@pytest.mark.parametrize("crash", [False, True])
+async def test_a_restart_of_the_broker_moves_nothing(logbroker_broker: EmbeddedBroker, topic: str, crash: bool) -> None:
+    address = logbroker_broker.address
+    await fill(address, topic, 4, 400)
+    events = Events()
+    async with Consumer(address, group=topic) as first, Consumer(address, group=topic) as second:
+        await first.subscribe(topic, **events.listen("first"))
+        await second.subscribe(topic, **events.listen("second"))
+        seen: list[Record] = []
+        while not (first.assignment() and second.assignment()):
+            for records in await asyncio.gather(
+                *(c.poll(max_records=5, timeout_seconds=0.05) for c in (first, second))
+            ):
+                seen += records
+        before = list(events.all)
+        await asyncio.to_thread(logbroker_broker.kill if crash else logbroker_broker.stop)
+        await asyncio.to_thread(logbroker_broker.start)
+        seen += [record for part in await asyncio.gather(rest(first), rest(second)) for record in part]
+        await asyncio.gather(first.commit(), second.commit())
+        assert events.all == before
+    assert sorted(int(record.value or b"") for record in seen) == list(range(400))
+
+
+async def test_without_grace_a_break_loses_everything(topic: str) -> None:
+    with embedded(reconnect_grace_seconds=0.0) as broker:
+        await fill(broker.address, topic, 2, 40)
+        events = Events()
+        async with Consumer(broker.address, group=topic, auto_commit=False) as consumer:
+            await consumer.subscribe(topic, **events.listen("it"))
+            assert len(await take(consumer, 3)) == 3
+            await consumer.commit()
+            await take(consumer, 3)
+            await asyncio.to_thread(broker.restart)
+            assert len(await drain(consumer, 37)) == 37
+            assert [kind for _, kind, _ in events.all] == ["assigned", "lost", "assigned"]
+
+
+async def test_nothing_is_delivered_while_the_broker_is_silent(logbroker_broker: EmbeddedBroker, topic: str) -> None:
+    """Though records wait in the buffer: somebody else may own the partition by now."""
+    address = logbroker_broker.address
+    await fill(address, topic, 1, 100)
+    async with Consumer(address, group=topic, session_timeout_seconds=0.5) as consumer:
+        await consumer.subscribe(topic)
+        records = consumer.__aiter__()
+        first = await anext(records)
+        os.kill(logbroker_broker.pid, signal.SIGSTOP)
+        try:
+            while consumer.permit.open():
+                await asyncio.sleep(0.01)
+            following = asyncio.ensure_future(anext(records))
+            done, _ = await asyncio.wait([following], timeout=0.3)
+            assert not done
+        finally:
+            os.kill(logbroker_broker.pid, signal.SIGCONT)
+        async with asyncio.timeout(20):
+            second = await following
+        # Its session was over, or not, by the broker's clock: then it begins at what is committed.
+        assert (first.offset, second.offset) in ((0, 1), (0, 0))
