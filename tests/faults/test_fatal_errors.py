@@ -44,7 +44,7 @@ def serves_again(data_dir: Path, acknowledged: list[bytes]) -> None:
         ("fdatasync", errno.EIO, 1, "leader-epoch-checkpoint.tmp", 0),
         ("rename", errno.EIO, 1, "leader-epoch-checkpoint", 0),
         ("fsync", errno.EIO, 1, "/t-0", 0),
-        ("fsync", errno.EIO, 1, "/data", 0),
+        ("fsync", errno.EIO, 2, "/data", 0),  # the first is that of a new metadata store
     ],
 )
 def test_a_failed_call_is_the_end(
