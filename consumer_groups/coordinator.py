@@ -173,7 +173,7 @@ class Coordinator:
 
     def is_expired(self, retention_ms: int) -> bool:
         """Whether it has had no members and no commits for that long, by the wall clock."""
-        if len(self.machine):
+        if len(self.machine) or self._stepping is not None:
             return False
         last_used_ms = max(self.machine.empty_since_ms, self.offsets.last_commit_ms)
         return last_used_ms + retention_ms <= self._clock.wall_ms()

@@ -177,7 +177,11 @@ class Groups:
             offsets = OffsetTable(rows)
             events = offsets.drop_topics(self._topic_ids.__contains__) + offsets.clamped(self._log_end)
             if events:
-                _log.warning("group %s: %d committed offsets were behind the end of their log", group_id, len(events))
+                _log.warning(
+                    "group %s: %d committed offsets cut back to the end of their log, or dropped with their topic",
+                    group_id,
+                    len(events),
+                )
                 await store.commit(events)
             loaded.append((group_id, offsets, rows))
         now = self._loop.time()
