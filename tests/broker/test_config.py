@@ -22,6 +22,10 @@ from logbroker.errors import ConfigFileError
         "max_response_bytes = 0",
         "max_open_segments = -1",
         "max_fetch_bytes_in_flight = -1",
+        "max_groups = 0",
+        "max_group_members = 0",
+        "reconnect_grace_seconds = -0.1",
+        "offsets_retention_seconds = 0.0",
     ],
 )
 def test_a_value_out_of_bounds_is_refused_by_name(tmp_path: Path, line: str) -> None:
