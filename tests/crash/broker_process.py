@@ -32,13 +32,23 @@ class BrokerFailedError(AssertionError):
 class BrokerProcess:
     """A broker that is started and ended many times. Everything lies in `directory`."""
 
-    def __init__(self, directory: Path, *, seed: int, child_options: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        seed: int,
+        child_module: str = "tests.crash.broker_child",
+        child_options: Sequence[str] = (),
+        settings: str = "",
+    ) -> None:
+        """With `child_options`, the broker is what `child_module` makes of it. `settings` are further lines of TOML."""
         self.data_dir: Final = directory / "data"
         self.log_path: Final = directory / "broker.log"
         self._seed = seed
+        self._child_module = child_module
         self._child_options = list(child_options)
         self._config_path = directory / "broker.toml"
-        self._config_path.write_text(_SETTINGS, encoding="ascii")
+        self._config_path.write_text(_SETTINGS + settings, encoding="ascii")
         with socket.socket() as listener:
             listener.bind(("127.0.0.1", 0))
             self.address: Final = f"127.0.0.1:{listener.getsockname()[1]}"
@@ -47,7 +57,7 @@ class BrokerProcess:
 
     async def spawn(self) -> None:
         """Start a broker; it is not ready yet."""
-        module = ["tests.crash.broker_child", *self._child_options] if self._child_options else ["logbroker"]
+        module = [self._child_module, *self._child_options] if self._child_options else ["logbroker"]
         command = [sys.executable, "-m", *module, "serve", "--config", str(self._config_path), "--stop-with-stdin"]
         command += ["--data-dir", str(self.data_dir), "--listen", self.address]
         self._lives += 1

@@ -1,0 +1,285 @@
+"""What the history of a group's members proves wrong about the group. Pure: no broker, no clock, no files.
+
+A *span* is the time in which a member's program has a partition: from the moment it is told so, to the moment it is
+told that the partition goes. What can be proved of other members' spans:
+
+- A span that ended with `revoked` lasted until then: the broker may give the partition to nobody before.
+- A span that ended otherwise (`lost`, a kill, nothing) ended at an unknown time, but not before the last record that was
+  delivered in it. So does every span in which the process stood still: the broker may have given up on it meanwhile.
+- A process that stood still may be told of a partition that it had lost meanwhile: what it does not deliver from, it did
+  not have. So a span that begins before anything was delivered again counts from its first delivery on.
+- One delivery is excused: the first one after a process stood still. The program was about to be given it when the
+  process was frozen, and nothing can call it back. (What the program does with it, it does late. It cannot commit it.)
+
+The places of records, and that each member gets offset after offset from its span's beginning on, are for the checker of
+the crash tests: `polls` tells it what was delivered.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from logbroker.types import TopicPartition
+from tests.crash.checker import Log, Place, Poll, Seek
+from tests.groups.group_history import (
+    Assigned,
+    CommitBegun,
+    CommitEnded,
+    Delivered,
+    Event,
+    Frozen,
+    Handled,
+    LookBegun,
+    LookEnded,
+    Lost,
+    Outage,
+    Revoked,
+    Stalled,
+)
+
+NOTHING = -1
+"""The committed offset where there is none."""
+
+
+class Kind(enum.Enum):
+    """The anomalies. Each has a test that shows it in a small history."""
+
+    TWO_OWNERS = "one partition with two owners at once"
+    NOT_HELD = "a record delivered to a member that does not hold its partition"
+    WRONG_START = "a new owner that does not begin at the committed offset"
+    COMMIT_AHEAD = "a commit of records that are not handled yet"
+    STOLEN_COMMIT = "a commit accepted from a member that had lost the partition"
+    WENT_BACK = "a committed offset that goes back"
+    UNHANDLED = "a record that no member ever handled"
+    MOVED = "a partition that moved though all members came back"
+
+
+class Anomaly(NamedTuple):
+    """One thing that must not be."""
+
+    kind: Kind
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.kind.value}: {self.text}"
+
+
+class _Span(msgspec.Struct, eq=False):
+    process: str
+    partition: TopicPartition
+    since: float
+    next_offset: int
+    handled: int
+    """All records of the span below this offset are handled."""
+    until: float
+    """It lasted at least until then."""
+    open: bool = True
+    stood_still: bool = False
+    doubtful: bool = False
+    """It began while the process had only just woken up, and nothing was delivered in it yet."""
+
+
+class _Commit(NamedTuple):
+    begun_at: float
+    offsets: list[tuple[TopicPartition, int]]
+    spans: dict[TopicPartition, _Span]
+    """In which the member committed, or the last it had."""
+    stale: bool
+
+
+def check(history: Iterable[Event], ends: Mapping[TopicPartition, int]) -> list[Anomaly]:
+    """Return all that is wrong with a history of events in the order of their times.
+
+    Every partition begins at offset 0 and ends at last before the one in `ends`; at the end all was handled, and the
+    members were given the time to do so.
+    """
+    run = _Run()
+    for event in history:
+        run.see(event)
+    return [*run.anomalies, *_two_owners(run.spans), *_unhandled(run.handled, ends)]
+
+
+def polls(history: Iterable[Event]) -> list[Poll | Seek]:
+    """Return what was delivered in the words of the crash tests' checker: each span is a reader that seeks."""
+    found: list[Poll | Seek] = []
+    for event in history:
+        if isinstance(event, Assigned):
+            found += [Seek(event.process, Log(*partition), offset) for partition, offset in event.positions]
+        elif isinstance(event, Delivered):
+            records = [(Place(Log(*partition), offset), value) for partition, offset, value in event.records]
+            found.append(Poll(event.process, records))
+    return found
+
+
+class _Run:
+    """The history up to the present event."""
+
+    def __init__(self) -> None:
+        self.anomalies: list[Anomaly] = []
+        self.spans: defaultdict[TopicPartition, list[_Span]] = defaultdict(list)
+        self.handled: defaultdict[TopicPartition, set[int]] = defaultdict(set)
+        self._of_process: defaultdict[str, dict[TopicPartition, _Span]] = defaultdict(dict)
+        """The last span of each partition."""
+        self._standing: set[str] = set()
+        """Processes that stood still, and were given nothing since."""
+        self._commits: dict[tuple[str, int], _Commit] = {}
+        self._acknowledged: dict[TopicPartition, int] = {}
+        self._tried: defaultdict[TopicPartition, set[int]] = defaultdict(set)
+        self._look: dict[TopicPartition, int] = {}
+        """What was acknowledged when the present look at the committed offsets began."""
+        self._seen: dict[TopicPartition, int] = {}
+        self._changes: list[tuple[float, str]] = []
+
+    def see(self, event: Event) -> None:
+        match event:
+            case Assigned():
+                for partition, offset in event.positions:
+                    self._begin(event, partition, offset)
+            case Revoked() | Lost():
+                self._end(event)
+            case Delivered():
+                self._deliver(event)
+            case Handled():
+                self._handle(event)
+            case CommitBegun():
+                self._begin_commit(event)
+            case CommitEnded():
+                self._end_commit(event)
+            case Frozen() | Stalled():
+                self._standing.add(event.process)
+                for span in self._of_process[event.process].values():
+                    span.stood_still |= span.open
+            case LookBegun():
+                self._look = dict(self._acknowledged)
+            case LookEnded():
+                self._look_at(event)
+            case Outage():
+                self._changed_in(event)
+
+    def _wrong(self, kind: Kind, text: str) -> None:
+        self.anomalies.append(Anomaly(kind, text))
+
+    def _begin(self, event: Assigned, partition: TopicPartition, offset: int) -> None:
+        self._changes.append((event.at, f"{event.process} was assigned {partition}"))
+        mine = self._of_process[event.process]
+        before = mine.get(partition)
+        span = mine[partition] = _Span(event.process, partition, event.at, offset, handled=offset, until=event.at)
+        if event.process in self._standing:
+            span.doubtful = True
+        else:
+            self._count(span, before)
+
+    def _count(self, span: _Span, before: _Span | None) -> None:
+        all_spans = self.spans[span.partition]
+        if before is None or before not in all_spans[-1:] or span.next_offset != before.next_offset:
+            # Else it was told to let go, and then kept it after all.
+            self._check_start(span.process, span.partition, span.next_offset)
+        all_spans.append(span)
+
+    def _check_start(self, process: str, partition: TopicPartition, offset: int) -> None:
+        committed = self._acknowledged.get(partition, NOTHING)
+        if offset == max(committed, 0) or (offset > committed and offset in self._tried[partition]):
+            return
+        self._wrong(Kind.WRONG_START, f"{process} begins {partition} at {offset}, where {committed} is committed")
+
+    def _end(self, event: Revoked | Lost) -> None:
+        for partition in event.partitions:
+            self._changes.append((event.at, f"{event.process} gave up {partition}"))
+            span = self._of_process[event.process].get(partition)
+            if span is not None and span.open:
+                span.open = False
+                if isinstance(event, Revoked) and not span.stood_still:
+                    span.until = event.at
+
+    def _deliver(self, event: Delivered) -> None:
+        excused = event.process in self._standing
+        self._standing.discard(event.process)
+        for partition, offset, _ in event.records:
+            span = self._of_process[event.process].get(partition)
+            if span is None or not span.open:
+                self._wrong(Kind.NOT_HELD, f"{event.process} got {partition}:{offset}")
+                continue
+            if span.doubtful:
+                span.doubtful, span.since, span.until = False, event.at, event.at
+                self._count(span, None)
+            elif not excused:
+                span.until = event.at
+            span.next_offset = offset + 1
+
+    def _handle(self, event: Handled) -> None:
+        for partition, offset in event.records:
+            self.handled[partition].add(offset)
+            span = self._of_process[event.process].get(partition)
+            if span is not None and offset == span.handled:
+                span.handled += 1
+
+    def _begin_commit(self, event: CommitBegun) -> None:
+        spans = dict(self._of_process[event.process])
+        self._commits[event.process, event.number] = _Commit(event.at, event.offsets, spans, event.stale)
+        for partition, offset in event.offsets:
+            self._tried[partition].add(offset)
+            span = spans.get(partition)
+            if not event.stale and (span is None or offset > span.handled):
+                handled = NOTHING if span is None else span.handled
+                self._wrong(
+                    Kind.COMMIT_AHEAD, f"{event.process} commits {partition}:{offset} and has handled {handled}"
+                )
+
+    def _end_commit(self, event: CommitEnded) -> None:
+        commit = self._commits.pop((event.process, event.number))
+        if not event.answered:
+            return
+        refused = {partition for partition, _ in event.refused}
+        for partition, offset in commit.offsets:
+            if partition in refused:
+                continue
+            if commit.stale or self._is_another_s(partition, event.process, commit):
+                self._wrong(Kind.STOLEN_COMMIT, f"{event.process} committed {partition}:{offset}")
+            self._acknowledged[partition] = max(offset, self._acknowledged.get(partition, NOTHING))
+
+    def _is_another_s(self, partition: TopicPartition, process: str, commit: _Commit) -> bool:
+        """Whether somebody else had got the partition between the member's span and its commit."""
+        span = commit.spans.get(partition)
+        return span is None or any(
+            other.process != process and span.since < other.since < commit.begun_at for other in self.spans[partition]
+        )
+
+    def _look_at(self, event: LookEnded) -> None:
+        for partition, offset in event.offsets:
+            known = max(self._look.get(partition, NOTHING), self._seen.get(partition, NOTHING))
+            if offset < known:
+                self._wrong(Kind.WENT_BACK, f"{partition} was committed at {known}, later at {offset}")
+            self._seen[partition] = offset
+
+    def _changed_in(self, outage: Outage) -> None:
+        for at, what in self._changes:
+            if at > outage.since:
+                self._wrong(Kind.MOVED, f"{what} in an outage of the broker")
+
+
+def _two_owners(spans: Mapping[TopicPartition, Sequence[_Span]]) -> Iterable[Anomaly]:
+    for partition, its_spans in spans.items():
+        longest: dict[str, _Span] = {}
+        for span in its_spans:
+            for other in longest.values():
+                if other.process != span.process and other.until > span.since:
+                    yield Anomaly(
+                        Kind.TWO_OWNERS,
+                        f"{partition} was {span.process}'s at {span.since:.4f} and {other.process}'s from"
+                        f" {other.since:.4f} to {other.until:.4f} at least",
+                    )
+            kept = longest.get(span.process)
+            if kept is None or span.until > kept.until:
+                longest[span.process] = span
+
+
+def _unhandled(handled: Mapping[TopicPartition, set[int]], ends: Mapping[TopicPartition, int]) -> Iterable[Anomaly]:
+    for partition, end in ends.items():
+        missing = sorted(set(range(end)) - handled.get(partition, set()))
+        if missing:
+            yield Anomaly(Kind.UNHANDLED, f"{len(missing)} of {partition}, the first at offset {missing[0]}")

@@ -1,0 +1,105 @@
+"""Planted bugs: small faults put into a running broker or member, to prove that the storm's checker finds such faults.
+
+Each function replaces something in the modules of this process, which then goes on as ever. None of this is in the
+product. `python -m tests.groups.group_plants NAME serve ...` is a broker with one of them.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+
+def _replace(owner: Any, name: str, make: Callable[[Any], Any]) -> None:
+    setattr(owner, name, make(getattr(owner, name)))
+
+
+# --- in the broker ---------------------------------------------------------------------------------------------------
+
+
+def given_before_released() -> None:
+    """Assign what a member shall hold, whoever holds it still."""
+    from logbroker.consumer_groups.group import Group
+
+    def make(assign: Any) -> Any:
+        def at_once(self: Any, member: Any, now: float) -> None:
+            for partition in self.target(member):
+                if self._holders.get(partition) is not member:
+                    self._holders.pop(partition, None)
+            assign(self, member, now)
+
+        return at_once
+
+    _replace(Group, "_assign", make)
+
+
+def old_epochs_accepted() -> None:
+    """Accept the commits of every member, whatever its epoch and whatever it holds."""
+    from logbroker.consumer_groups.group import Group
+    from logbroker.consumer_groups.offsets import OffsetTable
+
+    _replace(Group, "holdings", lambda _: lambda self, member_id, _epoch: self.member(member_id).taken)
+    _replace(OffsetTable, "stage", lambda stage: lambda self, commit, _floors, *rest: stage(self, commit, None, *rest))
+
+
+def assignments_lost_on_restart() -> None:
+    """Load groups without their members."""
+    from logbroker.consumer_groups import group
+
+    _replace(group, "decode_group", lambda decode: lambda rows: (decode(rows)[0], {}))
+
+
+# --- in a member -----------------------------------------------------------------------------------------------------
+
+
+def committed_while_in_hand() -> None:
+    """Count a record as finished as soon as the program is given it."""
+    from logbroker.client.cursor import Cursor
+
+    def make(finished: Any) -> Any:
+        def too_far(self: Any, assigned: Any) -> int:
+            last = self.last
+            if last is not None and (last.topic, last.partition) == assigned.partition:
+                return int(last.offset) + 1
+            return int(finished(self, assigned))
+
+        return too_far
+
+    _replace(Cursor, "finished", make)
+
+
+def frozen_member_reads_on() -> None:
+    """Deliver as long as nothing is heard to the contrary, however long nothing at all was heard."""
+    from logbroker.client.membership import Membership
+    from logbroker.client.permit import FOR_EVER, NOT_NOW
+
+    def make(update: Any) -> Any:
+        def without_end(self: Any) -> None:
+            update(self)
+            if self.permit.until != NOT_NOW:
+                self.permit.until = FOR_EVER
+
+        return without_end
+
+    _replace(Membership, "_update", make)
+
+
+BROKER_PLANTS: Final[Mapping[str, Callable[[], None]]] = {
+    plant.__name__: plant for plant in (given_before_released, old_epochs_accepted, assignments_lost_on_restart)
+}
+CLIENT_PLANTS: Final[Mapping[str, Callable[[], None]]] = {
+    plant.__name__: plant for plant in (committed_while_in_hand, frozen_member_reads_on)
+}
+
+
+def main() -> None:
+    """Run the command `logbroker` with the bug that the first argument names."""
+    from logbroker.cli.main import main as logbroker
+
+    BROKER_PLANTS[sys.argv.pop(1)]()
+    logbroker()
+
+
+if __name__ == "__main__":
+    main()
