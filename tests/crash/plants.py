@@ -24,7 +24,7 @@ def ack_before_sync() -> None:
     _replace(
         Partition,
         "expect",
-        lambda expect: lambda self, staged, _durability, pending: expect(self, staged, Durability.WRITTEN, pending),
+        lambda expect: lambda self, _durability, pending: expect(self, Durability.WRITTEN, pending),
     )
 
 
@@ -59,14 +59,9 @@ def retry_answered_early() -> None:
     """Answer a retry from memory, while the original is still on its way to the disk."""
     from logbroker.broker.local_engine.partition import Partition
 
-    def make(expect: Any) -> Any:
-        def expect_originals(self: Any, staged: Any, durability: Any, pending: Any) -> None:
-            if not staged.duplicate:
-                expect(self, staged, durability, pending)
-
-        return expect_originals
-
-    _replace(Partition, "expect", make)
+    _replace(
+        Partition, "has", lambda has: lambda self, staged, durability: staged.duplicate or has(self, staged, durability)
+    )
 
 
 def high_watermark_early() -> None:

@@ -53,13 +53,13 @@ COLUMNS: Final = [
     Column(
         name="killed-engine",
         about=f"one life of {_STEPS} steps killed at every call that changes a file, and again in its recovery",
-        seeds=range(50),
+        seeds=range(10),
         run=killed_engine,
     ),
     Column(
         name="failing-calls",
         about="every call of a partition's and of an engine's life fails, in every way",
-        seeds=range(20),
+        seeds=range(6),
         run=failing_calls,
     ),
 ]
