@@ -58,7 +58,7 @@ def test_an_assignment_that_is_lost_on_restart_is_caught(monkeypatch: pytest.Mon
         return member
 
     monkeypatch.setattr(group_module, "loaded_member", forgetful)
-    assert_caught(World, "two owners", "not kept for it")
+    assert_caught(World, "two owners", "not kept for it", "granted is not what is new")
 
 
 def test_a_commit_that_is_accepted_from_an_old_epoch_is_caught() -> None:
