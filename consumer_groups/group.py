@@ -285,7 +285,8 @@ class Group:
 
     def _greet(self, member: Member, *, resumed: bool) -> None:
         self._outbox.drop_messages(member.member_id)
-        self._outbox.send(member, Joined(self.assignor, member.join.session_timeout_ms, resumed))
+        grace_ms = round(self._grace_seconds * 1000)
+        self._outbox.send(member, Joined(self.assignor, member.join.session_timeout_ms, grace_ms, resumed))
         self._unsettled[member.slot] = None
         self._outbox.touch(member)
 

@@ -73,6 +73,7 @@ class Joined(msgspec.Struct, frozen=True):
 
     assignor: str
     session_timeout_ms: int
+    reconnect_grace_ms: int
     resumed: bool
     """It came back and keeps what it listed as owned, at its epoch. False: it owns nothing, and its epoch is 0."""
 

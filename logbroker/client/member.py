@@ -284,7 +284,11 @@ class Member:
                 self._heartbeat_interval_seconds = min(
                     joined.heartbeat_interval_ms / 1000, self._options.max_poll_interval_seconds / 4
                 )
-                self.membership.joined(resumed=joined.resumed, session_timeout_seconds=joined.session_timeout_ms / 1000)
+                self.membership.joined(
+                    resumed=joined.resumed,
+                    session_timeout_seconds=joined.session_timeout_ms / 1000,
+                    reconnect_grace_seconds=joined.reconnect_grace_ms / 1000,
+                )
             elif kind == "fenced":
                 error = error_of_item(response.fenced.status) or LogbrokerError("fenced without a reason")
                 self.membership.fenced(error)

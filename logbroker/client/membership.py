@@ -15,6 +15,9 @@ Why no record is delivered by a member that does not hold its partition:
   last heartbeat that it answered, and it heard that no earlier than it was sent. So the permit ends one session timeout
   after that sending, by this machine's clock, whether or not anything ran in between. In the same way it ends one poll
   interval after the last heartbeat that told of a poll.
+- The broker keeps what a member holds for the grace after its stream broke, and the stream lived when it got that
+  heartbeat. A member may hear of the break late: its program may not let the event loop run, or be frozen, while the
+  broker is killed and started again. So the permit also ends one grace after that sending.
 - What was lost stays lost: a member that is fenced, or let in anew instead of back, holds nothing until the program has
   seen that (`forget`), and then begins with what it is assigned.
 """
@@ -77,6 +80,8 @@ class Membership:
         """Why the broker does not let it in; the program must be told before the member tries again."""
         self.life = 0
         """Counts the times that everything was lost."""
+        self._lease_seconds = session_timeout_seconds
+        """How long the partitions are surely kept after the broker heard of the member."""
         self._max_poll_interval_seconds = max_poll_interval_seconds
         self._heard_at = 0.0
         """When the last message was sent that the broker surely got."""
@@ -103,10 +108,11 @@ class Membership:
         self._heard_at = self._polled_at = now
         self._heartbeats.clear()
 
-    def joined(self, *, resumed: bool, session_timeout_seconds: float) -> None:
-        """The broker let it in: back (`resumed`), or anew."""
+    def joined(self, *, resumed: bool, session_timeout_seconds: float, reconnect_grace_seconds: float = 0.0) -> None:
+        """The broker let it in: back (`resumed`), or anew. A grace of 0: it wants takeovers at once, whatever comes."""
         self.state = State.MEMBER
         self.session_timeout_seconds = session_timeout_seconds
+        self._lease_seconds = min(session_timeout_seconds, reconnect_grace_seconds or session_timeout_seconds)
         if not resumed:
             self._lose()
         self._update()
@@ -201,6 +207,6 @@ class Membership:
 
     def _update(self) -> None:
         delivers = self.state is State.MEMBER and self.placed and self.outstanding is None and not self.lost
-        heard_until = self._heard_at + self.session_timeout_seconds
+        heard_until = self._heard_at + self._lease_seconds
         polled_until = self._polled_at + self._max_poll_interval_seconds
         self.permit.until = min(heard_until, polled_until) if delivers else NOT_NOW

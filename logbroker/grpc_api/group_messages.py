@@ -20,6 +20,7 @@ MAX_OWNED: Final = 100_000
 """Partitions that one Join may list."""
 HEARTBEATS_PER_SESSION: Final = 4
 MAX_HEARTBEAT_INTERVAL_MS: Final = 3_000
+MIN_HEARTBEAT_INTERVAL_MS: Final = 25
 
 _OPTIONAL: Final = ("session_timeout_ms", "rebalance_timeout_ms", "max_poll_interval_ms")
 
@@ -71,14 +72,19 @@ def member_response(engine: LogEngine, message: MemberMessage) -> pb.MemberRespo
             joined=pb.Joined(
                 assignor=message.assignor,
                 session_timeout_ms=message.session_timeout_ms,
-                heartbeat_interval_ms=min(
-                    message.session_timeout_ms // HEARTBEATS_PER_SESSION, MAX_HEARTBEAT_INTERVAL_MS
-                ),
+                heartbeat_interval_ms=_heartbeat_interval_ms(message),
+                reconnect_grace_ms=message.reconnect_grace_ms,
                 resumed=message.resumed,
             )
         )
     assert message.error is not None
     return pb.MemberResponse(fenced=pb.Fenced(status=item_status(message.error)))
+
+
+def _heartbeat_interval_ms(joined: Joined) -> int:
+    """A member needs answered heartbeats to be sure that it is one, and that its stream lives."""
+    trusted_ms = min(joined.session_timeout_ms, joined.reconnect_grace_ms or joined.session_timeout_ms)
+    return max(MIN_HEARTBEAT_INTERVAL_MS, min(trusted_ms // HEARTBEATS_PER_SESSION, MAX_HEARTBEAT_INTERVAL_MS))
 
 
 def _assignment(engine: LogEngine, message: AssignedOffsets) -> pb.Assignment:

@@ -126,16 +126,18 @@ class MemberResponse(_message.Message):
     def __init__(self, joined: _Optional[_Union[Joined, _Mapping]] = ..., heartbeat: _Optional[_Union[HeartbeatAnswer, _Mapping]] = ..., assignment: _Optional[_Union[Assignment, _Mapping]] = ..., commit: _Optional[_Union[CommitAnswer, _Mapping]] = ..., fenced: _Optional[_Union[Fenced, _Mapping]] = ...) -> None: ...
 
 class Joined(_message.Message):
-    __slots__ = ("assignor", "session_timeout_ms", "heartbeat_interval_ms", "resumed")
+    __slots__ = ("assignor", "session_timeout_ms", "heartbeat_interval_ms", "resumed", "reconnect_grace_ms")
     ASSIGNOR_FIELD_NUMBER: _ClassVar[int]
     SESSION_TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
     HEARTBEAT_INTERVAL_MS_FIELD_NUMBER: _ClassVar[int]
     RESUMED_FIELD_NUMBER: _ClassVar[int]
+    RECONNECT_GRACE_MS_FIELD_NUMBER: _ClassVar[int]
     assignor: str
     session_timeout_ms: int
     heartbeat_interval_ms: int
     resumed: bool
-    def __init__(self, assignor: _Optional[str] = ..., session_timeout_ms: _Optional[int] = ..., heartbeat_interval_ms: _Optional[int] = ..., resumed: _Optional[bool] = ...) -> None: ...
+    reconnect_grace_ms: int
+    def __init__(self, assignor: _Optional[str] = ..., session_timeout_ms: _Optional[int] = ..., heartbeat_interval_ms: _Optional[int] = ..., resumed: _Optional[bool] = ..., reconnect_grace_ms: _Optional[int] = ...) -> None: ...
 
 class HeartbeatAnswer(_message.Message):
     __slots__ = ()

@@ -103,6 +103,17 @@ def test_the_session_is_as_long_as_the_broker_says() -> None:
     assert membership.permit.until == 103.0
 
 
+def test_it_delivers_no_longer_than_what_it_holds_is_kept_after_a_break() -> None:
+    membership = new_member()
+    membership.joining(100.0)
+    membership.joined(resumed=False, session_timeout_seconds=SESSION_SECONDS, reconnect_grace_seconds=2.0)
+    give(membership, assignment(1))
+    assert membership.permit.until == 102.0
+    membership.heartbeat(101.0, polled=True)
+    membership.heartbeat_answered()
+    assert membership.permit.until == 103.0
+
+
 def test_nothing_is_delivered_between_a_push_and_its_taking(member: Membership) -> None:
     pushed = assignment(6, 1, 2)
     member.assigned(pushed)
