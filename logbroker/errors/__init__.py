@@ -27,6 +27,12 @@ from logbroker.errors.groups import SessionTimedOutError as SessionTimedOutError
 from logbroker.errors.groups import StaleMemberEpochError as StaleMemberEpochError
 from logbroker.errors.groups import UnknownGroupError as UnknownGroupError
 from logbroker.errors.groups import UnknownMemberError as UnknownMemberError
+from logbroker.errors.queues import AlreadySettledError as AlreadySettledError
+from logbroker.errors.queues import LaneNotHeldError as LaneNotHeldError
+from logbroker.errors.queues import LeaseLostError as LeaseLostError
+from logbroker.errors.queues import NotHolderError as NotHolderError
+from logbroker.errors.queues import UnknownLaneError as UnknownLaneError
+from logbroker.errors.queues import UnknownReceiptError as UnknownReceiptError
 
 # --- requests that can never succeed -------------------------------------------------------------------------------
 

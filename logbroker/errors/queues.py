@@ -1,0 +1,57 @@
+"""Errors of queue groups: settlements that come too late or never were due, and lanes."""
+
+from __future__ import annotations
+
+from logbroker.errors.base import Code, InvalidRequestError, LogbrokerError
+
+# --- settlements ---------------------------------------------------------------------------------------------------
+
+
+class UnknownReceiptError(InvalidRequestError):
+    """The queue group never gave out this receipt."""
+
+    reason = "UNKNOWN_RECEIPT"
+    kafka_code = 121
+
+
+class NotHolderError(LogbrokerError):
+    """The delivery is another worker's."""
+
+    code = Code.FAILED_PRECONDITION
+    reason = "NOT_HOLDER"
+    kafka_code = 121
+
+
+class AlreadySettledError(LogbrokerError):
+    """The delivery was settled before."""
+
+    code = Code.FAILED_PRECONDITION
+    reason = "ALREADY_SETTLED"
+    kafka_code = 121
+
+
+class LeaseLostError(LogbrokerError):
+    """The delivery is not the worker's any more: the record was, or will be, handed out again."""
+
+    code = Code.FAILED_PRECONDITION
+    reason = "LEASE_LOST"
+    kafka_code = 121
+
+
+# --- lanes ---------------------------------------------------------------------------------------------------------
+
+
+class UnknownLaneError(LogbrokerError):
+    """Nothing of this ordering key waits in the queue group."""
+
+    code = Code.NOT_FOUND
+    reason = "UNKNOWN_LANE"
+    kafka_code = 42
+
+
+class LaneNotHeldError(LogbrokerError):
+    """The lane is neither blocked, parked nor waiting for a retry: there is nothing to decide about it."""
+
+    code = Code.FAILED_PRECONDITION
+    reason = "LANE_NOT_HELD"
+    kafka_code = 42

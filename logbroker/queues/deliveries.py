@@ -1,0 +1,321 @@
+"""What is in flight: receipts, who holds them, and until when.
+
+Receipts are consecutive integers of 63 bits: 19 bits of the group's *life*, which every start raises, over a counter of
+44 (three years at 150,000 a second). So no receipt of an earlier life comes again, and a range of them names any number
+of deliveries.
+
+Deliveries that were handed out together are one *grant*: one entry in the list of grants, which is sorted by first
+receipts, and one in the heap of deadlines. Finding a receipt is a bisection, the end of a lease costs O(log grants). A
+grant is of lanes, or of a run of places; a settlement of a part leaves a hole among lanes, and cuts a run in two.
+
+Receipts whose lease was lost are remembered, the last 4,096 ranges of them, so that who comes late is told so; who
+settles twice is told that.
+"""
+
+from __future__ import annotations
+
+import heapq
+from bisect import bisect_left, bisect_right, insort
+from collections import deque
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+import msgspec
+
+from logbroker.errors import (
+    AlreadySettledError,
+    LeaseLostError,
+    LogbrokerError,
+    NotHolderError,
+    UnknownReceiptError,
+)
+from logbroker.queues.lanes import Lane
+
+COUNTER_BITS: Final = 44
+MAX_LIFE: Final = (1 << 19) - 1
+MAX_REMEMBERED: Final = 4096
+
+_COMPACT_AT: Final = 64
+
+
+class Worker(msgspec.Struct, eq=False):
+    """Who holds deliveries."""
+
+    id: str
+    grants: dict[int, Grant]
+    """By their first receipts."""
+    in_flight: int = 0
+
+
+class Grant(msgspec.Struct, eq=False):
+    """Deliveries of consecutive receipts to one worker, under one lease."""
+
+    first: int
+    worker: Worker
+    deadline: float
+    lanes: list[Lane | None] | None
+    """None in it: settled."""
+    places: range | None
+    """The run, where there are no lanes."""
+    left: int
+    """Deliveries that are not settled. 0: the grant is over."""
+
+    @property
+    def end(self) -> int:
+        """After its last receipt."""
+        return self.first + len(self.lanes if self.lanes is not None else self.places or ())
+
+
+class Refusal(msgspec.Struct, gc=False):
+    """Receipts of a settlement, `first` to `last`, that were refused."""
+
+    first: int
+    last: int
+    error: LogbrokerError
+
+
+Settled = list[Lane] | range
+"""What a settlement is about: lanes in flight, or places of a run."""
+
+
+class Deliveries:
+    """All grants of a queue group."""
+
+    def __init__(self, life: int) -> None:
+        self._first = life << COUNTER_BITS
+        self._next = self._first
+        self._firsts: list[int] = []
+        self._grants: list[Grant] = []
+        """Sorted, as `_firsts`, their first receipts; some are over."""
+        self._over = 0
+        self._deadlines: list[tuple[float, int, Grant]] = []
+        """A heap; void where the grant is over or has another deadline."""
+        self._workers: dict[str, Worker] = {}
+        self._lost_firsts: list[int] = []
+        self._lost_lasts: dict[int, int] = {}
+        self._lost_order: deque[int] = deque()
+        self.in_flight = 0
+
+    # --- workers -----------------------------------------------------------------------------------------------------
+
+    def worker(self, worker_id: str) -> Worker:
+        """The worker of this id, which is known from now on."""
+        worker = self._workers.get(worker_id)
+        if worker is None:
+            worker = self._workers[worker_id] = Worker(worker_id, {})
+        return worker
+
+    def find_worker(self, worker_id: str) -> Worker | None:
+        return self._workers.get(worker_id)
+
+    def workers(self) -> Iterable[Worker]:
+        return self._workers.values()
+
+    def forget_worker(self, worker: Worker) -> None:
+        """The worker is gone, and holds nothing any more."""
+        self._workers.pop(worker.id, None)
+
+    # --- granting and finding ----------------------------------------------------------------------------------------
+
+    def grant(self, worker: Worker, lanes: list[Lane] | None, places: range | None, deadline: float) -> int:
+        """Hand out lanes or a run; return the first receipt."""
+        first = self._next
+        count = len(lanes) if lanes is not None else len(places or ())
+        self._next += count
+        # The shell never sees this list; the type says that it will have holes.
+        grant = Grant(first, worker, deadline, list(lanes) if lanes is not None else None, places, count)
+        self._firsts.append(first)
+        self._grants.append(grant)
+        worker.grants[first] = grant
+        worker.in_flight += count
+        self.in_flight += count
+        heapq.heappush(self._deadlines, (deadline, first, grant))
+        return first
+
+    def select(
+        self, worker_id: str, first: int, last: int, refusals: list[Refusal]
+    ) -> Iterator[tuple[Grant, int, int]]:
+        """Yield the grants of a worker that hold receipts `first` to `last`, with the part (from, to before) that they
+        hold; refusals are added for what they do not. A grant may be settled or cut before the next is asked for.
+        """
+        position = first
+        while position <= last:
+            index = bisect_right(self._firsts, position) - 1
+            grant = self._grants[index] if index >= 0 else None
+            if grant is not None and grant.left and position < grant.end:
+                end = min(last + 1, grant.end)
+                if grant.worker.id == worker_id:
+                    yield grant, position, end
+                else:
+                    error = NotHolderError("the delivery is another worker's: settle only what you were handed")
+                    refusals.append(Refusal(position, end - 1, error))
+            else:
+                end = min(last + 1, self._next_grant(index + 1))
+                self._refuse(position, end, refusals)
+            position = end
+
+    def _next_grant(self, index: int) -> int:
+        for grant in self._grants[index : index + 1]:
+            return grant.first
+        return 1 << 64
+
+    def close(self, grant: Grant, start: int, end: int, refusals: list[Refusal]) -> Settled:
+        """Take receipts `start` to before `end` out of a grant, and return what they stand for."""
+        if grant.lanes is None:
+            piece = self._cut(self._cut(grant, start), end, upper=False)
+            self._finish(piece, piece.left)
+            assert piece.places is not None
+            return piece.places
+        lanes = grant.lanes
+        low, high = start - grant.first, end - grant.first
+        taken = lanes[low:high]
+        if grant.left == len(lanes):
+            settled: list[Lane] = taken  # type: ignore[assignment]  # No holes yet.
+        else:
+            settled = [lane for lane in taken if lane is not None]
+            if len(settled) < len(taken):
+                for index, lane in enumerate(taken, start):
+                    if lane is None:
+                        self._refuse(index, index + 1, refusals)
+        if len(settled) < grant.left:
+            lanes[low:high] = [None] * (high - low)
+        self._finish(grant, len(settled))
+        return settled
+
+    def _finish(self, grant: Grant, count: int) -> None:
+        worker = grant.worker
+        grant.left -= count
+        worker.in_flight -= count
+        self.in_flight -= count
+        if not grant.left:
+            del worker.grants[grant.first]
+            self._over += 1
+            if self._over > _COMPACT_AT and self._over * 2 > len(self._grants):
+                self._grants = [kept for kept in self._grants if kept.left]
+                self._firsts = [kept.first for kept in self._grants]
+                self._over = 0
+
+    def _cut(self, grant: Grant, at: int, *, upper: bool = True) -> Grant:
+        """Make two grants of one, before receipt `at` and from it on; return the upper or the lower one."""
+        if at == grant.first or at == grant.end:
+            return grant
+        offset = at - grant.first
+        lanes = None if grant.lanes is None else grant.lanes[offset:]
+        places = None if grant.places is None else grant.places[offset:]
+        left = len(places) if places is not None else sum(lane is not None for lane in lanes or ())
+        rest = Grant(at, grant.worker, grant.deadline, lanes, places, left)
+        if grant.lanes is not None:
+            del grant.lanes[offset:]
+        elif grant.places is not None:
+            grant.places = grant.places[:offset]
+        grant.left -= left
+        index = bisect_right(self._firsts, at)
+        self._firsts.insert(index, at)
+        self._grants.insert(index, rest)
+        # A part whose deliveries are all settled is over at once.
+        for part in (grant, rest):
+            if part.left:
+                part.worker.grants[part.first] = part
+            else:
+                part.worker.grants.pop(part.first, None)
+                self._over += 1
+        heapq.heappush(self._deadlines, (rest.deadline, at, rest))
+        return rest if upper else grant
+
+    def extend(self, grant: Grant, start: int, end: int, deadline: float, refusals: list[Refusal]) -> None:
+        """Let the lease of receipts `start` to before `end` of a grant end at another moment."""
+        part = self._cut(self._cut(grant, start), end, upper=False)
+        if part.left < end - start:
+            for receipt, lane in enumerate(part.lanes or (), start):
+                if lane is None:
+                    self._refuse(receipt, receipt + 1, refusals)
+        if part.left:
+            part.deadline = deadline
+            heapq.heappush(self._deadlines, (deadline, part.first, part))
+
+    # --- losing ------------------------------------------------------------------------------------------------------
+
+    def deadline(self) -> float | None:
+        """The next moment at which a lease may end."""
+        return self._deadlines[0][0] if self._deadlines else None
+
+    def pop_expired(self, now: float) -> list[Settled]:
+        """Take out all grants whose lease has ended, and return what they held."""
+        lost: list[Settled] = []
+        while self._deadlines and self._deadlines[0][0] <= now:
+            deadline, _, grant = heapq.heappop(self._deadlines)
+            if grant.left and grant.deadline == deadline:
+                lost.append(self._lose(grant))
+        return lost
+
+    def lose_all(self, worker: Worker) -> list[Settled]:
+        """Take out all that a worker holds."""
+        return [self._lose(grant) for grant in list(worker.grants.values())]
+
+    def _lose(self, grant: Grant) -> Settled:
+        if grant.lanes is None:
+            self._remember(grant.first, grant.end - 1)
+            held: Settled = grant.places or range(0)
+        else:
+            held = []
+            begun = -1
+            for receipt, lane in enumerate((*grant.lanes, None), grant.first):
+                if lane is not None:
+                    held.append(lane)
+                    begun = receipt if begun < 0 else begun
+                elif begun >= 0:
+                    self._remember(begun, receipt - 1)
+                    begun = -1
+        self._finish(grant, grant.left)
+        return held
+
+    def _remember(self, first: int, last: int) -> None:
+        insort(self._lost_firsts, first)
+        self._lost_lasts[first] = last
+        self._lost_order.append(first)
+        if len(self._lost_order) > MAX_REMEMBERED:
+            oldest = self._lost_order.popleft()
+            del self._lost_firsts[bisect_left(self._lost_firsts, oldest)]
+            del self._lost_lasts[oldest]
+
+    # --- why not -----------------------------------------------------------------------------------------------------
+
+    def _refuse(self, position: int, end: int, refusals: list[Refusal]) -> None:
+        """Add refusals for receipts, `position` to before `end`, that nobody holds."""
+        while position < end:
+            stop, error = self._why(position, end)
+            refusals.append(Refusal(position, stop - 1, error))
+            position = stop
+
+    def _why(self, receipt: int, end: int) -> tuple[int, LogbrokerError]:
+        """Return why a receipt is refused, and the next one that may be refused for another reason."""
+        if receipt < 0 or receipt >= self._next:
+            return (min(end, 0) if receipt < 0 else end), UnknownReceiptError(
+                f"receipt {receipt} was never given out by this queue group: settle with the receipt of the delivery"
+            )
+        if receipt < self._first:
+            return min(end, self._first), LeaseLostError(
+                "the delivery was made before the broker started anew, and is void: the record comes again"
+            )
+        end = min(end, self._next)
+        index = bisect_right(self._lost_firsts, receipt) - 1
+        if index >= 0 and receipt <= (last := self._lost_lasts[self._lost_firsts[index]]):
+            return min(end, last + 1), LeaseLostError(
+                "the delivery is not the worker's any more: its lease ended, or it was given back; extend in time"
+            )
+        if index + 1 < len(self._lost_firsts):
+            end = min(end, self._lost_firsts[index + 1])
+        return end, AlreadySettledError(f"receipt {receipt} was settled before, or lost long ago")
+
+    def holder(self, lane: Lane) -> Grant | None:
+        """Who holds a lane in flight. Looks through all that is in flight."""
+        return next((grant for grant in self._grants if grant.left and lane in (grant.lanes or ())), None)
+
+    def places(self) -> Iterator[int | range]:
+        """All that is in flight."""
+        for grant in self._grants:
+            if grant.left:
+                if grant.lanes is None:
+                    yield grant.places or range(0)
+                else:
+                    yield from (lane.head for lane in grant.lanes if lane is not None)

@@ -1,0 +1,300 @@
+"""What is done in each partition: a floor, and above it bitmap pages of 32,768 records.
+
+All records below a partition's floor are done. Above it a page has one bit per offset. Offsets that hold no record
+(compaction, control batches) are set too, but make no page worth writing: whoever scans the log again finds them again.
+
+Durable are the pages that changed, and a floor only when it leaves its page: within the page the bits tell it. So
+acknowledging any number of records of one page costs one row of at most 4 KiB. A page that is all done, above a floor
+that somebody holds back, is one byte on disk and one set member here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final
+
+from logbroker.engine import StateEvent
+from logbroker.errors import CorruptLogError
+from logbroker.queues.places import OFFSET_MASK, partition_of, place_of
+from logbroker.queues.rows import (
+    FLOOR_ROW,
+    PAGE_ROW,
+    PAGE_SHIFT,
+    PAGES_SHIFT,
+    decode,
+    delete,
+    page_in,
+    page_key,
+    partition_in,
+    partition_key,
+    upsert,
+)
+
+PAGE_BYTES: Final = 4096
+PAGE_RECORDS: Final = PAGE_BYTES * 8
+
+_FULL: Final = b"\xff" * PAGE_BYTES
+_FULL_ROW: Final = b"\0"
+
+
+class DoneRecords:
+    """What is done, by place. A record is marked once; marking an offset without a record twice is harmless."""
+
+    def __init__(self) -> None:
+        self._pages: dict[int, bytearray] = {}
+        self._full: set[int] = set()
+        self._floors: dict[int, int] = {}
+        """Places, by partition. The bits below a floor in its own page are set."""
+        self._dirty: set[int] = set()
+        self._moved: dict[int, None] = {}
+        """Partitions whose floor is to be written."""
+        self._stale: dict[int, None] = {}
+        """Partitions whose floor may be moved."""
+        self._stored: set[int] = set()
+        """Pages that have a row."""
+
+    def load(self, rows: Mapping[bytes, bytes], ends: Mapping[int, int]) -> None:
+        """Take over what is stored; what lies at or above the end of its partition's log is not done.
+
+        Raises CorruptLogError.
+        """
+        for key, value in rows.items():
+            if key.startswith(FLOOR_ROW):
+                partition = partition_in(key)
+                offset = decode(key, value, int)
+                self._floors[partition] = place_of(partition, min(offset, ends.get(partition, offset)))
+                if offset != self._floors[partition] & OFFSET_MASK:
+                    self._moved[partition] = None
+            elif key.startswith(PAGE_ROW):
+                self._load_page(key, value)
+        for page_id in [*self._pages, *self._full]:
+            partition = page_id >> PAGES_SHIFT
+            self._clamp(page_id, place_of(partition, ends.get(partition, OFFSET_MASK)))
+        for partition, floor in self._floors.items():
+            self._set_range(floor >> PAGE_SHIFT << PAGE_SHIFT, floor)
+            self._stale[partition] = None
+
+    def _load_page(self, key: bytes, value: bytes) -> None:
+        page_id = page_in(key)
+        if not 0 < len(value) <= PAGE_BYTES:
+            raise CorruptLogError(f"the queue row under key {key.hex()} is no page of what is done")
+        self._stored.add(page_id)
+        if value == _FULL_ROW:
+            self._full.add(page_id)
+        else:
+            self._pages[page_id] = bytearray(value.ljust(PAGE_BYTES, b"\0"))
+
+    def _clamp(self, page_id: int, end: int) -> None:
+        start = page_id << PAGE_SHIFT
+        if end >= start + PAGE_RECORDS:
+            return
+        bits = (1 << max(0, end - start)) - 1
+        page = _FULL if page_id in self._full else self._pages[page_id]
+        kept = (int.from_bytes(page, "little") & bits).to_bytes(PAGE_BYTES, "little")
+        if kept != page:
+            self._full.discard(page_id)
+            self._pages[page_id] = bytearray(kept)
+            self._dirty.add(page_id)
+
+    def open(self, partition: int, start_offset: int) -> None:
+        """Begin to keep a partition: all below `start_offset` counts as done. Durable with the next rows."""
+        floor = place_of(partition, start_offset)
+        self._floors[partition] = floor
+        self._set_range(floor >> PAGE_SHIFT << PAGE_SHIFT, floor)
+        self._moved[partition] = None
+
+    def __contains__(self, place: int) -> bool:
+        page_id = place >> PAGE_SHIFT
+        floor = self._floors.get(place >> 48)
+        if page_id in self._full or (floor is not None and place < floor):
+            return True
+        page = self._pages.get(page_id)
+        return page is not None and bool(page[place >> 3 & 4095] & 1 << (place & 7))
+
+    def is_open(self, partition: int) -> bool:
+        return partition in self._floors
+
+    def partitions(self) -> Iterable[int]:
+        return self._floors.keys()
+
+    def floor(self, partition: int) -> int:
+        """The first offset that is not done, as far as it is scanned."""
+        if partition in self._stale:
+            del self._stale[partition]
+            self._advance(partition)
+        return self._floors[partition] & OFFSET_MASK
+
+    def count_above_floor(self, partition: int) -> int:
+        """How many records of a partition are done beyond its floor, absent ones included."""
+        floor = place_of(partition, self.floor(partition))
+        in_pages = sum(
+            int.from_bytes(page, "little").bit_count()
+            for page_id, page in self._pages.items()
+            if page_id >> PAGES_SHIFT == partition
+        )
+        full = sum(page_id >> PAGES_SHIFT == partition for page_id in self._full)
+        below = floor & PAGE_RECORDS - 1 if floor >> PAGE_SHIFT in self._pages else 0
+        return in_pages + full * PAGE_RECORDS - below
+
+    def any_in(self, start: int, end: int) -> bool:
+        """Whether the pages of a range hold anything: False where certainly none of it is done."""
+        pages, full = self._pages, self._full
+        return any(
+            page_id in pages or page_id in full for page_id in range(start >> PAGE_SHIFT, (end - 1 >> PAGE_SHIFT) + 1)
+        )
+
+    def undone(self, start: int, end: int) -> Iterator[tuple[int, int]]:
+        """Yield the ranges within `start` to `end` that are not done."""
+        begun = -1
+        place = start
+        while place < end:
+            page_id = place >> PAGE_SHIFT
+            stop = min(end, page_id + 1 << PAGE_SHIFT)
+            page = self._pages.get(page_id)
+            if page is None and page_id not in self._full:
+                begun = place if begun < 0 else begun
+                place = stop
+                continue
+            if page is None:
+                if begun >= 0:
+                    yield begun, place
+                    begun = -1
+                place = stop
+                continue
+            bits = int.from_bytes(page, "little") >> (place & PAGE_RECORDS - 1)
+            while place < stop:
+                # The length of the run of equal bits that comes next.
+                run = _trailing_ones(bits) if bits & 1 else _trailing_zeros(bits)
+                if bits & 1:
+                    if begun >= 0:
+                        yield begun, place
+                        begun = -1
+                elif begun < 0:
+                    begun = place
+                place = min(stop, place + run)
+                bits >>= run
+        if begun >= 0:
+            yield begun, end
+
+    def skip_full(self, place: int) -> int:
+        """The first place from this one on that does not lie in a page that is all done."""
+        while place >> PAGE_SHIFT in self._full:
+            place = (place >> PAGE_SHIFT) + 1 << PAGE_SHIFT
+        return place
+
+    def mark(self, places: Iterable[int]) -> None:
+        """Mark records as done."""
+        pages, dirty = self._pages, self._dirty
+        page_id = -1
+        page = bytearray()
+        for place in places:
+            if place >> PAGE_SHIFT != page_id:
+                page_id = place >> PAGE_SHIFT
+                found = pages.get(page_id)
+                page = self._new_page(page_id) if found is None else found
+                dirty.add(page_id)
+            page[place >> 3 & 4095] |= 1 << (place & 7)
+
+    def mark_range(self, start: int, end: int) -> None:
+        """Mark consecutive records of one partition as done."""
+        self._dirty.update(self._set_range(start, end))
+
+    def skip_range(self, start: int, end: int) -> None:
+        """Mark offsets that hold no record."""
+        self._set_range(start, end)
+        self._stale[partition_of(start)] = None
+
+    def take_rows(self) -> list[StateEvent]:
+        """Return the rows of all that changed since the last call; floors are moved by it."""
+        for page_id in self._dirty:
+            self._stale[page_id >> PAGES_SHIFT] = None
+        for partition in self._stale:
+            self._advance(partition)
+        self._stale.clear()
+        events: list[StateEvent] = []
+        for page_id in sorted(self._dirty):
+            page = self._pages.get(page_id)
+            if page is None:
+                continue  # Below the floor by now.
+            if page == _FULL:
+                del self._pages[page_id]
+                self._full.add(page_id)
+                row = _FULL_ROW
+            else:
+                row = bytes(page.rstrip(b"\0"))
+            if row:
+                self._stored.add(page_id)
+                events.append(StateEvent(page_key(page_id), row))
+            elif page_id in self._stored:
+                self._stored.discard(page_id)
+                events.append(delete(page_key(page_id)))
+        self._dirty.clear()
+        for partition in self._moved:
+            floor = self._floors[partition]
+            events.append(upsert(partition_key(FLOOR_ROW, partition), floor & OFFSET_MASK))
+        if self._moved:
+            events += self._drop_below_floors()
+        self._moved.clear()
+        return events
+
+    def _drop_below_floors(self) -> list[StateEvent]:
+        floors = {partition: self._floors[partition] >> PAGE_SHIFT for partition in self._moved}
+        gone = [page_id for page_id in self._stored if page_id < floors.get(page_id >> PAGES_SHIFT, 0)]
+        self._stored.difference_update(gone)
+        return [delete(page_key(page_id)) for page_id in sorted(gone)]
+
+    def _new_page(self, page_id: int) -> bytearray:
+        page = self._pages[page_id] = bytearray(PAGE_BYTES)
+        return page
+
+    def _set_range(self, start: int, end: int) -> list[int]:
+        """Set the bits of a range, and return its pages."""
+        touched: list[int] = []
+        while start < end:
+            page_id = start >> PAGE_SHIFT
+            stop = min(end, page_id + 1 << PAGE_SHIFT)
+            if page_id not in self._full:
+                touched.append(page_id)
+                page = self._pages.get(page_id)
+                if page is None:
+                    page = self._new_page(page_id)
+                first, last = start >> 3 & 4095, stop - 1 >> 3 & 4095
+                head, tail = 0xFF << (start & 7) & 0xFF, 0xFF >> 7 - (stop - 1 & 7)
+                if first == last:
+                    page[first] |= head & tail
+                else:
+                    page[first] |= head
+                    page[first + 1 : last] = _FULL[: last - first - 1]
+                    page[last] |= tail
+            start = stop
+        return touched
+
+    def _advance(self, partition: int) -> None:
+        """Move a floor to the first record that is not done, and forget the pages that it leaves behind."""
+        place = begun = self._floors[partition]
+        while True:
+            page_id = place >> PAGE_SHIFT
+            if page_id in self._full:
+                self._full.discard(page_id)
+            else:
+                page = self._pages.get(page_id)
+                if page is None:
+                    break
+                undone = page[place >> 3 & 4095 :].lstrip(b"\xff")
+                if undone:
+                    index = PAGE_BYTES - len(undone)
+                    place = (page_id << PAGE_SHIFT) + index * 8 + _trailing_ones(undone[0])
+                    break
+                del self._pages[page_id]
+            place = page_id + 1 << PAGE_SHIFT
+        self._floors[partition] = place
+        if place >> PAGE_SHIFT != begun >> PAGE_SHIFT:
+            self._moved[partition] = None
+
+
+def _trailing_ones(bits: int) -> int:
+    return (~bits & bits + 1).bit_length() - 1
+
+
+def _trailing_zeros(bits: int) -> int:
+    return (bits & -bits).bit_length() - 1 if bits else PAGE_RECORDS

@@ -1,0 +1,210 @@
+"""Lanes that are held: what follows a failure, and what follows when the attempts are used up.
+
+A failing record holds its lane, and nothing else: for its backoff, or for good. Where its attempts are exhausted the
+lane is *blocked* (its head stands until an operator decides), *parked* (it goes aside with its successors, those yet to
+arrive included: its key finds it, so they join it) or its head goes to the dead-letter topic and it goes on.
+
+Durable are the failures and their states by record, and parked lanes by ordering key. Lanes themselves are not stored:
+when a scan makes a record with something stored the head of a lane, `enter` puts the lane back where it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+
+import msgspec
+
+from logbroker.engine import StateEvent
+from logbroker.queues import retry
+from logbroker.queues.dead_letters import DeadLetters
+from logbroker.queues.lanes import BLOCKED, NO_PLACE, PARKED, WAITING, Lane, Lanes
+from logbroker.queues.messages import Notice, NoticeKind
+from logbroker.queues.places import Moment
+from logbroker.queues.retry import Failures, backoff_seconds
+from logbroker.queues.rows import PARKED_ROW, decode, delete, parked_key, upsert
+from logbroker.queues.settings import OnExhausted, QueueSettings
+from logbroker.queues.waits import Waits
+
+HELD: frozenset[int] = frozenset((WAITING, BLOCKED, PARKED))
+"""The states of lanes about which an operator can decide."""
+
+
+class Parked(msgspec.Struct, frozen=True, array_like=True):
+    """The row of a parked lane."""
+
+    key: bytes
+    since_ms: int
+    reason: str
+
+
+class HeldLanes:
+    """The lanes of a queue group that do not go on by themselves."""
+
+    def __init__(
+        self,
+        settings: QueueSettings,
+        lanes: Lanes,
+        failures: Failures,
+        dead_letters: DeadLetters,
+        random: Callable[[], float],
+    ) -> None:
+        self.settings = settings
+        self.attention: set[int] = set()
+        """Records that need a look when they become heads: all that is stored of them, or asked for, is not met yet."""
+        self.waits = Waits()
+        self.not_before: dict[int, int] = {}
+        """Wall clock times of records that are no heads yet."""
+        self.parked: dict[bytes, Parked] = {}
+        self.set_aside: dict[int, Lane] = {}
+        """Blocked and parked lanes by their heads."""
+        self._lanes = lanes
+        self._failures = failures
+        self._dead_letters = dead_letters
+        self._random = random
+        self._changed: dict[bytes, None] = {}
+        self._notices: list[Notice] = []
+
+    def load(self, rows: Mapping[bytes, bytes]) -> None:
+        """Take over the parked lanes. Raises CorruptLogError."""
+        for key, value in rows.items():
+            if key.startswith(PARKED_ROW):
+                parked = decode(key, value, Parked)
+                self.parked[parked.key] = parked
+                self._lanes.add_parked(parked.key)
+
+    def expect_all(self) -> None:
+        """Nothing is admitted (any more): every record of which something is stored is to be looked at."""
+        self.attention.update(self._failures.places(), self._dead_letters.intents())
+
+    @property
+    def count(self) -> int:
+        """Lanes that are held, but for parked ones that a start has not met yet."""
+        return len(self.waits) + len(self.set_aside) + len(self._dead_letters)
+
+    # --- going on and standing still ---------------------------------------------------------------------------------
+
+    def enter(self, lane: Lane, now: Moment) -> None:
+        """A lane has a new head: ready, or held as the head demands."""
+        place = lane.head
+        if place not in self.attention:
+            self._lanes.make_ready(lane)
+            return
+        self.attention.discard(place)
+        failure = self._failures.get(place)
+        due_ms = self.not_before.pop(place, 0)
+        wait = (due_ms - now.wall_ms) / 1000
+        if self._dead_letters.has_intent(place):
+            self._dead_letters.request(lane)
+            return
+        if failure is not None:
+            if failure.state == retry.EXHAUSTED:
+                self._dead_letters.request(lane)
+                return
+            if failure.state == retry.BLOCKED or (failure.state == retry.PARKED and lane.key is None):
+                self._set_aside(lane, BLOCKED if failure.state == retry.BLOCKED else PARKED)
+                return
+            if failure.state == retry.PARKED:
+                # Its lane was resumed before the scan met the record: its attempts begin anew.
+                self._failures.forget(place)
+            wait = max(wait, failure.wait_seconds(now.wall_ms))
+        if wait > 0:
+            self.wait(lane, now.seconds + wait)
+        else:
+            self._lanes.make_ready(lane)
+
+    def wait(self, lane: Lane, due: float) -> None:
+        lane.state = WAITING
+        self.waits.add(lane, due)
+
+    def fail(self, lane: Lane, reason: str, delay_seconds: float | None, now: Moment) -> None:
+        """An attempt at the head of a lane failed; `delay_seconds` None: the backoff of the settings."""
+        failure = self._failures.add(lane.head, reason, now.wall_ms)
+        if failure.count < self.settings.max_attempts:
+            if delay_seconds is None:
+                delay_seconds = backoff_seconds(self.settings, failure.count, self._random)
+            self._failures.delay(lane.head, delay_seconds, now.wall_ms)
+            self.wait(lane, now.seconds + delay_seconds)
+            return
+        match self.settings.on_exhausted:
+            case OnExhausted.BLOCK:
+                self._failures.set_state(lane.head, retry.BLOCKED)
+                self._set_aside(lane, BLOCKED)
+                self._notice(NoticeKind.BLOCKED, lane, reason)
+            case OnExhausted.PARK:
+                self.park(lane, reason, now)
+            case OnExhausted.DEAD_LETTER:
+                self._failures.set_state(lane.head, retry.EXHAUSTED)
+                self._dead_letters.request(lane)
+                self._notice(NoticeKind.DEAD_LETTERED, lane, reason)
+
+    def park(self, lane: Lane, reason: str, now: Moment) -> None:
+        """Set a lane aside whose head failed; it is in no other place."""
+        self._failures.set_state(lane.head, retry.PARKED)
+        if lane.key is not None:
+            self.parked[lane.key] = Parked(lane.key, now.wall_ms, reason[: retry.MAX_REASON_CHARACTERS])
+            self._changed[lane.key] = None
+        self._set_aside(lane, PARKED)
+        self._notice(NoticeKind.PARKED, lane, reason)
+
+    def let_go(self, lane: Lane) -> None:
+        """A held lane is to go on: take it from where it is held. Its head's attempts begin anew."""
+        if lane.state == WAITING:
+            self.waits.cancel(lane)
+        elif lane.head != NO_PLACE:
+            del self.set_aside[lane.head]
+        if lane.state == PARKED and lane.key is not None:
+            del self.parked[lane.key]
+            self._changed[lane.key] = None
+        if lane.head == NO_PLACE:
+            self._lanes.pop_head(lane)
+        if lane.head != NO_PLACE:
+            self._failures.forget(lane.head)
+            self.attention.discard(lane.head)
+            self.not_before.pop(lane.head, None)
+
+    def tick(self, now: float) -> None:
+        """Lanes whose time has come are ready."""
+        for lane in self.waits.pop(now):
+            self._lanes.make_ready(lane)
+
+    def find(self, place: int) -> Lane | None:
+        """The held lane whose head this is."""
+        return self.set_aside.get(place) or self.waits.get(place)
+
+    def forget_lanes(self) -> None:
+        """The lanes are made anew; what is stored stays."""
+        self.waits.clear()
+        self.set_aside.clear()
+        self.not_before.clear()
+        self.attention.clear()
+
+    # --- outputs -----------------------------------------------------------------------------------------------------
+
+    def parked_lanes(self) -> Iterator[Lane]:
+        """All parked lanes, with an ordering key and without."""
+        for key in self.parked:
+            if (lane := self._lanes.get(key)) is not None:
+                yield lane
+        for lane in self.set_aside.values():
+            if lane.state == PARKED and lane.key is None:
+                yield lane
+
+    def take_rows(self) -> list[StateEvent]:
+        """Return the rows of parked lanes that changed since the last call."""
+        events = [
+            upsert(parked_key(key), self.parked[key]) if key in self.parked else delete(parked_key(key))
+            for key in self._changed
+        ]
+        self._changed.clear()
+        return events
+
+    def take_notices(self) -> list[Notice]:
+        notices, self._notices = self._notices, []
+        return notices
+
+    def _set_aside(self, lane: Lane, state: int) -> None:
+        lane.state = state
+        self.set_aside[lane.head] = lane
+
+    def _notice(self, kind: NoticeKind, lane: Lane, reason: str) -> None:
+        self._notices.append(Notice(kind, lane.key, lane.head, reason[: retry.MAX_REASON_CHARACTERS]))

@@ -1,0 +1,105 @@
+"""What goes into a queue group's machine and comes out of it: deliveries, settlements, events."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Sequence
+
+import msgspec
+
+from logbroker.engine import StateEvent
+from logbroker.queues.places import OFFSET_MASK, PARTITION_SHIFT
+
+
+class Granted(msgspec.Struct, gc=False):
+    """Deliveries with consecutive receipts, in columns."""
+
+    first_receipt: int
+    places: list[int] | range
+    """A range: consecutive offsets of one partition, which can be handed on undecoded."""
+    attempts: list[int]
+    """Empty: all are first attempts."""
+    redelivered: list[bool]
+    """Whether it may have been handed out before. Empty: none was."""
+
+    def __len__(self) -> int:
+        return len(self.places)
+
+    def receipts(self) -> range:
+        return range(self.first_receipt, self.first_receipt + len(self.places))
+
+    def partitions(self) -> list[int]:
+        return [place >> PARTITION_SHIFT for place in self.places]
+
+    def offsets(self) -> list[int]:
+        return [place & OFFSET_MASK for place in self.places]
+
+
+class Nack(msgspec.Struct, gc=False):
+    """Deliveries, `first` to `last`, that failed."""
+
+    first: int
+    last: int
+    reason: str = ""
+    delay_seconds: float | None = None
+    """Until the next attempt; None: the group's backoff."""
+
+
+class Extension(msgspec.Struct, gc=False):
+    """Deliveries, `first` to `last`, whose lease shall end so long from now; None: the group's lease."""
+
+    first: int
+    last: int
+    lease_seconds: float | None = None
+
+
+class Settlement(msgspec.Struct, gc=False):
+    """What a worker says about its deliveries, by ranges of receipts: first and last."""
+
+    acks: Sequence[tuple[int, int]] = ()
+    nacks: Sequence[Nack] = ()
+    releases: Sequence[tuple[int, int]] = ()
+    """Given back unworked: no attempt is counted."""
+    extensions: Sequence[Extension] = ()
+
+
+class DeadLetter(msgspec.Struct, frozen=True):
+    """A record to append to the dead-letter topic, with the group's producer id, as a batch of its own."""
+
+    place: int
+    partition: int
+    """Of the dead-letter topic."""
+    sequence: int
+    """The base sequence of the batch."""
+    attempts: int
+    first_ms: int
+    last_ms: int
+    reasons: tuple[str, ...]
+
+
+class NoticeKind(enum.Enum):
+    """What an operator wants to hear of."""
+
+    BLOCKED = "blocked"
+    PARKED = "parked"
+    DEAD_LETTERED = "dead-lettered"
+
+
+class Notice(msgspec.Struct, frozen=True):
+    """Something happened to a lane."""
+
+    kind: NoticeKind
+    key: bytes | None
+    place: int
+    reason: str
+
+
+class Outputs(msgspec.Struct):
+    """What the shell owes: in this order, commit the events, then append the dead letters and answer what was asked."""
+
+    events: list[StateEvent]
+    dead_letters: list[DeadLetter]
+    notices: list[Notice]
+    rescan: bool
+    """The index was emptied: scan every partition again, from `Queue.position` on, beginning with the generation that
+    the lowest of them lies in."""

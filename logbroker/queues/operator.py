@@ -1,0 +1,183 @@
+"""What an operator sees of a queue group and decides about its held lanes."""
+
+from __future__ import annotations
+
+import enum
+import heapq
+
+import msgspec
+
+from logbroker.errors import LaneNotHeldError, UnknownLaneError, quoted
+from logbroker.queues.held import HELD
+from logbroker.queues.lanes import IN_FLIGHT, NO_PLACE, STATE_NAMES, WAITING, Lane
+from logbroker.queues.places import Moment
+from logbroker.queues.queue import Queue
+from logbroker.queues.retry import Failure
+
+
+class Counts(msgspec.Struct, frozen=True, kw_only=True):
+    """A queue group in numbers; all but `lanes` count records."""
+
+    open: int
+    """Admitted and not done."""
+    ready: int
+    in_flight: int
+    lanes: int
+    held_lanes: int
+    """Blocked, parked, waiting for a retry or a time, or for the dead-letter topic."""
+    parked: int
+
+
+class LaneFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """Why a lane stands, or that it does not."""
+
+    key: bytes | None
+    state: str
+    head: int
+    """Its place; -1 where none is admitted yet."""
+    waiting: int
+    """Records, the head included."""
+    attempt: int
+    worker_id: str
+    """Who holds it; "": nobody."""
+    due_in_seconds: float
+    """Until the lease ends, or the lane is ready again; 0: nothing is awaited."""
+    failure: Failure | None
+
+
+class AlarmKind(enum.Enum):
+    """What somebody should look at."""
+
+    SHARE = "share"
+    """One lane holds more than the set share of what waits."""
+    AGE = "age"
+    """A lane has been failing or standing for longer than the set time."""
+    PARKED = "parked"
+    """More records are parked than set."""
+
+
+class Alarm(msgspec.Struct, frozen=True):
+    """One cause for alarm; it is told again as long as it lasts."""
+
+    kind: AlarmKind
+    key: bytes | None
+    place: int
+    message: str
+
+
+class Operator:
+    """Looks into a queue group, and moves lanes that are held. After a decision the shell owes the queue's outputs."""
+
+    def __init__(self, queue: Queue) -> None:
+        self._queue = queue
+
+    # --- finding -----------------------------------------------------------------------------------------------------
+
+    def lane(self, key: bytes) -> Lane:
+        """The lane of an ordering key. Raises UnknownLaneError."""
+        lane = self._queue.lanes.get(key)
+        if lane is None:
+            raise UnknownLaneError(f"nothing of key {quoted(key)} waits in the queue group, as far as it is scanned")
+        return lane
+
+    def lane_of_record(self, place: int) -> Lane:
+        """The held lane whose head a record is: the way to records without an ordering key. Raises UnknownLaneError."""
+        lane = self._queue.held.find(place)
+        if lane is None:
+            raise UnknownLaneError("the record is not the head of a held lane: list blocked and parked lanes")
+        return lane
+
+    # --- looking -----------------------------------------------------------------------------------------------------
+
+    def counts(self) -> Counts:
+        queue = self._queue
+        return Counts(
+            open=queue.open_records,
+            ready=queue.lanes.ready_records,
+            in_flight=queue.deliveries.in_flight,
+            lanes=queue.lanes.count,
+            held_lanes=queue.held.count,
+            parked=sum(map(len, queue.held.parked_lanes())),
+        )
+
+    def explain(self, lane: Lane, now: Moment) -> LaneFacts:
+        """Why a lane stands still. Looks through all that is in flight."""
+        queue = self._queue
+        worker_id, due = "", now.seconds
+        if lane.state == IN_FLIGHT and (grant := queue.deliveries.holder(lane)) is not None:
+            worker_id, due = grant.worker.id, grant.deadline
+        elif lane.state == WAITING:
+            due = queue.held.waits.due(lane)
+        failure = queue.failures.get(lane.head)
+        return LaneFacts(
+            key=lane.key,
+            state=STATE_NAMES[lane.state],
+            head=lane.head,
+            waiting=len(lane),
+            attempt=queue.failures.count(lane.head) + 1,
+            worker_id=worker_id,
+            due_in_seconds=max(0.0, due - now.seconds),
+            failure=failure,
+        )
+
+    def hottest(self, count: int) -> list[Lane]:
+        """The lanes with the most records, most first. Looks at every lane: for people, not for loops."""
+        return heapq.nlargest(count, self._queue.lanes, key=len)
+
+    def held(self) -> list[Lane]:
+        """All blocked and parked lanes."""
+        held = self._queue.held
+        lanes = {id(lane): lane for lane in (*held.set_aside.values(), *held.parked_lanes())}
+        return list(lanes.values())
+
+    def alarms(self, now: Moment) -> list[Alarm]:
+        """All that is alarming now. Looks at the lanes with over 512 successors, and at those that are set aside."""
+        queue, settings = self._queue, self._queue.settings
+        alarms: list[Alarm] = []
+        for lane in queue.lanes.long_lanes():
+            if len(lane) > settings.alarm_share * queue.open_records:
+                text = f"{len(lane)} of {queue.open_records} records that wait are of one key"
+                alarms.append(Alarm(AlarmKind.SHARE, lane.key, lane.head, text))
+        for lane in queue.held.set_aside.values():
+            failure = queue.failures.get(lane.head)
+            if failure is not None and now.wall_ms - failure.first_ms > settings.alarm_age_seconds * 1000:
+                seconds = (now.wall_ms - failure.first_ms) // 1000
+                text = f"the lane has been {STATE_NAMES[lane.state]}, or failing before that, for {seconds} s"
+                alarms.append(Alarm(AlarmKind.AGE, lane.key, lane.head, text))
+        parked = sum(map(len, queue.held.parked_lanes()))
+        if parked > settings.max_parked_records:
+            text = f"{parked} records are parked, more than max_parked_records, {settings.max_parked_records}"
+            alarms.append(Alarm(AlarmKind.PARKED, None, NO_PLACE, text))
+        return alarms
+
+    # --- deciding ----------------------------------------------------------------------------------------------------
+
+    def resume(self, lane: Lane) -> None:
+        """Let a held lane go on with its head, whose attempts begin anew. Raises LaneNotHeldError."""
+        self._take_over(lane)
+        if lane.head == NO_PLACE:
+            self._queue.lanes.remove(lane)
+        else:
+            self._queue.redelivery.returned.add(lane.head)
+            self._queue.lanes.make_ready(lane)
+
+    def skip(self, lane: Lane, now: Moment) -> None:
+        """Let a held lane go on without its head, which counts as done. Raises LaneNotHeldError."""
+        self._take_over(lane)
+        if lane.head == NO_PLACE:
+            self._queue.lanes.remove(lane)
+        else:
+            self._queue.finish_head(lane, now)
+
+    def drop(self, lane: Lane) -> int:
+        """All records of a held lane that are admitted count as done; return how many. Those yet to arrive form a lane
+        as any other. Raises LaneNotHeldError."""
+        self._take_over(lane)
+        return self._queue.finish_lane(lane)
+
+    def _take_over(self, lane: Lane) -> None:
+        if lane.state not in HELD:
+            raise LaneNotHeldError(
+                f"the lane is {STATE_NAMES[lane.state]}: only a lane that is blocked, parked or waiting can be moved"
+            )
+        self._queue.held.let_go(lane)

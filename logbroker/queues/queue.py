@@ -1,0 +1,357 @@
+"""The machine of one queue group: which record goes to which worker. No I/O, no clock; a shell feeds it and obeys it.
+
+The shell scans the topic and gives the columns of each batch (`admit`), takes records for workers that have credit
+(`take`), passes on what they say of them (`settle`), and tells the time (`tick`, at the latest at `deadline`). After
+any inputs it owes what `take_outputs` returns: first commit the events in one transaction, then append the dead
+letters, then answer the settlements. The first outputs of a machine hold its life, which makes its receipts its own:
+they are committed before anything is handed out.
+
+Why at most one record of a lane is in flight, and in order: a lane has one state, and only a ready one is in the line
+that `take` empties; it comes back there only when its delivery was settled, lost or given back, each of which takes the
+receipt out of the grants first. Only its head is handed out, and a head is followed only when it is done. Successors
+lie in the order of admission, which is offset order within a partition; the admission itself goes forward only.
+
+Growth of the topic gives a key another partition. So all records of a generation are admitted, in every partition,
+before the first of the next (`begin_generation` refuses it otherwise), and lanes are first in, first out over both.
+
+Why nothing is lost: a record is done only by an acknowledgement, a dead letter that is synced, or an operator's word.
+All others lie at or above their partition's floor with their bit unset, and a start scans from the floors. A repeat is
+marked: by its failures, by having been given back, or by lying below the end of the log at a start after a crash.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final
+
+from logbroker.engine import StateEvent
+from logbroker.errors import InvalidRequestError
+from logbroker.queues.dead_letters import DeadLetters, Route
+from logbroker.queues.deliveries import Deliveries, Refusal, Settled
+from logbroker.queues.done import DoneRecords
+from logbroker.queues.graces import NEVER, Graces
+from logbroker.queues.held import HeldLanes
+from logbroker.queues.intake import Intake
+from logbroker.queues.lanes import IN_FLIGHT, NO_PLACE, ChunkStore, Lane, Lanes, Run
+from logbroker.queues.messages import Granted, Outputs, Settlement
+from logbroker.queues.places import PARTITION_SHIFT, Moment
+from logbroker.queues.redelivery import Redelivery
+from logbroker.queues.retry import Failures
+from logbroker.queues.rows import (
+    GROUP_TYPE,
+    HEADER_ROW,
+    SETTINGS_ROW,
+    VERSION,
+    HeaderRow,
+    upsert,
+)
+from logbroker.queues.settings import QueueSettings, check_delay, check_lease
+
+LEASE_ENDED: Final = "the lease ended"
+WORKER_LOST: Final = "the worker was lost"
+
+
+class Queue:
+    """One queue group. Its parts are public for `restart` and for `Operator`."""
+
+    def __init__(
+        self,
+        topic_id: bytes,
+        settings: QueueSettings,
+        *,
+        random: Callable[[], float],
+        route: Route,
+        store: ChunkStore | None = None,
+        life: int = 1,
+    ) -> None:
+        """A new group; `restart.load_queue` takes an old one over. `random` draws from [0, 1), `route` names partitions
+        of the dead-letter topic. Raises InvalidRequestError."""
+        settings.check()
+        self.topic_id = topic_id
+        self.settings = settings
+        self.done = DoneRecords()
+        self.lanes = Lanes(store)
+        self.deliveries = Deliveries(life)
+        self.failures = Failures()
+        self.dead_letters = DeadLetters(route)
+        self.held = HeldLanes(settings, self.lanes, self.failures, self.dead_letters, random)
+        self.redelivery = Redelivery()
+        self.open_records = 0
+        """Admitted and not done."""
+        self.intake = Intake(self.done, self.lanes, self.held, self.redelivery)
+        self._graces = Graces()
+        self._altered: QueueSettings | None = None
+        self._rescan = False
+        header = HeaderRow(VERSION, GROUP_TYPE, topic_id, life)
+        self._events: list[StateEvent] = [upsert(HEADER_ROW, header), upsert(SETTINGS_ROW, settings)]
+
+    # --- the scan ----------------------------------------------------------------------------------------------------
+
+    def open_partition(self, partition: int, start_offset: int) -> None:
+        """Serve a partition from an offset on, unless it is served already."""
+        self.intake.open(partition, start_offset)
+
+    def position(self, partition: int) -> int:
+        """The offset from which on the partition is to be scanned; jumps over what is all done."""
+        return self.intake.position(partition)
+
+    @property
+    def wants_more(self) -> bool:
+        """Whether the scan may go on; else it waits until enough is handed out."""
+        settings, held = self.settings, self.held
+        return (
+            self._altered is None
+            and self.lanes.ready_records < settings.max_ready_records
+            and held.count < settings.max_held_lanes
+            and len(held.not_before) < settings.max_delayed_records
+        )
+
+    def begin_generation(self, generation: int, start_offsets: Sequence[int]) -> None:
+        """Go on with the records of another generation of the topic, as TopicGeneration names it.
+
+        Raises ValueError where a record of the generation before it is not admitted yet.
+        """
+        self.intake.begin_generation(generation, start_offsets)
+
+    def admit(
+        self,
+        partition: int,
+        generation: int,
+        offsets: Sequence[int],
+        next_offset: int,
+        keys: Sequence[bytes | None],
+        not_before: Iterable[tuple[int, int]],
+        now: Moment,
+    ) -> None:
+        """Take in the next records of a partition: rising `offsets` below `next_offset`, where the next batch begins.
+
+        `keys`: of each record, with ordering `key`; else empty. `not_before`: offsets and wall clock times (ms). What
+        is done, or lies below the position, is passed over. Raises ValueError where the scan goes back.
+        """
+        self.open_records += self.intake.admit(
+            self.settings, partition, generation, offsets, next_offset, keys, not_before, now
+        )
+
+    # --- deliveries --------------------------------------------------------------------------------------------------
+
+    def take(self, worker_id: str, credit: int, now: Moment) -> list[Granted]:
+        """Hand out up to `credit` records to a worker, as many as are ready and it may hold."""
+        self.tick(now)
+        if self._altered is not None or worker_id in self._graces:
+            return []
+        worker = self.deliveries.worker(worker_id)
+        credit = min(credit, self.settings.max_in_flight - worker.in_flight)
+        if credit <= 0:
+            return []
+        deadline = now.seconds + self.settings.lease_seconds
+        granted: list[Granted] = []
+        for piece in self.lanes.take(credit):
+            if isinstance(piece, Run):
+                places = range(piece.start, piece.end)
+                first = self.deliveries.grant(worker, None, places, deadline)
+                granted.append(Granted(first, places, [], [True] * len(places) if piece.redelivered else []))
+            else:
+                first = self.deliveries.grant(worker, piece, None, deadline)
+                granted.append(self._granted(first, [lane.head for lane in piece]))
+        return granted
+
+    def _granted(self, first: int, places: list[int]) -> Granted:
+        marks, returned, failures = self.redelivery.marks, self.redelivery.returned, self.failures
+        attempts: list[int] = []
+        if failures:
+            attempts = [failures.count(place) + 1 for place in places]
+        redelivered: list[bool] = []
+        if failures or returned or marks:
+            redelivered = [
+                place in returned or place < marks.get(place >> PARTITION_SHIFT, 0) or failures.count(place) > 0
+                for place in places
+            ]
+        return Granted(first, places, attempts, redelivered)
+
+    def settle(self, worker_id: str, settlement: Settlement, now: Moment) -> list[Refusal]:
+        """Carry out what a worker says of its deliveries; return what was refused. To be answered when the events are
+        synced."""
+        self.tick(now)
+        refusals: list[Refusal] = []
+        deliveries = self.deliveries
+        for first, last in settlement.acks:
+            for grant, start, end in deliveries.select(worker_id, first, last, refusals):
+                self._finish(deliveries.close(grant, start, end, refusals), now)
+        for nack in settlement.nacks:
+            try:
+                if nack.delay_seconds is not None:
+                    check_delay(nack.delay_seconds)
+            except InvalidRequestError as error:
+                refusals.append(Refusal(nack.first, nack.last, error))
+                continue
+            for grant, start, end in deliveries.select(worker_id, nack.first, nack.last, refusals):
+                self._fail(deliveries.close(grant, start, end, refusals), nack.reason, nack.delay_seconds, now)
+        for first, last in settlement.releases:
+            for grant, start, end in deliveries.select(worker_id, first, last, refusals):
+                self._give_back(deliveries.close(grant, start, end, refusals))
+        for extension in settlement.extensions:
+            seconds = self.settings.lease_seconds if extension.lease_seconds is None else extension.lease_seconds
+            try:
+                check_lease(seconds)
+            except InvalidRequestError as error:
+                refusals.append(Refusal(extension.first, extension.last, error))
+                continue
+            for grant, start, end in deliveries.select(worker_id, extension.first, extension.last, refusals):
+                deliveries.extend(grant, start, end, now.seconds + seconds, refusals)
+        self._rebuild_if_drained()
+        return refusals
+
+    def dead_lettered(self, place: int, now: Moment) -> None:
+        """A dead letter is synced: its record is done. Raises KeyError for a record without an intent."""
+        lane = self.dead_letters.done(place)
+        if lane is not None:
+            self._finish([lane], now)
+        else:
+            # Not admitted yet: the scan will pass over it.
+            self.done.mark((place,))
+            self.failures.forget(place)
+            self.held.attention.discard(place)
+
+    def finish_head(self, lane: Lane, now: Moment) -> None:
+        """The head of a lane that is in no line, not held and not in flight counts as done: the lane goes on."""
+        self._finish([lane], now)
+
+    def finish_lane(self, lane: Lane) -> int:
+        """All records of such a lane count as done; return how many. Takes its time where there are millions."""
+        places: list[int] = []
+        while lane.head != NO_PLACE:
+            places.append(lane.head)
+            self.lanes.pop_head(lane)
+        self.lanes.remove(lane)
+        self._forget(places)
+        self.held.attention.difference_update(places)
+        return len(places)
+
+    def _finish(self, settled: Settled, now: Moment) -> None:
+        if isinstance(settled, range):
+            self.open_records -= len(settled)
+            self.done.mark_range(settled.start, settled.stop)
+        else:
+            self._forget([lane.head for lane in settled])
+            self.lanes.advance(settled, self.held.attention, lambda lane: self.held.enter(lane, now))
+
+    def _forget(self, places: list[int]) -> None:
+        self.open_records -= len(places)
+        self.done.mark(places)
+        self.failures.forget_all(places)
+        self.redelivery.forget_all(places)
+
+    def _fail(self, settled: Settled, reason: str, delay_seconds: float | None, now: Moment) -> None:
+        lanes = settled if isinstance(settled, list) else [Lane(None, place, IN_FLIGHT) for place in settled]
+        for lane in lanes:
+            self.held.fail(lane, reason, delay_seconds, now)
+
+    def _give_back(self, settled: Settled) -> None:
+        if isinstance(settled, range):
+            self.lanes.give_back_run(settled.start, settled.stop)
+        else:
+            self.redelivery.returned.update(lane.head for lane in settled)
+            self.lanes.give_back(settled)
+
+    # --- workers and time --------------------------------------------------------------------------------------------
+
+    def worker_gone(self, worker_id: str, now: Moment) -> None:
+        """The stream of a worker broke: it keeps what it holds for the grace, and is handed out nothing."""
+        self.tick(now)
+        self._graces.begin(worker_id, now.seconds + self.settings.grace_seconds)
+        self.tick(now)
+
+    def worker_back(self, worker_id: str, now: Moment) -> bool:
+        """A worker came back; return whether it was in time and keeps what it held."""
+        self.tick(now)
+        return self._graces.cancel(worker_id)
+
+    def goodbye(self, worker_id: str, now: Moment) -> None:
+        """A worker leaves: what it holds is free at once, and no attempt is counted."""
+        self.tick(now)
+        self._graces.cancel(worker_id)
+        worker = self.deliveries.find_worker(worker_id)
+        if worker is not None:
+            for settled in reversed(self.deliveries.lose_all(worker)):
+                self._give_back(settled)
+            self.deliveries.forget_worker(worker)
+        self._rebuild_if_drained()
+
+    def tick(self, now: Moment) -> None:
+        """Whatever is due happens: leases and graces end, backoffs and delays are over."""
+        for settled in self.deliveries.pop_expired(now.seconds):
+            self._fail(settled, LEASE_ENDED, None, now)
+        for worker_id in self._graces.pop(now.seconds):
+            worker = self.deliveries.find_worker(worker_id)
+            if worker is not None:
+                for settled in self.deliveries.lose_all(worker):
+                    self._fail(settled, WORKER_LOST, None, now)
+                self.deliveries.forget_worker(worker)
+        self.held.tick(now.seconds)
+        self._rebuild_if_drained()
+
+    def deadline(self) -> float | None:
+        """The monotonic moment at which `tick` is to be called, at the latest. May be early."""
+        moments = (self.deliveries.deadline(), self.held.waits.next(), self._graces.next)
+        earliest = min(moment for moment in moments if moment is not None)
+        return None if earliest == NEVER else earliest
+
+    # --- changing it while it runs -----------------------------------------------------------------------------------
+
+    def alter(self, settings: QueueSettings) -> None:
+        """Take other settings. Where they change the ordering, nothing is handed out until all that is in flight is
+        settled; then the index is made anew by another scan. Raises InvalidRequestError."""
+        settings.check()
+        before = self.settings
+        if (settings.ordering, settings.key_header) != (before.ordering, before.key_header):
+            if next(self.held.parked_lanes(), None) is not None:
+                raise InvalidRequestError(
+                    "lanes are parked by the ordering that the group has: resume or drop them before you change it"
+                )
+            self._altered = settings
+        else:
+            self._altered = None
+            self.settings = self.held.settings = settings
+        self._events.append(upsert(SETTINGS_ROW, settings))
+        self._rebuild_if_drained()
+
+    def _rebuild_if_drained(self) -> None:
+        if self._altered is None or self.deliveries.in_flight:
+            return
+        self.settings = self.held.settings = self._altered
+        self._altered = None
+        self._mark_handed_out()
+        self.lanes.clear()
+        self.dead_letters.forget_lanes()
+        self.held.forget_lanes()
+        self.held.expect_all()
+        self.intake.rewind(dict(self.intake.positions()))
+        self.open_records = 0
+        self._rescan = True
+
+    def _mark_handed_out(self) -> None:
+        self.redelivery.mark(self.redelivery.returned)
+        self.redelivery.mark(run.end - 1 for run in self.lanes.ready if isinstance(run, Run) and run.redelivered)
+        for places in self.deliveries.places():
+            self.redelivery.mark(places[-1:] if isinstance(places, range) else (places,))
+
+    # --- outputs -----------------------------------------------------------------------------------------------------
+
+    def take_outputs(self) -> Outputs:
+        """Return what the shell owes, and forget it."""
+        events, self._events = self._events, []
+        events += self.done.take_rows()
+        events += self.failures.take_rows()
+        events += self.held.take_rows()
+        events += self.dead_letters.take_rows()
+        rescan, self._rescan = self._rescan, False
+        for partition in list(self.redelivery.marks):
+            if self.done.is_open(partition):
+                self.redelivery.drop_marks_below(partition, self.done.floor(partition))
+        return Outputs(events, self.dead_letters.take(self.failures), self.held.take_notices(), rescan)
+
+    def stop_events(self) -> list[StateEvent]:
+        """Return the last events of a clean stop: what was handed out is marked so at the next start."""
+        events = self.take_outputs().events
+        self._mark_handed_out()
+        return [*events, self.redelivery.stop_row()]

@@ -1,0 +1,56 @@
+"""Which records may have been handed out before.
+
+Known for certain are those that came back in this life. After a crash nobody knows what the workers had, so all that
+lay in the log counts; a clean stop writes down, per partition, the end of what may have been handed out. So the mark is
+set needlessly at times, and never missing.
+
+    row      key    b"h"
+             value  msgpack map: partition -> offset
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from logbroker.engine import StateEvent
+from logbroker.queues.places import offset_of, partition_of, place_of
+from logbroker.queues.rows import HANDED_ROW, decode, upsert
+
+
+class Redelivery:
+    """What to mark as redelivered, besides what failed."""
+
+    def __init__(self) -> None:
+        self.returned: set[int] = set()
+        """Records that were handed out and given back."""
+        self.marks: dict[int, int] = {}
+        """By partition, the place below which everything may have been handed out."""
+
+    def load(self, rows: Mapping[bytes, bytes], ends: Mapping[int, int], *, clean: bool) -> None:
+        """Take over what a clean stop wrote, or expect the worst. Raises CorruptLogError."""
+        known = decode(HANDED_ROW, rows[HANDED_ROW], dict[int, int]) if HANDED_ROW in rows else {}
+        if not clean:
+            known |= ends
+        for partition, end in known.items():
+            self.marks[partition] = place_of(partition, min(end, ends.get(partition, end)))
+
+    def mark(self, places: Iterable[int]) -> None:
+        """Whatever lies up to these records may have been handed out."""
+        for place in places:
+            partition = partition_of(place)
+            self.marks[partition] = max(self.marks.get(partition, 0), place + 1)
+
+    def drop_marks_below(self, partition: int, floor: int) -> None:
+        """All below the floor is done: a mark there says nothing any more."""
+        mark = self.marks.get(partition)
+        if mark is not None and mark <= place_of(partition, floor):
+            del self.marks[partition]
+
+    def forget_all(self, places: Iterable[int]) -> None:
+        """Records are done."""
+        if self.returned:
+            self.returned.difference_update(places)
+
+    def stop_row(self) -> StateEvent:
+        """The row that a clean stop writes, after `mark` was told all that is in flight or came back."""
+        return upsert(HANDED_ROW, {partition: offset_of(place) for partition, place in sorted(self.marks.items())})

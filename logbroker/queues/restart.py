@@ -1,0 +1,45 @@
+"""How a queue group goes on after a start: the machine is made of its rows; the index, of another scan."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from logbroker.errors import CorruptLogError
+from logbroker.queues.dead_letters import Route
+from logbroker.queues.deliveries import MAX_LIFE
+from logbroker.queues.lanes import ChunkStore
+from logbroker.queues.queue import Queue
+from logbroker.queues.rows import GROUP_TYPE, HEADER_ROW, SETTINGS_ROW, decode, decode_header
+from logbroker.queues.settings import QueueSettings
+
+
+def load_queue(
+    rows: Mapping[bytes, bytes],
+    ends: Mapping[int, int],
+    *,
+    clean: bool,
+    random: Callable[[], float],
+    route: Route,
+    store: ChunkStore | None = None,
+) -> Queue:
+    """Take over what a broker before stored.
+
+    `ends` are those of the partitions' logs: what is stored of records at or above them is dropped, in the machine and
+    in its first outputs. `clean`: the last that the broker before committed were `Queue.stop_events`. The partitions
+    are to be scanned from `Queue.position` on. Raises CorruptLogError.
+    """
+    if HEADER_ROW not in rows or SETTINGS_ROW not in rows:
+        raise CorruptLogError("the queue group has no header: its rows are not those of a queue group")
+    header = decode_header(rows[HEADER_ROW])
+    if header.type != GROUP_TYPE or header.life >= MAX_LIFE:
+        raise CorruptLogError(f"the header is of a {header.type} group in life {header.life}, not of a queue group")
+    settings = decode(SETTINGS_ROW, rows[SETTINGS_ROW], QueueSettings)
+    queue = Queue(header.topic_id, settings, random=random, route=route, store=store, life=header.life + 1)
+    queue.done.load(rows, ends)
+    queue.failures.load(rows, ends)
+    queue.dead_letters.load(rows, ends)
+    queue.held.load(rows)
+    queue.redelivery.load(rows, ends, clean=clean)
+    queue.held.expect_all()
+    queue.intake.rewind(ends)
+    return queue

@@ -1,0 +1,54 @@
+"""Lanes that wait for a time: for the end of a backoff, or for the not-before time of their head."""
+
+from __future__ import annotations
+
+import heapq
+
+from logbroker.queues.lanes import Lane
+
+
+class Waits:
+    """Lanes by the moment (monotonic seconds) at which they are ready again; each waits for one."""
+
+    def __init__(self) -> None:
+        self._lanes: dict[int, tuple[float, Lane]] = {}
+        """By their heads."""
+        self._due: list[tuple[float, int]] = []
+        """A heap of moments and heads; void where the lane does not wait for this moment."""
+
+    def add(self, lane: Lane, due: float) -> None:
+        self._lanes[lane.head] = due, lane
+        heapq.heappush(self._due, (due, lane.head))
+
+    def cancel(self, lane: Lane) -> None:
+        del self._lanes[lane.head]
+
+    def due(self, lane: Lane) -> float:
+        return self._lanes[lane.head][0]
+
+    def get(self, place: int) -> Lane | None:
+        """The waiting lane whose head this is."""
+        entry = self._lanes.get(place)
+        return None if entry is None else entry[1]
+
+    def __len__(self) -> int:
+        return len(self._lanes)
+
+    def next(self) -> float | None:
+        """The next moment at which something may be due."""
+        return self._due[0][0] if self._due else None
+
+    def pop(self, now: float) -> list[Lane]:
+        """Return the lanes that are due, in the order of their times."""
+        lanes: list[Lane] = []
+        while self._due and self._due[0][0] <= now:
+            due, place = heapq.heappop(self._due)
+            entry = self._lanes.get(place)
+            if entry is not None and entry[0] == due:
+                del self._lanes[place]
+                lanes.append(entry[1])
+        return lanes
+
+    def clear(self) -> None:
+        self._lanes.clear()
+        self._due.clear()
