@@ -9,16 +9,24 @@ import logging
 import sys
 import threading
 from collections.abc import Coroutine
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 T = TypeVar("T")
+
+_SIGNAL_CHECK_SECONDS: Final = 0.2
+"""A signal that comes just before the wait, or to another thread, does not end it: Python sees to it afterwards."""
 
 
 def run(coroutine: Coroutine[Any, Any, T]) -> T:
     """Run a coroutine in the shared loop and wait for it; Ctrl-C cancels it."""
     future = asyncio.run_coroutine_threadsafe(coroutine, shared_loop())
     try:
-        return future.result()
+        while True:
+            try:
+                return future.result(_SIGNAL_CHECK_SECONDS)
+            except TimeoutError:
+                if future.done():
+                    return future.result()
     except (KeyboardInterrupt, concurrent.futures.CancelledError):
         future.cancel()
         raise
