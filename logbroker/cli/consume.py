@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -77,17 +78,23 @@ def consume(
     out = sys.stdout.buffer
     with _open(topic, broker, start, group, partitions) as consumer:
         left = max_records
-        for batch in consumer.batches(until_end=until_end):
-            records = batch if left is None else batch[:left]
-            out.write(to_bytes(records))
-            # Whoever reads along sees each batch as it comes; a batch is large where much comes at once.
-            out.flush()
-            if left is not None:
-                left -= len(records)
-                if not left:
-                    if group is not None:
-                        consumer.commit({TopicPartition(topic, records[-1].partition): records[-1].offset + 1})
-                    break
+        written: dict[TopicPartition, int] = {}
+        try:
+            for batch in consumer.batches(until_end=until_end):
+                records = batch if left is None else batch[:left]
+                out.write(to_bytes(records))
+                # Whoever reads along sees each batch as it comes; a batch is large where much comes at once.
+                out.flush()
+                written = {TopicPartition(topic, records[-1].partition): records[-1].offset + 1}
+                if left is not None:
+                    left -= len(records)
+                    if not left:
+                        break
+        finally:
+            if group is not None:
+                # What was written before is finished by now; of the last batch the consumer cannot know.
+                held = consumer.assignment()
+                consumer.commit({partition: offset for partition, offset in written.items() if partition in held})
 
 
 @contextmanager
@@ -104,6 +111,12 @@ def _open(topic: str, broker: str, start: Place, group: str | None, partitions: 
         raise click.UsageError("with --group, --from takes earliest or latest; see `logbroker group reset-offsets`")
     with Admin(broker) as admin:
         admin.describe_topic(topic)  # A member may wait for its topic to be created; a person has mistyped it.
-    with Consumer(broker, group=group, start=start) as consumer:
-        consumer.subscribe(topic)
-        yield consumer
+    # A service manager's stop is a goodbye, too: what was written is committed, and others take over at once.
+    default = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        # What retention has taken away before the group read it cannot be waited for.
+        with Consumer(broker, group=group, start=start, on_out_of_range="earliest") as consumer:
+            consumer.subscribe(topic)
+            yield consumer
+    finally:
+        signal.signal(signal.SIGTERM, default)

@@ -124,7 +124,6 @@ class GroupReader:
             elif membership.epoch and not membership.placed:
                 membership.place()
             elif not self.permit.open():
-                self.member.go_on()
                 if not await self._wait(deadline):
                     return
             elif self._released:
@@ -146,6 +145,7 @@ class GroupReader:
     async def _wait(self, deadline: float | None) -> bool:
         self._fetcher.waiting = True
         try:
+            self.member.go_on()
             return await self.member.changed(deadline)
         finally:
             self._fetcher.waiting = False
@@ -200,6 +200,7 @@ class GroupReader:
         strangers = [partition for partition in offsets if partition not in self._assigned]
         if strangers:
             raise NotOwnerError(f"this member does not hold {strangers[0]}; its new owner commits for it")
+        offsets = {partition: offset for partition, offset in offsets.items() if offset != self._committed[partition]}
         failures = await self._commit(offsets, monotonic() + self._connection.request_timeout_seconds)
         for error in failures.values():
             raise error

@@ -84,6 +84,8 @@ class Member:
         self._attempt = 0
         """Streams since the last one on which the broker let the member in."""
         self._was_let_in = False
+        self._last_error: LogbrokerError | None = None
+        """What ended the last stream."""
         self._leaving = False
         self._task: asyncio.Task[None] | None = None
 
@@ -105,7 +107,8 @@ class Member:
             if not await self.changed(deadline):
                 raise BrokerUnavailableError(
                     f"the broker at {self._connection.broker} did not let the member into group "
-                    f"{self._options.group_id!r} within {self._connection.request_timeout_seconds:g} s; is it running?"
+                    f"{self._options.group_id!r} within {self._connection.request_timeout_seconds:g} s: "
+                    f"{self._last_error or 'it has not answered'}"
                 )
 
     def go_on(self) -> None:
@@ -213,6 +216,7 @@ class Member:
             self._attempt += 1
 
     def _ended(self, error: LogbrokerError) -> None:
+        self._last_error = error
         if self.membership.state is not State.OUT:
             if error.retriable or type(error) is LogbrokerError:
                 self.membership.broken()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import signal
 import subprocess
 import time
 import uuid
@@ -242,6 +243,28 @@ def _wait_for_members(address: str, name: str, count: int) -> None:
                 return
             time.sleep(0.02)
     raise TimeoutError(f"the group never had {count} members")
+
+
+@pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM])
+def test_a_stop_is_a_goodbye(group: Group, topic: str, name: str, stop: signal.Signals) -> None:
+    command = [*LOGBROKER, "consume", topic, "--broker", group.address, "--group", name]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=ENVIRONMENT) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        try:
+            for _ in range(20):
+                assert process.stdout.readline()
+            # All is committed, so the command waits for more: a signal in the midst of its work may come too early.
+            deadline = time.monotonic() + 30
+            while offsets(group, name) != [(0, 10), (1, 10)]:
+                assert time.monotonic() < deadline
+                time.sleep(0.02)
+            process.send_signal(stop)
+            assert process.wait(30) == 130
+            assert process.stderr.read().strip() == b""
+        finally:
+            process.kill()
+    assert group.json("describe", name)["state"] == "empty"
 
 
 def test_a_topic_that_is_not_there_and_options_that_do_not_fit_are_refused(address: str, topic: str, name: str) -> None:
