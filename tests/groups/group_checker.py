@@ -4,15 +4,16 @@ A *span* is the time in which a member's program has a partition: from the momen
 told that the partition goes. What can be proved of other members' spans:
 
 - A span that ended with `revoked` lasted until then: the broker may give the partition to nobody before.
-- A span that ended otherwise (`lost`, a kill, nothing) ended at an unknown time, but not before the last record that was
-  delivered in it. So does every span in which the process stood still: the broker may have given up on it meanwhile.
-- A process that stood still may be told of a partition that it had lost meanwhile: what it does not deliver from, it did
-  not have. So a span that begins before anything was delivered again counts from its first delivery on.
+- A span that ended otherwise (`lost`, a kill, nothing) ended at an unknown time, but not before the last record that
+  was delivered in it. So does every span in which the process stood still, or the broker was killed and the member may
+  not have come back in time: the partition may have been given away meanwhile.
+- A process that stood still may be told of a partition that it had lost meanwhile: what it does not deliver from, it
+  did not have. So a span that begins before anything was delivered again counts from its first delivery on.
 - One delivery is excused: the first one after a process stood still. The program was about to be given it when the
   process was frozen, and nothing can call it back. (What the program does with it, it does late. It cannot commit it.)
 
-The places of records, and that each member gets offset after offset from its span's beginning on, are for the checker of
-the crash tests: `polls` tells it what was delivered.
+The places of records, and that each member gets offset after offset from its span's beginning on, are for the checker
+of the crash tests: `polls` tells it what was delivered.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ from logbroker.types import TopicPartition
 from tests.crash.checker import Log, Place, Poll, Seek
 from tests.groups.group_history import (
     Assigned,
+    BrokerBack,
+    BrokerKilled,
     CommitBegun,
     CommitEnded,
     Delivered,
@@ -79,7 +82,7 @@ class _Span(msgspec.Struct, eq=False):
     until: float
     """It lasted at least until then."""
     open: bool = True
-    stood_still: bool = False
+    uncertain: bool = False
     doubtful: bool = False
     """It began while the process had only just woken up, and nothing was delivered in it yet."""
 
@@ -125,6 +128,8 @@ class _Run:
         self.handled: defaultdict[TopicPartition, set[int]] = defaultdict(set)
         self._of_process: defaultdict[str, dict[TopicPartition, _Span]] = defaultdict(dict)
         """The last span of each partition."""
+        self._outages = 0
+        """Kills of the broker after which it is not known yet who came back."""
         self._standing: set[str] = set()
         """Processes that stood still, and were given nothing since."""
         self._commits: dict[tuple[str, int], _Commit] = {}
@@ -152,14 +157,23 @@ class _Run:
                 self._end_commit(event)
             case Frozen() | Stalled():
                 self._standing.add(event.process)
-                for span in self._of_process[event.process].values():
-                    span.stood_still |= span.open
+                self._doubt(self._of_process[event.process])
+            case BrokerKilled():
+                self._outages += 1
+                for spans in self._of_process.values():
+                    self._doubt(spans)
+            case BrokerBack():
+                self._outages -= 1
             case LookBegun():
                 self._look = dict(self._acknowledged)
             case LookEnded():
                 self._look_at(event)
             case Outage():
                 self._changed_in(event)
+
+    def _doubt(self, spans: Mapping[TopicPartition, _Span]) -> None:
+        for span in spans.values():
+            span.uncertain |= span.open
 
     def _wrong(self, kind: Kind, text: str) -> None:
         self.anomalies.append(Anomaly(kind, text))
@@ -169,6 +183,7 @@ class _Run:
         mine = self._of_process[event.process]
         before = mine.get(partition)
         span = mine[partition] = _Span(event.process, partition, event.at, offset, handled=offset, until=event.at)
+        span.uncertain = self._outages > 0
         if event.process in self._standing:
             span.doubtful = True
         else:
@@ -193,7 +208,7 @@ class _Run:
             span = self._of_process[event.process].get(partition)
             if span is not None and span.open:
                 span.open = False
-                if isinstance(event, Revoked) and not span.stood_still:
+                if isinstance(event, Revoked) and not span.uncertain:
                     span.until = event.at
 
     def _deliver(self, event: Delivered) -> None:

@@ -16,43 +16,43 @@ import msgspec
 from logbroker.types import TopicPartition
 
 
-class _Happening(msgspec.Struct, tag=True, kw_only=True, frozen=True):
+class _Happening(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     process: str
     """One life of a member, or whoever did it to them."""
     at: float
 
 
-class Assigned(_Happening):
+class Assigned(_Happening, frozen=True):
     """The program was told that it has these partitions, and at which offset each begins."""
 
     positions: list[tuple[TopicPartition, int]]
 
 
-class Revoked(_Happening):
+class Revoked(_Happening, frozen=True):
     """The program was told that these go, and gets nothing more of them."""
 
     partitions: list[TopicPartition]
 
 
-class Lost(_Happening):
+class Lost(_Happening, frozen=True):
     """The program was told that these are somebody else's, since it does not know when."""
 
     partitions: list[TopicPartition]
 
 
-class Delivered(_Happening):
+class Delivered(_Happening, frozen=True):
     """The program was given these records, at once."""
 
     records: list[tuple[TopicPartition, int, bytes]]
 
 
-class Handled(_Happening):
+class Handled(_Happening, frozen=True):
     """The program has done what it does with these records."""
 
     records: list[tuple[TopicPartition, int]]
 
 
-class CommitBegun(_Happening):
+class CommitBegun(_Happening, frozen=True):
     """A commit is about to be sent."""
 
     number: int
@@ -61,7 +61,7 @@ class CommitBegun(_Happening):
     """A zombie's: of the epoch and the partitions that it had before it was frozen."""
 
 
-class CommitEnded(_Happening):
+class CommitEnded(_Happening, frozen=True):
     """What became of it. Without an answer it may or may not have taken effect."""
 
     number: int
@@ -70,28 +70,36 @@ class CommitEnded(_Happening):
     """With the reasons."""
 
 
-class Stalled(_Happening):
+class Stalled(_Happening, frozen=True):
     """The process did not run for a while, which began at `at` or soon after."""
 
     seconds: float
 
 
-class Frozen(_Happening):
+class Frozen(_Happening, frozen=True):
     """The process stands still: stopped by a signal before `at`, and until it is told to go on."""
 
 
-class LookBegun(_Happening):
+class BrokerKilled(_Happening, frozen=True):
+    """The broker is about to be killed."""
+
+
+class BrokerBack(_Happening, frozen=True):
+    """It has served again for as long as it waits for members to come back."""
+
+
+class LookBegun(_Happening, frozen=True):
     """Somebody is about to ask for the committed offsets."""
 
 
-class LookEnded(_Happening):
+class LookEnded(_Happening, frozen=True):
     """The committed offsets, some time since the look began."""
 
     offsets: list[tuple[TopicPartition, int]]
 
 
-class Outage(_Happening):
-    """The broker was killed at some time between `since` and `at`, and was back; nothing else happened meanwhile."""
+class Outage(_Happening, frozen=True):
+    """Between `since` and `at` the broker was killed, and everybody came back in time; nothing else happened."""
 
     since: float
 
@@ -106,13 +114,15 @@ Event = (
     | CommitEnded
     | Stalled
     | Frozen
+    | BrokerKilled
+    | BrokerBack
     | LookBegun
     | LookEnded
     | Outage
 )
 
 _encode = msgspec.json.Encoder().encode
-_decode = msgspec.json.Decoder(Event).decode  # type: ignore[arg-type]  # a union is no type to mypy
+_decode = msgspec.json.Decoder(Event).decode
 
 
 class HistoryFile:

@@ -24,7 +24,7 @@ from typing import Any, Final
 import msgspec
 
 from logbroker.client import Consumer
-from logbroker.client.consumer import Record
+from logbroker.client.cursor import Record
 from logbroker.client.group_messages import Offsets, failures_of, topic_offsets
 from logbroker.client.member import Member
 from logbroker.client.membership import State
@@ -210,7 +210,7 @@ class _MemberProcess:
                 refused.update(failures)
             return failures
 
-        Member.commit = written_down  # type: ignore[method-assign]
+        Member.commit = written_down  # type: ignore[method-assign, assignment]
 
     @contextlib.contextmanager
     def _commit(self, offsets: Offsets, *, stale: bool = False) -> Any:

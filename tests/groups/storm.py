@@ -2,8 +2,8 @@
 the broker, while records are sent. `run` is one history; at its end everything must have been handled, and the checkers
 must find nothing.
 
-The seed fixes what is done and when, not how threads and processes interleave: a failure may take a few runs of its seed
-to come again.
+The seed fixes what is done and when, not how threads and processes interleave: a failure may take a few runs of its
+seed to come again.
 """
 
 from __future__ import annotations
@@ -35,8 +35,10 @@ from tests.crash.load import History, Sender, read_all
 from tests.groups.group_checker import Kind, check, polls
 from tests.groups.group_history import (
     Assigned,
-    CommitEnded,
+    BrokerBack,
+    BrokerKilled,
     CommitBegun,
+    CommitEnded,
     Delivered,
     Event,
     Frozen,
@@ -47,11 +49,13 @@ from tests.groups.group_history import (
     Outage,
     read_histories,
 )
+from tests.groups.group_plants import BROKER_PLANTS, CLIENT_PLANTS
 from tests.groups.member_process import MODES, MemberSpec
 from tests.groups.member_process import run as run_member
 
 GROUP: Final = "storm"
 _QUIET_SECONDS: Final = 60.0
+_STUCK_SECONDS: Final = 6.0
 _LEAVE_SECONDS: Final = 20.0
 _LOOK_SECONDS: Final = 0.1
 _MAX_FROZEN: Final = 4
@@ -84,8 +88,11 @@ class Weather(msgspec.Struct, frozen=True, kw_only=True):
     pause_seconds: float = 0.5
     """At most, between two events."""
     plant: str = ""
-    """A bug in the broker or in every member."""
-    broker_has_plant: bool = True
+    """A bug in the broker, or in every member."""
+
+    def with_plant(self, plant: str, grace_seconds: float) -> Weather:
+        """Return the same weather with a bug and another grace."""
+        return msgspec.structs.replace(self, plant=plant, grace_seconds=grace_seconds)
 
 
 def run(directory: Path, seed: int, *, events: int, weather: Weather | None = None) -> Counter[str]:
@@ -153,12 +160,11 @@ class _Storm:
         self._rng = random.Random(seed)
         self._seed = seed
         self._weather = weather
-        planted = weather.plant if weather.broker_has_plant else ""
         self._broker = BrokerProcess(
             directory,
             seed=seed,
             child_module="tests.groups.group_plants",
-            child_options=[planted] if planted else [],
+            child_options=[weather.plant] if weather.plant in BROKER_PLANTS else [],
             settings=f"reconnect_grace_seconds = {weather.grace_seconds}\n",
         )
         self._histories = directory / "histories"
@@ -247,7 +253,7 @@ class _Storm:
             instance_id=place if place.endswith("5") else None,
             release_seconds=0.3 if rng.random() < 0.2 else 0.0,
             handle_seconds=0.01,
-            plant="" if weather.broker_has_plant else weather.plant,
+            plant=weather.plant if weather.plant in CLIENT_PLANTS else "",
         )
         self._lives[place] = _Life(spec)
 
@@ -301,10 +307,12 @@ class _Storm:
             self._join(self._rng.choice(free))
 
     async def _kill_broker(self, admin: Admin) -> None:
+        self._file.write(BrokerKilled)
         await self._broker.kill()
         await asyncio.sleep(self._rng.uniform(0, 0.5))
         await self._broker.spawn()
         await self._broker.wait_ready()
+        self._file.write(BrokerBack, at=monotonic() + self._weather.grace_seconds)
 
     async def _calm_outage(self, admin: Admin) -> None:
         """The broker is killed while nothing else happens, and everybody comes back in time: nothing moves."""
@@ -314,7 +322,7 @@ class _Storm:
         await self._until_stable(admin)
         self._file.write(Outage, since=since)
 
-    # --- what goes on meanwhile ---------------------------------------------------------------------------------------
+    # --- what goes on meanwhile --------------------------------------------------------------------------------------
 
     def _in_background(self, doing: Any) -> None:
         self._background.add(asyncio.create_task(doing))
@@ -357,7 +365,7 @@ class _Storm:
         finally:
             await connection.close()
 
-    # --- quiet --------------------------------------------------------------------------------------------------------
+    # --- quiet -------------------------------------------------------------------------------------------------------
 
     async def _until_stable(self, admin: Admin) -> None:
         """Wait until all members are there, and hold what they shall: every partition has one owner."""
@@ -388,7 +396,7 @@ class _Storm:
         self._check_tasks()
 
     async def _until_handled(self, admin: Admin) -> dict[TopicPartition, int]:
-        """Wait until everything is committed; returns the ends of the partitions."""
+        """Wait until everything is committed, or nothing more is; returns the ends of the partitions."""
         await self._until_stable(admin)
         partitions = [TopicPartition(name, number) for name, n in self._weather.topics.items() for number in range(n)]
         ends: dict[TopicPartition, int] = {}
@@ -396,26 +404,27 @@ class _Storm:
             if isinstance(found, LogbrokerError):
                 raise found
             ends[partition] = found.offset
-        deadline = monotonic() + _QUIET_SECONDS
+        least, stuck_at = sum(ends.values()) + 1, 0.0
         while True:
             self._check_tasks()
             committed = await admin.fetch_offsets(GROUP)
-            behind = {
-                partition: end - (committed[partition].offset if partition in committed else 0)
-                for partition, end in ends.items()
-                if end and (partition not in committed or committed[partition].offset < end)
-            }
+            behind = sum(
+                end - (committed[partition].offset if partition in committed else 0) for partition, end in ends.items()
+            )
             if not behind:
                 return ends
-            if monotonic() > deadline:
-                raise StormError([f"{partition} stays {lag} records behind" for partition, lag in behind.items()])
+            if behind < least:
+                least, stuck_at = behind, monotonic() + _STUCK_SECONDS
+            elif monotonic() > stuck_at:
+                self._log.troubles.append(f"the group stays {behind} records behind")
+                return ends
             await asyncio.sleep(0.1)
 
     async def _final_read(self) -> dict[Any, FinalRead]:
         found = await read_all(self._broker.address, [(name, "") for name in self._weather.topics])
         return {log: FinalRead(0, records) for log, records in found.items()}
 
-    # --- judgement ------------------------------------------------------------------------------------------------------
+    # --- judgement ---------------------------------------------------------------------------------------------------
 
     def _judge(self, ends: dict[TopicPartition, int], final: dict[Any, FinalRead]) -> None:
         paths = [path for path in self._histories.iterdir() if path.suffix != ".log"]
@@ -423,8 +432,9 @@ class _Storm:
         self._count(events)
         group = check(events, ends)
         log = check_log([*self._log.events, *polls(events)], final)
-        if group or log:
-            raise StormError([str(each) for each in (*group, *log)], {each.kind for each in group})
+        if group or log or self._log.troubles:
+            what = [str(each) for each in (*group, *log)]
+            raise StormError([*what, *self._log.troubles], {each.kind for each in group})
 
     def _count(self, events: list[Event]) -> None:
         figures = self.figures
