@@ -236,7 +236,7 @@ class Segment:
                     return position
             return limit
 
-        return self._look_up(walk, nowait=nowait)
+        return self._look_up(walk, limit, nowait=nowait)
 
     def chunk_end(self, handle: Handle, start: int, limit: int, max_bytes: int, *, nowait: bool) -> tuple[int, int]:
         """End a chunk of whole batches that begins at `start`: (its end position, the offset that follows).
@@ -268,7 +268,7 @@ class Segment:
                 next_offset = header.next_offset
             return limit, next_offset
 
-        return self._look_up(walk, nowait=nowait)
+        return self._look_up(walk, limit, nowait=nowait)
 
     def locate_time(self, handle: Handle, timestamp_ms: int, limit: int) -> Iterator[tuple[int, BatchHeader]]:
         """Walk from a batch before which every record is older than `timestamp_ms`."""
@@ -301,14 +301,15 @@ class Segment:
                 raise
             raise _UnsoundIndexError from None
 
-    def _look_up(self, look_up: Callable[[bool], _Found], *, nowait: bool = False) -> _Found:
+    def _look_up(self, look_up: Callable[[bool], _Found], limit: int, *, nowait: bool) -> _Found:
         """Look up with the index; where it turns out to be unsound, rebuild it or do without."""
         try:
             return look_up(True)
         except _UnsoundIndexError:
             if nowait:
                 raise BlockingIOError("the index has to be rebuilt") from None
-        if self.sealed:
+        # It is sealed when the next one begins, but what was staged for it until then may not be written yet.
+        if self.sealed and limit == self.size_bytes:
             self.rebuild_indexes()
             with suppress(_UnsoundIndexError):
                 return look_up(True)

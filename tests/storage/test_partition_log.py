@@ -242,6 +242,22 @@ def test_records_that_were_cut_off_take_their_producer_along(partition: Partitio
 # --- upkeep ---
 
 
+def test_an_unsound_index_of_a_segment_that_is_not_yet_written_to_its_end_is_done_without(
+    partition: PartitionOnDisk,
+) -> None:
+    batch = batch_of(b"a", b"b")
+    partition.append(*[batch] * 12)
+    log = partition.log
+    log.flush_indexes()
+    index = next(partition.directory.glob("*.index"))
+    index.write_bytes(bytes(index.stat().st_size))
+    while log.segment_count == 1:
+        partition.stage(batch)
+    assert next(decoded(log.read(15, 1 << 20, nowait=False).batches)).offset == 14
+    partition.write(sync=True)
+    assert len(partition.values()) == log.log_end_offset
+
+
 def test_retention_by_age_keeps_young_segments_and_the_active_one(partition: PartitionOnDisk) -> None:
     for age in (50, 10, 40, 50):
         partition.append(batch_of(bytes(1990), timestamp_ms=NOW_MS - age))
