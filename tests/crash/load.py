@@ -11,6 +11,7 @@ import asyncio
 import random
 import time
 from collections import Counter, deque
+from contextlib import suppress
 from typing import Any, Final
 
 from logbroker.client import Consumer, Producer
@@ -22,6 +23,7 @@ from logbroker.errors import (
     BrokerUnavailableError,
     InvalidTimestampError,
     LogbrokerError,
+    OffsetOutOfRangeError,
     RequestTimeoutError,
     UnknownTopicError,
 )
@@ -313,6 +315,14 @@ class Load:
 
 async def read_all(address: str, topics: list[tuple[str, str]]) -> dict[Log, list[tuple[int, bytes]]]:
     """Everything that a new reader gets of these topics (name, incarnation); empty partitions included."""
+    while True:
+        with suppress(
+            OffsetOutOfRangeError
+        ):  # Retention is still at work, but nobody sends any more: it comes to an end.
+            return await _read_all(address, topics)
+
+
+async def _read_all(address: str, topics: list[tuple[str, str]]) -> dict[Log, list[tuple[int, bytes]]]:
     found: dict[Log, list[tuple[int, bytes]]] = {}
     incarnations = dict(topics)
     async with Consumer(address) as consumer:
