@@ -289,6 +289,8 @@ class Segment:
             yield from self.headers(handle, 0, limit, nowait=nowait)
             return
         position = entry[1]
+        if not 0 <= position < limit:
+            raise _UnsoundIndexError
         checked = False
         try:
             for found in self.headers(handle, position, limit, nowait=nowait):

@@ -21,6 +21,7 @@ from logbroker.record.codec import split_batches
 from logbroker.record.compression import Codec
 from logbroker.record.header import parse_header
 from logbroker.storage.files import RealFiles
+from logbroker.storage.index_file import OFFSET_ENTRY
 from logbroker.storage.partition_log import PartitionLog
 from logbroker.types import Durability, TimestampType, new_topic_id
 from tests.storage.faulty_files import FaultyFiles
@@ -240,6 +241,16 @@ def test_records_that_were_cut_off_take_their_producer_along(partition: Partitio
 
 
 # --- upkeep ---
+
+
+@pytest.mark.parametrize("position", [-1, -(2**31), 2**31 - 1])
+def test_an_index_entry_that_leads_out_of_the_file_costs_time_only(partition: PartitionOnDisk, position: int) -> None:
+    partition.append(*[batch_of(b"a", b"b")] * 12)
+    log = partition.log
+    log.flush_indexes()
+    index = next(partition.directory.glob("*.index"))
+    index.write_bytes(OFFSET_ENTRY.pack(3, position) * (index.stat().st_size // OFFSET_ENTRY.size))
+    assert next(decoded(log.read(15, 1 << 20, nowait=False).batches)).offset == 14
 
 
 def test_an_unsound_index_of_a_segment_that_is_not_yet_written_to_its_end_is_done_without(
