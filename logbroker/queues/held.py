@@ -62,6 +62,8 @@ class HeldLanes:
         self._dead_letters = dead_letters
         self._random = random
         self._changed: dict[bytes, None] = {}
+        self._stored: set[bytes] = set()
+        """Keys of parked lanes that have a row."""
         self._notices: list[Notice] = []
 
     def load(self, rows: Mapping[bytes, bytes]) -> None:
@@ -70,6 +72,7 @@ class HeldLanes:
             if key.startswith(PARKED_ROW):
                 parked = decode(key, value, Parked)
                 self.parked[parked.key] = parked
+                self._stored.add(parked.key)
                 self._lanes.add_parked(parked.key)
 
     def expect_all(self) -> None:
@@ -191,10 +194,14 @@ class HeldLanes:
 
     def take_rows(self) -> list[StateEvent]:
         """Return the rows of parked lanes that changed since the last call."""
-        events = [
-            upsert(parked_key(key), self.parked[key]) if key in self.parked else delete(parked_key(key))
-            for key in self._changed
-        ]
+        events: list[StateEvent] = []
+        for key in self._changed:
+            if key in self.parked:
+                self._stored.add(key)
+                events.append(upsert(parked_key(key), self.parked[key]))
+            elif key in self._stored:
+                self._stored.discard(key)
+                events.append(delete(parked_key(key)))
         self._changed.clear()
         return events
 

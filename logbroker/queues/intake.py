@@ -40,15 +40,20 @@ class Intake:
             self._done.open(partition, start_offset)
             self._positions[partition] = start_offset
 
-    def rewind(self, ends: Mapping[int, int]) -> None:
-        """Nothing is admitted (any more): scan from the floors. Below `ends`, records may be done."""
-        self._generation = 0
+    def load(self, ends: Mapping[int, int]) -> None:
+        """Nothing is admitted yet, but below `ends` records may be done."""
         for partition in self._done.partitions():
             self._scanned_to[partition] = ends.get(partition, OFFSET_MASK)
-            self._positions[partition] = self._done.floor(partition)
+        self.rewind()
 
-    def positions(self) -> Mapping[int, int]:
-        return self._positions
+    def rewind(self) -> None:
+        """Nothing is admitted any more: scan from the floors."""
+        self._generation = 0
+        for partition in self._done.partitions():
+            # Of what a scan before had not reached yet, some may be done all the same, since a start before that.
+            reached = self._positions.get(partition, 0)
+            self._scanned_to[partition] = max(reached, self._scanned_to.get(partition, 0))
+            self._positions[partition] = self._done.floor(partition)
 
     def position(self, partition: int) -> int:
         """The offset to scan a partition from; jumps over whole pages that are done."""

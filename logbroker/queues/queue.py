@@ -325,7 +325,7 @@ class Queue:
         self.dead_letters.forget_lanes()
         self.held.forget_lanes()
         self.held.expect_all()
-        self.intake.rewind(dict(self.intake.positions()))
+        self.intake.rewind()
         self.open_records = 0
         self._rescan = True
 

@@ -41,5 +41,5 @@ def load_queue(
     queue.held.load(rows)
     queue.redelivery.load(rows, ends, clean=clean)
     queue.held.expect_all()
-    queue.intake.rewind(ends)
+    queue.intake.load(ends)
     return queue

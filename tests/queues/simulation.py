@@ -1,0 +1,393 @@
+"""A queue group, its log and workers, beside a plain model of what the queue must do.
+
+The model keeps sets and dicts of places and nothing else; it says which records must be ready now, what each settlement
+must be answered, and what a crash must have kept. It is told only what happens, never what the queue thinks.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+
+from logbroker.errors import AlreadySettledError, LeaseLostError, LogbrokerError, NotHolderError, UnknownReceiptError
+from logbroker.queues.deliveries import COUNTER_BITS
+from logbroker.queues.messages import DeadLetter, Extension, Granted, Nack, Settlement
+from logbroker.queues.operator import Operator
+from logbroker.queues.places import Moment, place_of
+from logbroker.queues.queue import Queue
+from logbroker.queues.restart import load_queue
+from logbroker.queues.settings import OnExhausted, Ordering, QueueSettings
+
+WALL_MS = 1_000_000
+Unit = bytes | int
+"""What is in order: an ordering key, or a record alone."""
+
+
+@dataclass
+class Durable:
+    """What a crash leaves of the model."""
+
+    done: set[int] = field(default_factory=set)
+    failures: dict[int, int] = field(default_factory=dict)
+    delays: dict[int, tuple[int, int]] = field(default_factory=dict)
+    """Delay and due time (wall clock), ms."""
+    stands: dict[int, str] = field(default_factory=dict)
+    """Records that are blocked, parked without a key, or on their way to the dead-letter topic."""
+    parked: set[bytes] = field(default_factory=set)
+
+    def copy(self) -> Durable:
+        return Durable(set(self.done), dict(self.failures), dict(self.delays), dict(self.stands), set(self.parked))
+
+
+class World:
+    """All that lasts, and the present life of the queue."""
+
+    def __init__(self, settings: QueueSettings, partitions: int) -> None:
+        self.settings = settings
+        self.seconds = 0.0
+        self.keys: dict[int, bytes | None] = {}
+        self.not_before: dict[int, int] = {}
+        self.order: list[int] = []
+        self.ends = [0] * partitions
+        self.growths: list[tuple[int, ...]] = [()]
+        """The start offsets of each generation."""
+        self.rows: dict[bytes, bytes] = {}
+        self.durable = Durable()
+        self.state = Durable()
+        self.delivered: set[int] = set()
+        self.dead_topic: dict[int, list[int]] = defaultdict(list)
+        self.queue = Queue(bytes(16), settings, random=lambda: 0.0, route=self.route)
+        self.begin_life()
+
+    # --- lives -------------------------------------------------------------------------------------------------------
+
+    def begin_life(self) -> None:
+        self.lives += 1
+        self.state = self.durable.copy()
+        self.in_flight: dict[int, tuple[int, str, float]] = {}
+        self.issued: dict[int, str] = {}
+        """Who was handed what."""
+        self.lost: set[int] = set()
+        self.settled: set[int] = set()
+        self.waits: dict[int, float] = {}
+        self.gone: dict[str, float] = {}
+        self.admitted: set[int] = set()
+        self.letters: list[DeadLetter] = []
+        self.altered: QueueSettings | None = None
+        self.open_partitions()
+        self.begin_scan()
+        self.commit()
+
+    def begin_scan(self) -> None:
+        self.admitted.clear()
+        self.waits.clear()
+        self.generation = 1
+        self.queue.begin_generation(1, ())
+
+    def open_partitions(self) -> None:
+        for partition in range(len(self.ends)):
+            self.queue.open_partition(partition, 0)
+
+    def crash(self, *, clean: bool) -> None:
+        if clean:
+            self.expire()
+            self.queue.tick(self.now)
+            self.commit()
+            self.apply(self.queue.stop_events())
+        settings = self.queue.settings if self.altered is None else self.altered
+        old_receipts = set(self.issued)
+        self.queue = load_queue(
+            self.rows, dict(enumerate(self.ends)), clean=clean, random=lambda: 0.0, route=self.route
+        )
+        assert self.queue.settings == settings or not clean
+        self.settings = self.queue.settings
+        self.seconds += 1000.0  # Another monotonic clock: only differences count.
+        self.wall_offset_ms = getattr(self, "wall_offset_ms", 0) - 1_000_000
+        self.begin_life()
+        self.old_receipts = getattr(self, "old_receipts", set()) | old_receipts
+
+    wall_offset_ms = 0
+    lives = 0
+    old_receipts: set[int] = set()  # noqa: RUF012  # Replaced, never changed.
+
+    @property
+    def now(self) -> Moment:
+        return Moment(self.seconds, WALL_MS + self.wall_offset_ms + int(self.seconds * 1000))
+
+    def route(self, key: bytes | None) -> int:
+        return len(key or b"") % 2
+
+    def apply(self, events: list) -> None:  # type: ignore[type-arg]
+        for event in events:
+            if event.value is None:
+                assert event.key in self.rows, f"{event.key!r} is deleted, but was never there"
+                del self.rows[event.key]
+            else:
+                self.rows[event.key] = event.value
+
+    def commit(self) -> None:
+        """What the queue owes is made durable: what was answered until now must survive."""
+        outputs = self.queue.take_outputs()
+        self.apply(outputs.events)
+        self.durable = self.state.copy()
+        self.letters += outputs.dead_letters
+        if outputs.rescan:
+            assert self.altered is not None
+            assert not self.in_flight
+            self.settings, self.altered = self.altered, None
+            self.begin_scan()
+
+    # --- the log -----------------------------------------------------------------------------------------------------
+
+    def partition_of(self, key: bytes) -> int:
+        return sum(key) % len(self.ends)
+
+    def append(self, key: bytes | None, gap: int, not_before_ms: int) -> None:
+        partition = 0 if key is None else self.partition_of(key)
+        self.ends[partition] += gap
+        place = place_of(partition, self.ends[partition])
+        self.ends[partition] += 1
+        self.keys[place] = key
+        self.order.append(place)
+        if not_before_ms:
+            self.not_before[place] = not_before_ms
+
+    def grow(self) -> None:
+        self.growths.append(tuple(self.ends))
+        self.ends.append(0)
+        self.queue.open_partition(len(self.ends) - 1, 0)
+
+    def scan(self, partition: int, records: int) -> None:
+        """Admit a batch, of the present generation or, where all of that is admitted, of the next."""
+        partition %= len(self.ends)
+        limit = self.ends[partition]
+        while self.generation < len(self.growths):
+            starts = self.growths[self.generation]
+            try:
+                self.queue.begin_generation(self.generation + 1, starts)
+                self.generation += 1
+            except ValueError:
+                limit = starts[partition] if partition < len(starts) else 0
+                break
+        start = self.queue.position(partition)
+        end = min(start + records, limit)
+        if end <= start:
+            return
+        # As a batch that began before the position is read again.
+        low = max(0, start - 1)
+        offsets = [offset for offset in range(low, end) if place_of(partition, offset) in self.keys]
+        places = [place_of(partition, offset) for offset in offsets]
+        delays = [
+            (offset, self.not_before[place])
+            for offset, place in zip(offsets, places, strict=True)
+            if place in self.not_before
+        ]
+        self.expire()
+        self.queue.tick(self.now)
+        columns = [self.keys[place] for place in places] if self.settings.ordering is Ordering.KEY else []
+        self.queue.admit(partition, self.generation, offsets, end, columns, delays, self.now)
+        self.admitted.update(place for place in places if place not in self.state.done)
+
+    # --- what must be ------------------------------------------------------------------------------------------------
+
+    def unit(self, place: int) -> Unit:
+        if self.settings.ordering is Ordering.SINGLE:
+            return b""
+        key = self.keys[place]
+        return place if key is None or self.settings.ordering is Ordering.NONE else key
+
+    def heads(self) -> dict[Unit, int]:
+        """The first record of each unit that is admitted and not done."""
+        heads: dict[Unit, int] = {}
+        for place in self.order:
+            if place in self.admitted and place not in self.state.done:
+                heads.setdefault(self.unit(place), place)
+        return heads
+
+    def ready(self) -> set[int]:
+        if self.altered is not None:
+            return set()
+        busy = {place for place, _, _ in self.in_flight.values()}
+        ready = set()
+        for unit, place in self.heads().items():
+            if place in busy or unit in self.state.parked or place in self.state.stands:
+                continue
+            if self.due(place) <= self.seconds:
+                ready.add(place)
+        return ready
+
+    def due(self, place: int) -> float:
+        """The moment until which a head waits; where it was met for the first time in this life, its stored delay."""
+        if place not in self.waits:
+            wall_ms = self.now.wall_ms
+            delay_ms, due_ms = self.state.delays.get(place, (0, 0))
+            wait_ms = max(min(delay_ms, due_ms - wall_ms), self.not_before.get(place, 0) - wall_ms)
+            self.waits[place] = self.seconds + max(0, wait_ms) / 1000
+        return self.waits[place]
+
+    # --- workers -----------------------------------------------------------------------------------------------------
+
+    def expire(self) -> None:
+        """Leases and graces that are over count as failures."""
+        for receipt, (_, _, deadline) in list(self.in_flight.items()):
+            if deadline <= self.seconds:
+                self.lose(receipt, failed=True)
+        for worker, until in list(self.gone.items()):
+            if until <= self.seconds:
+                del self.gone[worker]
+                self.lose_all(worker, failed=True)
+
+    def lose(self, receipt: int, *, failed: bool) -> None:
+        place, _, _ = self.in_flight.pop(receipt)
+        self.lost.add(receipt)
+        if failed:
+            self.fail(place, None)
+
+    def lose_all(self, worker: str, *, failed: bool) -> None:
+        for receipt, (_, holder, _) in list(self.in_flight.items()):
+            if holder == worker:
+                self.lose(receipt, failed=failed)
+
+    def fail(self, place: int, delay_seconds: float | None) -> None:
+        state, settings = self.state, self.settings
+        count = state.failures[place] = state.failures.get(place, 0) + 1
+        unit = self.unit(place)
+        if count < settings.max_attempts:
+            if delay_seconds is None:
+                growth = settings.backoff_factor ** (count - 1)
+                delay_seconds = min(settings.backoff_cap_seconds, settings.backoff_initial_seconds * growth)
+            self.waits[place] = self.seconds + delay_seconds
+            state.delays[place] = int(delay_seconds * 1000), self.now.wall_ms + int(delay_seconds * 1000)
+        elif settings.on_exhausted is OnExhausted.PARK and isinstance(unit, bytes):
+            state.parked.add(unit)
+        else:
+            state.stands[place] = settings.on_exhausted.value
+
+    def finish(self, place: int) -> None:
+        self.state.done.add(place)
+        self.forget(place)
+
+    def forget(self, place: int) -> None:
+        for kept in (self.state.failures, self.state.delays, self.state.stands):
+            kept.pop(place, None)
+
+    def take(self, worker: str, credit: int) -> list[Granted]:
+        self.expire()
+        held = sum(holder == worker for _, holder, _ in self.in_flight.values())
+        room = 0 if worker in self.gone else min(credit, self.settings.max_in_flight - held)
+        ready = self.ready()
+        granted = self.queue.take(worker, credit, self.now)
+        places = [place for piece in granted for place in piece.places]
+        assert len(places) == len(set(places))
+        assert set(places) <= ready, "handed out although it is done, held, in flight, or not the first of its lane"
+        assert len(places) == min(max(room, 0), len(ready)), "a record that is ready waits though there is credit"
+        for piece in granted:
+            attempts = piece.attempts or [1] * len(piece)
+            repeats = piece.redelivered or [False] * len(piece)
+            for receipt, place, attempt, repeat in zip(piece.receipts(), piece.places, attempts, repeats, strict=True):
+                assert receipt not in self.issued
+                assert receipt not in self.old_receipts
+                assert attempt == self.state.failures.get(place, 0) + 1
+                assert repeat or place not in self.delivered, "a repeat without a mark"
+                assert not repeat or self.repeats_may_be_marked or place in self.delivered
+                self.issued[receipt] = worker
+                self.in_flight[receipt] = place, worker, self.seconds + self.settings.lease_seconds
+                self.delivered.add(place)
+        return granted
+
+    @property
+    def repeats_may_be_marked(self) -> bool:
+        """Whether the queue may mark needlessly: only after a start, or another scan."""
+        return self.lives > 1 or self.rescanned
+
+    rescanned = False
+
+    def expected_errors(self, worker: str, receipt: int) -> tuple[type[LogbrokerError], ...]:
+        if receipt in self.in_flight:
+            return () if self.in_flight[receipt][1] == worker else (NotHolderError,)
+        if receipt >> COUNTER_BITS < self.lives or receipt in self.lost:
+            return (LeaseLostError,)
+        if receipt not in self.settled:
+            return (UnknownReceiptError,)
+        # While the rest of what was handed out with it is in flight, another worker learns no more than that.
+        return (AlreadySettledError,) if self.issued[receipt] == worker else (AlreadySettledError, NotHolderError)
+
+    def settle(self, worker: str, how: str, first: int, last: int, delay_seconds: float | None) -> None:
+        self.expire()
+        expected = {receipt: self.expected_errors(worker, receipt) for receipt in range(first, last + 1)}
+        settlement = {
+            "ack": Settlement(acks=[(first, last)]),
+            "nack": Settlement(nacks=[Nack(first, last, "no", delay_seconds)]),
+            "release": Settlement(releases=[(first, last)]),
+            "extend": Settlement(extensions=[Extension(first, last, 20.0)]),
+        }[how]
+        refusals = self.queue.settle(worker, settlement, self.now)
+        refused = {
+            receipt: type(refusal.error) for refusal in refusals for receipt in range(refusal.first, refusal.last + 1)
+        }
+        assert refused.keys() == {receipt for receipt, errors in expected.items() if errors}
+        for receipt, errors in expected.items():
+            if errors:
+                assert refused[receipt] in errors
+                continue
+            place, _, _ = self.in_flight[receipt]
+            if how == "extend":
+                self.in_flight[receipt] = place, worker, self.seconds + 20.0
+                continue
+            del self.in_flight[receipt]
+            self.settled.add(receipt)
+            if how == "ack":
+                self.finish(place)
+            elif how == "nack":
+                self.fail(place, delay_seconds)
+
+    # --- dead letters and operators ----------------------------------------------------------------------------------
+
+    def append_dead_letter(self) -> None:
+        """Append as the dead-letter topic does, which knows a batch that it has."""
+        for letter in self.letters:
+            topic = self.dead_topic[letter.partition]
+            if letter.sequence < len(topic):
+                assert topic[letter.sequence] == letter.place, "another record under a sequence that is taken"
+                assert letter.sequence >= len(topic) - 5, "the topic does not remember so old a batch"
+            else:
+                assert letter.sequence == len(topic), "a sequence is left out"
+                topic.append(letter.place)
+
+    def finish_dead_letters(self) -> None:
+        self.commit()
+        self.append_dead_letter()
+        letters, self.letters = self.letters, []
+        self.expire()
+        self.queue.tick(self.now)
+        for letter in letters:
+            self.queue.dead_lettered(letter.place, self.now)
+            self.finish(letter.place)
+
+    def held_heads(self) -> list[int]:
+        self.expire()
+        self.queue.tick(self.now)
+        heads = self.heads().items()
+        stands = self.state.stands
+        return [place for unit, place in heads if unit in self.state.parked or stands.get(place) in ("block", "park")]
+
+    def decide(self, place: int, how: str) -> None:
+        """An operator moves a held lane."""
+        operator, unit = Operator(self.queue), self.unit(place)
+        lane = operator.lane(unit) if isinstance(unit, bytes) else operator.lane_of_record(place)
+        if isinstance(unit, bytes):
+            self.state.parked.discard(unit)
+        self.forget(place)
+        self.waits[place] = self.seconds
+        if how == "resume":
+            operator.resume(lane)
+        elif how == "skip":
+            operator.skip(lane, self.now)
+            self.finish(place)
+        else:
+            dropped = [
+                other for other in self.order if other in self.admitted - self.state.done if self.unit(other) == unit
+            ]
+            assert operator.drop(lane) == len(dropped)
+            for other in dropped:
+                self.finish(other)

@@ -1,0 +1,250 @@
+"""The simulation catches what it is there for: each bug is planted, and must be found within some hundred runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis.stateful import run_state_machine_as_test
+
+from logbroker.errors import LogbrokerError
+from logbroker.queues import done, intake
+from logbroker.queues.dead_letters import DeadLetters
+from logbroker.queues.deliveries import Deliveries, Settled
+from logbroker.queues.done import DoneRecords
+from logbroker.queues.held import HeldLanes
+from logbroker.queues.lanes import Lane, Lanes, Run
+from logbroker.queues.places import Moment
+from logbroker.queues.queue import Queue
+from logbroker.queues.redelivery import Redelivery
+from logbroker.queues.retry import Failures
+from logbroker.queues.settings import OnExhausted, Ordering
+from logbroker.queues.waits import Waits
+from tests.queues.stateful import QueueMachine
+
+_HUNT = settings(
+    max_examples=300,
+    stateful_step_count=50,
+    deadline=None,
+    derandomize=True,
+    database=None,
+    phases=(Phase.generate,),
+    report_multiple_bugs=False,
+    suppress_health_check=list(HealthCheck),
+)
+
+Plant = Callable[[pytest.MonkeyPatch], None]
+
+
+def two_in_flight_in_a_lane(patch: pytest.MonkeyPatch) -> None:
+    take = Lanes.take
+
+    def bug(self: Lanes, credit: int) -> list[list[Lane] | Run]:
+        taken = take(self, credit)
+        self.ready.extend(lane for piece in taken if isinstance(piece, list) for lane in piece)
+        return taken
+
+    patch.setattr(Lanes, "take", bug)
+
+
+def ack_after_lease_loss_accepted(patch: pytest.MonkeyPatch) -> None:
+    finish = Deliveries._finish
+    expire = Deliveries.pop_expired
+
+    def bug(self: Deliveries, now: float) -> list[Settled]:
+        patch.setattr(Deliveries, "_finish", lambda *_: None)
+        lost = expire(self, now)
+        patch.setattr(Deliveries, "_finish", finish)
+        return lost
+
+    patch.setattr(Deliveries, "pop_expired", bug)
+
+
+def ack_by_another_worker_accepted(patch: pytest.MonkeyPatch) -> None:
+    select = Deliveries.select
+
+    def bug(self: Deliveries, worker_id: str, first: int, last: int, refusals: list[Any]) -> Any:
+        for other in ("v", "w"):
+            yield from select(self, other, first, last, refusals)
+
+    patch.setattr(Deliveries, "select", bug)
+
+
+def attempts_forgotten_at_restart(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Failures, "load", lambda *_: None)
+
+
+def attempts_never_written(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Failures, "take_rows", lambda _: [])
+
+
+def backoff_not_holding_the_lane(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(HeldLanes, "wait", lambda self, lane, due: self._lanes.make_ready(lane))
+
+
+def backoff_forgotten_at_restart(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr("logbroker.queues.retry.Failure.wait_seconds", lambda *_: 0.0)
+
+
+def one_of_many_waits_forgotten(patch: pytest.MonkeyPatch) -> None:
+    pop = Waits.pop
+    patch.setattr(Waits, "pop", lambda self, now: pop(self, now)[:1])
+
+
+def parked_lane_leaks_what_arrives(patch: pytest.MonkeyPatch) -> None:
+    park = HeldLanes.park
+
+    def bug(self: HeldLanes, lane: Lane, reason: str, now: Moment) -> None:
+        park(self, lane, reason, now)
+        if lane.key is not None:
+            self._lanes.remove(lane)
+
+    patch.setattr(HeldLanes, "park", bug)
+
+
+def parked_lane_leaks_a_successor(patch: pytest.MonkeyPatch) -> None:
+    park = HeldLanes.park
+
+    def bug(self: HeldLanes, lane: Lane, reason: str, now: Moment) -> None:
+        park(self, lane, reason, now)
+        if lane.key is not None and lane.tail:
+            self._lanes.make_ready(Lane(None, lane.tail.pop(), 0))
+            lane.tail = lane.tail or None
+
+    patch.setattr(HeldLanes, "park", bug)
+
+
+def parked_lane_forgotten_at_restart(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(HeldLanes, "load", lambda *_: None)
+
+
+def floor_moved_over_an_undone_record(patch: pytest.MonkeyPatch) -> None:
+    trailing_ones = done._trailing_ones
+    patch.setattr(done, "_trailing_ones", lambda bits: trailing_ones(bits) + 1)
+
+
+def done_pages_never_written(patch: pytest.MonkeyPatch) -> None:
+    take_rows = DoneRecords.take_rows
+    patch.setattr(DoneRecords, "take_rows", lambda self: [row for row in take_rows(self) if row.key[:1] != b"p"])
+
+
+def done_records_admitted_again(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(DoneRecords, "any_in", lambda *_: False)
+
+
+def growth_order_ignored(patch: pytest.MonkeyPatch) -> None:
+    def bug(self: intake.Intake, generation: int, start_offsets: Sequence[int]) -> None:
+        self._generation = generation
+
+    patch.setattr(intake.Intake, "begin_generation", bug)
+
+
+def repeats_unmarked_after_a_crash(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Redelivery, "load", lambda *_, **__: None)
+
+
+def repeats_unmarked_after_a_release(patch: pytest.MonkeyPatch) -> None:
+    def bug(self: Queue, settled: Settled) -> None:
+        if isinstance(settled, range):
+            self.lanes.admit_run(settled.start, settled.stop, redelivered=False)
+        else:
+            self.lanes.give_back(settled)
+
+    patch.setattr(Queue, "_give_back", bug)
+
+
+def receipts_used_again(patch: pytest.MonkeyPatch) -> None:
+    init = Deliveries.__init__
+    patch.setattr(Deliveries, "__init__", lambda self, life: init(self, 1))
+
+
+def not_before_ignored(patch: pytest.MonkeyPatch) -> None:
+    admit: Callable[..., int] = intake.Intake.admit
+    patch.setattr(intake.Intake, "admit", lambda self, *given: admit(self, *given[:6], (), given[7]))
+
+
+def dead_letters_forgotten_at_restart(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(DeadLetters, "load", lambda *_: None)
+
+
+def dead_letters_of_a_new_sequence_after_a_crash(patch: pytest.MonkeyPatch) -> None:
+    load = DeadLetters.load
+
+    def bug(self: DeadLetters, rows: dict[bytes, bytes], ends: dict[int, int]) -> None:
+        load(self, {key: value for key, value in rows.items() if key[:1] != b"d"}, ends)
+
+    patch.setattr(DeadLetters, "load", bug)
+
+
+def too_many_dead_letters_at_once(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr("logbroker.queues.dead_letters.MAX_OUTSTANDING", 100)
+
+
+def a_goodbye_drops_what_was_held(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Deliveries, "lose_all", lambda *_: [])
+
+
+def a_changed_ordering_does_not_drain(patch: pytest.MonkeyPatch) -> None:
+    rebuild = Queue._rebuild_if_drained
+
+    def bug(self: Queue) -> None:
+        in_flight, self.deliveries.in_flight = self.deliveries.in_flight, 0
+        rebuild(self)
+        self.deliveries.in_flight = in_flight
+
+    patch.setattr(Queue, "_rebuild_if_drained", bug)
+
+
+def done_records_forgotten_by_a_changed_ordering(patch: pytest.MonkeyPatch) -> None:
+    rewind = intake.Intake.rewind
+
+    def bug(self: intake.Intake) -> None:
+        if self._positions:
+            self._scanned_to.clear()
+        rewind(self)
+
+    patch.setattr(intake.Intake, "rewind", bug)
+
+
+_KEY = {"orderings": (Ordering.KEY,)}
+_PARK = {**_KEY, "policies": (OnExhausted.PARK,), "attempts": (1,)}
+_DEAD = {"policies": (OnExhausted.DEAD_LETTER,), "attempts": (1,)}
+
+
+@pytest.mark.parametrize(
+    ("plant", "pins"),
+    [
+        (two_in_flight_in_a_lane, {}),
+        (ack_after_lease_loss_accepted, {}),
+        (ack_by_another_worker_accepted, {}),
+        (attempts_forgotten_at_restart, {}),
+        (attempts_never_written, {}),
+        (backoff_not_holding_the_lane, {}),
+        (backoff_forgotten_at_restart, {}),
+        (one_of_many_waits_forgotten, {}),
+        (parked_lane_leaks_what_arrives, _PARK),
+        (parked_lane_leaks_a_successor, _PARK),
+        (parked_lane_forgotten_at_restart, _PARK),
+        (floor_moved_over_an_undone_record, {}),
+        (done_pages_never_written, {}),
+        (done_records_admitted_again, {}),
+        (growth_order_ignored, _KEY),
+        (repeats_unmarked_after_a_crash, {}),
+        (repeats_unmarked_after_a_release, {}),
+        (receipts_used_again, {}),
+        (not_before_ignored, {}),
+        (dead_letters_forgotten_at_restart, _DEAD),
+        (dead_letters_of_a_new_sequence_after_a_crash, _DEAD),
+        (too_many_dead_letters_at_once, _DEAD),
+        (a_goodbye_drops_what_was_held, {}),
+        (a_changed_ordering_does_not_drain, _KEY),
+        (done_records_forgotten_by_a_changed_ordering, {}),
+    ],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+def test_a_planted_bug_is_caught(plant: Plant, pins: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    plant(monkeypatch)
+    with pytest.raises((AssertionError, KeyError, LogbrokerError, ValueError)):
+        run_state_machine_as_test(type("Planted", (QueueMachine,), pins), settings=_HUNT)

@@ -1,0 +1,10 @@
+"""One in flight per lane, in order, none idle, nothing lost, repeats marked: whatever happens."""
+
+from __future__ import annotations
+
+from hypothesis import settings
+
+from tests.queues.stateful import QueueMachine
+
+TestQueue = QueueMachine.TestCase
+TestQueue.settings = settings(max_examples=150, stateful_step_count=40, report_multiple_bugs=False)
