@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import click
-import grpc
-import uvloop
 
-from logbroker.cli import terminal
+from logbroker.cli.bench_report import Measurement, run
 from logbroker.cli.options import json_option
-from logbroker.errors import LogbrokerError, RequestTimeoutError
 from logbroker.tools.bench import footprint, measure
+from logbroker.tools.bench import groups as group_costs
 from logbroker.tools.bench import recovery as restarts
-from logbroker.tools.bench.measure import MIB, Row, Setup
+from logbroker.tools.bench.measure import MIB, Setup
 from logbroker.tools.bench.verify import verify_segments
 
-MAX_SECONDS = 600
 BATCH_SIZES = (16 * 1024, 64 * 1024, MIB)
-
-Measurement = Callable[[], Awaitable[Row | list[Row]]]
 
 
 def _shared_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -76,6 +70,8 @@ def bench() -> None:
       logbroker bench seek --gigabytes 5
       logbroker bench recovery --gigabytes 1 --gigabytes 10
       logbroker bench verify
+      logbroker bench groups
+      logbroker bench groups --only disturbance --seconds 20
     """
 
 
@@ -102,7 +98,7 @@ def produce(
     """Append opaque batches, or records through the Python client."""
     setup = _setup(shared, seconds)
     if records is not None:
-        _run(
+        run(
             [
                 lambda: measure.produce_records(
                     setup, records=records, value_bytes=value_bytes, partitions=partitions, durability=durability
@@ -117,7 +113,7 @@ def produce(
             setup, batch_bytes=batch_bytes, producers=producers, partitions=partitions, durability=durability
         )
 
-    _run([measurement(size) for size in batch_sizes], **shared)
+    run([measurement(size) for size in batch_sizes], **shared)
 
 
 @bench.command()
@@ -147,7 +143,7 @@ def consume(
     """Read opaque batches through a fetch stream, or records through the Python client."""
     setup = _setup(shared, 0)
     if records is not None:
-        _run(
+        run(
             [lambda: measure.consume_records(setup, records=records, value_bytes=value_bytes, partitions=partitions)],
             **shared,
         )
@@ -162,7 +158,7 @@ def consume(
             total_bytes=megabytes * 1_000_000,
         )
 
-    _run([measurement(size) for size in batch_sizes], **shared)
+    run([measurement(size) for size in batch_sizes], **shared)
 
 
 @bench.command()
@@ -173,7 +169,7 @@ def consume(
 def latency(count: int, durability: str, **shared: Any) -> None:
     """Append one 100-byte record at a time. The ceiling of `synced` is the bare server's time and one fdatasync."""
     setup = _setup(shared, 0)
-    _run([lambda: measure.latency(setup, count=count, durability=durability)], **shared)
+    run([lambda: measure.latency(setup, count=count, durability=durability)], **shared)
 
 
 @bench.command()
@@ -182,7 +178,7 @@ def latency(count: int, durability: str, **shared: Any) -> None:
 def startup(partitions: int, **shared: Any) -> None:
     """Start an empty broker, and one with many partitions; time until ready and memory."""
     setup = _setup(shared, 0)
-    _run([lambda: footprint.startup(setup, partitions=partitions)], **shared)
+    run([lambda: footprint.startup(setup, partitions=partitions)], **shared)
 
 
 @bench.command()
@@ -192,7 +188,7 @@ def startup(partitions: int, **shared: Any) -> None:
 def seek(gigabytes: float, count: int, **shared: Any) -> None:
     """Fetch at random offsets of a large partition, and near its end."""
     setup = _setup(shared, 0)
-    _run([lambda: footprint.seek(setup, gigabytes=gigabytes, count=count)], **shared)
+    run([lambda: footprint.seek(setup, gigabytes=gigabytes, count=count)], **shared)
 
 
 @bench.command()
@@ -202,7 +198,7 @@ def seek(gigabytes: float, count: int, **shared: Any) -> None:
 def stall(batch_bytes: int, seconds: float, **shared: Any) -> None:
     """Ask for something that needs no disk while written batches arrive; how long that takes."""
     setup = _setup(shared, seconds)
-    _run([lambda: footprint.stall(setup, batch_bytes=batch_bytes)], **shared)
+    run([lambda: footprint.stall(setup, batch_bytes=batch_bytes)], **shared)
 
 
 @bench.command()
@@ -238,7 +234,7 @@ def recovery(
 ) -> None:
     """Kill a broker and start it again; time until it serves, beside that of an empty one."""
     setup = _setup(shared, 0)
-    _run(
+    run(
         [
             lambda: restarts.recovery(
                 setup,
@@ -260,56 +256,54 @@ def recovery(
 def verify(batch_bytes: int, gigabytes: float, **shared: Any) -> None:
     """Verify segments that are in the page cache, as `logbroker segment verify` does."""
     setup = _setup(shared, 0)
-    _run([lambda: verify_segments(setup, batch_bytes=batch_bytes, gigabytes=gigabytes)], **shared)
+    run([lambda: verify_segments(setup, batch_bytes=batch_bytes, gigabytes=gigabytes)], **shared)
+
+
+@bench.command()
+@click.option("--members", type=click.IntRange(2), default=10, show_default=True, help="That read, of a small group.")
+@click.option("--partitions", type=click.IntRange(2), default=900, show_default=True, help="Of the small group.")
+@click.option("--streams", type=click.IntRange(8), default=200, show_default=True, help="Members of a large group.")
+@click.option("--committers", type=click.IntRange(1), default=16, show_default=True, help="Members that commit.")
+@click.option("--changes", type=click.IntRange(1), default=10, show_default=True, help="Joins and leaves that disturb.")
+@click.option(
+    "--seconds", type=click.FloatRange(0.1), default=60.0, show_default=True, help="Of disturbance, run once."
+)
+@click.option(
+    "--only",
+    type=click.Choice(["settle", "crowd", "commits", "disturbance"]),
+    multiple=True,
+    help="Some of the measurements. Repeatable.",
+)
+@_shared_options
+def groups(
+    members: int,
+    partitions: int,
+    streams: int,
+    committers: int,
+    changes: int,
+    seconds: float,
+    only: Sequence[str],
+    **shared: Any,
+) -> None:
+    """Let members of consumer groups join, leave, die, freeze and commit.
+
+    The large group has ten partitions for each member, and is measured also at a half and a quarter of its size.
+    """
+    setup = _setup(shared, seconds)
+    size = {"members": members, "partitions": partitions}
+    measurements: dict[str, list[Measurement]] = {
+        "settle": [
+            lambda: group_costs.join(setup, **size),
+            lambda: group_costs.takeover(setup, **size, freeze=False),
+            lambda: group_costs.takeover(setup, **size, freeze=True),
+        ],
+        "crowd": [lambda: group_costs.crowd(setup, members=streams, partitions=10 * streams)],
+        "commits": [lambda: group_costs.commits(setup, members=committers, seconds=min(seconds, 2.0))],
+        "disturbance": [lambda: group_costs.disturbance(setup, partitions=64, changes=changes)],
+    }
+    run([each for name in only or measurements for each in measurements[name]], **shared)
 
 
 def _setup(shared: dict[str, Any], seconds: float) -> Setup:
     ceiling = shared.get("ceiling", False)
     return Setup(rounds=shared["rounds"], seconds=seconds, ceiling=ceiling, directory=shared["directory"])
-
-
-def _run(measurements: Sequence[Measurement], *, as_json: bool, **_: Any) -> None:
-    rows: list[Row] = []
-    with terminal.progress("measuring", len(measurements), "measurements") as count:
-        for done, measurement in enumerate(measurements, 1):
-            found = uvloop.run(_awaited(measurement))
-            rows += found if isinstance(found, list) else [found]
-            count(done)
-    if as_json:
-        terminal.write_json([_document(row) for row in rows])
-        return
-    numbers = ("median", "range", "ceiling", "ratio")
-    table = terminal.table("measured", "durability", *numbers, "unit", numbers=numbers)
-    for row in rows:
-        ceiling = "-" if row.ceiling is None else _number(row.ceiling)
-        ratio = "-" if row.ratio is None else f"{row.ratio:.2f}"
-        spread = f"{_number(min(row.rounds))} - {_number(max(row.rounds))}"
-        table.add_row(row.name, row.durability, _number(row.value), spread, ceiling, ratio, row.unit)
-    terminal.show(table)
-
-
-async def _awaited(measurement: Measurement) -> Row | list[Row]:
-    try:
-        async with asyncio.timeout(MAX_SECONDS):
-            return await measurement()
-    except TimeoutError:
-        raise RequestTimeoutError(f"the measurement took more than {MAX_SECONDS} s; measure less") from None
-    except grpc.RpcError as error:
-        raise LogbrokerError(f"the server under measurement failed: {error}") from None
-
-
-def _document(row: Row) -> dict[str, Any]:
-    return {
-        "name": row.name,
-        "durability": row.durability,
-        "unit": row.unit,
-        "median": row.value,
-        "rounds": row.rounds,
-        "ceiling_median": row.ceiling,
-        "ceiling_rounds": row.ceiling_rounds,
-        "ratio": row.ratio,
-    }
-
-
-def _number(value: float) -> str:
-    return f"{value:,.2f}" if value < 100 else f"{value:,.0f}"
