@@ -9,12 +9,8 @@ seed to come again.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
-import multiprocessing
-import os
 import random
-import signal
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
@@ -24,9 +20,6 @@ from typing import Any, Final
 import msgspec
 
 from logbroker.client import Admin, Producer
-from logbroker.client.connection import Connection
-from logbroker.client.group_offsets import fetch_offsets
-from logbroker.errors import LogbrokerError
 from logbroker.types import TopicPartition
 from tests.crash.broker_process import BrokerProcess
 from tests.crash.checker import FinalRead
@@ -43,27 +36,19 @@ from tests.groups.group_history import (
     Event,
     Frozen,
     HistoryFile,
-    LookBegun,
-    LookEnded,
     Lost,
     Outage,
     read_histories,
 )
 from tests.groups.group_plants import BROKER_PLANTS, CLIENT_PLANTS
+from tests.groups.group_watch import GroupWatch
+from tests.groups.member_life import Life
 from tests.groups.member_process import MODES, MemberSpec
-from tests.groups.member_process import run as run_member
 
 GROUP: Final = "storm"
 _QUIET_SECONDS: Final = 60.0
-_STUCK_SECONDS: Final = 6.0
-_LEAVE_SECONDS: Final = 20.0
-_LOOK_SECONDS: Final = 0.1
 _MAX_FROZEN: Final = 4
 _MAX_TOLD: Final = 12
-
-_processes = multiprocessing.get_context("forkserver")
-# What a member imports is imported once: it begins in a few milliseconds.
-_processes.set_forkserver_preload(["tests.groups.member_process"])
 
 
 class StormError(AssertionError):
@@ -85,7 +70,7 @@ class Weather(msgspec.Struct, frozen=True, kw_only=True):
     chances: dict[str, float] = msgspec.field(
         default_factory=lambda: {"kill": 30, "freeze": 25, "nap": 8, "leave": 14, "join": 16, "broker": 7}
     )
-    pause_seconds: float = 0.5
+    pause_seconds: float = 0.4
     """At most, between two events."""
     plant: str = ""
     """A bug in the broker, or in every member."""
@@ -96,63 +81,8 @@ class Weather(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def run(directory: Path, seed: int, *, events: int, weather: Weather | None = None) -> Counter[str]:
-    """Return figures of one history; raises StormError or BrokerFailedError."""
+    """Return figures of one history; raises StormError, BrokerFailedError, MemberFailedError or GroupWatchError."""
     return asyncio.run(_Storm(directory, seed, weather or Weather()).run(events))
-
-
-class _Life:
-    """One process that is, or was, a member."""
-
-    def __init__(self, spec: MemberSpec) -> None:
-        self.spec = spec
-        receiver, self._orders = _processes.Pipe(duplex=False)
-        self._process = _processes.Process(target=run_member, args=(spec, receiver), name=spec.name, daemon=True)
-        self._process.start()
-        receiver.close()
-        self.frozen = False
-
-    def order(self, order: str) -> None:
-        with contextlib.suppress(BrokenPipeError):
-            os.write(self._orders.fileno(), order.encode() + b"\n")
-
-    async def freeze(self) -> None:
-        """Stop it; returns when it stands still."""
-        self.frozen = True
-        assert self._process.pid is not None
-        os.kill(self._process.pid, signal.SIGSTOP)
-        stat = Path(f"/proc/{self._process.pid}/stat")
-        while stat.read_text(encoding="ascii").rpartition(")")[2].split()[0] != "T":
-            await asyncio.sleep(0.001)
-
-    def thaw(self) -> None:
-        self.frozen = False
-        assert self._process.pid is not None
-        os.kill(self._process.pid, signal.SIGCONT)
-
-    async def kill(self) -> None:
-        self._process.kill()
-        await self._ended(10)
-
-    async def leave(self) -> None:
-        """Let it close its consumer and end. Raises StormError where it failed, now or before."""
-        self.order("leave")
-        await self._ended(_LEAVE_SECONDS)
-        if self._process.exitcode != 0:
-            self._process.kill()
-            log = Path(f"{self.spec.history_path}.log").read_text(encoding="utf-8")[-2000:]
-            raise StormError([f"{self.spec.name} ended with {self._process.exitcode}: {log}"])
-
-    async def _ended(self, seconds: float) -> None:
-        deadline = monotonic() + seconds
-        while self._process.is_alive() and monotonic() < deadline:
-            await asyncio.sleep(0.005)
-        self._orders.close()
-
-    def end(self) -> None:
-        """Leave nothing running, whatever happened."""
-        self._process.kill()
-        self._process.join()
-        self._process.close()
 
 
 class _Storm:
@@ -172,9 +102,9 @@ class _Storm:
         self._file = HistoryFile(self._histories / "storm", "storm")
         self._log = History()
         self.figures = self._log.figures
-        self._lives: dict[str, _Life] = {}
+        self._lives: dict[str, Life] = {}
         """Those that are members, by the name of the place that they fill."""
-        self._gone: list[_Life] = []
+        self._gone: list[Life] = []
         self._names = Counter[str]()
         self._workers: list[asyncio.Task[None]] = []
         self._background: set[asyncio.Task[None]] = set()
@@ -201,19 +131,25 @@ class _Storm:
         async with Admin(self._broker.address) as admin:
             for name, partitions in self._weather.topics.items():
                 await admin.create_topic(name, partitions)
+            watch = GroupWatch(admin, GROUP, self._weather.topics)
             for place in range(self._weather.members):
                 self._join(f"m{place}")
             sender = asyncio.create_task(self._send())
-            looker = asyncio.create_task(self._look())
+            looker = asyncio.create_task(watch.look_on_and_on(self._file))
             self._workers = [sender, looker]
-            await self._until_stable(admin)
+            await watch.stable(len(self._lives))
             for _ in range(events):
-                await self._event(admin)
+                await self._event(watch)
                 await asyncio.sleep(self._rng.uniform(0, self._weather.pause_seconds))
                 self._check_tasks()
             await self._end_of_storm(sender)
-            ends = await self._until_handled(admin)
+            await watch.stable(len(self._lives))
+            ends, behind = await watch.handled()
+            if behind:
+                self._log.troubles.append(f"the group stays {behind} records behind")
+            self._workers.clear()
             looker.cancel()
+            await asyncio.wait([looker])
             final = await self._final_read()
             await asyncio.gather(*(life.leave() for life in self._lives.values()))
         await self._broker.stop()
@@ -221,8 +157,8 @@ class _Storm:
 
     # --- events ------------------------------------------------------------------------------------------------------
 
-    async def _event(self, admin: Admin) -> None:
-        doings: dict[str, Callable[[Admin], Awaitable[None]]] = {
+    async def _event(self, watch: GroupWatch) -> None:
+        doings: dict[str, Callable[[GroupWatch], Awaitable[None]]] = {
             "kill": self._kill_one,
             "freeze": self._freeze_one,
             "nap": self._nap_one,
@@ -234,7 +170,7 @@ class _Storm:
         chances = self._weather.chances
         [name] = self._rng.choices(list(chances), list(chances.values()))
         self.figures[f"events {name}"] += 1
-        await doings[name](admin)
+        await doings[name](watch)
 
     def _join(self, place: str) -> None:
         """Let a new process be the member of this place."""
@@ -255,29 +191,29 @@ class _Storm:
             handle_seconds=0.01,
             plant=weather.plant if weather.plant in CLIENT_PLANTS else "",
         )
-        self._lives[place] = _Life(spec)
+        self._lives[place] = Life(spec)
 
     def _anyone(self) -> str | None:
         awake = [place for place, life in self._lives.items() if not life.frozen]
         return self._rng.choice(awake) if awake else None
 
-    async def _kill_one(self, admin: Admin) -> None:
+    async def _kill_one(self, watch: GroupWatch) -> None:
         """Frozen ones too: their last words were never heard."""
         if self._lives:
             place = self._rng.choice(list(self._lives))
             await self._take_out(place).kill()
             self._join(place)
 
-    def _take_out(self, place: str) -> _Life:
+    def _take_out(self, place: str) -> Life:
         life = self._lives.pop(place)
         self._gone.append(life)
         return life
 
-    async def _freeze_one(self, admin: Admin) -> None:
+    async def _freeze_one(self, watch: GroupWatch) -> None:
         """For longer than its session, and then some."""
         await self._freeze(self._weather.session_timeout_seconds + self._rng.uniform(0.2, 1.5))
 
-    async def _nap_one(self, admin: Admin) -> None:
+    async def _nap_one(self, watch: GroupWatch) -> None:
         """For less than its session."""
         await self._freeze(self._rng.uniform(0.1, 0.9) * self._weather.session_timeout_seconds)
 
@@ -289,24 +225,24 @@ class _Storm:
             self._file.write(Frozen, process=life.spec.name)
             self._in_background(self._thaw_later(place, life, seconds))
 
-    async def _thaw_later(self, place: str, life: _Life, seconds: float) -> None:
+    async def _thaw_later(self, place: str, life: Life, seconds: float) -> None:
         await asyncio.sleep(seconds)
         if self._lives.get(place) is life:
             life.thaw()
             life.order("zombie")
 
-    async def _leave_one(self, admin: Admin) -> None:
+    async def _leave_one(self, watch: GroupWatch) -> None:
         place = self._anyone()
         if place is not None and len(self._lives) > self._weather.members * 3 // 4:
             self._in_background(self._take_out(place).leave())
 
-    async def _join_one(self, admin: Admin) -> None:
+    async def _join_one(self, watch: GroupWatch) -> None:
         places = range(self._weather.members + 2)
         free = [place for place in (f"m{number}" for number in places) if place not in self._lives]
         if free:
             self._join(self._rng.choice(free))
 
-    async def _kill_broker(self, admin: Admin) -> None:
+    async def _kill_broker(self, watch: GroupWatch) -> None:
         self._file.write(BrokerKilled)
         await self._broker.kill()
         await asyncio.sleep(self._rng.uniform(0, 0.5))
@@ -314,12 +250,12 @@ class _Storm:
         await self._broker.wait_ready()
         self._file.write(BrokerBack, at=monotonic() + self._weather.grace_seconds)
 
-    async def _calm_outage(self, admin: Admin) -> None:
+    async def _calm_outage(self, watch: GroupWatch) -> None:
         """The broker is killed while nothing else happens, and everybody comes back in time: nothing moves."""
-        await self._until_stable(admin)
+        await watch.stable(len(self._lives))
         since = monotonic()
-        await self._kill_broker(admin)
-        await self._until_stable(admin)
+        await self._kill_broker(watch)
+        await watch.stable(len(self._lives))
         self._file.write(Outage, since=since)
 
     # --- what goes on meanwhile --------------------------------------------------------------------------------------
@@ -351,42 +287,7 @@ class _Storm:
             await producer.flush()
             sender.collect()
 
-    async def _look(self) -> None:
-        """Ask for the committed offsets, again and again."""
-        connection = Connection(self._broker.address, request_timeout_seconds=5)
-        try:
-            while True:
-                self._file.write(LookBegun)
-                with contextlib.suppress(LogbrokerError):
-                    found = await fetch_offsets(connection, GROUP, None)
-                    self._file.write(LookEnded, offsets=[(each, entry.offset) for each, entry in found.items()])
-                    self.figures["looks at the committed offsets"] += 1
-                await asyncio.sleep(_LOOK_SECONDS)
-        finally:
-            await connection.close()
-
     # --- quiet -------------------------------------------------------------------------------------------------------
-
-    async def _until_stable(self, admin: Admin) -> None:
-        """Wait until all members are there, and hold what they shall: every partition has one owner."""
-        expected = sum(self._weather.topics.values())
-        deadline = monotonic() + _QUIET_SECONDS
-        while True:
-            self._check_tasks()
-            owned: list[TopicPartition] = []
-            with contextlib.suppress(LogbrokerError):
-                [group] = await admin.describe_groups([GROUP])
-                if isinstance(group, LogbrokerError):
-                    raise group
-                owned = [partition for member in group.members for partition in member.owned]
-                if len(owned) != len(set(owned)):
-                    raise StormError(["a partition has two owners, says the broker"], {Kind.TWO_OWNERS})
-                connected = sum(member.connected for member in group.members)
-                if group.info.state == "stable" and len(owned) == expected and connected == len(self._lives):
-                    return
-            if monotonic() > deadline:
-                raise StormError([f"not stable after {_QUIET_SECONDS:g} s: {len(owned)} of {expected} partitions held"])
-            await asyncio.sleep(0.05)
 
     async def _end_of_storm(self, sender: asyncio.Task[None]) -> None:
         """Everybody who is to go goes, everybody who is frozen wakes up, and everything is sent."""
@@ -394,31 +295,6 @@ class _Storm:
         async with asyncio.timeout(_QUIET_SECONDS):
             await asyncio.gather(sender, *self._background)
         self._check_tasks()
-
-    async def _until_handled(self, admin: Admin) -> dict[TopicPartition, int]:
-        """Wait until everything is committed, or nothing more is; returns the ends of the partitions."""
-        await self._until_stable(admin)
-        partitions = [TopicPartition(name, number) for name, n in self._weather.topics.items() for number in range(n)]
-        ends: dict[TopicPartition, int] = {}
-        for partition, found in zip(partitions, await admin.list_offsets(partitions, "latest"), strict=True):
-            if isinstance(found, LogbrokerError):
-                raise found
-            ends[partition] = found.offset
-        least, stuck_at = sum(ends.values()) + 1, 0.0
-        while True:
-            self._check_tasks()
-            committed = await admin.fetch_offsets(GROUP)
-            behind = sum(
-                end - (committed[partition].offset if partition in committed else 0) for partition, end in ends.items()
-            )
-            if not behind:
-                return ends
-            if behind < least:
-                least, stuck_at = behind, monotonic() + _STUCK_SECONDS
-            elif monotonic() > stuck_at:
-                self._log.troubles.append(f"the group stays {behind} records behind")
-                return ends
-            await asyncio.sleep(0.1)
 
     async def _final_read(self) -> dict[Any, FinalRead]:
         found = await read_all(self._broker.address, [(name, "") for name in self._weather.topics])
