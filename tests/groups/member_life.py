@@ -1,0 +1,86 @@
+"""A member process in the hands of a storm: started, frozen, thawed, sent away and killed."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import multiprocessing
+import os
+import signal
+from pathlib import Path
+from time import monotonic
+from typing import Final
+
+from tests.groups.member_process import MemberSpec
+from tests.groups.member_process import run as run_member
+
+_END_SECONDS: Final = 20.0
+
+_processes = multiprocessing.get_context("forkserver")
+# What a member imports is imported once: it begins in a few milliseconds.
+_processes.set_forkserver_preload(["tests.groups.member_process"])
+
+
+class MemberFailedError(AssertionError):
+    """A member's process ended by itself, or did not end as it was told to."""
+
+
+class Life:
+    """One process that is, or was, a member."""
+
+    def __init__(self, spec: MemberSpec) -> None:
+        self.spec = spec
+        receiver, self._orders = _processes.Pipe(duplex=False)
+        self._process = _processes.Process(target=run_member, args=(spec, receiver), name=spec.name, daemon=True)
+        self._process.start()
+        receiver.close()
+        self.frozen = False
+
+    def order(self, order: str) -> None:
+        with contextlib.suppress(BrokenPipeError):
+            os.write(self._orders.fileno(), order.encode() + b"\n")
+
+    async def freeze(self) -> None:
+        """Stop it; returns when it stands still."""
+        self.frozen = True
+        assert self._process.pid is not None
+        os.kill(self._process.pid, signal.SIGSTOP)
+        stat = Path(f"/proc/{self._process.pid}/stat")
+        while stat.read_text(encoding="ascii").rpartition(")")[2].split()[0] != "T":
+            await asyncio.sleep(0.001)
+
+    def thaw(self) -> None:
+        self.frozen = False
+        assert self._process.pid is not None
+        os.kill(self._process.pid, signal.SIGCONT)
+
+    async def kill(self) -> None:
+        """Kill it. Raises MemberFailedError where it had ended by itself."""
+        if not self._process.is_alive():
+            raise self._failed()
+        self._process.kill()
+        await self._ended(_END_SECONDS)
+
+    async def leave(self) -> None:
+        """Let it close its consumer and end. Raises MemberFailedError where it failed, now or before."""
+        self.order("leave")
+        await self._ended(_END_SECONDS)
+        if self._process.exitcode != 0:
+            raise self._failed()
+
+    async def _ended(self, seconds: float) -> None:
+        deadline = monotonic() + seconds
+        while self._process.is_alive() and monotonic() < deadline:
+            await asyncio.sleep(0.005)
+        self._orders.close()
+
+    def _failed(self) -> MemberFailedError:
+        log = Path(f"{self.spec.history_path}.log")
+        said = log.read_text(encoding="utf-8")[-2000:] if log.exists() else "nothing"
+        return MemberFailedError(f"{self.spec.name} ended with {self._process.exitcode}, and said: {said}")
+
+    def end(self) -> None:
+        """Leave nothing running, whatever happened."""
+        self._process.kill()
+        self._process.join()
+        self._process.close()
