@@ -49,7 +49,7 @@ class DoneRecords:
         self._moved: dict[int, None] = {}
         """Partitions whose floor is to be written."""
         self._stale: dict[int, None] = {}
-        """Partitions whose floor may be moved."""
+        """Partitions whose floor may have moved without a dirty page."""
         self._stored: set[int] = set()
         """Pages that have a row."""
 
@@ -118,10 +118,8 @@ class DoneRecords:
         return self._floors.keys()
 
     def floor(self, partition: int) -> int:
-        """The first offset that is not done, as far as it is scanned."""
-        if partition in self._stale:
-            del self._stale[partition]
-            self._advance(partition)
+        """The first offset that is not done, as far as it is scanned; ahead of the rows that are not taken yet."""
+        self._advance(partition)
         return self._floors[partition] & OFFSET_MASK
 
     def count_above_floor(self, partition: int) -> int:

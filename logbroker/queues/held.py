@@ -54,6 +54,8 @@ class HeldLanes:
         self.waits = Waits()
         self.not_before: dict[int, int] = {}
         """Wall clock times of records that are no heads yet."""
+        self.done_in_line: set[int] = set()
+        """Records that became done while they were successors in a lane: passed over when they become heads."""
         self.parked: dict[bytes, Parked] = {}
         self.set_aside: dict[int, Lane] = {}
         """Blocked and parked lanes by their heads."""
@@ -93,6 +95,10 @@ class HeldLanes:
             self._lanes.make_ready(lane)
             return
         self.attention.discard(place)
+        if place in self.done_in_line:
+            self.done_in_line.discard(place)
+            self._lanes.advance((lane,), self.attention, lambda lane: self.enter(lane, now))
+            return
         failure = self._failures.get(place)
         due_ms = self.not_before.pop(place, 0)
         wait = (due_ms - now.wall_ms) / 1000
@@ -180,6 +186,7 @@ class HeldLanes:
         self.set_aside.clear()
         self.not_before.clear()
         self.attention.clear()
+        self.done_in_line.clear()
 
     # --- outputs -----------------------------------------------------------------------------------------------------
 

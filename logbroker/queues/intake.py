@@ -63,6 +63,9 @@ class Intake:
             self._positions[partition] = position
         return position
 
+    def has_admitted(self, place: int) -> bool:
+        return place & OFFSET_MASK < self._positions[place >> PARTITION_SHIFT]
+
     def begin_generation(self, generation: int, start_offsets: Sequence[int]) -> None:
         """See `Queue.begin_generation`."""
         if generation <= self._generation:

@@ -34,7 +34,7 @@ from logbroker.queues.held import HeldLanes
 from logbroker.queues.intake import Intake
 from logbroker.queues.lanes import IN_FLIGHT, NO_PLACE, ChunkStore, Lane, Lanes, Run
 from logbroker.queues.messages import Granted, Outputs, Settlement
-from logbroker.queues.places import PARTITION_SHIFT, Moment
+from logbroker.queues.places import Moment
 from logbroker.queues.redelivery import Redelivery
 from logbroker.queues.retry import Failures
 from logbroker.queues.rows import (
@@ -152,21 +152,10 @@ class Queue:
                 granted.append(Granted(first, places, [], [True] * len(places) if piece.redelivered else []))
             else:
                 first = self.deliveries.grant(worker, piece, None, deadline)
-                granted.append(self._granted(first, [lane.head for lane in piece]))
+                heads = [lane.head for lane in piece]
+                attempts = [self.failures.count(head) + 1 for head in heads] if self.failures else []
+                granted.append(Granted(first, heads, attempts, self.redelivery.flags(heads, self.failures)))
         return granted
-
-    def _granted(self, first: int, places: list[int]) -> Granted:
-        marks, returned, failures = self.redelivery.marks, self.redelivery.returned, self.failures
-        attempts: list[int] = []
-        if failures:
-            attempts = [failures.count(place) + 1 for place in places]
-        redelivered: list[bool] = []
-        if failures or returned or marks:
-            redelivered = [
-                place in returned or place < marks.get(place >> PARTITION_SHIFT, 0) or failures.count(place) > 0
-                for place in places
-            ]
-        return Granted(first, places, attempts, redelivered)
 
     def settle(self, worker_id: str, settlement: Settlement, now: Moment) -> list[Refusal]:
         """Carry out what a worker says of its deliveries; return what was refused. To be answered when the events are
@@ -206,10 +195,15 @@ class Queue:
         lane = self.dead_letters.done(place)
         if lane is not None:
             self._finish([lane], now)
+            return
+        self.done.mark((place,))
+        self.failures.forget(place)
+        if self.intake.has_admitted(place):
+            # The ordering was changed meanwhile, and made it a successor.
+            self.open_records -= 1
+            self.held.done_in_line.add(place)
+            self.held.attention.add(place)
         else:
-            # Not admitted yet: the scan will pass over it.
-            self.done.mark((place,))
-            self.failures.forget(place)
             self.held.attention.discard(place)
 
     def finish_head(self, lane: Lane, now: Moment) -> None:
@@ -220,7 +214,8 @@ class Queue:
         """All records of such a lane count as done; return how many. Takes its time where there are millions."""
         places: list[int] = []
         while lane.head != NO_PLACE:
-            places.append(lane.head)
+            if lane.head not in self.held.done_in_line:
+                places.append(lane.head)
             self.lanes.pop_head(lane)
         self.lanes.remove(lane)
         self._forget(places)

@@ -10,10 +10,11 @@ set needlessly at times, and never missing.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from logbroker.engine import StateEvent
-from logbroker.queues.places import offset_of, partition_of, place_of
+from logbroker.queues.places import PARTITION_SHIFT, offset_of, partition_of, place_of
+from logbroker.queues.retry import Failures
 from logbroker.queues.rows import HANDED_ROW, decode, upsert
 
 
@@ -33,6 +34,16 @@ class Redelivery:
             known |= ends
         for partition, end in known.items():
             self.marks[partition] = place_of(partition, min(end, ends.get(partition, end)))
+
+    def flags(self, places: Sequence[int], failures: Failures) -> list[bool]:
+        """Whether each record may have been handed out before; empty: certainly none."""
+        marks, returned = self.marks, self.returned
+        if not (failures or returned or marks):
+            return []
+        return [
+            place in returned or place < marks.get(place >> PARTITION_SHIFT, 0) or failures.count(place) > 0
+            for place in places
+        ]
 
     def mark(self, places: Iterable[int]) -> None:
         """Whatever lies up to these records may have been handed out."""

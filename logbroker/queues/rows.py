@@ -4,7 +4,7 @@ All integers in keys are big-endian; values are msgpack arrays but for the pages
 
     row       key                                    value
     header    b"g"                                   version, "queue", topic id, life
-    settings  b"s"                                   a map of what differs from the defaults
+    settings  b"s"                                   a map of all settings by name
     floor     b"f" partition (4)                     offset: all records below are done
     page      b"p" partition (4) number (5)          a bitmap of what is done: bit `offset & 7` of byte
                                                      `offset >> 3 & 4095`, of the offsets with `offset >> 15 == number`;

@@ -57,7 +57,7 @@ _BOUNDS: Final = {
 }
 
 
-class QueueSettings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class QueueSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The settings of one queue group; `check` states their bounds."""
 
     ordering: Ordering = Ordering.KEY

@@ -7,8 +7,8 @@ must be answered, and what a crash must have kept. It is told only what happens,
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass, field
 
+from logbroker.engine import StateEvent
 from logbroker.errors import AlreadySettledError, LeaseLostError, LogbrokerError, NotHolderError, UnknownReceiptError
 from logbroker.queues.deliveries import COUNTER_BITS
 from logbroker.queues.messages import DeadLetter, Extension, Granted, Nack, Settlement
@@ -17,40 +17,25 @@ from logbroker.queues.places import Moment, place_of
 from logbroker.queues.queue import Queue
 from logbroker.queues.restart import load_queue
 from logbroker.queues.settings import OnExhausted, Ordering, QueueSettings
+from tests.queues.lasting import Durable, Log
 
 WALL_MS = 1_000_000
 Unit = bytes | int
 """What is in order: an ordering key, or a record alone."""
 
 
-@dataclass
-class Durable:
-    """What a crash leaves of the model."""
-
-    done: set[int] = field(default_factory=set)
-    failures: dict[int, int] = field(default_factory=dict)
-    delays: dict[int, tuple[int, int]] = field(default_factory=dict)
-    """Delay and due time (wall clock), ms."""
-    stands: dict[int, str] = field(default_factory=dict)
-    """Records that are blocked, parked without a key, or on their way to the dead-letter topic."""
-    parked: set[bytes] = field(default_factory=set)
-
-    def copy(self) -> Durable:
-        return Durable(set(self.done), dict(self.failures), dict(self.delays), dict(self.stands), set(self.parked))
-
-
-class World:
+class World(Log):
     """All that lasts, and the present life of the queue."""
 
     def __init__(self, settings: QueueSettings, partitions: int) -> None:
+        super().__init__(partitions)
         self.settings = settings
         self.seconds = 0.0
-        self.keys: dict[int, bytes | None] = {}
-        self.not_before: dict[int, int] = {}
-        self.order: list[int] = []
-        self.ends = [0] * partitions
-        self.growths: list[tuple[int, ...]] = [()]
-        """The start offsets of each generation."""
+        self.wall_offset_ms = WALL_MS
+        self.lives = 0
+        self.rescanned = False
+        """By a change of the ordering, after which the queue may mark needlessly."""
+        self.old_receipts: set[int] = set()
         self.rows: dict[bytes, bytes] = {}
         self.durable = Durable()
         self.state = Durable()
@@ -102,22 +87,18 @@ class World:
         assert self.queue.settings == settings or not clean
         self.settings = self.queue.settings
         self.seconds += 1000.0  # Another monotonic clock: only differences count.
-        self.wall_offset_ms = getattr(self, "wall_offset_ms", 0) - 1_000_000
+        self.wall_offset_ms -= 1_000_000
         self.begin_life()
-        self.old_receipts = getattr(self, "old_receipts", set()) | old_receipts
-
-    wall_offset_ms = 0
-    lives = 0
-    old_receipts: set[int] = set()  # noqa: RUF012  # Replaced, never changed.
+        self.old_receipts |= old_receipts
 
     @property
     def now(self) -> Moment:
-        return Moment(self.seconds, WALL_MS + self.wall_offset_ms + int(self.seconds * 1000))
+        return Moment(self.seconds, self.wall_offset_ms + int(self.seconds * 1000))
 
     def route(self, key: bytes | None) -> int:
         return len(key or b"") % 2
 
-    def apply(self, events: list) -> None:  # type: ignore[type-arg]
+    def apply(self, events: list[StateEvent]) -> None:
         for event in events:
             if event.value is None:
                 assert event.key in self.rows, f"{event.key!r} is deleted, but was never there"
@@ -137,25 +118,7 @@ class World:
             self.settings, self.altered = self.altered, None
             self.begin_scan()
 
-    # --- the log -----------------------------------------------------------------------------------------------------
-
-    def partition_of(self, key: bytes) -> int:
-        return sum(key) % len(self.ends)
-
-    def append(self, key: bytes | None, gap: int, not_before_ms: int) -> None:
-        partition = 0 if key is None else self.partition_of(key)
-        self.ends[partition] += gap
-        place = place_of(partition, self.ends[partition])
-        self.ends[partition] += 1
-        self.keys[place] = key
-        self.order.append(place)
-        if not_before_ms:
-            self.not_before[place] = not_before_ms
-
-    def grow(self) -> None:
-        self.growths.append(tuple(self.ends))
-        self.ends.append(0)
-        self.queue.open_partition(len(self.ends) - 1, 0)
+    # --- the scan ----------------------------------------------------------------------------------------------------
 
     def scan(self, partition: int, records: int) -> None:
         """Admit a batch, of the present generation or, where all of that is admitted, of the next."""
@@ -299,8 +262,6 @@ class World:
     def repeats_may_be_marked(self) -> bool:
         """Whether the queue may mark needlessly: only after a start, or another scan."""
         return self.lives > 1 or self.rescanned
-
-    rescanned = False
 
     def expected_errors(self, worker: str, receipt: int) -> tuple[type[LogbrokerError], ...]:
         if receipt in self.in_flight:

@@ -60,6 +60,7 @@ class QueueMachine(RuleBasedStateMachine):
     @rule()
     def grow(self) -> None:
         self.world.grow()
+        self.world.open_partitions()
 
     @rule(partition=st.integers(0, 3), records=st.integers(1, 8))
     def scan(self, partition: int, records: int) -> None:

@@ -1,0 +1,70 @@
+"""A queue group at hand, in a few words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from logbroker.queues.messages import Granted, Nack, Settlement
+from logbroker.queues.places import Moment
+from logbroker.queues.queue import Queue
+from logbroker.queues.restart import load_queue
+from logbroker.queues.settings import QueueSettings
+
+TOPIC_ID = bytes(range(16))
+
+
+def at(seconds: float) -> Moment:
+    """A moment of clocks that run alike."""
+    return Moment(seconds, int(seconds * 1000))
+
+
+def new_queue(partitions: int = 1, **settings: Any) -> Queue:
+    settings = {"backoff_jitter": 0.0, **settings}
+    queue = Queue(TOPIC_ID, QueueSettings(**settings), random=lambda: 0.0, route=lambda key: 0)
+    for partition in range(partitions):
+        queue.open_partition(partition, 0)
+    queue.begin_generation(1, ())
+    return queue
+
+
+def admit(
+    queue: Queue, keys: Sequence[bytes | None], *, start: int = 0, partition: int = 0, seconds: float = 0
+) -> None:
+    end = start + len(keys)
+    queue.admit(partition, 1, range(start, end), end, keys, (), at(seconds))
+
+
+def places(granted: Sequence[Granted]) -> list[int]:
+    return [place for piece in granted for place in piece.places]
+
+
+def receipts(granted: Sequence[Granted]) -> list[int]:
+    return [receipt for piece in granted for receipt in piece.receipts()]
+
+
+def ack(queue: Queue, granted: Sequence[Granted], seconds: float = 0, worker_id: str = "w") -> None:
+    acks = [(receipt, receipt) for receipt in receipts(granted)]
+    assert queue.settle(worker_id, Settlement(acks=acks), at(seconds)) == []
+
+
+def nack(queue: Queue, granted: Sequence[Granted], seconds: float = 0, delay_seconds: float | None = None) -> None:
+    nacks = [Nack(receipt, receipt, "broken", delay_seconds) for receipt in receipts(granted)]
+    assert queue.settle("w", Settlement(nacks=nacks), at(seconds)) == []
+
+
+def commit(queue: Queue, rows: dict[bytes, bytes]) -> dict[bytes, bytes]:
+    """Keep the rows that a queue owes, and return them."""
+    for event in queue.take_outputs().events:
+        if event.value is None:
+            del rows[event.key]
+        else:
+            rows[event.key] = event.value
+    return rows
+
+
+def restart(rows: Mapping[bytes, bytes], end: int, *, clean: bool = False) -> Queue:
+    """Another life of a queue over one partition."""
+    queue = load_queue(rows, {0: end}, clean=clean, random=lambda: 0.0, route=lambda key: 0)
+    queue.begin_generation(1, ())
+    return queue

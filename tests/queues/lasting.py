@@ -1,0 +1,53 @@
+"""What outlives a crash of the simulation: the log, and what the model knows to be durable."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from logbroker.queues.places import place_of
+
+
+@dataclass
+class Durable:
+    """What a crash leaves of the model."""
+
+    done: set[int] = field(default_factory=set)
+    failures: dict[int, int] = field(default_factory=dict)
+    delays: dict[int, tuple[int, int]] = field(default_factory=dict)
+    """Delay and due time (wall clock), ms."""
+    stands: dict[int, str] = field(default_factory=dict)
+    """Records that are blocked, parked without a key, or on their way to the dead-letter topic."""
+    parked: set[bytes] = field(default_factory=set)
+
+    def copy(self) -> Durable:
+        return Durable(set(self.done), dict(self.failures), dict(self.delays), dict(self.stands), set(self.parked))
+
+
+class Log:
+    """A topic whose partitions may grow. A key has one partition in each generation."""
+
+    def __init__(self, partitions: int) -> None:
+        self.keys: dict[int, bytes | None] = {}
+        self.not_before: dict[int, int] = {}
+        self.order: list[int] = []
+        """All records in the order of their appending."""
+        self.ends = [0] * partitions
+        self.growths: list[tuple[int, ...]] = [()]
+        """The start offsets of each generation."""
+
+    def partition_of(self, key: bytes) -> int:
+        return sum(key) % len(self.ends)
+
+    def append(self, key: bytes | None, gap: int, not_before_ms: int) -> None:
+        partition = 0 if key is None else self.partition_of(key)
+        self.ends[partition] += gap
+        place = place_of(partition, self.ends[partition])
+        self.ends[partition] += 1
+        self.keys[place] = key
+        self.order.append(place)
+        if not_before_ms:
+            self.not_before[place] = not_before_ms
+
+    def grow(self) -> None:
+        self.growths.append(tuple(self.ends))
+        self.ends.append(0)

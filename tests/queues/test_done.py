@@ -1,0 +1,156 @@
+"""What is done: floors and pages against plain sets, through their rows; and how much an acknowledgement writes."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from logbroker.errors import CorruptLogError
+from logbroker.queues.done import PAGE_RECORDS, DoneRecords
+from logbroker.queues.places import OFFSET_MASK, place_of
+
+END = 3 * PAGE_RECORDS
+OFFSETS = st.integers(0, END - 1) | st.integers(0, 40) | st.integers(PAGE_RECORDS - 20, PAGE_RECORDS + 20)
+RANGES = st.tuples(OFFSETS, st.integers(0, PAGE_RECORDS + 40)).map(lambda pair: (pair[0], min(END, sum(pair))))
+
+
+def apply(rows: dict[bytes, bytes], done: DoneRecords) -> int:
+    """Keep the rows that are owed; return how many."""
+    events = done.take_rows()
+    for event in events:
+        if event.value is None:
+            del rows[event.key]
+        else:
+            assert len(event.value) <= 4096
+            rows[event.key] = event.value
+    return len(events)
+
+
+def loaded(rows: dict[bytes, bytes], end: int = END) -> DoneRecords:
+    done = DoneRecords()
+    done.load(rows, {0: end, 1: end})
+    return done
+
+
+def first_undone(marked: set[int]) -> int:
+    offset = 0
+    while offset in marked:
+        offset += 1
+    return offset
+
+
+@given(st.lists(RANGES, max_size=6), st.lists(st.lists(OFFSETS, unique=True, max_size=20), max_size=4), st.booleans())
+def test_floor_pages_and_undone_ranges_agree_with_a_set(
+    ranges: list[tuple[int, int]], marks: list[list[int]], restart: bool
+) -> None:
+    done, marked, rows = DoneRecords(), set[int](), dict[bytes, bytes]()
+    done.open(0, 0)
+    done.open(1, 0)
+    apply(rows, done)
+    for start, end in ranges:
+        if marked.isdisjoint(range(start, end)):
+            done.mark_range(place_of(1, start), place_of(1, end))
+            marked.update(range(start, end))
+        apply(rows, done)
+    for offsets in marks:
+        done.mark(place_of(1, offset) for offset in offsets if offset not in marked)
+        marked.update(offsets)
+        apply(rows, done)
+    if restart:
+        done = loaded(rows)
+    floor = first_undone(marked)
+    assert done.floor(1) == floor
+    assert done.floor(0) == 0
+    undone = [
+        offset
+        for start, end in done.undone(place_of(1, 0), place_of(1, END))
+        for offset in range(start & OFFSET_MASK, end & OFFSET_MASK)
+        if offset >= floor
+    ]
+    assert undone == [offset for offset in range(floor, END) if offset not in marked]
+    assert done.count_above_floor(1) == sum(offset > floor for offset in marked)
+    for offset in (0, floor, END - 1, *list(marked)[:20]):
+        assert (place_of(1, offset) in done) == (offset in marked)
+    assert place_of(0, 0) not in done
+
+
+@given(st.lists(OFFSETS, unique=True, max_size=20), st.integers(0, END))
+def test_what_lies_above_the_end_of_a_cut_log_is_not_done(offsets: list[int], end: int) -> None:
+    done, rows = DoneRecords(), dict[bytes, bytes]()
+    done.open(0, 0)
+    done.mark(map(int, offsets))
+    if not any(PAGE_RECORDS <= offset < 2 * PAGE_RECORDS for offset in offsets):
+        done.mark_range(PAGE_RECORDS, 2 * PAGE_RECORDS)
+    apply(rows, done)
+    cut = loaded(rows, end)
+    assert not any(place_of(0, offset) in cut for offset in (end, end + 1, END - 1) if offset >= end)
+    assert cut.floor(0) <= end
+    apply(rows, cut)
+    again = loaded(rows)
+    assert not any(place_of(0, offset) in again for offset in (end, end + 1, END - 1) if offset >= end)
+
+
+def test_an_acknowledgement_of_a_thousand_records_costs_one_row() -> None:
+    done, rows = DoneRecords(), dict[bytes, bytes]()
+    done.open(0, 0)
+    apply(rows, done)
+    done.mark(range(1000))
+    assert apply(rows, done) == 1
+    done.mark(range(1001, 3000, 2))
+    assert apply(rows, done) == 1
+
+
+def test_a_floor_that_leaves_its_page_takes_the_row_with_it() -> None:
+    done, rows = DoneRecords(), dict[bytes, bytes]()
+    done.open(0, 0)
+    done.mark(range(100))
+    apply(rows, done)
+    assert len(rows) == 2
+    done.mark_range(100, PAGE_RECORDS + 5)
+    apply(rows, done)
+    assert loaded(rows).floor(0) == PAGE_RECORDS + 5
+    assert sorted(key[:1] for key in rows) == [b"f", b"p"]
+
+
+def test_a_page_above_a_held_floor_costs_one_byte_when_all_of_it_is_done() -> None:
+    done, rows = DoneRecords(), dict[bytes, bytes]()
+    done.open(0, 0)
+    done.mark_range(1, 3 * PAGE_RECORDS)
+    apply(rows, done)
+    assert sorted(len(value) for key, value in rows.items() if key[:1] == b"p") == [1, 1, 4096]
+    again = loaded(rows)
+    assert again.floor(0) == 0
+    assert again.skip_full(PAGE_RECORDS + 7) == 3 * PAGE_RECORDS
+    again.mark((0,))
+    assert again.take_rows()
+    assert again.floor(0) == 3 * PAGE_RECORDS
+
+
+def test_offsets_without_a_record_make_no_rows_but_move_the_floor() -> None:
+    done, rows = DoneRecords(), dict[bytes, bytes]()
+    done.open(0, 0)
+    apply(rows, done)
+    done.skip_range(0, 50)
+    assert apply(rows, done) == 0
+    assert done.floor(0) == 50
+    done.skip_range(50, PAGE_RECORDS + 1)
+    assert apply(rows, done) == 1
+    assert loaded(rows).floor(0) == PAGE_RECORDS + 1
+
+
+def test_a_group_that_starts_inside_a_page_has_done_all_before() -> None:
+    done, rows = DoneRecords(), dict[bytes, bytes]()
+    done.open(0, PAGE_RECORDS + 77)
+    apply(rows, done)
+    again = loaded(rows)
+    assert again.floor(0) == PAGE_RECORDS + 77
+    again.mark((place_of(0, PAGE_RECORDS + 77),))
+    apply(rows, again)
+    assert loaded(rows).floor(0) == PAGE_RECORDS + 78
+
+
+@pytest.mark.parametrize("value", [b"", bytes(4097)])
+def test_a_page_of_a_wrong_size_is_refused(value: bytes) -> None:
+    with pytest.raises(CorruptLogError, match="no page"):
+        loaded({b"p" + bytes(9): value})

@@ -1,0 +1,135 @@
+"""The index: the order of lanes and of their successors, chunks in a store, and the line."""
+
+from __future__ import annotations
+
+from array import array
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from logbroker.queues.lanes import CHUNK_RECORDS, CHUNKS_IN_MEMORY, PARKED, Lane, Lanes, Run
+
+
+class DictStore:
+    """Chunks in a dict."""
+
+    def __init__(self) -> None:
+        self.chunks: dict[int, array[int]] = {}
+        self.puts = 0
+
+    def put(self, places: array[int]) -> int:
+        assert len(places) == CHUNK_RECORDS
+        self.puts += 1
+        self.chunks[self.puts] = places
+        return self.puts
+
+    def take(self, number: int) -> array[int]:
+        return self.chunks.pop(number)
+
+    def drop(self, number: int) -> None:
+        del self.chunks[number]
+
+
+def no_entry(lane: Lane) -> None:
+    raise AssertionError(f"nothing is to be looked at in {lane}")
+
+
+def taken(lanes: Lanes, credit: int) -> list[Lane]:
+    """What the line has for so much credit; only lanes."""
+    found: list[Lane] = []
+    for piece in lanes.take(credit):
+        assert isinstance(piece, list)
+        found += piece
+    return found
+
+
+@pytest.mark.parametrize("stored", [False, True])
+def test_a_deep_lane_gives_its_records_in_order_and_keeps_little_in_memory(stored: bool) -> None:
+    store = DictStore() if stored else None
+    lanes = Lanes(store)
+    count = CHUNK_RECORDS * (CHUNKS_IN_MEMORY + 4) + 100
+    lanes.admit(0, range(count), [b"k"] * count, None)
+    lane = lanes.get(b"k")
+    assert lane is not None
+    if store is not None:
+        assert len(store.chunks) == 4
+    seen: list[int] = []
+    while found := taken(lanes, 5):
+        assert len(lane) == count - len(seen)
+        seen.append(found[0].head)
+        if len(seen) == 10:
+            # What arrives meanwhile comes last.
+            lanes.admit(0, range(count, count + 700), [b"k"] * 700, None)
+            count += 700
+        lanes.advance(found, set(), no_entry)
+    assert seen == list(range(count))
+    assert lanes.get(b"k") is None
+    assert list(lanes.long_lanes()) == []
+    assert store is None or store.chunks == {}
+
+
+def test_clearing_drops_what_is_stored() -> None:
+    store = DictStore()
+    lanes = Lanes(store)
+    count = CHUNK_RECORDS * (CHUNKS_IN_MEMORY + 4)
+    lanes.admit(0, range(count), [b"k"] * count, None)
+    assert store.chunks
+    lanes.clear()
+    assert store.chunks == {}
+    assert lanes.ready_records == lanes.count == 0
+
+
+def test_lanes_go_round_and_what_was_given_back_comes_first() -> None:
+    lanes = Lanes()
+    lanes.admit(0, range(6), [b"a", b"b", b"a", b"c", None, b"b"], None)
+    first = taken(lanes, 2)
+    assert [lane.head for lane in first] == [0, 1]
+    lanes.advance(first[:1], set(), no_entry)
+    lanes.give_back(first[1:])
+    assert [lane.head for lane in taken(lanes, 10)] == [1, 3, 4, 2]
+
+
+def test_runs_join_split_and_stay_in_line() -> None:
+    lanes = Lanes()
+    lanes.admit_run(0, 10, redelivered=False)
+    lanes.admit_run(10, 20, redelivered=False)
+    lanes.admit_run(25, 30, redelivered=False)
+    lanes.make_ready(Lane(None, 99, 0))
+    assert lanes.ready_records == 26
+    pieces = lanes.take(12) + lanes.take(100)
+    assert [(run.start, run.end) for run in pieces if isinstance(run, Run)] == [(0, 12), (12, 20), (25, 30)]
+    assert [[lane.head for lane in piece] for piece in pieces if isinstance(piece, list)] == [[99]]
+    assert lanes.ready_records == 0
+    lanes.give_back_run(12, 20)
+    assert lanes.ready_records == 8
+
+
+def test_a_parked_lane_takes_all_that_arrives_and_gives_nothing() -> None:
+    lanes = Lanes()
+    lane = lanes.add_parked(b"k")
+    assert len(lane) == 0
+    lanes.admit(0, range(3), [b"k", b"other", b"k"], None)
+    assert lane.state == PARKED
+    assert len(lane) == 2
+    assert [found.key for found in taken(lanes, 10)] == [b"other"]
+    assert [lanes.pop_head(lane) for _ in range(3)] == [0, 2, -1]
+
+
+@given(st.lists(st.lists(st.sampled_from([b"a", b"b", b"c"]), max_size=12), max_size=6), st.integers(1, 4))
+def test_each_key_keeps_its_order_however_the_credit_falls(batches: list[list[bytes]], credit: int) -> None:
+    lanes = Lanes()
+    seen: dict[bytes | None, list[int]] = {}
+    expected: dict[bytes | None, list[int]] = {}
+    offset = 0
+    for keys in (*batches, *[[]] * 100):
+        lanes.admit(0, range(offset, offset + len(keys)), keys, None)
+        for number, key in enumerate(keys, offset):
+            expected.setdefault(key, []).append(number)
+        offset += len(keys)
+        found = taken(lanes, credit)
+        assert len({lane.key for lane in found}) == len(found)
+        for lane in found:
+            seen.setdefault(lane.key, []).append(lane.head)
+        lanes.advance(found, set(), no_entry)
+    assert seen == expected

@@ -1,0 +1,96 @@
+"""What operators see and decide."""
+
+from __future__ import annotations
+
+import pytest
+
+from logbroker.errors import LaneNotHeldError, UnknownLaneError
+from logbroker.queues.operator import AlarmKind, Operator
+from logbroker.queues.settings import OnExhausted, Ordering
+from tests.queues.groups import ack, admit, at, commit, nack, new_queue, places, restart
+
+
+def test_explain_says_why_a_key_stands_still() -> None:
+    queue = new_queue(max_attempts=2, backoff_initial_seconds=5.0)
+    operator = Operator(queue)
+    admit(queue, [b"k", b"k", b"k"])
+    facts = operator.explain(operator.lane(b"k"), at(0))
+    assert (facts.state, facts.waiting, facts.attempt, facts.worker_id) == ("ready", 3, 1, "")
+    granted = queue.take("w", 1, at(0))
+    facts = operator.explain(operator.lane(b"k"), at(10))
+    assert (facts.state, facts.worker_id, facts.due_in_seconds) == ("in flight", "w", 20.0)
+    nack(queue, granted, 10)
+    facts = operator.explain(operator.lane(b"k"), at(11))
+    assert (facts.state, facts.due_in_seconds, facts.attempt) == ("waiting", 4.0, 2)
+    assert facts.failure is not None
+    assert facts.failure.reasons == ("broken",)
+    nack(queue, queue.take("w", 1, at(15)), 15)
+    assert operator.explain(operator.lane(b"k"), at(20)).state == "blocked"
+    assert operator.counts().held_lanes == 1
+
+
+def test_only_held_lanes_can_be_moved() -> None:
+    queue = new_queue()
+    operator = Operator(queue)
+    with pytest.raises(UnknownLaneError, match="nothing of key"):
+        operator.lane(b"k")
+    with pytest.raises(UnknownLaneError, match="not the head"):
+        operator.lane_of_record(0)
+    admit(queue, [b"k"])
+    with pytest.raises(LaneNotHeldError, match="the lane is ready"):
+        operator.resume(operator.lane(b"k"))
+    queue.take("w", 1, at(0))
+    with pytest.raises(LaneNotHeldError, match="in flight"):
+        operator.drop(operator.lane(b"k"))
+
+
+@pytest.mark.parametrize("policy", [OnExhausted.BLOCK, OnExhausted.PARK])
+@pytest.mark.parametrize("restarted", [False, True])
+def test_resume_skip_and_drop(policy: OnExhausted, restarted: bool) -> None:
+    for how, left in (("resume", [0, 1, 2]), ("skip", [1, 2]), ("drop", [])):
+        queue = new_queue(max_attempts=1, on_exhausted=policy)
+        admit(queue, [b"k", b"k", b"k"])
+        nack(queue, queue.take("w", 1, at(0)))
+        rows = commit(queue, {})
+        if restarted:
+            queue = restart(rows, 3)
+            admit(queue, [b"k", b"k", b"k"])
+        operator = Operator(queue)
+        (lane,) = operator.held()
+        if how == "resume":
+            operator.resume(lane)
+        elif how == "skip":
+            operator.skip(lane, at(0))
+        else:
+            assert operator.drop(lane) == 3
+        assert operator.held() == []
+        seen = []
+        while granted := queue.take("w", 1, at(1)):
+            assert granted[0].attempts in ([], [1])
+            seen += places(granted)
+            ack(queue, granted, 1)
+        assert seen == left
+        commit(queue, rows)
+        assert queue.done.floor(0) == 3
+        assert not [key for key in rows if key[:1] in b"ak"]
+
+
+def test_a_record_without_a_key_is_found_by_its_place() -> None:
+    queue = new_queue(max_attempts=1, ordering=Ordering.NONE, on_exhausted=OnExhausted.PARK)
+    operator = Operator(queue)
+    queue.admit(0, 1, range(3), 3, (), (), at(0))
+    nack(queue, queue.take("w", 1, at(0)))
+    assert operator.counts().parked == 1
+    operator.resume(operator.lane_of_record(0))
+    assert sorted(places(queue.take("w", 5, at(0)))) == [0, 1, 2]
+
+
+def test_the_hottest_lanes_and_the_alarms() -> None:
+    queue = new_queue(max_attempts=1, on_exhausted=OnExhausted.PARK, max_parked_records=100, alarm_age_seconds=60.0)
+    operator = Operator(queue)
+    admit(queue, [b"hot"] * 2000 + [b"cold"] * 5)
+    assert [lane.key for lane in operator.hottest(1)] == [b"hot"]
+    assert [(alarm.kind, alarm.key) for alarm in operator.alarms(at(0))] == [(AlarmKind.SHARE, b"hot")]
+    nack(queue, queue.take("w", 1, at(0)))
+    assert {alarm.kind for alarm in operator.alarms(at(59))} == {AlarmKind.SHARE, AlarmKind.PARKED}
+    assert {alarm.kind for alarm in operator.alarms(at(61))} == {AlarmKind.SHARE, AlarmKind.PARKED, AlarmKind.AGE}
