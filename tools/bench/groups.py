@@ -67,15 +67,17 @@ class _Readers:
             mine.update(partitions)
             self._changed.set()
 
+        def released(partitions: list[TopicPartition]) -> None:
+            mine.difference_update(partitions)
+            self._changed.set()
+
         async def read() -> None:
             async for records in consumer.batches():
                 self.seen.add(records[0].partition)
                 self._changed.set()
 
         async with Consumer(self._address, group=self._group) as consumer:
-            await consumer.subscribe(
-                TOPIC, on_assigned=assigned, on_revoked=mine.difference_update, on_lost=mine.difference_update
-            )
+            await consumer.subscribe(TOPIC, on_assigned=assigned, on_revoked=released, on_lost=released)
             reading = asyncio.create_task(read())
             try:
                 yield
