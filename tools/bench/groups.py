@@ -102,7 +102,7 @@ def _shares(partitions: int, members: int) -> list[int]:
 
 
 async def join(setup: Setup, *, members: int, partitions: int) -> Row:
-    """Seconds from the last one's call to join until every member reads what it shall."""
+    """Milliseconds from the last one's call to join until every member reads what it shall."""
     rounds = []
     async with _broker(setup, partitions) as address:
         for number in range(setup.rounds):
@@ -115,11 +115,11 @@ async def join(setup: Setup, *, members: int, partitions: int) -> Row:
                 await stack.enter_async_context(readers.running())
                 await readers.hold(_shares(partitions, members))
                 rounds.append(time.perf_counter() - start)
-    return _seconds(f"{members} members, {partitions} partitions: the last joins, until stable", rounds)
+    return _times(f"{members} members, {partitions} partitions: the last joins, until stable", rounds)
 
 
 async def takeover(setup: Setup, *, members: int, partitions: int, freeze: bool) -> Row:
-    """Seconds until each partition of a member that was killed, or froze, flows again, less what it is given for."""
+    """Milliseconds until all partitions of a member that was killed, or froze, flow again, less its grace or session."""
     rounds = []
     forgiven_seconds = SESSION_SECONDS if freeze else GRACE_SECONDS
     async with _broker(setup, partitions) as address, Producer(address) as producer:
@@ -141,14 +141,14 @@ async def takeover(setup: Setup, *, members: int, partitions: int, freeze: bool)
                 await readers.see(orphans)
                 rounds.append(time.perf_counter() - start - forgiven_seconds)
     how = "freezes: less its session timeout" if freeze else "is killed: less the grace"
-    return _seconds(f"{members} members, {partitions} partitions: one {how}, until all flows", rounds)
+    return _times(f"{members} members, {partitions} partitions: one {how}, until all flows", rounds)
 
 
 # --- a crowd, as streams ---------------------------------------------------------------------------------------------
 
 
 async def crowd(setup: Setup, *, members: int, partitions: int) -> list[Row]:
-    """Seconds for all to join at once, then for one to leave and one to join, the same for a half and a quarter."""
+    """Milliseconds for all to join at once, then for one to leave and one to join; also at a half and a quarter."""
     sizes = [(members // part, partitions // part) for part in (4, 2, 1)]
     rows = []
     async with _broker(setup, 1) as address:
@@ -174,9 +174,9 @@ async def crowd(setup: Setup, *, members: int, partitions: int) -> list[Row]:
                 await group.end()
             who = f"{some} streams, {these} partitions"
             rows += [
-                _seconds(f"{who}: all join at once, until stable", joins),
-                _seconds(f"{who}: one leaves, until stable", leaves),
-                _seconds(f"{who}: one joins, until stable", returns),
+                _times(f"{who}: all join at once, until stable", joins),
+                _times(f"{who}: one leaves, until stable", leaves),
+                _times(f"{who}: one joins, until stable", returns),
             ]
     return rows
 
@@ -230,9 +230,9 @@ async def disturbance(setup: Setup, *, partitions: int, changes: int) -> list[Ro
                 await member.holds(partitions // LASTING_MEMBERS)
             child("sender", address, TOPIC, partitions, RECORDS_PER_SECOND)
             await asyncio.sleep(_SETTLE_SECONDS)
-            await _longest_ms(lasting)
+            await _longest_wait(lasting)
             await asyncio.sleep(setup.seconds)
-            undisturbed_ms = await _longest_ms(lasting)
+            undisturbed = await _longest_wait(lasting)
             guest = None
             for _ in range(changes):
                 if guest is None:
@@ -241,16 +241,16 @@ async def disturbance(setup: Setup, *, partitions: int, changes: int) -> list[Ro
                     await guest.end()
                     guest = None
                 await asyncio.sleep(setup.seconds / changes)
-            disturbed_ms = await _longest_ms(lasting)
+            disturbed = await _longest_wait(lasting)
     what = f"{RECORDS_PER_SECOND:,} records/s, {partitions} partitions: longest wait where nothing moves"
     return [
-        _milliseconds(f"{what}, no changes", undisturbed_ms),
-        _milliseconds(f"{what}, {changes} joins and leaves", disturbed_ms),
+        _times(f"{what}, no changes", [undisturbed]),
+        _times(f"{what}, {changes} joins and leaves", [disturbed]),
     ]
 
 
-async def _longest_ms(members: list[_Child]) -> float:
-    return max([await member.longest_wait() for member in members]) * 1e3
+async def _longest_wait(members: list[_Child]) -> float:
+    return max([await member.longest_wait() for member in members])
 
 
 class _Child:
@@ -299,9 +299,6 @@ def _child(*arguments: str | float) -> Iterator[_Child]:
         child.kill()
 
 
-def _seconds(name: str, rounds: list[float]) -> Row:
-    return Row(name=name, durability="-", unit="s", rounds=rounds, ceiling_rounds=[], lower_is_better=True)
-
-
-def _milliseconds(name: str, value: float) -> Row:
-    return Row(name=name, durability="-", unit="ms", rounds=[value], ceiling_rounds=[], lower_is_better=True)
+def _times(name: str, seconds: list[float]) -> Row:
+    rounds = [each * 1e3 for each in seconds]
+    return Row(name=name, durability="-", unit="ms", rounds=rounds, ceiling_rounds=[], lower_is_better=True)
