@@ -129,7 +129,7 @@ class Deliveries:
         worker.grants[first] = grant
         worker.in_flight += count
         self.in_flight += count
-        heapq.heappush(self._deadlines, (deadline, first, grant))
+        self._expect(grant)
         return first
 
     def select(
@@ -163,9 +163,9 @@ class Deliveries:
         """Take receipts `start` to before `end` out of a grant, and return what they stand for."""
         if grant.lanes is None:
             piece = self._cut(self._cut(grant, start), end, upper=False)
+            places = piece.places or range(0)
             self._finish(piece, piece.left)
-            assert piece.places is not None
-            return piece.places
+            return places
         lanes = grant.lanes
         low, high = start - grant.first, end - grant.first
         taken = lanes[low:high]
@@ -189,6 +189,8 @@ class Deliveries:
         self.in_flight -= count
         if not grant.left:
             del worker.grants[grant.first]
+            # The heap still knows the grant for as long as its lease: not what it held.
+            grant.lanes = grant.places = None
             self._over += 1
             if self._over > _COMPACT_AT and self._over * 2 > len(self._grants):
                 self._grants = [kept for kept in self._grants if kept.left]
@@ -219,7 +221,7 @@ class Deliveries:
             else:
                 part.worker.grants.pop(part.first, None)
                 self._over += 1
-        heapq.heappush(self._deadlines, (rest.deadline, at, rest))
+        self._expect(rest)
         return rest if upper else grant
 
     def extend(self, grant: Grant, start: int, end: int, deadline: float, refusals: list[Refusal]) -> None:
@@ -231,9 +233,16 @@ class Deliveries:
                     self._refuse(receipt, receipt + 1, refusals)
         if part.left:
             part.deadline = deadline
-            heapq.heappush(self._deadlines, (deadline, part.first, part))
+            self._expect(part)
 
     # --- losing ------------------------------------------------------------------------------------------------------
+
+    def _expect(self, grant: Grant) -> None:
+        heapq.heappush(self._deadlines, (grant.deadline, grant.first, grant))
+        if len(self._deadlines) > 4 * (len(self._grants) - self._over) + _COMPACT_AT:
+            # Settlements come long before leases end: what is over would stay in the heap until then.
+            self._deadlines = [(kept.deadline, kept.first, kept) for kept in self._grants if kept.left]
+            heapq.heapify(self._deadlines)
 
     def deadline(self) -> float | None:
         """The next moment at which a lease may end."""

@@ -19,7 +19,7 @@ from logbroker.queues import retry
 from logbroker.queues.dead_letters import DeadLetters
 from logbroker.queues.lanes import BLOCKED, NO_PLACE, PARKED, WAITING, Lane, Lanes
 from logbroker.queues.messages import Notice, NoticeKind
-from logbroker.queues.places import Moment
+from logbroker.queues.places import OFFSET_MASK, Moment, offset_of, partition_of
 from logbroker.queues.retry import Failures, backoff_seconds
 from logbroker.queues.rows import PARKED_ROW, decode, delete, parked_key, upsert
 from logbroker.queues.settings import OnExhausted, QueueSettings
@@ -35,6 +35,8 @@ class Parked(msgspec.Struct, frozen=True, array_like=True):
     key: bytes
     since_ms: int
     reason: str
+    head: int
+    """The record that failed, by its place."""
 
 
 class HeldLanes:
@@ -68,13 +70,19 @@ class HeldLanes:
         """Keys of parked lanes that have a row."""
         self._notices: list[Notice] = []
 
-    def load(self, rows: Mapping[bytes, bytes]) -> None:
-        """Take over the parked lanes. Raises CorruptLogError."""
+    def load(self, rows: Mapping[bytes, bytes], ends: Mapping[int, int]) -> None:
+        """Take over the parked lanes, but for those whose failed record the log has not any more.
+
+        Raises CorruptLogError.
+        """
         for key, value in rows.items():
             if key.startswith(PARKED_ROW):
                 parked = decode(key, value, Parked)
-                self.parked[parked.key] = parked
                 self._stored.add(parked.key)
+                if offset_of(parked.head) >= ends.get(partition_of(parked.head), OFFSET_MASK):
+                    self._changed[parked.key] = None
+                    continue
+                self.parked[parked.key] = parked
                 self._lanes.add_parked(parked.key)
 
     def expect_all(self) -> None:
@@ -109,12 +117,12 @@ class HeldLanes:
             if failure.state == retry.EXHAUSTED:
                 self._dead_letters.request(lane)
                 return
-            if failure.state == retry.BLOCKED or (failure.state == retry.PARKED and lane.key is None):
-                self._set_aside(lane, BLOCKED if failure.state == retry.BLOCKED else PARKED)
+            if failure.state == retry.BLOCKED:
+                self._set_aside(lane, BLOCKED)
                 return
             if failure.state == retry.PARKED:
-                # Its lane was resumed before the scan met the record: its attempts begin anew.
-                self._failures.forget(place)
+                self._park(lane, failure.reasons[-1], now)
+                return
             wait = max(wait, failure.wait_seconds(now.wall_ms))
         if wait > 0:
             self.wait(lane, now.seconds + wait)
@@ -149,11 +157,14 @@ class HeldLanes:
     def park(self, lane: Lane, reason: str, now: Moment) -> None:
         """Set a lane aside whose head failed; it is in no other place."""
         self._failures.set_state(lane.head, retry.PARKED)
+        self._park(lane, reason[: retry.MAX_REASON_CHARACTERS], now)
+        self._notice(NoticeKind.PARKED, lane, reason)
+
+    def _park(self, lane: Lane, reason: str, now: Moment) -> None:
         if lane.key is not None:
-            self.parked[lane.key] = Parked(lane.key, now.wall_ms, reason[: retry.MAX_REASON_CHARACTERS])
+            self.parked[lane.key] = Parked(lane.key, now.wall_ms, reason, lane.head)
             self._changed[lane.key] = None
         self._set_aside(lane, PARKED)
-        self._notice(NoticeKind.PARKED, lane, reason)
 
     def let_go(self, lane: Lane) -> None:
         """A held lane is to go on: take it from where it is held. Its head's attempts begin anew."""
@@ -162,7 +173,8 @@ class HeldLanes:
         elif lane.head != NO_PLACE:
             del self.set_aside[lane.head]
         if lane.state == PARKED and lane.key is not None:
-            del self.parked[lane.key]
+            # The scan may not have met it since the start.
+            self._failures.forget(self.parked.pop(lane.key).head)
             self._changed[lane.key] = None
         if lane.head == NO_PLACE:
             self._lanes.pop_head(lane)

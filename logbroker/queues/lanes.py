@@ -15,7 +15,9 @@ takes 64 KiB here. The cost of a delivery does not depend on how much waits.
 
 from __future__ import annotations
 
+import hashlib
 from array import array
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final, Protocol
@@ -35,6 +37,18 @@ STATE_NAMES: Final = ("ready", "in flight", "waiting", "blocked", "parked", "dea
 NO_PLACE: Final = -1
 CHUNK_RECORDS: Final = 512
 CHUNKS_IN_MEMORY: Final = 16
+MAX_KEY_BYTES: Final = 256
+_SHOWN_BYTES: Final = 64
+
+
+def lane_key(ordering_key: bytes) -> bytes:
+    """The key by which a lane is kept: the ordering key or, of one of more than 256 bytes, its beginning and a hash.
+
+    So no number of long keys fills the memory. The shell gives `Queue.admit` these, made off the event loop.
+    """
+    if len(ordering_key) <= MAX_KEY_BYTES:
+        return ordering_key
+    return ordering_key[:_SHOWN_BYTES] + hashlib.blake2b(ordering_key, digest_size=32).digest()
 
 
 class ChunkStore(Protocol):
@@ -150,10 +164,15 @@ class Lanes:
         last = self.ready[-1] if self.ready else None
         if type(last) is Run and last.end == start and last.redelivered == redelivered:
             last.end = end
+            self._records_in_runs += end - start
         else:
+            self._add_run(start, end, redelivered)
+
+    def _add_run(self, start: int, end: int, redelivered: bool) -> None:
+        if start < end:
             self.ready.append(Run(start, end, redelivered))
             self._runs += 1
-        self._records_in_runs += end - start
+            self._records_in_runs += end - start
 
     def add_parked(self, key: bytes) -> Lane:
         """Make a parked lane of which no record is admitted yet."""
@@ -203,6 +222,26 @@ class Lanes:
         run.start += credit
         self.ready.appendleft(run)
         return piece
+
+    def take_these(self, wanted: Sequence[int]) -> list[Lane]:
+        """Take those of the `wanted` records out of the line that are in it; they are sorted. Goes through it all."""
+        heads = set(wanted)
+        found: list[Lane] = []
+        line, self.ready = self.ready, deque()
+        self._runs = self._records_in_runs = 0
+        for entry in line:
+            if type(entry) is Lane:
+                (found if entry.head in heads else self.ready).append(entry)
+            elif type(entry) is Run:
+                begun = entry.start
+                for place in wanted[bisect_left(wanted, entry.start) : bisect_left(wanted, entry.end)]:
+                    self._add_run(begun, place, entry.redelivered)
+                    found.append(Lane(None, place, IN_FLIGHT))
+                    begun = place + 1
+                self._add_run(begun, entry.end, entry.redelivered)
+        for lane in found:
+            lane.state = IN_FLIGHT
+        return found
 
     def make_ready(self, lane: Lane) -> None:
         """Put a lane at the end of the line."""

@@ -167,7 +167,7 @@ class Operator:
         if lane.head == NO_PLACE:
             self._queue.lanes.remove(lane)
         else:
-            self._queue.finish_head(lane, now)
+            self._queue.finish([lane], now)
 
     def drop(self, lane: Lane) -> int:
         """All records of a held lane that are admitted count as done; return how many. Those yet to arrive form a lane

@@ -11,9 +11,6 @@ that `take` empties; it comes back there only when its delivery was settled, los
 receipt out of the grants first. Only its head is handed out, and a head is followed only when it is done. Successors
 lie in the order of admission, which is offset order within a partition; the admission itself goes forward only.
 
-Growth of the topic gives a key another partition. So all records of a generation are admitted, in every partition,
-before the first of the next (`begin_generation` refuses it otherwise), and lanes are first in, first out over both.
-
 Why nothing is lost: a record is done only by an acknowledgement, a dead letter that is synced, or an operator's word.
 All others lie at or above their partition's floor with their bit unset, and a start scans from the floors. A repeat is
 marked: by its failures, by having been given back, or by lying below the end of the log at a start after a crash.
@@ -27,7 +24,7 @@ from typing import Final
 from logbroker.engine import StateEvent
 from logbroker.errors import InvalidRequestError
 from logbroker.queues.dead_letters import DeadLetters, Route
-from logbroker.queues.deliveries import Deliveries, Refusal, Settled
+from logbroker.queues.deliveries import Deliveries, Refusal, Settled, Worker
 from logbroker.queues.done import DoneRecords
 from logbroker.queues.graces import NEVER, Graces
 from logbroker.queues.held import HeldLanes
@@ -125,8 +122,9 @@ class Queue:
     ) -> None:
         """Take in the next records of a partition: rising `offsets` below `next_offset`, where the next batch begins.
 
-        `keys`: of each record, with ordering `key`; else empty. `not_before`: offsets and wall clock times (ms). What
-        is done, or lies below the position, is passed over. Raises ValueError where the scan goes back.
+        `keys`: `lanes.lane_key` of each record, with ordering `key`; else empty. `not_before`: offsets and wall clock
+        times (ms). What is done, or lies below the position, is passed over. Raises ValueError where the scan goes
+        back.
         """
         self.open_records += self.intake.admit(
             self.settings, partition, generation, offsets, next_offset, keys, not_before, now
@@ -151,21 +149,34 @@ class Queue:
                 first = self.deliveries.grant(worker, None, places, deadline)
                 granted.append(Granted(first, places, [], [True] * len(places) if piece.redelivered else []))
             else:
-                first = self.deliveries.grant(worker, piece, None, deadline)
-                heads = [lane.head for lane in piece]
-                attempts = [self.failures.count(head) + 1 for head in heads] if self.failures else []
-                granted.append(Granted(first, heads, attempts, self.redelivery.flags(heads, self.failures)))
+                granted.append(self._grant_lanes(worker, piece, deadline))
         return granted
 
+    def reclaim(self, worker_id: str, places: Sequence[int], now: Moment) -> list[Granted]:
+        """Hand a worker anew what it held when the broker crashed; what is not ready is left out. For the grace after
+        such a start, in which the shell takes nothing for anybody else. Goes through all that is ready."""
+        self.tick(now)
+        if self._altered is not None:
+            return []
+        worker = self.deliveries.worker(worker_id)
+        room = max(0, self.settings.max_in_flight - worker.in_flight)
+        lanes = self.lanes.take_these(sorted(set(places))[:room])
+        return [self._grant_lanes(worker, lanes, now.seconds + self.settings.lease_seconds)] if lanes else []
+
+    def _grant_lanes(self, worker: Worker, lanes: list[Lane], deadline: float) -> Granted:
+        heads = [lane.head for lane in lanes]
+        attempts = [self.failures.count(head) + 1 for head in heads] if self.failures else []
+        first = self.deliveries.grant(worker, lanes, None, deadline)
+        return Granted(first, heads, attempts, self.redelivery.flags(heads, self.failures))
+
     def settle(self, worker_id: str, settlement: Settlement, now: Moment) -> list[Refusal]:
-        """Carry out what a worker says of its deliveries; return what was refused. To be answered when the events are
-        synced."""
+        """Carry out what a worker says; return what was refused. To be answered when the events are synced."""
         self.tick(now)
         refusals: list[Refusal] = []
         deliveries = self.deliveries
         for first, last in settlement.acks:
             for grant, start, end in deliveries.select(worker_id, first, last, refusals):
-                self._finish(deliveries.close(grant, start, end, refusals), now)
+                self.finish(deliveries.close(grant, start, end, refusals), now)
         for nack in settlement.nacks:
             try:
                 if nack.delay_seconds is not None:
@@ -194,7 +205,7 @@ class Queue:
         """A dead letter is synced: its record is done. Raises KeyError for a record without an intent."""
         lane = self.dead_letters.done(place)
         if lane is not None:
-            self._finish([lane], now)
+            self.finish([lane], now)
             return
         self.done.mark((place,))
         self.failures.forget(place)
@@ -206,12 +217,8 @@ class Queue:
         else:
             self.held.attention.discard(place)
 
-    def finish_head(self, lane: Lane, now: Moment) -> None:
-        """The head of a lane that is in no line, not held and not in flight counts as done: the lane goes on."""
-        self._finish([lane], now)
-
     def finish_lane(self, lane: Lane) -> int:
-        """All records of such a lane count as done; return how many. Takes its time where there are millions."""
+        """All records of such a lane are done; return how many. Takes its time where there are millions."""
         places: list[int] = []
         while lane.head != NO_PLACE:
             if lane.head not in self.held.done_in_line:
@@ -222,7 +229,8 @@ class Queue:
         self.held.attention.difference_update(places)
         return len(places)
 
-    def _finish(self, settled: Settled, now: Moment) -> None:
+    def finish(self, settled: Settled, now: Moment) -> None:
+        """Records that are in no line, not held and not in flight (any more) are done; their lanes go on."""
         if isinstance(settled, range):
             self.open_records -= len(settled)
             self.done.mark_range(settled.start, settled.stop)

@@ -38,7 +38,7 @@ def load_queue(
     queue.done.load(rows, ends)
     queue.failures.load(rows, ends)
     queue.dead_letters.load(rows, ends)
-    queue.held.load(rows)
+    queue.held.load(rows, ends)
     queue.redelivery.load(rows, ends, clean=clean)
     queue.held.expect_all()
     queue.intake.load(ends)

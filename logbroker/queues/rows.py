@@ -10,7 +10,7 @@ All integers in keys are big-endian; values are msgpack arrays but for the pages
                                                      `offset >> 3 & 4095`, of the offsets with `offset >> 15 == number`;
                                                      without trailing zero bytes, and b"\\0" where all of it is done
     failure   b"a" partition (4) offset (8)          attempts that failed, their times and reasons: see `retry.Failure`
-    parked    b"k" BLAKE2b of the key (16)           ordering key, since when (ms), reason
+    parked    b"k" BLAKE2b of the key (16)           ordering key, since when (ms), reason, place of the head
     intent    b"d" partition (4) offset (8)          partition of the dead-letter topic, sequence in it
     sequence  b"q" partition (4)                     the next sequence in this partition of the dead-letter topic
     handed    b"h"                                   a map: per partition the end of what may have been handed out

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass, field
 
+from logbroker.queues.messages import DeadLetter
 from logbroker.queues.places import place_of
 
 
@@ -21,6 +23,23 @@ class Durable:
 
     def copy(self) -> Durable:
         return Durable(set(self.done), dict(self.failures), dict(self.delays), dict(self.stands), set(self.parked))
+
+
+class DeadTopic:
+    """A dead-letter topic: it knows the last five batches of a producer in each partition."""
+
+    def __init__(self) -> None:
+        self.partitions: dict[int, list[int]] = defaultdict(list)
+
+    def append(self, letters: list[DeadLetter]) -> None:
+        for letter in letters:
+            records = self.partitions[letter.partition]
+            if letter.sequence < len(records):
+                assert records[letter.sequence] == letter.place, "another record under a sequence that is taken"
+                assert letter.sequence >= len(records) - 5, "the topic does not remember so old a batch"
+            else:
+                assert letter.sequence == len(records), "a sequence is left out"
+                records.append(letter.place)
 
 
 class Log:

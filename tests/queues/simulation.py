@@ -6,8 +6,6 @@ must be answered, and what a crash must have kept. It is told only what happens,
 
 from __future__ import annotations
 
-from collections import defaultdict
-
 from logbroker.engine import StateEvent
 from logbroker.errors import AlreadySettledError, LeaseLostError, LogbrokerError, NotHolderError, UnknownReceiptError
 from logbroker.queues.deliveries import COUNTER_BITS
@@ -17,7 +15,7 @@ from logbroker.queues.places import Moment, place_of
 from logbroker.queues.queue import Queue
 from logbroker.queues.restart import load_queue
 from logbroker.queues.settings import OnExhausted, Ordering, QueueSettings
-from tests.queues.lasting import Durable, Log
+from tests.queues.lasting import DeadTopic, Durable, Log
 
 WALL_MS = 1_000_000
 Unit = bytes | int
@@ -33,6 +31,7 @@ class World(Log):
         self.seconds = 0.0
         self.wall_offset_ms = WALL_MS
         self.lives = 0
+        self.held_before_crash: dict[str, list[int]] = {}
         self.rescanned = False
         """By a change of the ordering, after which the queue may mark needlessly."""
         self.old_receipts: set[int] = set()
@@ -40,7 +39,7 @@ class World(Log):
         self.durable = Durable()
         self.state = Durable()
         self.delivered: set[int] = set()
-        self.dead_topic: dict[int, list[int]] = defaultdict(list)
+        self.dead_topic = DeadTopic()
         self.queue = Queue(bytes(16), settings, random=lambda: 0.0, route=self.route)
         self.begin_life()
 
@@ -81,6 +80,9 @@ class World(Log):
             self.apply(self.queue.stop_events())
         settings = self.queue.settings if self.altered is None else self.altered
         old_receipts = set(self.issued)
+        self.held_before_crash.clear()
+        for place, worker, _ in self.in_flight.values():
+            self.held_before_crash.setdefault(worker, [place + 1]).append(place)
         self.queue = load_queue(
             self.rows, dict(enumerate(self.ends)), clean=clean, random=lambda: 0.0, route=self.route
         )
@@ -244,6 +246,21 @@ class World(Log):
         assert len(places) == len(set(places))
         assert set(places) <= ready, "handed out although it is done, held, in flight, or not the first of its lane"
         assert len(places) == min(max(room, 0), len(ready)), "a record that is ready waits though there is credit"
+        self.check_granted(worker, granted)
+        return granted
+
+    def reclaim(self, worker: str) -> None:
+        """As a worker does that comes back after a crash of the broker, with all that it held and some more."""
+        self.expire()
+        wanted = self.held_before_crash.pop(worker, [])
+        room = self.settings.max_in_flight - sum(holder == worker for _, holder, _ in self.in_flight.values())
+        ready = self.ready()
+        granted = self.queue.reclaim(worker, wanted, self.now)
+        places = [place for piece in granted for place in piece.places]
+        assert sorted(places) == [place for place in sorted(set(wanted))[:room] if place in ready]
+        self.check_granted(worker, granted)
+
+    def check_granted(self, worker: str, granted: list[Granted]) -> None:
         for piece in granted:
             attempts = piece.attempts or [1] * len(piece)
             repeats = piece.redelivered or [False] * len(piece)
@@ -256,7 +273,6 @@ class World(Log):
                 self.issued[receipt] = worker
                 self.in_flight[receipt] = place, worker, self.seconds + self.settings.lease_seconds
                 self.delivered.add(place)
-        return granted
 
     @property
     def repeats_may_be_marked(self) -> bool:
@@ -304,20 +320,9 @@ class World(Log):
 
     # --- dead letters and operators ----------------------------------------------------------------------------------
 
-    def append_dead_letter(self) -> None:
-        """Append as the dead-letter topic does, which knows a batch that it has."""
-        for letter in self.letters:
-            topic = self.dead_topic[letter.partition]
-            if letter.sequence < len(topic):
-                assert topic[letter.sequence] == letter.place, "another record under a sequence that is taken"
-                assert letter.sequence >= len(topic) - 5, "the topic does not remember so old a batch"
-            else:
-                assert letter.sequence == len(topic), "a sequence is left out"
-                topic.append(letter.place)
-
     def finish_dead_letters(self) -> None:
         self.commit()
-        self.append_dead_letter()
+        self.dead_topic.append(self.letters)
         letters, self.letters = self.letters, []
         self.expire()
         self.queue.tick(self.now)

@@ -130,6 +130,10 @@ class QueueMachine(RuleBasedStateMachine):
         assert world.queue.worker_back(worker, world.now) == (world.gone.pop(worker, None) is not None)
 
     @rule(worker=WORKERS)
+    def reclaim(self, worker: str) -> None:
+        self.world.reclaim(worker)
+
+    @rule(worker=WORKERS)
     def say_goodbye(self, worker: str) -> None:
         world = self.world
         world.expire()
@@ -158,7 +162,7 @@ class QueueMachine(RuleBasedStateMachine):
             self.world.finish_dead_letters()
         else:
             self.world.commit()
-            self.world.append_dead_letter()
+            self.world.dead_topic.append(self.world.letters)
 
     @rule(pick=st.integers(0, 5), how=st.sampled_from(["resume", "skip", "drop"]))
     def operate(self, pick: int, how: str) -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logbroker.queues.lanes import CHUNK_RECORDS, CHUNKS_IN_MEMORY, PARKED, Lane, Lanes, Run
+from logbroker.queues.lanes import CHUNK_RECORDS, CHUNKS_IN_MEMORY, PARKED, Lane, Lanes, Run, lane_key
 
 
 class DictStore:
@@ -114,6 +114,14 @@ def test_a_parked_lane_takes_all_that_arrives_and_gives_nothing() -> None:
     assert len(lane) == 2
     assert [found.key for found in taken(lanes, 10)] == [b"other"]
     assert [lanes.pop_head(lane) for _ in range(3)] == [0, 2, -1]
+
+
+def test_long_keys_are_kept_by_a_hash() -> None:
+    assert lane_key(b"") == b""
+    assert lane_key(b"k" * 256) == b"k" * 256
+    long = [b"k" * (1 << 20), b"k" * (1 << 20) + b"x", b"k" * 257]
+    assert len({lane_key(key) for key in long}) == 3
+    assert all(len(lane_key(key)) == 96 and lane_key(key).startswith(b"k" * 64) for key in long)
 
 
 @given(st.lists(st.lists(st.sampled_from([b"a", b"b", b"c"]), max_size=12), max_size=6), st.integers(1, 4))

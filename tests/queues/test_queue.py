@@ -6,6 +6,7 @@ import pytest
 
 from logbroker.errors import CorruptLogError, InvalidRequestError
 from logbroker.queues.messages import Extension, Nack, NoticeKind, Settlement
+from logbroker.queues.operator import Operator
 from logbroker.queues.places import place_of
 from logbroker.queues.rows import HEADER_ROW
 from logbroker.queues.settings import OnExhausted, Ordering, QueueSettings
@@ -194,6 +195,44 @@ def test_what_the_log_lost_is_not_done_any_more_and_has_no_failures() -> None:
     assert queue.position(0) == 1
     queue.admit(0, 1, range(1, 4), 4, [b"x", b"y", b"z"], (), at(0))
     assert places(queue.take("w", 10, at(0))) == [1, 2, 3]
+
+
+def test_a_lane_whose_failed_record_the_log_lost_is_parked_no_more() -> None:
+    rows: dict[bytes, bytes] = {}
+    queue = new_queue(max_attempts=1, on_exhausted=OnExhausted.PARK)
+    admit(queue, [b"k", b"k"])
+    nack(queue, queue.take("w", 1, at(0)))
+    commit(queue, rows)
+    queue = restart(rows, 0)
+    commit(queue, rows)
+    assert not [key for key in rows if key[:1] in b"ak"]
+    admit(queue, [b"k"])
+    assert places(queue.take("w", 1, at(0))) == [0]
+
+
+def test_a_parked_lane_can_be_resumed_before_the_scan_has_met_it() -> None:
+    queue = new_queue(max_attempts=1, on_exhausted=OnExhausted.PARK)
+    admit(queue, [b"k"])
+    nack(queue, queue.take("w", 1, at(0)))
+    queue = restart(commit(queue, {}), 1)
+    operator = Operator(queue)
+    operator.resume(operator.lane(b"k"))
+    admit(queue, [b"k"])
+    (granted,) = queue.take("w", 1, at(0))
+    assert (granted.places, granted.attempts, granted.redelivered) == ([0], [], [True])
+
+
+def test_what_a_worker_held_before_a_crash_it_can_have_again() -> None:
+    rows: dict[bytes, bytes] = {}
+    queue = new_queue()
+    admit(queue, [b"a", b"b", b"c"])
+    held = queue.take("w", 2, at(0))
+    queue = restart(commit(queue, rows), 3)
+    admit(queue, [b"a", b"b", b"c"])
+    again = queue.reclaim("w", [*places(held), 77], at(1))
+    assert places(again) == [0, 1]
+    assert set(receipts(again)).isdisjoint(receipts(held))
+    assert places(queue.take("v", 9, at(1))) == [2]
 
 
 def test_after_a_clean_stop_only_what_was_handed_out_is_marked() -> None:
