@@ -21,7 +21,7 @@ from __future__ import annotations
 import enum
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -45,8 +45,9 @@ from tests.groups.group_history import (
     Stalled,
 )
 
-NOTHING = -1
+NOTHING: Final = -1
 """The committed offset where there is none."""
+_MAX_TOLD: Final = 12
 
 
 class Kind(enum.Enum):
@@ -70,6 +71,15 @@ class Anomaly(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.kind.value}: {self.text}"
+
+
+class StormError(AssertionError):
+    """Promises were broken. `kinds` are those of the anomalies; none where something else is wrong."""
+
+    def __init__(self, what: Sequence[str], kinds: set[Kind] | None = None) -> None:
+        more = [f"... and {len(what) - _MAX_TOLD} more"] if len(what) > _MAX_TOLD else []
+        super().__init__("\n".join([*what[:_MAX_TOLD], *more]))
+        self.kinds = kinds or set()
 
 
 class _Span(msgspec.Struct, eq=False):

@@ -12,7 +12,7 @@ import asyncio
 import logging
 import random
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from time import monotonic
 from typing import Any, Final
@@ -25,7 +25,7 @@ from tests.crash.broker_process import BrokerProcess
 from tests.crash.checker import FinalRead
 from tests.crash.checker import check as check_log
 from tests.crash.load import History, Sender, read_all
-from tests.groups.group_checker import Kind, check, polls
+from tests.groups.group_checker import StormError, check, polls
 from tests.groups.group_history import (
     Assigned,
     BrokerBack,
@@ -48,16 +48,6 @@ from tests.groups.member_process import MODES, MemberSpec
 GROUP: Final = "storm"
 _QUIET_SECONDS: Final = 60.0
 _MAX_FROZEN: Final = 4
-_MAX_TOLD: Final = 12
-
-
-class StormError(AssertionError):
-    """A promise was broken. `kinds` are those of the group checker's anomalies."""
-
-    def __init__(self, what: Sequence[str], kinds: set[Kind] | None = None) -> None:
-        more = [f"... and {len(what) - _MAX_TOLD} more"] if len(what) > _MAX_TOLD else []
-        super().__init__("\n".join([*what[:_MAX_TOLD], *more]))
-        self.kinds = kinds or set()
 
 
 class Weather(msgspec.Struct, frozen=True, kw_only=True):
@@ -81,7 +71,7 @@ class Weather(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def run(directory: Path, seed: int, *, events: int, weather: Weather | None = None) -> Counter[str]:
-    """Return figures of one history; raises StormError, BrokerFailedError, MemberFailedError or GroupWatchError."""
+    """Return figures of one history; raises StormError, BrokerFailedError or MemberFailedError."""
     return asyncio.run(_Storm(directory, seed, weather or Weather()).run(events))
 
 

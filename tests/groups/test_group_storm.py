@@ -14,9 +14,9 @@ from typing import Final
 import pytest
 
 from tests.crash.torture import repeat_command
-from tests.groups.group_checker import Kind
+from tests.groups.group_checker import Kind, StormError
 from tests.groups.group_plants import BROKER_PLANTS, CLIENT_PLANTS
-from tests.groups.storm import StormError, Weather, be_quiet, run
+from tests.groups.storm import Weather, be_quiet, run
 
 EVENTS: Final = 100
 TRIES: Final = 5

@@ -119,7 +119,7 @@ async def join(setup: Setup, *, members: int, partitions: int) -> Row:
 
 
 async def takeover(setup: Setup, *, members: int, partitions: int, freeze: bool) -> Row:
-    """Milliseconds until all partitions of a member that was killed, or froze, flow again, less its grace or session."""
+    """Milliseconds until all partitions of one that was killed, or froze, flow again, less its grace or session."""
     rounds = []
     forgiven_seconds = SESSION_SECONDS if freeze else GRACE_SECONDS
     async with _broker(setup, partitions) as address, Producer(address) as producer:
