@@ -41,24 +41,20 @@ class Life:
             os.write(self._orders.fileno(), order.encode() + b"\n")
 
     async def freeze(self) -> None:
-        """Stop it; returns when it stands still."""
+        """Stop it; returns when it stands still. Raises MemberFailedError where it had ended by itself."""
         self.frozen = True
-        assert self._process.pid is not None
-        os.kill(self._process.pid, signal.SIGSTOP)
+        self._signal(signal.SIGSTOP)
         stat = Path(f"/proc/{self._process.pid}/stat")
         while stat.read_text(encoding="ascii").rpartition(")")[2].split()[0] != "T":
             await asyncio.sleep(0.001)
 
     def thaw(self) -> None:
         self.frozen = False
-        assert self._process.pid is not None
-        os.kill(self._process.pid, signal.SIGCONT)
+        self._signal(signal.SIGCONT)
 
     async def kill(self) -> None:
         """Kill it. Raises MemberFailedError where it had ended by itself."""
-        if not self._process.is_alive():
-            raise self._failed()
-        self._process.kill()
+        self._signal(signal.SIGKILL)
         await self._ended(_END_SECONDS)
 
     async def leave(self) -> None:
@@ -74,6 +70,12 @@ class Life:
             await asyncio.sleep(0.005)
         self._orders.close()
 
+    def _signal(self, number: signal.Signals) -> None:
+        # The id of a process that has ended may be another one's by now.
+        if not self._process.is_alive() or self._process.pid is None:
+            raise self._failed()
+        os.kill(self._process.pid, number)
+
     def _failed(self) -> MemberFailedError:
         log = Path(f"{self.spec.history_path}.log")
         said = log.read_text(encoding="utf-8")[-2000:] if log.exists() else "nothing"
@@ -81,6 +83,7 @@ class Life:
 
     def end(self) -> None:
         """Leave nothing running, whatever happened."""
-        self._process.kill()
+        if self._process.is_alive():
+            self._process.kill()
         self._process.join()
         self._process.close()
