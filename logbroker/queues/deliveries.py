@@ -17,7 +17,7 @@ from __future__ import annotations
 import heapq
 from bisect import bisect_left, bisect_right, insort
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 import msgspec
@@ -78,6 +78,23 @@ Settled = list[Lane] | range
 """What a settlement is about: lanes in flight, or places of a run."""
 
 
+def merged(ranges: Sequence[tuple[int, int]]) -> Sequence[tuple[int, int]]:
+    """Return ranges of receipts sorted, those that follow each other as one; what comes twice stays so."""
+    if len(ranges) < 2:
+        return ranges
+    joined: list[tuple[int, int]] = []
+    ordered = iter(sorted(ranges))
+    first, last = next(ordered)
+    for start, end in ordered:
+        if start == last + 1 <= end:
+            last = end
+        else:
+            joined.append((first, last))
+            first, last = start, end
+    joined.append((first, last))
+    return joined
+
+
 class Deliveries:
     """All grants of a queue group."""
 
@@ -104,16 +121,6 @@ class Deliveries:
         if worker is None:
             worker = self._workers[worker_id] = Worker(worker_id, {})
         return worker
-
-    def find_worker(self, worker_id: str) -> Worker | None:
-        return self._workers.get(worker_id)
-
-    def workers(self) -> Iterable[Worker]:
-        return self._workers.values()
-
-    def forget_worker(self, worker: Worker) -> None:
-        """The worker is gone, and holds nothing any more."""
-        self._workers.pop(worker.id, None)
 
     # --- granting and finding ----------------------------------------------------------------------------------------
 
@@ -257,9 +264,10 @@ class Deliveries:
                 lost.append(self._lose(grant))
         return lost
 
-    def lose_all(self, worker: Worker) -> list[Settled]:
-        """Take out all that a worker holds."""
-        return [self._lose(grant) for grant in list(worker.grants.values())]
+    def lose_all(self, worker_id: str) -> list[Settled]:
+        """Forget a worker, and take out all that it holds."""
+        worker = self._workers.pop(worker_id, None)
+        return [] if worker is None else [self._lose(grant) for grant in list(worker.grants.values())]
 
     def _lose(self, grant: Grant) -> Settled:
         if grant.lanes is None:

@@ -193,7 +193,10 @@ class HeldLanes:
         return self.set_aside.get(place) or self.waits.get(place)
 
     def forget_lanes(self) -> None:
-        """The lanes are made anew; what is stored stays."""
+        """The lanes are made anew by another ordering. Records that failed stay what they are, parked ones too; with
+        them, the lanes that they will be heads of."""
+        self._changed.update(dict.fromkeys(self.parked))
+        self.parked.clear()
         self.waits.clear()
         self.set_aside.clear()
         self.not_before.clear()

@@ -101,5 +101,5 @@ class Outputs(msgspec.Struct):
     dead_letters: list[DeadLetter]
     notices: list[Notice]
     rescan: bool
-    """The index was emptied: scan every partition again, from `Queue.position` on, beginning with the generation that
-    the lowest of them lies in."""
+    """The index was emptied, as another ordering took effect: scan every partition again, from `Queue.position` on,
+    beginning with the generation that the lowest of them lies in."""

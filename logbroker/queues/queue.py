@@ -24,7 +24,7 @@ from typing import Final
 from logbroker.engine import StateEvent
 from logbroker.errors import InvalidRequestError
 from logbroker.queues.dead_letters import DeadLetters, Route
-from logbroker.queues.deliveries import Deliveries, Refusal, Settled, Worker
+from logbroker.queues.deliveries import Deliveries, Refusal, Settled, Worker, merged
 from logbroker.queues.done import DoneRecords
 from logbroker.queues.graces import NEVER, Graces
 from logbroker.queues.held import HeldLanes
@@ -174,7 +174,7 @@ class Queue:
         self.tick(now)
         refusals: list[Refusal] = []
         deliveries = self.deliveries
-        for first, last in settlement.acks:
+        for first, last in merged(settlement.acks):
             for grant, start, end in deliveries.select(worker_id, first, last, refusals):
                 self.finish(deliveries.close(grant, start, end, refusals), now)
         for nack in settlement.nacks:
@@ -273,11 +273,8 @@ class Queue:
         """A worker leaves: what it holds is free at once, and no attempt is counted."""
         self.tick(now)
         self._graces.cancel(worker_id)
-        worker = self.deliveries.find_worker(worker_id)
-        if worker is not None:
-            for settled in reversed(self.deliveries.lose_all(worker)):
-                self._give_back(settled)
-            self.deliveries.forget_worker(worker)
+        for settled in reversed(self.deliveries.lose_all(worker_id)):
+            self._give_back(settled)
         self._rebuild_if_drained()
 
     def tick(self, now: Moment) -> None:
@@ -285,11 +282,8 @@ class Queue:
         for settled in self.deliveries.pop_expired(now.seconds):
             self._fail(settled, LEASE_ENDED, None, now)
         for worker_id in self._graces.pop(now.seconds):
-            worker = self.deliveries.find_worker(worker_id)
-            if worker is not None:
-                for settled in self.deliveries.lose_all(worker):
-                    self._fail(settled, WORKER_LOST, None, now)
-                self.deliveries.forget_worker(worker)
+            for settled in self.deliveries.lose_all(worker_id):
+                self._fail(settled, WORKER_LOST, None, now)
         self.held.tick(now.seconds)
         self._rebuild_if_drained()
 
@@ -303,7 +297,7 @@ class Queue:
 
     def alter(self, settings: QueueSettings) -> None:
         """Take other settings. Where they change the ordering, nothing is handed out until all that is in flight is
-        settled; then the index is made anew by another scan. Raises InvalidRequestError."""
+        settled; then they are stored, and the index is made anew by another scan. Raises InvalidRequestError."""
         settings.check()
         before = self.settings
         if (settings.ordering, settings.key_header) != (before.ordering, before.key_header):
@@ -314,14 +308,17 @@ class Queue:
             self._altered = settings
         else:
             self._altered = None
-            self.settings = self.held.settings = settings
-        self._events.append(upsert(SETTINGS_ROW, settings))
+            self._set(settings)
         self._rebuild_if_drained()
+
+    def _set(self, settings: QueueSettings) -> None:
+        self.settings = self.held.settings = settings
+        self._events.append(upsert(SETTINGS_ROW, settings))
 
     def _rebuild_if_drained(self) -> None:
         if self._altered is None or self.deliveries.in_flight:
             return
-        self.settings = self.held.settings = self._altered
+        self._set(self._altered)
         self._altered = None
         self._mark_handed_out()
         self.lanes.clear()

@@ -78,7 +78,6 @@ class World(Log):
             self.queue.tick(self.now)
             self.commit()
             self.apply(self.queue.stop_events())
-        settings = self.queue.settings if self.altered is None else self.altered
         old_receipts = set(self.issued)
         self.held_before_crash.clear()
         for place, worker, _ in self.in_flight.values():
@@ -86,8 +85,7 @@ class World(Log):
         self.queue = load_queue(
             self.rows, dict(enumerate(self.ends)), clean=clean, random=lambda: 0.0, route=self.route
         )
-        assert self.queue.settings == settings or not clean
-        self.settings = self.queue.settings
+        assert self.queue.settings == self.settings
         self.seconds += 1000.0  # Another monotonic clock: only differences count.
         self.wall_offset_ms -= 1_000_000
         self.begin_life()
@@ -112,6 +110,10 @@ class World(Log):
         """What the queue owes is made durable: what was answered until now must survive."""
         outputs = self.queue.take_outputs()
         self.apply(outputs.events)
+        if outputs.rescan:
+            # Parked while the rest drained: the records stay so.
+            self.state.stands |= {place: "park" for unit, place in self.heads().items() if unit in self.state.parked}
+            self.state.parked.clear()
         self.durable = self.state.copy()
         self.letters += outputs.dead_letters
         if outputs.rescan:
@@ -138,8 +140,7 @@ class World(Log):
         end = min(start + records, limit)
         if end <= start:
             return
-        # As a batch that began before the position is read again.
-        low = max(0, start - 1)
+        low = max(0, start - 1)  # As a batch that began before the position is read again.
         offsets = [offset for offset in range(low, end) if place_of(partition, offset) in self.keys]
         places = [place_of(partition, offset) for offset in offsets]
         delays = [

@@ -151,9 +151,13 @@ class QueueMachine(RuleBasedStateMachine):
     def commit(self) -> None:
         self.world.commit()
 
-    @rule(clean=st.booleans())
-    def restart(self, clean: bool) -> None:
+    @rule(clean=st.booleans(), committed=st.booleans(), then_scan=st.booleans())
+    def restart(self, clean: bool, committed: bool, then_scan: bool) -> None:
+        if committed:
+            self.world.commit()
         self.world.crash(clean=clean)
+        if then_scan:
+            self.scan_all()
 
     @rule(finish=st.booleans())
     def dead_letters(self, finish: bool) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from logbroker.errors import AlreadySettledError, LeaseLostError, LogbrokerError, NotHolderError, UnknownReceiptError
-from logbroker.queues.deliveries import COUNTER_BITS, MAX_REMEMBERED, Deliveries, Refusal
+from logbroker.queues.deliveries import COUNTER_BITS, MAX_REMEMBERED, Deliveries, Refusal, merged
 from logbroker.queues.lanes import IN_FLIGHT, Lane
 
 FIRST = 3 << COUNTER_BITS
@@ -130,6 +130,13 @@ def test_so_many_lost_receipts_are_remembered_and_no_more() -> None:
     assert len(deliveries._lost_firsts) == len(deliveries._lost_lasts) == MAX_REMEMBERED
     assert errors(close(deliveries, "w", FIRST, FIRST)[1]) == [(0, 0, AlreadySettledError)]
     assert errors(close(deliveries, "w", FIRST + 10, FIRST + 10)[1]) == [(10, 10, LeaseLostError)]
+
+
+def test_ranges_that_follow_each_other_are_one() -> None:
+    assert merged([(5, 5), (3, 4), (9, 9), (6, 7)]) == [(3, 7), (9, 9)]
+    assert merged([(1, 2), (2, 3)]) == [(1, 2), (2, 3)]
+    assert merged([(1, 4), (5, 3)]) == [(1, 4), (5, 3)]
+    assert merged([]) == []
 
 
 def test_what_is_over_is_forgotten() -> None:

@@ -20,6 +20,15 @@ def test_time_per_record_without_order() -> None:
     assert sum(deliver(queue, 200_000)) < 1
 
 
+def test_a_delivery_costs_the_same_however_much_waits() -> None:
+    costs = []
+    for backlog in (10_000, 1_000_000):
+        queue = new_queue(Ordering.KEY)
+        fill_deep(queue, 100, backlog)
+        costs.append(min(sum(deliver(queue, 2_500)) for _ in range(4)))
+    assert costs[1] < 4 * costs[0]
+
+
 def test_memory_per_lane_and_per_waiting_record() -> None:
     assert memory_mb(lambda queue: fill_lanes(queue, 100_000)) < 25
     assert memory_mb(lambda queue: fill_deep(queue, 100, 500_000)) < 8
