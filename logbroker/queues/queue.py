@@ -345,9 +345,7 @@ class Queue:
         events += self.held.take_rows()
         events += self.dead_letters.take_rows()
         rescan, self._rescan = self._rescan, False
-        for partition in list(self.redelivery.marks):
-            if self.done.is_open(partition):
-                self.redelivery.drop_marks_below(partition, self.done.floor(partition))
+        self.redelivery.drop_a_mark(self.done)
         return Outputs(events, self.dead_letters.take(self.failures), self.held.take_notices(), rescan)
 
     def stop_events(self) -> list[StateEvent]:

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from logbroker.engine import StateEvent
+from logbroker.queues.done import DoneRecords
 from logbroker.queues.places import PARTITION_SHIFT, offset_of, partition_of, place_of
 from logbroker.queues.retry import Failures
 from logbroker.queues.rows import HANDED_ROW, decode, upsert
@@ -51,11 +52,13 @@ class Redelivery:
             partition = partition_of(place)
             self.marks[partition] = max(self.marks.get(partition, 0), place + 1)
 
-    def drop_marks_below(self, partition: int, floor: int) -> None:
-        """All below the floor is done: a mark there says nothing any more."""
-        mark = self.marks.get(partition)
-        if mark is not None and mark <= place_of(partition, floor):
-            del self.marks[partition]
+    def drop_a_mark(self, done: DoneRecords) -> None:
+        """Drop the next mark below which all is done, or see to it later: one at a time, as partitions may be many."""
+        for partition in self.marks:
+            mark = self.marks.pop(partition)
+            if not done.is_open(partition) or done.floor(partition) < offset_of(mark):
+                self.marks[partition] = mark
+            break
 
     def forget_all(self, places: Iterable[int]) -> None:
         """Records are done."""

@@ -40,6 +40,8 @@ def load_queue(
     queue.dead_letters.load(rows, ends)
     queue.held.load(rows, ends)
     queue.redelivery.load(rows, ends, clean=clean)
+    for _ in range(len(queue.redelivery.marks)):
+        queue.redelivery.drop_a_mark(queue.done)
     queue.held.expect_all()
     queue.intake.load(ends)
     return queue
