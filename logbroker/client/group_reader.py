@@ -119,9 +119,9 @@ class GroupReader:
                 if self.member.take(assignment):
                     self._stop_reading(revoked, ends)
                     self._unplaced = {p: g for p, g in assignment.partitions.items() if p not in self._assigned}
-            elif self._unplaced and membership.is_sure(monotonic()):
+            elif self._unplaced:
                 yield self._on_assigned, await self._place(ends)
-            elif membership.epoch and not membership.placed and not self._unplaced:
+            elif membership.epoch and not membership.placed:
                 membership.place()
             elif not self.permit.open():
                 if not await self._wait(deadline):

@@ -95,10 +95,6 @@ class Membership:
         """Whether only a heartbeat is missing (if anything is) before records may be handed out."""
         return self.permit.until != NOT_NOW and not self._heartbeats
 
-    def is_sure(self, now: float) -> bool:
-        """Whether what it holds is surely still its own: it was heard of within the lease."""
-        return self.state is State.MEMBER and now <= self._heard_at + self._lease_seconds
-
     @property
     def may_join(self) -> bool:
         """Whether a new stream is to be opened: not before the program has seen what happened."""
