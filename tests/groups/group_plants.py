@@ -50,6 +50,13 @@ def assignments_lost_on_restart() -> None:
     _replace(group, "decode_group", lambda decode: lambda rows: (decode(rows)[0], {}))
 
 
+def offsets_ahead_of_a_cut_log() -> None:
+    """Load committed offsets as they are stored, wherever the log ends."""
+    from logbroker.consumer_groups.offsets import OffsetTable
+
+    _replace(OffsetTable, "clamped", lambda _: lambda self, _end_offset: [])
+
+
 # --- in a member -----------------------------------------------------------------------------------------------------
 
 
@@ -88,6 +95,10 @@ def frozen_member_reads_on() -> None:
 BROKER_PLANTS: Final[Mapping[str, Callable[[], None]]] = {
     plant.__name__: plant for plant in (given_before_released, old_epochs_accepted, assignments_lost_on_restart)
 }
+RESTART_PLANTS: Final[Mapping[str, Callable[[], None]]] = {
+    plant.__name__: plant for plant in (offsets_ahead_of_a_cut_log,)
+}
+"""Those that no storm is needed for."""
 CLIENT_PLANTS: Final[Mapping[str, Callable[[], None]]] = {
     plant.__name__: plant for plant in (committed_while_in_hand, frozen_member_reads_on)
 }
@@ -97,7 +108,7 @@ def main() -> None:
     """Run the command `logbroker` with the bug that the first argument names."""
     from logbroker.cli.main import main as logbroker
 
-    BROKER_PLANTS[sys.argv.pop(1)]()
+    {**BROKER_PLANTS, **RESTART_PLANTS}[sys.argv.pop(1)]()
     logbroker()
 
 

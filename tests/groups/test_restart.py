@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -12,6 +14,7 @@ from logbroker.embedded_broker import EmbeddedBroker, embedded
 from logbroker.storage.metadata_store import MetadataStore
 from logbroker.types import TopicId, new_topic_id
 from tests.groups.conftest import Group
+from tests.groups.group_plants import RESTART_PLANTS
 
 
 @pytest.fixture
@@ -75,6 +78,19 @@ def test_offsets_never_run_ahead_of_a_log_that_was_cut(broker: EmbeddedBroker) -
     broker.kill()
     assert stored_offsets(broker, group.id) == [4, 10], "the rows are clamped too"
     group.close()
+
+
+@pytest.mark.parametrize("plant", RESTART_PLANTS)
+def test_a_planted_bug_is_caught(plant: str, broker: EmbeddedBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    start = subprocess.Popen
+
+    def with_plant(command: list[str], **settings: Any) -> subprocess.Popen[bytes]:
+        at = command.index("logbroker")
+        return start([*command[:at], "tests.groups.group_plants", plant, *command[at + 1 :]], **settings)
+
+    monkeypatch.setattr(subprocess, "Popen", with_plant)
+    with pytest.raises(AssertionError):
+        test_offsets_never_run_ahead_of_a_log_that_was_cut(broker)
 
 
 def plant_offset(broker: EmbeddedBroker, group_id: str, topic_id: TopicId, partition: int, offset: int) -> None:
