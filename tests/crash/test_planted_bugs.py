@@ -13,7 +13,7 @@ from tests.crash.log_files import BrokenFilesError
 from tests.crash.plants import PLANTS
 
 LIVES: Final = 6
-TRIES: Final = 8
+TRIES: Final = 40
 SYMPTOMS: Final = {
     "ack_before_sync": "was acknowledged at .* there is",
     "torn_tail_kept": "does not keep what was cut off|CORRUPT_BATCH|CORRUPT_LOG|was acknowledged at .* there is",
