@@ -290,7 +290,7 @@ class SettleResponse(_message.Message):
     def __init__(self, answer: _Optional[_Union[SettleAnswer, _Mapping]] = ...) -> None: ...
 
 class QueueSettings(_message.Message):
-    __slots__ = ("ordering", "key_header", "lease_seconds", "max_attempts", "backoff_initial_seconds", "backoff_factor", "backoff_cap_seconds", "backoff_jitter", "on_exhausted", "dead_letter_topic", "grace_seconds", "alarm_share", "alarm_age_seconds", "max_parked_records", "max_in_flight", "max_ready_records", "max_held_lanes", "max_delayed_records")
+    __slots__ = ("ordering", "key_header", "lease_seconds", "max_attempts", "backoff_initial_seconds", "backoff_factor", "backoff_cap_seconds", "backoff_jitter", "on_exhausted", "dead_letter_topic", "grace_seconds", "alarm_share", "alarm_age_seconds", "max_parked_records", "max_in_flight", "max_ready_records", "max_held_lanes", "max_delayed_records", "on_undecodable")
     ORDERING_FIELD_NUMBER: _ClassVar[int]
     KEY_HEADER_FIELD_NUMBER: _ClassVar[int]
     LEASE_SECONDS_FIELD_NUMBER: _ClassVar[int]
@@ -309,6 +309,7 @@ class QueueSettings(_message.Message):
     MAX_READY_RECORDS_FIELD_NUMBER: _ClassVar[int]
     MAX_HELD_LANES_FIELD_NUMBER: _ClassVar[int]
     MAX_DELAYED_RECORDS_FIELD_NUMBER: _ClassVar[int]
+    ON_UNDECODABLE_FIELD_NUMBER: _ClassVar[int]
     ordering: str
     key_header: str
     lease_seconds: float
@@ -327,7 +328,8 @@ class QueueSettings(_message.Message):
     max_ready_records: int
     max_held_lanes: int
     max_delayed_records: int
-    def __init__(self, ordering: _Optional[str] = ..., key_header: _Optional[str] = ..., lease_seconds: _Optional[float] = ..., max_attempts: _Optional[int] = ..., backoff_initial_seconds: _Optional[float] = ..., backoff_factor: _Optional[float] = ..., backoff_cap_seconds: _Optional[float] = ..., backoff_jitter: _Optional[float] = ..., on_exhausted: _Optional[str] = ..., dead_letter_topic: _Optional[str] = ..., grace_seconds: _Optional[float] = ..., alarm_share: _Optional[float] = ..., alarm_age_seconds: _Optional[float] = ..., max_parked_records: _Optional[int] = ..., max_in_flight: _Optional[int] = ..., max_ready_records: _Optional[int] = ..., max_held_lanes: _Optional[int] = ..., max_delayed_records: _Optional[int] = ...) -> None: ...
+    on_undecodable: str
+    def __init__(self, ordering: _Optional[str] = ..., key_header: _Optional[str] = ..., lease_seconds: _Optional[float] = ..., max_attempts: _Optional[int] = ..., backoff_initial_seconds: _Optional[float] = ..., backoff_factor: _Optional[float] = ..., backoff_cap_seconds: _Optional[float] = ..., backoff_jitter: _Optional[float] = ..., on_exhausted: _Optional[str] = ..., dead_letter_topic: _Optional[str] = ..., grace_seconds: _Optional[float] = ..., alarm_share: _Optional[float] = ..., alarm_age_seconds: _Optional[float] = ..., max_parked_records: _Optional[int] = ..., max_in_flight: _Optional[int] = ..., max_ready_records: _Optional[int] = ..., max_held_lanes: _Optional[int] = ..., max_delayed_records: _Optional[int] = ..., on_undecodable: _Optional[str] = ...) -> None: ...
 
 class CreateQueueRequest(_message.Message):
     __slots__ = ("group_id", "topic", "topic_id", "settings")
