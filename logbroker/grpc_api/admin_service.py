@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Awaitable, Iterable
-from typing import Final
 
 from logbroker import __version__
 from logbroker.broker.broker import Broker
 from logbroker.config import TOPIC_CONFIGS, config_text
 from logbroker.engine import Topic
-from logbroker.errors import InvalidRequestError, LogbrokerError, OverloadedError
-from logbroker.grpc_api.refs import MAX_ITEMS, check_item_count, find_topic
+from logbroker.errors import LogbrokerError, OverloadedError
+from logbroker.grpc_api.paging import page_of
+from logbroker.grpc_api.refs import check_item_count, find_topic
 from logbroker.grpc_api.status import Context, answers, item_status
 from logbroker.v1 import admin_pb2 as pb
-
-TOPIC_FRAME_BYTES: Final = 4
-"""At most, around a topic in a list."""
 
 
 class AdminService:
@@ -45,19 +41,13 @@ class AdminService:
 
     @answers
     async def list_topics(self, request: pb.ListTopicsRequest, context: Context) -> pb.ListTopicsResponse:
-        page_size = request.page_size if request.HasField("page_size") else MAX_ITEMS
-        if page_size < 1:
-            raise InvalidRequestError(f"page_size must be at least 1, not {page_size}; leave it out for the broker's")
-        names = [topic.name for topic in self._engine.topics()]
-        response = pb.ListTopicsResponse()
-        room = self._broker.config.max_response_bytes
-        for name in names[bisect_right(names, request.page_token) :]:
-            if len(response.topics) >= page_size or room <= 0:
-                response.next_page_token = response.topics[-1].name
-                break
-            response.topics.append(_topic(self._engine.topic(name)))
-            room -= response.topics[-1].ByteSize() + TOPIC_FRAME_BYTES
-        return response
+        topics, next_page_token = page_of(
+            request,
+            [topic.name for topic in self._engine.topics()],
+            lambda name: _topic(self._engine.topic(name)),
+            self._broker.config.max_response_bytes,
+        )
+        return pb.ListTopicsResponse(topics=topics, next_page_token=next_page_token)
 
     @answers
     async def describe_topics(self, request: pb.DescribeTopicsRequest, context: Context) -> pb.DescribeTopicsResponse:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from bisect import bisect_right
 from collections.abc import Iterable
 from typing import Final
 
@@ -11,18 +10,16 @@ from logbroker.broker.broker import Broker
 from logbroker.consumer_groups.coordinator import Coordinator
 from logbroker.consumer_groups.offsets import Committed
 from logbroker.consumer_groups.rows import GROUP_TYPE
-from logbroker.errors import InvalidRequestError, LogbrokerError, OverloadedError
+from logbroker.errors import LogbrokerError, OverloadedError
 from logbroker.grpc_api.group_messages import partition_lists, topic_name
 from logbroker.grpc_api.group_offsets import commit_results, read_commits
 from logbroker.grpc_api.member_stream import MemberStream
-from logbroker.grpc_api.refs import MAX_ITEMS, check_item_count, echoed_id, echoed_name, topic_of
+from logbroker.grpc_api.paging import FRAME_BYTES, page_of
+from logbroker.grpc_api.refs import check_item_count, echoed_id, echoed_name, topic_of
 from logbroker.grpc_api.status import Context, answers, item_status
 from logbroker.types import TopicId
 from logbroker.v1 import groups_pb2 as pb
 from logbroker.v1.common_pb2 import Status
-
-FRAME_BYTES: Final = 5
-"""At most, around an item of a list in an answer."""
 
 
 class GroupsService:
@@ -61,19 +58,13 @@ class GroupsService:
 
     @answers
     async def list_groups(self, request: pb.ListGroupsRequest, context: Context) -> pb.ListGroupsResponse:
-        page_size = request.page_size if request.HasField("page_size") else MAX_ITEMS
-        if page_size < 1:
-            raise InvalidRequestError(f"page_size must be at least 1, not {page_size}; leave it out for the broker's")
-        ids = self._groups.ids()
-        response = pb.ListGroupsResponse()
-        room = self._max_response_bytes
-        for group_id in ids[bisect_right(ids, request.page_token) :]:
-            if len(response.groups) >= page_size or room <= 0:
-                response.next_page_token = response.groups[-1].group_id
-                break
-            response.groups.append(_listed(self._groups.group(group_id)))
-            room -= response.groups[-1].ByteSize() + FRAME_BYTES
-        return response
+        groups, next_page_token = page_of(
+            request,
+            self._groups.ids(),
+            lambda group_id: _listed(self._groups.group(group_id)),
+            self._max_response_bytes,
+        )
+        return pb.ListGroupsResponse(groups=groups, next_page_token=next_page_token)
 
     @answers
     async def describe_groups(self, request: pb.DescribeGroupsRequest, context: Context) -> pb.DescribeGroupsResponse:
