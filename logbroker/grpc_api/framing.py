@@ -2,7 +2,7 @@
 
 A protobuf message that holds a large bytes field copies it twice, into the message and into its serialization; at
 1 MiB a response that is most of the broker's work (docs/BENCHMARKS.md). On the wire a message is its fields one after
-the other, so the large one can be appended to the serialization of the others. Encoding: protobuf.dev, "Encoding".
+the other, so the large one can be appended to the serialization of the others.
 """
 
 from __future__ import annotations
@@ -10,22 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
+from logbroker.grpc_api.wire_format import BYTES, encode_varint
 from logbroker.v1.log_pb2 import FetchResponse, FetchResult, FetchStreamResponse
-
-_LENGTH_DELIMITED: Final = 2
 
 
 def _tag(field_number: int) -> bytes:
-    return _varint(field_number << 3 | _LENGTH_DELIMITED)
-
-
-def _varint(value: int) -> bytes:
-    encoded = bytearray()
-    while value > 0x7F:
-        encoded.append(value & 0x7F | 0x80)
-        value >>= 7
-    encoded.append(value)
-    return bytes(encoded)
+    return encode_varint(field_number << 3 | BYTES)
 
 
 _BATCHES_TAG: Final = _tag(FetchResult.DESCRIPTOR.fields_by_name["batches"].number)
@@ -48,8 +38,8 @@ class FramedResponse:
         parts = list(batches)
         batches_bytes = sum(map(len, parts))
         if batches_bytes:
-            head += _BATCHES_TAG + _varint(batches_bytes)
-        frame = _RESULTS_TAG + _varint(len(head) + batches_bytes) + head
+            head += _BATCHES_TAG + encode_varint(batches_bytes)
+        frame = _RESULTS_TAG + encode_varint(len(head) + batches_bytes) + head
         self._parts.append(frame)
         self._parts += parts
         self.size_bytes += len(frame) + batches_bytes

@@ -2,7 +2,7 @@
 
 Protobuf makes an object of every element of a list before anybody can count them: 16 MiB of empty items would become
 700 MiB. So a large message is counted first. Bytes that are no message are refused like any other wrong request, not
-answered with an error of the transport. Encoding: protobuf.dev, "Encoding".
+answered with an error of the transport.
 """
 
 from __future__ import annotations
@@ -16,16 +16,20 @@ from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
 
 from logbroker.errors import InvalidRequestError
+from logbroker.grpc_api.wire_format import (
+    BYTES,
+    GROUP_END,
+    GROUP_START,
+    end_of,
+    malformed,
+    read_varint32,
+    skip_value,
+)
 
 UNCOUNTED_BYTES: Final = 64 * 1024
 """What is smaller cannot hold enough to matter."""
 MAX_ELEMENTS: Final = 100_000
 """Of all lists of one request together."""
-
-_VARINT: Final = 0
-_FIXED64: Final = 1
-_BYTES: Final = 2
-_FIXED32: Final = 5
 
 
 def request_parser(descriptor: Descriptor) -> Callable[[bytes], Message]:
@@ -39,7 +43,7 @@ def request_parser(descriptor: Descriptor) -> Callable[[bytes], Message]:
         try:
             return parse(message)
         except DecodeError:
-            raise _malformed(descriptor.name) from None
+            raise malformed(descriptor.name) from None
 
     return parsed
 
@@ -56,7 +60,7 @@ def _shape_of(descriptor: Descriptor) -> _Shape:
     for field in descriptor.fields:
         if field.type not in (field.TYPE_MESSAGE, field.TYPE_STRING, field.TYPE_BYTES):
             continue
-        tag = field.number << 3 | _BYTES
+        tag = field.number << 3 | BYTES
         if field.is_repeated:
             shape.lists.add(tag)
         if field.message_type is not None:
@@ -77,46 +81,18 @@ def _check_elements(message: bytes, shape: _Shape, name: str) -> None:
             if position == end:
                 ends_and_shapes.pop()
                 continue
-            tag, position = _varint(message, position, end)
-            wire_type = tag & 7
-            if wire_type == _BYTES:
-                size, position = _varint(message, position, end)
-                if size > end - position:
-                    raise IndexError
-                if tag in shape.lists:
-                    elements += 1
-                    if elements > MAX_ELEMENTS:
-                        raise InvalidRequestError(f"the request lists more than {MAX_ELEMENTS} things; split it")
-                if tag in shape.nested:
-                    ends_and_shapes.append((position + size, shape.nested[tag]))
-                else:
-                    position += size
-            elif wire_type == _VARINT:
-                position = _varint(message, position, end)[1]
-            elif wire_type == _FIXED64:
-                position += 8
-            elif wire_type == _FIXED32:
-                position += 4
-            # The old groups have a tag before and one after their fields, which are counted as if they stood here.
-            if position > end:
-                raise IndexError
-    except IndexError:
-        raise _malformed(name) from None
-
-
-def _varint(message: bytes, position: int, end: int) -> tuple[int, int]:
-    """Return the number at a position and the position behind it; IndexError where it runs over the end."""
-    value = 0
-    for shift in range(0, 70, 7):
-        if position >= end:
-            break
-        byte = message[position]
-        position += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value, position
-    raise IndexError
-
-
-def _malformed(name: str) -> InvalidRequestError:
-    return InvalidRequestError(f"the message is not a {name} of logbroker.v1; check the client's .proto files")
+            tag, position = read_varint32(message, position)
+            if tag in shape.lists:
+                elements += 1
+                if elements > MAX_ELEMENTS:
+                    raise InvalidRequestError(f"the request lists more than {MAX_ELEMENTS} things; split it")
+            if tag in shape.nested:
+                size, position = read_varint32(message, position)
+                ends_and_shapes.append((end_of(position, size, end), shape.nested[tag]))
+            elif tag & 7 in (GROUP_START, GROUP_END):
+                # The old groups have a tag before and one after their fields, which count as if they stood here.
+                position = end_of(position, 0, end)
+            else:
+                position = skip_value(message, position, tag, end)
+    except (IndexError, DecodeError):
+        raise malformed(name) from None

@@ -9,7 +9,7 @@ from typing import Final
 from google.protobuf.message_factory import GetMessageClass
 
 from logbroker.broker.local_engine import engine
-from logbroker.grpc_api import methods, plain_records, produce_wire, request_parsing
+from logbroker.grpc_api import methods, plain_records, produce_wire, request_parsing, wire_format
 from logbroker.record.header import parse_header
 
 
@@ -23,7 +23,7 @@ def _bombs_expand() -> None:
 
 
 def _lengths_unchecked() -> None:
-    _put(produce_wire, "_end", lambda position, size, end: position + size)
+    _put(wire_format, "end_of", lambda position, size, end: position + size)
 
 
 def _varints_without_end() -> None:
@@ -37,8 +37,9 @@ def _varints_without_end() -> None:
             if byte < 0x80:
                 return value & 0xFFFF_FFFF_FFFF_FFFF, position
 
-    _put(produce_wire, "_varint", varint)
-    _put(produce_wire, "_varint32", varint)
+    for name in ("read_varint", "read_varint32"):
+        _put(produce_wire, name, varint)
+        _put(wire_format, name, varint)
 
 
 def _transport_parses() -> None:

@@ -1,0 +1,97 @@
+"""Protobuf's wire format as far as this package reads and writes it by hand. Source: protobuf.dev, "Encoding".
+
+A message is its fields one after the other; a field is a tag (its number << 3 | its wire type) and its value.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from google.protobuf.message import DecodeError
+
+from logbroker.errors import InvalidRequestError
+
+VARINT: Final = 0
+FIXED64: Final = 1
+BYTES: Final = 2
+GROUP_START: Final = 3
+GROUP_END: Final = 4
+FIXED32: Final = 5
+
+
+def read_varint(message: bytes, position: int) -> tuple[int, int]:
+    """Return the number at a position and the position behind it.
+
+    Raises IndexError where the bytes end before, DecodeError where it is longer than a number can be.
+    """
+    value = message[position]
+    position += 1
+    if value < 0x80:
+        return value, position
+    value &= 0x7F
+    for shift in range(7, 70, 7):
+        byte = message[position]
+        position += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value & 0xFFFF_FFFF_FFFF_FFFF, position
+    raise DecodeError("a number of more than 10 bytes")
+
+
+def read_varint32(message: bytes, position: int) -> tuple[int, int]:
+    """Like `read_varint`, for a tag or a length: protobuf takes no more than 5 bytes and 32 bits."""
+    value = message[position]
+    position += 1
+    if value < 0x80:
+        return value, position
+    value &= 0x7F
+    for shift in range(7, 35, 7):
+        byte = message[position]
+        position += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            break
+    else:
+        raise DecodeError("a tag or length of more than 5 bytes")
+    if value >> 32:
+        raise DecodeError("a tag or length of more than 32 bits")
+    return value, position
+
+
+def skip_value(message: bytes, position: int, tag: int, end: int) -> int:
+    """Return the position behind the value of a tag that was read; raises IndexError or DecodeError (groups, too)."""
+    if not tag >> 3:
+        raise DecodeError("a field with number 0")
+    wire_type = tag & 7
+    if wire_type == VARINT:
+        return end_of(read_varint(message, position)[1], 0, end)
+    if wire_type == BYTES:
+        size, position = read_varint32(message, position)
+        return end_of(position, size, end)
+    if wire_type == FIXED64:
+        return end_of(position, 8, end)
+    if wire_type == FIXED32:
+        return end_of(position, 4, end)
+    raise DecodeError(f"wire type {wire_type} of a field that is unknown")
+
+
+def end_of(position: int, size: int, end: int) -> int:
+    """Return where `size` bytes from a position on end; raises IndexError where that lies behind `end`."""
+    if position + size > end:
+        raise IndexError
+    return position + size
+
+
+def encode_varint(value: int) -> bytes:
+    """Write a number, which is not negative."""
+    encoded = bytearray()
+    while value > 0x7F:
+        encoded.append(value & 0x7F | 0x80)
+        value >>= 7
+    encoded.append(value)
+    return bytes(encoded)
+
+
+def malformed(message_name: str) -> InvalidRequestError:
+    """The refusal of bytes that are no message of this type."""
+    return InvalidRequestError(f"the message is not a {message_name} of logbroker.v1; check the client's .proto files")
