@@ -193,12 +193,15 @@ class PartitionLog:
         if not segments:
             return self._roll(None, now_ms)
         active = segments[-1]
-        if not active.loaded:
+        if self._staged is None:
+            # The first of a group: what hinders the write to come is better met now.
             try:
-                active.load(self.log_end_offset)
+                if not active.loaded:
+                    active.load(self.log_end_offset)
+                    active.created_ms = now_ms
+                self._handles.ensure_open(active.log_path)
             except OSError as error:
                 raise storage_failed("open", active.log_path, error) from error
-            active.created_ms = now_ms
         config = self.config
         size_after_bytes = active.size_bytes + size_bytes
         if (
@@ -208,11 +211,6 @@ class PartitionLog:
             or active.age_ms(timestamp_ms, now_ms) > config.segment_ms
         ) and active.size_bytes:
             return self._roll(active, now_ms)
-        if self._staged is None:
-            try:
-                self._handles.ensure_open(active.log_path)
-            except OSError as error:
-                raise storage_failed("open", active.log_path, error) from error
         return active
 
     def _roll(self, active: Segment | None, now_ms: int) -> Segment:
