@@ -141,6 +141,13 @@ async def test_bytes_in_flight_are_bounded(open_at: OpenEngine, held_sync: HeldS
         assert await opened.append(topic.id, bytes(800)) == 1, "what was refused took no offset"
 
 
+async def test_bytes_that_are_written_count_no_more(open_at: OpenEngine) -> None:
+    async with open_at(max_produce_bytes_in_flight=1000) as opened:
+        topic = await opened.engine.create_topic("t", 1, {"durability": "written"})
+        for offset, durability in enumerate((Durability.WRITTEN, Durability.SYNCED) * 2):
+            assert await opened.append(topic.id, bytes(800), durability=durability) == offset
+
+
 async def test_the_recovery_points_never_lag_too_far(open_at: OpenEngine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(upkeep, "MAX_LAG_BATCHES", 10)
     async with open_at() as opened:

@@ -136,6 +136,8 @@ def test_records_show_when_they_are_as_durable_as_promised(partition: PartitionO
     log.sync(log.begin_sync())
     log.mark_synced(log.written_end)
     assert partition.values() == [b"a", b"b"]
+    log.mark_synced(end)
+    assert (log.high_watermark, log.synced_offset) == (2, 2), "what is synced stays so"
 
 
 def test_written_records_show_at_once(tmp_path: Path) -> None:
