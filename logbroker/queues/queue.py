@@ -65,6 +65,9 @@ class Queue:
         of the dead-letter topic. Raises InvalidRequestError."""
         settings.check()
         self.topic_id = topic_id
+        self.life = life
+        self.after_crash = False
+        """The broker before did not stop cleanly: for a grace, workers may come back for what they held."""
         self.settings = settings
         self.done = DoneRecords()
         self.lanes = Lanes(store)
@@ -352,4 +355,4 @@ class Queue:
         """Return the last events of a clean stop: what was handed out is marked so at the next start."""
         events = self.take_outputs().events
         self._mark_handed_out()
-        return [*events, self.redelivery.stop_row()]
+        return [*events, self.redelivery.stop_row(self.life)]

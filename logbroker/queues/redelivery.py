@@ -5,7 +5,10 @@ lay in the log counts; a clean stop writes down, per partition, the end of what 
 set needlessly at times, and never missing.
 
     row      key    b"h"
-             value  msgpack map: partition -> offset
+             value  msgpack array: life, map of partition -> offset
+
+The row counts only as long as its life is that of the stored header: a life that began after it may have ended in any
+way. Whoever writes a header hands out nothing before it is committed, so a start that failed before that costs nothing.
 """
 
 from __future__ import annotations
@@ -28,13 +31,19 @@ class Redelivery:
         self.marks: dict[int, int] = {}
         """By partition, the place below which everything may have been handed out."""
 
-    def load(self, rows: Mapping[bytes, bytes], ends: Mapping[int, int], *, clean: bool) -> None:
-        """Take over what a clean stop wrote, or expect the worst. Raises CorruptLogError."""
-        known = decode(HANDED_ROW, rows[HANDED_ROW], dict[int, int]) if HANDED_ROW in rows else {}
-        if not clean:
+    def load(self, rows: Mapping[bytes, bytes], ends: Mapping[int, int], life: int) -> bool:
+        """Take over what a clean stop of the stored life wrote, or expect the worst; return whether it was clean.
+
+        Raises CorruptLogError.
+        """
+        stopped, known = (
+            decode(HANDED_ROW, rows[HANDED_ROW], tuple[int, dict[int, int]]) if HANDED_ROW in rows else (0, {})
+        )
+        if stopped != life:
             known |= ends
         for partition, end in known.items():
             self.marks[partition] = place_of(partition, min(end, ends.get(partition, end)))
+        return stopped == life
 
     def flags(self, places: Sequence[int], failures: Failures) -> list[bool]:
         """Whether each record may have been handed out before; empty: certainly none."""
@@ -65,6 +74,7 @@ class Redelivery:
         if self.returned:
             self.returned.difference_update(places)
 
-    def stop_row(self) -> StateEvent:
+    def stop_row(self, life: int) -> StateEvent:
         """The row that a clean stop writes, after `mark` was told all that is in flight or came back."""
-        return upsert(HANDED_ROW, {partition: offset_of(place) for partition, place in sorted(self.marks.items())})
+        ends = {partition: offset_of(place) for partition, place in sorted(self.marks.items())}
+        return upsert(HANDED_ROW, (life, ends))

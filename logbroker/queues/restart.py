@@ -17,7 +17,6 @@ def load_queue(
     rows: Mapping[bytes, bytes],
     ends: Mapping[int, int],
     *,
-    clean: bool,
     random: Callable[[], float],
     route: Route,
     store: ChunkStore | None = None,
@@ -25,8 +24,8 @@ def load_queue(
     """Take over what a broker before stored.
 
     `ends` are those of the partitions' logs: what is stored of records at or above them is dropped, in the machine and
-    in its first outputs. `clean`: the last that the broker before committed were `Queue.stop_events`. The partitions
-    are to be scanned from `Queue.position` on. Raises CorruptLogError.
+    in its first outputs. Whether the last that the broker before committed were `Queue.stop_events` says
+    `Queue.after_crash`. The partitions are to be scanned from `Queue.position` on. Raises CorruptLogError.
     """
     if HEADER_ROW not in rows or SETTINGS_ROW not in rows:
         raise CorruptLogError("the queue group has no header: its rows are not those of a queue group")
@@ -39,7 +38,7 @@ def load_queue(
     queue.failures.load(rows, ends)
     queue.dead_letters.load(rows, ends)
     queue.held.load(rows, ends)
-    queue.redelivery.load(rows, ends, clean=clean)
+    queue.after_crash = not queue.redelivery.load(rows, ends, header.life)
     for _ in range(len(queue.redelivery.marks)):
         queue.redelivery.drop_a_mark(queue.done)
     queue.held.expect_all()

@@ -13,7 +13,8 @@ All integers in keys are big-endian; values are msgpack arrays but for the pages
     parked    b"k" BLAKE2b of the key (16)           ordering key, since when (ms), reason, place of the head
     intent    b"d" partition (4) offset (8)          partition of the dead-letter topic, sequence in it
     sequence  b"q" partition (4)                     the next sequence in this partition of the dead-letter topic
-    handed    b"h"                                   a map: per partition the end of what may have been handed out
+    handed    b"h"                                   life, and a map: per partition the end of what may have been handed
+                                                     out; by a clean stop; void under a header of another life
 
 The header begins as that of a consumer group does, so that who opens a scope sees the type of the group.
 """

@@ -63,8 +63,8 @@ def commit(queue: Queue, rows: dict[bytes, bytes]) -> dict[bytes, bytes]:
     return rows
 
 
-def restart(rows: Mapping[bytes, bytes], end: int, *, clean: bool = False) -> Queue:
+def restart(rows: Mapping[bytes, bytes], end: int) -> Queue:
     """Another life of a queue over one partition."""
-    queue = load_queue(rows, {0: end}, clean=clean, random=lambda: 0.0, route=lambda key: 0)
+    queue = load_queue(rows, {0: end}, random=lambda: 0.0, route=lambda key: 0)
     queue.begin_generation(1, ())
     return queue

@@ -82,9 +82,8 @@ class World(Log):
         self.held_before_crash.clear()
         for place, worker, _ in self.in_flight.values():
             self.held_before_crash.setdefault(worker, [place + 1]).append(place)
-        self.queue = load_queue(
-            self.rows, dict(enumerate(self.ends)), clean=clean, random=lambda: 0.0, route=self.route
-        )
+        self.queue = load_queue(self.rows, dict(enumerate(self.ends)), random=lambda: 0.0, route=self.route)
+        assert self.queue.after_crash is not clean
         assert self.queue.settings == self.settings
         self.seconds += 1000.0  # Another monotonic clock: only differences count.
         self.wall_offset_ms -= 1_000_000

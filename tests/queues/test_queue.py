@@ -243,8 +243,11 @@ def test_after_a_clean_stop_only_what_was_handed_out_is_marked() -> None:
     for event in queue.stop_events():
         assert event.value is not None
         rows[event.key] = event.value
-    for clean, marked in ((True, 2), (False, 6)):
-        queue = restart(rows, 6, clean=clean)
+    # The second start is a crash: the first began a life, and did not end it cleanly.
+    for after_crash, marked in ((False, 2), (True, 6)):
+        queue = restart(rows, 6)
+        commit(queue, rows)
+        assert queue.after_crash == after_crash
         admit(queue, [b"%d" % number for number in range(6)])
         (granted,) = queue.take("w", 10, at(0))
         assert granted.redelivered == [number < marked for number in range(6)]
