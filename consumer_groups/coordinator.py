@@ -16,7 +16,6 @@ from typing import Final
 from logbroker.clock import Clock
 from logbroker.consumer_groups.assignors import AssignableTopic
 from logbroker.consumer_groups.group import Group
-from logbroker.consumer_groups.group_store import GroupStore
 from logbroker.consumer_groups.membership import (
     AssignedOffsets,
     Channel,
@@ -31,6 +30,7 @@ from logbroker.consumer_groups.rows import HEADER_ROW
 from logbroker.consumer_groups.subscriptions import Subscription
 from logbroker.engine import StateEvent
 from logbroker.errors import GroupNotEmptyError, LogbrokerError, MemberReplacedError, UnknownMemberError
+from logbroker.group_store import GroupStore
 from logbroker.types import TopicId
 
 LATE_SECONDS: Final = 0.1

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import re
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Final
 
@@ -14,39 +13,25 @@ from logbroker.config import BrokerConfig
 from logbroker.consumer_groups.assignors import AssignableTopic
 from logbroker.consumer_groups.coordinator import Coordinator
 from logbroker.consumer_groups.group import Group
-from logbroker.consumer_groups.group_store import GroupStore, stored_group_ids
 from logbroker.consumer_groups.membership import Channel, Membership
 from logbroker.consumer_groups.messages import Join
 from logbroker.consumer_groups.offsets import CommitOutcome, OffsetTable, TopicCommit
+from logbroker.consumer_groups.rows import GROUP_TYPE
 from logbroker.engine import LogEngine, StateStore
 from logbroker.errors import (
     GroupNotEmptyError,
-    InvalidGroupIdError,
     LogbrokerError,
     OverloadedError,
     UnknownGroupError,
-    quoted,
+    WrongGroupTypeError,
 )
+from logbroker.group_store import GroupStore, check_group_id, stored_group_ids
 from logbroker.types import TopicId
 
 _log = logging.getLogger(__name__)
 
-MAX_GROUP_ID_LENGTH: Final = 200
-"""So that `"group:" + id` is a scope of the StateStore."""
 EXPIRY_CHECK_SECONDS: Final = 60.0
 EXPIRY_CHECKS_PER_RETENTION: Final = 4
-
-_LEGAL_ID: Final = re.compile(r"[a-zA-Z0-9._-]+")
-
-
-def check_group_id(group_id: str) -> None:
-    """Raises InvalidGroupIdError."""
-    if not group_id:
-        raise InvalidGroupIdError("the group id is empty; choose one of 1 to 200 characters")
-    if len(group_id) > MAX_GROUP_ID_LENGTH:
-        raise InvalidGroupIdError(f"a group id has at most {MAX_GROUP_ID_LENGTH} characters, not {len(group_id)}")
-    if not _LEGAL_ID.fullmatch(group_id):
-        raise InvalidGroupIdError(f"{quoted(group_id)} is not a group id: use a-z, A-Z, 0-9, '.', '_' and '-'")
 
 
 class Groups:
@@ -63,6 +48,8 @@ class Groups:
         self._topics: Mapping[str, AssignableTopic] = {}
         self._topic_ids: frozenset[TopicId] = frozenset()
         self._topics_due = False
+        self.is_of_other_type: Callable[[str], bool] = lambda group_id: False
+        """Whether a group id is taken by a group that is none of consumers; set by who knows those."""
 
     # --- what there is ---
 
@@ -71,10 +58,10 @@ class Groups:
         return sorted(self._groups)
 
     def group(self, group_id: str) -> Coordinator:
-        """Raises UnknownGroupError or InvalidGroupIdError."""
+        """Raises UnknownGroupError, WrongGroupTypeError or InvalidGroupIdError."""
         found = self._groups.get(group_id)
         if found is None:
-            check_group_id(group_id)
+            self._check_new_id(group_id)
             raise UnknownGroupError(f"there is no group {group_id}; a group begins with its first member or commit")
         return found
 
@@ -83,7 +70,8 @@ class Groups:
     async def join(self, group_id: str, join: Join, channel: Channel) -> Membership:
         """Join a group, which begins with its first member.
 
-        Raises InvalidGroupIdError, OverloadedError, or what the group raises: see `Coordinator.join`.
+        Raises InvalidGroupIdError, WrongGroupTypeError, OverloadedError, or what the group raises: see
+        `Coordinator.join`.
         """
         group = await self._group_or_new(group_id)
         membership = group.join(join, channel)
@@ -95,7 +83,7 @@ class Groups:
     ) -> list[CommitOutcome]:
         """Commit for a program that is no member; the group begins with its first commit.
 
-        Raises InvalidGroupIdError, OverloadedError or GroupNotEmptyError.
+        Raises InvalidGroupIdError, WrongGroupTypeError, OverloadedError or GroupNotEmptyError.
         """
         group = await self._group_or_new(group_id)
         self._groups[group_id] = group
@@ -122,12 +110,19 @@ class Groups:
         found = self._groups.get(group_id)
         if found is not None:
             return found
-        check_group_id(group_id)
+        self._check_new_id(group_id)
         if len(self._groups) >= self._config.max_groups:
             raise OverloadedError(
                 f"there are {len(self._groups)} groups, the most that the broker takes (max_groups): delete some"
             )
         return self._coordinator(group_id, OffsetTable(), {}, 0.0)
+
+    def _check_new_id(self, group_id: str) -> None:
+        check_group_id(group_id)
+        if self.is_of_other_type(group_id):
+            raise WrongGroupTypeError(
+                f"{group_id} is a queue group, which workers share: use a Worker, or choose another id"
+            )
 
     def _coordinator(self, group_id: str, offsets: OffsetTable, rows: Mapping[bytes, bytes], now: float) -> Coordinator:
         machine = Group(
@@ -136,7 +131,7 @@ class Groups:
             max_members=self._config.max_group_members,
         )
         machine.load(rows, self._topics, now)
-        store = GroupStore(self._store, group_id, is_stored=bool(rows))
+        store = GroupStore(self._store, group_id, GROUP_TYPE, is_stored=bool(rows))
         return Coordinator(group_id, machine, offsets, store, self._clock, self._readable_end)
 
     def _readable_end(self, topic_id: TopicId, partition: int) -> int:
@@ -171,8 +166,8 @@ class Groups:
         self._read_topics()
         self._engine.on_topics_changed(self._on_topics_changed)
         loaded = []
-        for group_id in await stored_group_ids(self._store):
-            store = GroupStore(self._store, group_id, is_stored=True)
+        for group_id in await stored_group_ids(self._store, GROUP_TYPE):
+            store = GroupStore(self._store, group_id, GROUP_TYPE, is_stored=True)
             rows = await store.load()
             offsets = OffsetTable(rows)
             events = offsets.drop_topics(self._topic_ids.__contains__) + offsets.clamped(self._log_end)

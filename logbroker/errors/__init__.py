@@ -28,11 +28,15 @@ from logbroker.errors.groups import StaleMemberEpochError as StaleMemberEpochErr
 from logbroker.errors.groups import UnknownGroupError as UnknownGroupError
 from logbroker.errors.groups import UnknownMemberError as UnknownMemberError
 from logbroker.errors.queues import AlreadySettledError as AlreadySettledError
+from logbroker.errors.queues import GroupExistsError as GroupExistsError
 from logbroker.errors.queues import LaneNotHeldError as LaneNotHeldError
 from logbroker.errors.queues import LeaseLostError as LeaseLostError
 from logbroker.errors.queues import NotHolderError as NotHolderError
 from logbroker.errors.queues import UnknownLaneError as UnknownLaneError
 from logbroker.errors.queues import UnknownReceiptError as UnknownReceiptError
+from logbroker.errors.queues import WorkerIdInUseError as WorkerIdInUseError
+from logbroker.errors.queues import WorkerReplacedError as WorkerReplacedError
+from logbroker.errors.queues import WrongGroupTypeError as WrongGroupTypeError
 
 # --- requests that can never succeed -------------------------------------------------------------------------------
 

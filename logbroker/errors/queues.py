@@ -55,3 +55,38 @@ class LaneNotHeldError(LogbrokerError):
     code = Code.FAILED_PRECONDITION
     reason = "LANE_NOT_HELD"
     kafka_code = 42
+
+
+# --- groups and workers --------------------------------------------------------------------------------------------
+
+
+class GroupExistsError(LogbrokerError):
+    """There is a queue group of this id, with another topic or other settings."""
+
+    code = Code.ALREADY_EXISTS
+    reason = "GROUP_EXISTS"
+    kafka_code = 42
+
+
+class WrongGroupTypeError(LogbrokerError):
+    """The group is of another type: a consumer group where a queue group is meant, or the other way round."""
+
+    code = Code.FAILED_PRECONDITION
+    reason = "WRONG_GROUP_TYPE"
+    kafka_code = 23
+
+
+class WorkerIdInUseError(LogbrokerError):
+    """Another life of a worker of this id is connected: choose another id."""
+
+    code = Code.ALREADY_EXISTS
+    reason = "WORKER_ID_IN_USE"
+    kafka_code = 25
+
+
+class WorkerReplacedError(LogbrokerError):
+    """The worker came back on another stream, which goes on in the place of this one."""
+
+    code = Code.ABORTED
+    reason = "WORKER_REPLACED"
+    kafka_code = 82

@@ -12,13 +12,14 @@ from logbroker.clock import SystemClock
 from logbroker.consumer_groups.assignors import AssignableTopic
 from logbroker.consumer_groups.coordinator import Coordinator
 from logbroker.consumer_groups.group import Group
-from logbroker.consumer_groups.group_store import GroupStore
 from logbroker.consumer_groups.membership import AssignedOffsets, CommitDone, Ended, MemberMessage, Membership
 from logbroker.consumer_groups.messages import Join, Joined
 from logbroker.consumer_groups.offsets import OffsetTable, TopicCommit
+from logbroker.consumer_groups.rows import GROUP_TYPE
 from logbroker.consumer_groups.subscriptions import Subscription
 from logbroker.engine import StateEvent
 from logbroker.errors import OverloadedError, StaleMemberEpochError, StorageFailedError, UnknownMemberError
+from logbroker.group_store import GroupStore
 from logbroker.types import PartitionKey, TopicId
 
 TOPIC = TopicId(b"t" * 16)
@@ -86,7 +87,7 @@ class Scene:
         machine = Group("g", reconnect_grace_seconds=60.0, max_members=100)
         topics = {"t": AssignableTopic("t", TOPIC, PARTITIONS)}
         machine.load(self.store.rows, topics, asyncio.get_running_loop().time())
-        store = GroupStore(self.store, "g", is_stored=True)
+        store = GroupStore(self.store, "g", GROUP_TYPE, is_stored=True)
         return Coordinator("g", machine, OffsetTable(self.store.rows), store, SystemClock(), lambda *_: END)
 
     def join(self, member_id: str) -> tuple[Membership, Inbox]:

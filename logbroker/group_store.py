@@ -1,39 +1,53 @@
-"""Where groups are kept: which there are, and the rows of each.
+"""Group ids, which are one namespace for groups of every type, and where groups are kept.
 
-scope "groups"           key group id, value msgpack map {type: "consumer"}
-scope "group:" + id      the rows of the group: see `rows` and `offsets`
+scope "groups"           key group id, value msgpack map {type: "consumer" or "queue"}
+scope "group:" + id      the rows of the group: see `rows` of its type
 """
 
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Mapping, Sequence
 from typing import Final
 
 import msgspec
 
-from logbroker.consumer_groups.rows import GROUP_TYPE
 from logbroker.engine import StateEvent, StateStore
-from logbroker.errors import CorruptLogError, OverloadedError
+from logbroker.errors import CorruptLogError, InvalidGroupIdError, OverloadedError, quoted
 
 GROUPS_SCOPE: Final = "groups"
+MAX_GROUP_ID_LENGTH: Final = 200
+"""So that `"group:" + id` is a scope of the StateStore."""
 RETRY_SECONDS: Final = 0.05
 """Between two tries to store, where the store has too much to do."""
+
+_LEGAL_ID: Final = re.compile(r"[a-zA-Z0-9._-]+")
+
+
+def check_group_id(group_id: str) -> None:
+    """Raises InvalidGroupIdError."""
+    if not group_id:
+        raise InvalidGroupIdError("the group id is empty; choose one of 1 to 200 characters")
+    if len(group_id) > MAX_GROUP_ID_LENGTH:
+        raise InvalidGroupIdError(f"a group id has at most {MAX_GROUP_ID_LENGTH} characters, not {len(group_id)}")
+    if not _LEGAL_ID.fullmatch(group_id):
+        raise InvalidGroupIdError(f"{quoted(group_id)} is not a group id: use a-z, A-Z, 0-9, '.', '_' and '-'")
 
 
 class _ListedRow(msgspec.Struct):
     type: str
 
 
-async def stored_group_ids(store: StateStore) -> list[str]:
-    """The ids of all groups of consumers. Raises CorruptLogError."""
+async def stored_group_ids(store: StateStore, group_type: str) -> list[str]:
+    """The ids of all groups of a type. Raises CorruptLogError."""
     ids = []
     for key, value in (await store.load(GROUPS_SCOPE)).items():
         try:
             row = msgspec.msgpack.decode(value, type=_ListedRow)
         except msgspec.MsgspecError as error:
             raise CorruptLogError(f"the row of group {key!r} cannot be read: {error}") from None
-        if row.type == GROUP_TYPE:
+        if row.type == group_type:
             ids.append(key.decode())
     return ids
 
@@ -41,9 +55,10 @@ async def stored_group_ids(store: StateStore) -> list[str]:
 class GroupStore:
     """The rows of one group."""
 
-    def __init__(self, store: StateStore, group_id: str, *, is_stored: bool) -> None:
+    def __init__(self, store: StateStore, group_id: str, group_type: str, *, is_stored: bool) -> None:
         self._store = store
         self._group_id = group_id
+        self._type = group_type
         self._scope = f"group:{group_id}"
         self._is_stored = is_stored
 
@@ -53,7 +68,7 @@ class GroupStore:
     async def commit(self, events: Sequence[StateEvent]) -> None:
         """Returns when all events are synced; raises StorageFailedError."""
         if not self._is_stored:
-            await self._list(msgspec.msgpack.encode(_ListedRow(GROUP_TYPE)))
+            await self._list(msgspec.msgpack.encode(_ListedRow(self._type)))
             self._is_stored = True
         await self._commit(self._scope, events)
 
