@@ -332,17 +332,18 @@ class QueueSettings(_message.Message):
     def __init__(self, ordering: _Optional[str] = ..., key_header: _Optional[str] = ..., lease_seconds: _Optional[float] = ..., max_attempts: _Optional[int] = ..., backoff_initial_seconds: _Optional[float] = ..., backoff_factor: _Optional[float] = ..., backoff_cap_seconds: _Optional[float] = ..., backoff_jitter: _Optional[float] = ..., on_exhausted: _Optional[str] = ..., dead_letter_topic: _Optional[str] = ..., grace_seconds: _Optional[float] = ..., alarm_share: _Optional[float] = ..., alarm_age_seconds: _Optional[float] = ..., max_parked_records: _Optional[int] = ..., max_in_flight: _Optional[int] = ..., max_ready_records: _Optional[int] = ..., max_held_lanes: _Optional[int] = ..., max_delayed_records: _Optional[int] = ..., on_undecodable: _Optional[str] = ...) -> None: ...
 
 class CreateQueueRequest(_message.Message):
-    __slots__ = ("group_id", "topic", "topic_id", "settings")
+    __slots__ = ("group_id", "topic", "topic_id", "settings", "start")
     GROUP_ID_FIELD_NUMBER: _ClassVar[int]
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
     SETTINGS_FIELD_NUMBER: _ClassVar[int]
-    FROM_FIELD_NUMBER: _ClassVar[int]
+    START_FIELD_NUMBER: _ClassVar[int]
     group_id: str
     topic: str
     topic_id: bytes
     settings: QueueSettings
-    def __init__(self, group_id: _Optional[str] = ..., topic: _Optional[str] = ..., topic_id: _Optional[bytes] = ..., settings: _Optional[_Union[QueueSettings, _Mapping]] = ..., **kwargs) -> None: ...
+    start: StartAt
+    def __init__(self, group_id: _Optional[str] = ..., topic: _Optional[str] = ..., topic_id: _Optional[bytes] = ..., settings: _Optional[_Union[QueueSettings, _Mapping]] = ..., start: _Optional[_Union[StartAt, _Mapping]] = ...) -> None: ...
 
 class StartAt(_message.Message):
     __slots__ = ("earliest", "latest", "timestamp_ms", "offset")
