@@ -78,6 +78,8 @@ class Queue:
         self.redelivery = Redelivery()
         self.open_records = 0
         """Admitted and not done."""
+        self.leases_lost = 0
+        """Deliveries in this life whose lease ended, or whose worker was lost."""
         self.intake = Intake(self.done, self.lanes, self.held, self.redelivery)
         self._graces = Graces()
         self._altered: QueueSettings | None = None
@@ -272,6 +274,18 @@ class Queue:
         self.tick(now)
         return self._graces.cancel(worker_id)
 
+    def worker_lost(self, worker_id: str, now: Moment) -> None:
+        """Another life of a worker came while the one before had its grace: that one is gone for good."""
+        self.tick(now)
+        self._graces.cancel(worker_id)
+        self._lose(worker_id, now)
+        self._rebuild_if_drained()
+
+    def _lose(self, worker_id: str, now: Moment) -> None:
+        for settled in self.deliveries.lose_all(worker_id):
+            self.leases_lost += len(settled)
+            self._fail(settled, WORKER_LOST, None, now)
+
     def goodbye(self, worker_id: str, now: Moment) -> None:
         """A worker leaves: what it holds is free at once, and no attempt is counted."""
         self.tick(now)
@@ -283,10 +297,10 @@ class Queue:
     def tick(self, now: Moment) -> None:
         """Whatever is due happens: leases and graces end, backoffs and delays are over."""
         for settled in self.deliveries.pop_expired(now.seconds):
+            self.leases_lost += len(settled)
             self._fail(settled, LEASE_ENDED, None, now)
         for worker_id in self._graces.pop(now.seconds):
-            for settled in self.deliveries.lose_all(worker_id):
-                self._fail(settled, WORKER_LOST, None, now)
+            self._lose(worker_id, now)
         self.held.tick(now.seconds)
         self._rebuild_if_drained()
 
@@ -337,6 +351,11 @@ class Queue:
         self.redelivery.mark(run.end - 1 for run in self.lanes.ready if isinstance(run, Run) and run.redelivered)
         for places in self.deliveries.places():
             self.redelivery.mark(places[-1:] if isinstance(places, range) else (places,))
+
+    @property
+    def rescan_due(self) -> bool:
+        """Whether the index was emptied, and the next outputs ask for another scan."""
+        return self._rescan
 
     # --- outputs -----------------------------------------------------------------------------------------------------
 
