@@ -73,7 +73,8 @@ class LogRecord(msgspec.Struct, gc=False):
 
 
 @functools.cache
-def _compiled() -> tuple[type[DefaultRecordBatchBuilder], type[DefaultRecordBatch]]:
+def compiled_codec() -> tuple[type[DefaultRecordBatchBuilder], type[DefaultRecordBatch]]:
+    """The builder and the reader of batches."""
     # Late, because it loads all of aiokafka (0.1 s, 18 MB), and a broker that never decodes needs none of it.
     from aiokafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
 
@@ -92,7 +93,7 @@ class BatchBuilder:
     __slots__ = ("_builder", "_codec", "append", "size_bytes")
 
     def __init__(self, batch_bytes: int, codec: Codec = Codec.NONE) -> None:
-        builder_class, _ = _compiled()
+        builder_class, _ = compiled_codec()
         self._builder = builder_class(MAGIC, 0, 0, NO_PRODUCER_ID, -1, -1, batch_bytes)
         self._codec = codec
         self.append: Callable[..., Any] = self._builder.append
@@ -201,8 +202,8 @@ def decode_records(
     max_expanded_bytes: int = MAX_EXPANDED_BYTES,
 ) -> Generator[T, None, None]:
     """Do as `decode_batch`, yielding `make(offset, timestamp_ms, key, value, headers)` for each record."""
-    header, plain = _expanded(batch, max_expanded_bytes)
-    _, batch_class = _compiled()
+    header, plain = expanded_batch(batch, max_expanded_bytes)
+    _, batch_class = compiled_codec()
     # Offsets must rise within the batch: a reader's position depends on it, and the broker does not look inside.
     previous, last = header.base_offset - 1, header.base_offset + header.last_offset_delta
     try:
@@ -218,20 +219,21 @@ def decode_records(
             )
     except CorruptBatchError:
         raise
-    except _decoding_errors() as error:
+    except decoding_errors() as error:
         raise CorruptBatchError(f"the batch at offset {header.base_offset} cannot be decoded: {error}") from None
 
 
 @functools.cache
-def _decoding_errors() -> tuple[type[Exception], ...]:
-    from aiokafka.errors import CorruptRecordException  # Late for the reason that _compiled gives.
+def decoding_errors() -> tuple[type[Exception], ...]:
+    """What the compiled codec raises for damaged bytes."""
+    from aiokafka.errors import CorruptRecordException  # Late for the reason that compiled_codec gives.
 
     # A length near 2^63 overflows in the compiled codec and comes back as one of the last two.
     return CorruptRecordException, UnicodeDecodeError, OverflowError, MemoryError
 
 
-def _expanded(batch: bytes, max_expanded_bytes: int) -> tuple[BatchHeader, bytes]:
-    """Return the header and the batch without compression.
+def expanded_batch(batch: bytes, max_expanded_bytes: int = MAX_EXPANDED_BYTES) -> tuple[BatchHeader, bytes]:
+    """Return the header and the batch without compression; raises as `decode_batch` does.
 
     Always as bytes of its own: the NUL that CPython keeps after them ends a number that runs over the edge.
     """

@@ -1,0 +1,180 @@
+"""A batch of the log that is looked at in parts: a column of all its records, or some records of it.
+
+Who reads records here and there would spend all time on decoding the others of their batches. So a batch is kept as
+bytes, with the position at which each record begins, and a few records are decoded as a small batch of their own: the
+same header with another count, and behind it the bytes of those records. All in it that is relative (offsets, times)
+stays true.
+"""
+
+from __future__ import annotations
+
+import struct
+from array import array
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from operator import attrgetter
+from typing import Any, Final
+
+from logbroker.errors import BatchExpandsTooFarError, CorruptBatchError, OffsetOutOfRangeError
+from logbroker.record.codec import (
+    LogRecord,
+    check_crc,
+    compiled_codec,
+    decoding_errors,
+    expanded_batch,
+    split_batches,
+)
+from logbroker.record.header import HEADER_BYTES, BatchHeader
+
+MAX_RECORDS: Final = 1_000_000
+"""More in one batch are not read: a bomb of empty records would take hundreds of MB as objects."""
+
+_COUNT: Final = struct.Struct(">i")
+_COUNT_AT: Final = HEADER_BYTES - _COUNT.size
+
+
+class StoredBatch:
+    """One batch as it lies in the log.
+
+    Reading it raises CorruptBatchError, UnsupportedFormatError, UnsupportedCompressionError or BatchExpandsTooFarError,
+    and is work for a thread where the batch is large or compressed. Safe on several threads.
+    """
+
+    __slots__ = ("_index", "_plain", "header", "raw")
+
+    def __init__(self, header: BatchHeader, raw: bytes) -> None:
+        self.header = header
+        self.raw = raw
+        self._plain: bytes | None = None
+        self._index: tuple[Sequence[int], array[int]] | None = None
+        """The offsets of the records, and where each begins in the plain bytes, with the end as the last."""
+
+    @property
+    def size_bytes(self) -> int:
+        """What is kept in memory, about."""
+        size_bytes = len(self.raw)
+        if self._plain is not None and self._plain is not self.raw:
+            size_bytes += len(self._plain)
+        if self._index is not None:
+            size_bytes += 4 * len(self._index[1])
+        return size_bytes
+
+    def plain(self) -> bytes:
+        """The batch without compression, its CRC checked the first time."""
+        if self._plain is None:
+            header = self.header
+            if header.record_count > MAX_RECORDS:
+                raise BatchExpandsTooFarError(
+                    f"the batch at offset {header.base_offset} has {header.record_count} records; at most"
+                    f" {MAX_RECORDS} are read"
+                )
+            check_crc(header, self.raw)
+            self._plain = expanded_batch(self.raw)[1]
+        return self._plain
+
+    # --- a column of all records -------------------------------------------------------------------------------------
+
+    def column(self, field: str) -> tuple[Sequence[int], list[Any]]:
+        """Decode all records, and return their offsets (as a range where they follow each other) and one of their
+        fields: "key", "headers" or "offset"."""
+        offsets: list[int] = []
+        values: list[Any] = []
+        add, add_value, get = offsets.append, values.append, attrgetter(field)
+        try:
+            for record in compiled_codec()[1](self.plain()):
+                add(record.offset)
+                add_value(get(record))
+        except decoding_errors() as error:
+            raise self._corrupt(error) from None
+        return self._checked(offsets), values
+
+    def _checked(self, offsets: list[int]) -> Sequence[int]:
+        """Offsets rise within a batch: a reader's position depends on it, and the broker does not look inside."""
+        header = self.header
+        dense = range(header.base_offset, header.next_offset)
+        if len(offsets) == len(dense) and offsets == list(dense):
+            return dense
+        previous = header.base_offset - 1
+        for offset in offsets:
+            if not previous < offset < header.next_offset:
+                raise self._corrupt(f"it holds a record of offset {offset}")
+            previous = offset
+        return offsets
+
+    # --- some records ------------------------------------------------------------------------------------------------
+
+    def records(self, offsets: Sequence[int]) -> list[LogRecord]:
+        """Decode the records of these offsets. Raises OffsetOutOfRangeError too, where there is no such record."""
+        plain, (known, positions) = self.plain(), self.index()
+        slices: list[bytes] = []
+        for offset in offsets:
+            at = offset - known.start if isinstance(known, range) else bisect_left(known, offset)
+            if not 0 <= at < len(known) or known[at] != offset:
+                raise OffsetOutOfRangeError(f"there is no record at offset {offset}, between others of its batch")
+            slices.append(plain[positions[at] : positions[at + 1]])
+        found: list[LogRecord] = []
+        try:
+            for record in compiled_codec()[1](b"".join((plain[:_COUNT_AT], _COUNT.pack(len(slices)), *slices))):
+                stamp, headers = record.timestamp, record.headers
+                found.append(
+                    LogRecord(
+                        record.offset,
+                        -1 if stamp is None else stamp,
+                        record.key,
+                        record.value,
+                        tuple(headers) if headers else (),
+                    )
+                )
+        except decoding_errors() as error:
+            raise self._corrupt(error) from None
+        if [record.offset for record in found] != list(offsets):
+            raise self._corrupt("its records have other offsets than its header says")
+        return found
+
+    def index(self) -> tuple[Sequence[int], array[int]]:
+        """Where each record begins; found once."""
+        if self._index is None:
+            header = self.header
+            if header.record_count == header.last_offset_delta + 1:
+                offsets: Sequence[int] = range(header.base_offset, header.next_offset)
+            else:
+                offsets, _ = self.column("offset")
+            self._index = offsets, self._positions(len(offsets))
+        return self._index
+
+    def _positions(self, count: int) -> array[int]:
+        """Go from record to record by their lengths, which are zigzag varints of at most five bytes."""
+        plain = self.plain()
+        end = len(plain)
+        positions = array("I")
+        add = positions.append
+        position = HEADER_BYTES
+        while position < end:
+            add(position)
+            length = plain[position]
+            position += 1
+            if length >= 0x80:
+                length &= 0x7F
+                for shift in (7, 14, 21, 28):
+                    # One byte too far at most: CPython keeps a NUL there only for C.
+                    byte = plain[position] if position < end else 0
+                    position += 1
+                    length |= (byte & 0x7F) << shift
+                    if byte < 0x80:
+                        break
+            if length & 1:
+                raise self._corrupt(f"a record at byte {positions[-1]} has a negative length")
+            position += length >> 1
+        if position != end or len(positions) != count:
+            raise self._corrupt(f"its header counts {count} records, its bytes hold others")
+        add(end)
+        return positions
+
+    def _corrupt(self, why: object) -> CorruptBatchError:
+        return CorruptBatchError(f"the batch at offset {self.header.base_offset} cannot be decoded: {why}")
+
+
+def stored_batches(buffer: bytes) -> Iterator[StoredBatch]:
+    """Yield every batch of a buffer of whole batches, control batches included; raises as `split_batches` does."""
+    for header, raw in split_batches(buffer):
+        yield StoredBatch(header, raw)
