@@ -29,41 +29,13 @@ from logbroker.errors import (
     NotHolderError,
     UnknownReceiptError,
 )
-from logbroker.queues.lanes import Lane
+from logbroker.queues.lane import Lane
 
 COUNTER_BITS: Final = 44
 MAX_LIFE: Final = (1 << 19) - 1
 MAX_REMEMBERED: Final = 4096
 
 _COMPACT_AT: Final = 64
-
-
-class Worker(msgspec.Struct, eq=False):
-    """Who holds deliveries."""
-
-    id: str
-    grants: dict[int, Grant]
-    """By their first receipts."""
-    in_flight: int = 0
-
-
-class Grant(msgspec.Struct, eq=False):
-    """Deliveries of consecutive receipts to one worker, under one lease."""
-
-    first: int
-    worker: Worker
-    deadline: float
-    lanes: list[Lane | None] | None
-    """None in it: settled."""
-    places: range | None
-    """The run, where there are no lanes."""
-    left: int
-    """Deliveries that are not settled. 0: the grant is over."""
-
-    @property
-    def end(self) -> int:
-        """After its last receipt."""
-        return self.first + len(self.lanes if self.lanes is not None else self.places or ())
 
 
 class Refusal(msgspec.Struct, gc=False):
@@ -116,11 +88,18 @@ class Deliveries:
     # --- workers -----------------------------------------------------------------------------------------------------
 
     def worker(self, worker_id: str) -> Worker:
-        """The worker of this id, which is known from now on."""
-        worker = self._workers.get(worker_id)
-        if worker is None:
-            worker = self._workers[worker_id] = Worker(worker_id, {})
-        return worker
+        """The worker of this id; it is known for as long as it holds something."""
+        return self._workers.get(worker_id) or Worker(worker_id, {})
+
+    def held_by(self, worker_id: str) -> Iterator[tuple[int, int]]:
+        """Yield receipt and place of all that a worker holds."""
+        for grant in self.worker(worker_id).grants.values():
+            if grant.lanes is None:
+                yield from enumerate(grant.places or (), grant.first)
+            else:
+                yield from (
+                    (receipt, lane.head) for receipt, lane in enumerate(grant.lanes, grant.first) if lane is not None
+                )
 
     # --- granting and finding ----------------------------------------------------------------------------------------
 
@@ -133,6 +112,7 @@ class Deliveries:
         grant = Grant(first, worker, deadline, list(lanes) if lanes is not None else None, places, count)
         self._firsts.append(first)
         self._grants.append(grant)
+        self._workers[worker.id] = worker
         worker.grants[first] = grant
         worker.in_flight += count
         self.in_flight += count
@@ -194,6 +174,8 @@ class Deliveries:
         grant.left -= count
         worker.in_flight -= count
         self.in_flight -= count
+        if not worker.in_flight:
+            self._workers.pop(worker.id, None)
         if not grant.left:
             del worker.grants[grant.first]
             # The heap still knows the grant for as long as its lease: not what it held.

@@ -77,6 +77,15 @@ class DeadLetter(msgspec.Struct, frozen=True):
     reasons: tuple[str, ...]
 
 
+class Tally(msgspec.Struct):
+    """What became of deliveries in one life of a queue group."""
+
+    acked: int = 0
+    nacked: int = 0
+    leases_lost: int = 0
+    """Their leases ended, or their workers were lost."""
+
+
 class NoticeKind(enum.Enum):
     """What an operator wants to hear of."""
 

@@ -29,8 +29,9 @@ from logbroker.queues.done import DoneRecords
 from logbroker.queues.graces import NEVER, Graces
 from logbroker.queues.held import HeldLanes
 from logbroker.queues.intake import Intake
-from logbroker.queues.lanes import IN_FLIGHT, NO_PLACE, ChunkStore, Lane, Lanes, Run
-from logbroker.queues.messages import Granted, Outputs, Settlement
+from logbroker.queues.lane import IN_FLIGHT, NO_PLACE, Lane, Run
+from logbroker.queues.lanes import ChunkStore, Lanes
+from logbroker.queues.messages import Granted, Outputs, Settlement, Tally
 from logbroker.queues.places import Moment
 from logbroker.queues.redelivery import Redelivery
 from logbroker.queues.retry import Failures
@@ -78,8 +79,7 @@ class Queue:
         self.redelivery = Redelivery()
         self.open_records = 0
         """Admitted and not done."""
-        self.leases_lost = 0
-        """Deliveries in this life whose lease ended, or whose worker was lost."""
+        self.tally = Tally()
         self.intake = Intake(self.done, self.lanes, self.held, self.redelivery)
         self._graces = Graces()
         self._altered: QueueSettings | None = None
@@ -181,7 +181,9 @@ class Queue:
         deliveries = self.deliveries
         for first, last in merged(settlement.acks):
             for grant, start, end in deliveries.select(worker_id, first, last, refusals):
-                self.finish(deliveries.close(grant, start, end, refusals), now)
+                settled = deliveries.close(grant, start, end, refusals)
+                self.tally.acked += len(settled)
+                self.finish(settled, now)
         for nack in settlement.nacks:
             try:
                 if nack.delay_seconds is not None:
@@ -190,7 +192,9 @@ class Queue:
                 refusals.append(Refusal(nack.first, nack.last, error))
                 continue
             for grant, start, end in deliveries.select(worker_id, nack.first, nack.last, refusals):
-                self._fail(deliveries.close(grant, start, end, refusals), nack.reason, nack.delay_seconds, now)
+                settled = deliveries.close(grant, start, end, refusals)
+                self.tally.nacked += len(settled)
+                self._fail(settled, nack.reason, nack.delay_seconds, now)
         for first, last in settlement.releases:
             for grant, start, end in deliveries.select(worker_id, first, last, refusals):
                 self._give_back(deliveries.close(grant, start, end, refusals))
@@ -283,7 +287,7 @@ class Queue:
 
     def _lose(self, worker_id: str, now: Moment) -> None:
         for settled in self.deliveries.lose_all(worker_id):
-            self.leases_lost += len(settled)
+            self.tally.leases_lost += len(settled)
             self._fail(settled, WORKER_LOST, None, now)
 
     def goodbye(self, worker_id: str, now: Moment) -> None:
@@ -297,7 +301,7 @@ class Queue:
     def tick(self, now: Moment) -> None:
         """Whatever is due happens: leases and graces end, backoffs and delays are over."""
         for settled in self.deliveries.pop_expired(now.seconds):
-            self.leases_lost += len(settled)
+            self.tally.leases_lost += len(settled)
             self._fail(settled, LEASE_ENDED, None, now)
         for worker_id in self._graces.pop(now.seconds):
             self._lose(worker_id, now)
@@ -309,6 +313,11 @@ class Queue:
         moments = (self.deliveries.deadline(), self.held.waits.next(), self._graces.next)
         earliest = min(moment for moment in moments if moment is not None)
         return None if earliest == NEVER else earliest
+
+    @property
+    def draining(self) -> bool:
+        """Whether another ordering waits until all that is in flight is settled."""
+        return self._altered is not None
 
     # --- changing it while it runs -----------------------------------------------------------------------------------
 
