@@ -29,7 +29,8 @@ class Intake:
         self._lanes = lanes
         self._held = held
         self._redelivery = redelivery
-        self._generation = 0
+        self.generation = 0
+        """Of the topic, whose records come in; 0: the index is empty, nothing is begun."""
         self._positions: dict[int, int] = {}
         self._scanned_to: dict[int, int] = {}
         """Per partition, the offset below which records may be done before they are admitted."""
@@ -48,7 +49,7 @@ class Intake:
 
     def rewind(self) -> None:
         """Nothing is admitted any more: scan from the floors."""
-        self._generation = 0
+        self.generation = 0
         for partition in self._done.partitions():
             # Of what a scan before had not reached yet, some may be done all the same, since a start before that.
             reached = self._positions.get(partition, 0)
@@ -68,15 +69,15 @@ class Intake:
 
     def begin_generation(self, generation: int, start_offsets: Sequence[int]) -> None:
         """See `Queue.begin_generation`."""
-        if generation <= self._generation:
-            raise ValueError(f"generation {generation} follows {self._generation}: the scan goes forward")
+        if generation <= self.generation:
+            raise ValueError(f"generation {generation} follows {self.generation}: the scan goes forward")
         for partition, end in enumerate(start_offsets):
             if (position := self._positions.get(partition, 0)) < end:
                 raise ValueError(
                     f"generation {generation} begins after offset {end} of partition {partition}, of which the scan has"
                     f" only reached {position}"
                 )
-        self._generation = generation
+        self.generation = generation
 
     def admit(
         self,
@@ -91,10 +92,10 @@ class Intake:
     ) -> int:
         """Take in the next records of a partition, and return how many were not done; see `Queue.admit`."""
         start = self._positions[partition]
-        if next_offset <= start or generation != self._generation:
+        if next_offset <= start or generation != self.generation:
             raise ValueError(
                 f"the batch before offset {next_offset} of generation {generation} cannot follow offset {start} of"
-                f" generation {self._generation}: the scan goes forward"
+                f" generation {self.generation}: the scan goes forward"
             )
         self._positions[partition] = next_offset
         base = place_of(partition, 0)
