@@ -33,6 +33,15 @@ class OnExhausted(enum.Enum):
     """Its lane is set aside, with what is still to arrive."""
 
 
+class OnUndecodable(enum.Enum):
+    """What happens to a batch that cannot be decoded."""
+
+    STOP = "stop"
+    """Its partition is not served any more, from there on."""
+    DEAD_LETTER = "dead-letter"
+    """It goes to the dead-letter topic as it is, as one record."""
+
+
 MAX_LEASE_SECONDS: Final = 43_200.0
 """12 hours, as in SQS."""
 MAX_DELAY_SECONDS: Final = 604_800.0
@@ -76,6 +85,7 @@ class QueueSettings(msgspec.Struct, frozen=True, kw_only=True):
     backoff_jitter: float = 0.2
     """The share of a backoff that is drawn by lot, so that what failed together does not come back together; 0 to 1."""
     on_exhausted: OnExhausted = OnExhausted.BLOCK
+    on_undecodable: OnUndecodable = OnUndecodable.STOP
     dead_letter_topic: str = ""
     grace_seconds: float = 2.0
     """How long a worker whose stream broke keeps what it held; 0 to 60, 0: not at all."""
@@ -112,12 +122,17 @@ class QueueSettings(msgspec.Struct, frozen=True, kw_only=True):
             )
         if len(self.key_header.encode()) > MAX_KEY_HEADER_BYTES:
             raise InvalidRequestError(f"key_header has over {MAX_KEY_HEADER_BYTES} bytes: name a shorter header")
-        if (self.on_exhausted is OnExhausted.DEAD_LETTER) != bool(self.dead_letter_topic):
+        if self.uses_dead_letters != bool(self.dead_letter_topic):
             raise InvalidRequestError(
-                "on_exhausted dead-letter needs a dead_letter_topic"
+                "dead-letter, as on_exhausted or on_undecodable, needs a dead_letter_topic"
                 if not self.dead_letter_topic
-                else f"a dead_letter_topic is of no use with on_exhausted {self.on_exhausted.value}: set dead-letter"
+                else f"a dead_letter_topic is of no use with on_exhausted {self.on_exhausted.value} and on_undecodable"
+                f" {self.on_undecodable.value}: set dead-letter"
             )
+
+    @property
+    def uses_dead_letters(self) -> bool:
+        return self.on_exhausted is OnExhausted.DEAD_LETTER or self.on_undecodable is OnUndecodable.DEAD_LETTER
 
 
 def check_lease(seconds: float) -> None:
