@@ -32,6 +32,9 @@ from logbroker.errors.queues import GroupExistsError as GroupExistsError
 from logbroker.errors.queues import LaneNotHeldError as LaneNotHeldError
 from logbroker.errors.queues import LeaseLostError as LeaseLostError
 from logbroker.errors.queues import NotHolderError as NotHolderError
+from logbroker.errors.queues import SessionHeldError as SessionHeldError
+from logbroker.errors.queues import StaleSessionError as StaleSessionError
+from logbroker.errors.queues import StateTooLargeError as StateTooLargeError
 from logbroker.errors.queues import UnknownLaneError as UnknownLaneError
 from logbroker.errors.queues import UnknownReceiptError as UnknownReceiptError
 from logbroker.errors.queues import WorkerIdInUseError as WorkerIdInUseError

@@ -38,6 +38,32 @@ class LeaseLostError(LogbrokerError):
     kafka_code = 121
 
 
+# --- sessions ------------------------------------------------------------------------------------------------------
+
+
+class StaleSessionError(LogbrokerError):
+    """The session is over, or another's: its fencing token is not that of the present holder."""
+
+    code = Code.FAILED_PRECONDITION
+    reason = "STALE_SESSION"
+    kafka_code = 123
+
+
+class SessionHeldError(LogbrokerError):
+    """Somebody holds the session of this key, or a record of it is in flight: try again later."""
+
+    code = Code.FAILED_PRECONDITION
+    reason = "SESSION_HELD"
+    retriable = True
+
+
+class StateTooLargeError(InvalidRequestError):
+    """A session's state of over 256 KiB."""
+
+    reason = "STATE_TOO_LARGE"
+    kafka_code = 10
+
+
 # --- lanes ---------------------------------------------------------------------------------------------------------
 
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
 from logbroker.engine import StateEvent
-from logbroker.queues.lanes import DEAD_LETTERING, Lane
+from logbroker.queues.lane import DEAD_LETTERING, Lane
 from logbroker.queues.messages import DeadLetter
 from logbroker.queues.places import OFFSET_MASK, partition_of
 from logbroker.queues.retry import Failures

@@ -8,6 +8,8 @@ Deliveries that were handed out together are one *grant*: one entry in the list 
 receipts, and one in the heap of deadlines. Finding a receipt is a bisection, the end of a lease costs O(log grants). A
 grant is of lanes, or of a run of places; a settlement of a part leaves a hole among lanes, and cuts a run in two.
 
+Deliveries of a session have no lease of their own but the lock of the session.
+
 Receipts whose lease was lost are remembered, the last 4,096 ranges of them, so that who comes late is told so; who
 settles twice is told that.
 """
@@ -27,8 +29,10 @@ from logbroker.errors import (
     LeaseLostError,
     LogbrokerError,
     NotHolderError,
+    StaleSessionError,
     UnknownReceiptError,
 )
+from logbroker.queues.holders import Grant, Session, Worker
 from logbroker.queues.lane import Lane
 
 COUNTER_BITS: Final = 44
@@ -81,7 +85,8 @@ class Deliveries:
         """A heap; void where the grant is over or has another deadline."""
         self._workers: dict[str, Worker] = {}
         self._lost_firsts: list[int] = []
-        self._lost_lasts: dict[int, int] = {}
+        self._lost_lasts: dict[int, tuple[int, bool]] = {}
+        """By the first receipt of a range, the last one, and whether a session was lost with it."""
         self._lost_order: deque[int] = deque()
         self.in_flight = 0
 
@@ -89,7 +94,7 @@ class Deliveries:
 
     def worker(self, worker_id: str) -> Worker:
         """The worker of this id; it is known for as long as it holds something."""
-        return self._workers.get(worker_id) or Worker(worker_id, {})
+        return self._workers.get(worker_id) or Worker(worker_id, {}, {})
 
     def held_by(self, worker_id: str) -> Iterator[tuple[int, int]]:
         """Yield receipt and place of all that a worker holds."""
@@ -103,20 +108,32 @@ class Deliveries:
 
     # --- granting and finding ----------------------------------------------------------------------------------------
 
-    def grant(self, worker: Worker, lanes: list[Lane] | None, places: range | None, deadline: float) -> int:
+    def grant(
+        self,
+        worker: Worker,
+        lanes: list[Lane] | None,
+        places: range | None,
+        deadline: float,
+        session: Session | None = None,
+    ) -> int:
         """Hand out lanes or a run; return the first receipt."""
         first = self._next
         count = len(lanes) if lanes is not None else len(places or ())
         self._next += count
         # The shell never sees this list; the type says that it will have holes.
-        grant = Grant(first, worker, deadline, list(lanes) if lanes is not None else None, places, count)
+        grant = Grant(first, worker, deadline, list(lanes) if lanes is not None else None, places, count, session)
         self._firsts.append(first)
         self._grants.append(grant)
         self._workers[worker.id] = worker
         worker.grants[first] = grant
         worker.in_flight += count
         self.in_flight += count
-        self._expect(grant)
+        if session is None:
+            self._expect(grant)
+        else:
+            session.in_flight += count
+            session.grants = [kept for kept in session.grants if kept.left]
+            session.grants.append(grant)
         return first
 
     def select(
@@ -161,9 +178,7 @@ class Deliveries:
         else:
             settled = [lane for lane in taken if lane is not None]
             if len(settled) < len(taken):
-                for index, lane in enumerate(taken, start):
-                    if lane is None:
-                        self._refuse(index, index + 1, refusals)
+                self.refuse_settled(grant, start, end, refusals)
         if len(settled) < grant.left:
             lanes[low:high] = [None] * (high - low)
         self._finish(grant, len(settled))
@@ -174,6 +189,8 @@ class Deliveries:
         grant.left -= count
         worker.in_flight -= count
         self.in_flight -= count
+        if grant.session is not None:
+            grant.session.in_flight -= count
         if not worker.in_flight:
             self._workers.pop(worker.id, None)
         if not grant.left:
@@ -194,7 +211,7 @@ class Deliveries:
         lanes = None if grant.lanes is None else grant.lanes[offset:]
         places = None if grant.places is None else grant.places[offset:]
         left = len(places) if places is not None else sum(lane is not None for lane in lanes or ())
-        rest = Grant(at, grant.worker, grant.deadline, lanes, places, left)
+        rest = Grant(at, grant.worker, grant.deadline, lanes, places, left, grant.session)
         if grant.lanes is not None:
             del grant.lanes[offset:]
         elif grant.places is not None:
@@ -210,19 +227,25 @@ class Deliveries:
             else:
                 part.worker.grants.pop(part.first, None)
                 self._over += 1
-        self._expect(rest)
+        if rest.session is None:
+            self._expect(rest)
         return rest if upper else grant
 
     def extend(self, grant: Grant, start: int, end: int, deadline: float, refusals: list[Refusal]) -> None:
         """Let the lease of receipts `start` to before `end` of a grant end at another moment."""
         part = self._cut(self._cut(grant, start), end, upper=False)
         if part.left < end - start:
-            for receipt, lane in enumerate(part.lanes or (), start):
-                if lane is None:
-                    self._refuse(receipt, receipt + 1, refusals)
+            self.refuse_settled(part, start, end, refusals)
         if part.left:
             part.deadline = deadline
             self._expect(part)
+
+    def refuse_settled(self, grant: Grant, start: int, end: int, refusals: list[Refusal]) -> None:
+        """Add refusals for those receipts, `start` to before `end`, of a grant that are settled."""
+        lanes = grant.lanes or []
+        for receipt, lane in enumerate(lanes[start - grant.first : end - grant.first], start):
+            if lane is None:
+                self._refuse(receipt, receipt + 1, refusals)
 
     # --- losing ------------------------------------------------------------------------------------------------------
 
@@ -230,7 +253,9 @@ class Deliveries:
         heapq.heappush(self._deadlines, (grant.deadline, grant.first, grant))
         if len(self._deadlines) > 4 * (len(self._grants) - self._over) + _COMPACT_AT:
             # Settlements come long before leases end: what is over would stay in the heap until then.
-            self._deadlines = [(kept.deadline, kept.first, kept) for kept in self._grants if kept.left]
+            self._deadlines = [
+                (kept.deadline, kept.first, kept) for kept in self._grants if kept.left and kept.session is None
+            ]
             heapq.heapify(self._deadlines)
 
     def deadline(self) -> float | None:
@@ -251,9 +276,20 @@ class Deliveries:
         worker = self._workers.pop(worker_id, None)
         return [] if worker is None else [self._lose(grant) for grant in list(worker.grants.values())]
 
-    def _lose(self, grant: Grant) -> Settled:
+    def lose_from(self, session: Session, receipt: int = 0, *, ended: bool = False) -> list[int]:
+        """Take out what is in flight of a session, from a receipt on; return it, by places, in its order."""
+        lost: list[int] = []
+        for grant in session.grants:
+            if grant.left and grant.end > receipt:
+                part = self._cut(grant, max(receipt, grant.first))
+                if part.left:
+                    lost += [lane.head for lane in self._lose(part, ended=ended) if isinstance(lane, Lane)]
+        session.grants = [grant for grant in session.grants if grant.left]
+        return lost
+
+    def _lose(self, grant: Grant, *, ended: bool = False) -> Settled:
         if grant.lanes is None:
-            self._remember(grant.first, grant.end - 1)
+            self._remember(grant.first, grant.end - 1, ended)
             held: Settled = grant.places or range(0)
         else:
             held = []
@@ -263,14 +299,14 @@ class Deliveries:
                     held.append(lane)
                     begun = receipt if begun < 0 else begun
                 elif begun >= 0:
-                    self._remember(begun, receipt - 1)
+                    self._remember(begun, receipt - 1, ended)
                     begun = -1
         self._finish(grant, grant.left)
         return held
 
-    def _remember(self, first: int, last: int) -> None:
+    def _remember(self, first: int, last: int, ended: bool) -> None:
         insort(self._lost_firsts, first)
-        self._lost_lasts[first] = last
+        self._lost_lasts[first] = last, ended
         self._lost_order.append(first)
         if len(self._lost_order) > MAX_REMEMBERED:
             oldest = self._lost_order.popleft()
@@ -298,10 +334,14 @@ class Deliveries:
             )
         end = min(end, self._next)
         index = bisect_right(self._lost_firsts, receipt) - 1
-        if index >= 0 and receipt <= (last := self._lost_lasts[self._lost_firsts[index]]):
-            return min(end, last + 1), LeaseLostError(
-                "the delivery is not the worker's any more: its lease ended, or it was given back; extend in time"
-            )
+        if index >= 0:
+            last, ended = self._lost_lasts[self._lost_firsts[index]]
+            if receipt <= last:
+                return min(end, last + 1), StaleSessionError(
+                    "the session of the delivery is over: open another; what was not settled comes again"
+                ) if ended else LeaseLostError(
+                    "the delivery is not the worker's any more: its lease ended, or it was given back; extend in time"
+                )
         if index + 1 < len(self._lost_firsts):
             end = min(end, self._lost_firsts[index + 1])
         return end, AlreadySettledError(f"receipt {receipt} was settled before, or lost long ago")

@@ -17,7 +17,8 @@ import msgspec
 from logbroker.engine import StateEvent
 from logbroker.queues import retry
 from logbroker.queues.dead_letters import DeadLetters
-from logbroker.queues.lanes import BLOCKED, NO_PLACE, PARKED, WAITING, Lane, Lanes
+from logbroker.queues.lane import BLOCKED, NO_PLACE, PARKED, WAITING, Lane
+from logbroker.queues.lanes import Lanes
 from logbroker.queues.messages import Notice, NoticeKind
 from logbroker.queues.places import OFFSET_MASK, Moment, offset_of, partition_of
 from logbroker.queues.retry import Failures, backoff_seconds

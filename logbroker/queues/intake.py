@@ -13,7 +13,8 @@ from typing import Final
 
 from logbroker.queues.done import DoneRecords
 from logbroker.queues.held import HeldLanes
-from logbroker.queues.lanes import READY, Lane, Lanes
+from logbroker.queues.lane import READY, Lane
+from logbroker.queues.lanes import Lanes
 from logbroker.queues.places import OFFSET_MASK, PARTITION_SHIFT, Moment, place_of
 from logbroker.queues.redelivery import Redelivery
 from logbroker.queues.settings import Ordering, QueueSettings

@@ -6,7 +6,7 @@ ordering there are *runs* of consecutive offsets instead, and a lane only for a 
 
 `ready` is the line in which lanes and runs wait for workers, first come, first served: a lane whose record is done
 goes to the end of the line, so a hot key cannot starve others, and what was handed back unworked goes to its front.
-Every entry of it is ready: a lane that is held or in flight is not in the line.
+Every entry of it is ready: a lane that is held or in flight is not in the line, nor one that a session has.
 
 Memory: a lane takes about 110 bytes and its key, a successor 8 bytes. Successors lie in chunks of 512, of which those
 beyond the first 16 of a lane go to a `ChunkStore` where there is one, so that a key with millions of records waiting
@@ -22,20 +22,8 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final, Protocol
 
-import msgspec
+from logbroker.queues.lane import CHUNK_RECORDS, IN_FLIGHT, IN_SESSION, NO_PLACE, PARKED, READY, Lane, Run
 
-READY: Final = 0
-IN_FLIGHT: Final = 1
-WAITING: Final = 2
-"""For a time: its backoff, or the not-before time of its head."""
-BLOCKED: Final = 3
-PARKED: Final = 4
-DEAD_LETTERING: Final = 5
-
-STATE_NAMES: Final = ("ready", "in flight", "waiting", "blocked", "parked", "dead-lettering")
-
-NO_PLACE: Final = -1
-CHUNK_RECORDS: Final = 512
 CHUNKS_IN_MEMORY: Final = 16
 MAX_KEY_BYTES: Final = 256
 _SHOWN_BYTES: Final = 64
@@ -65,36 +53,6 @@ class ChunkStore(Protocol):
     def drop(self, number: int) -> None: ...
 
 
-class Lane(msgspec.Struct, gc=False, eq=False):
-    """Records of one ordering key, of which only the head may be handed out."""
-
-    key: bytes | None
-    head: int
-    """NO_PLACE only in a parked lane none of whose records is admitted yet."""
-    state: int
-    tail: array[int] | None = None
-    """The last successors; None or not empty, as `chunks`."""
-    chunks: deque[array[int] | int] | None = None
-    """The successors before those, last first, 512 each but for the first chunk, which is consumed; a number: in the
-    store."""
-
-    def __len__(self) -> int:
-        """The records of the lane, its head included."""
-        count = (self.head != NO_PLACE) + len(self.tail or ())
-        if self.chunks:
-            first = self.chunks[0]
-            count += (len(self.chunks) - 1) * CHUNK_RECORDS + (CHUNK_RECORDS if isinstance(first, int) else len(first))
-        return count
-
-
-class Run(msgspec.Struct, gc=False, eq=False):
-    """Consecutive records without an order among them, `start` to before `end`."""
-
-    start: int
-    end: int
-    redelivered: bool
-
-
 class Lanes:
     """All lanes of a queue group, and the line of those that are ready."""
 
@@ -107,6 +65,10 @@ class Lanes:
         self._records_in_runs = 0
         self._long: dict[int, Lane] = {}
         """Lanes that have chunks, by identity: the only ones that can hold much of what waits."""
+        self.reserved: set[bytes] = set()
+        """Keys of sessions: their lanes never come into the line."""
+        self.offered: dict[bytes, None] = {}
+        """Those of them whose head can go to the holder of the session."""
 
     # --- what is asked -----------------------------------------------------------------------------------------------
 
@@ -142,7 +104,7 @@ class Lanes:
         """
         by_key = self._by_key
         get = by_key.get
-        put = enter or self.ready.append
+        put = enter or (self.make_ready if self.reserved else self.ready.append)
         for key, offset in zip(keys, offsets, strict=True):
             lane = get(key) if key is not None else None
             if lane is None:
@@ -244,9 +206,13 @@ class Lanes:
         return found
 
     def make_ready(self, lane: Lane) -> None:
-        """Put a lane at the end of the line."""
-        lane.state = READY
-        self.ready.append(lane)
+        """Put a lane at the end of the line, or offer it to its session."""
+        if lane.key is not None and lane.key in self.reserved:
+            lane.state = IN_SESSION
+            self.offered[lane.key] = None
+        else:
+            lane.state = READY
+            self.ready.append(lane)
 
     def give_back(self, lanes: Sequence[Lane]) -> None:
         """Put lanes, in their order, at the front of the line."""
@@ -260,15 +226,51 @@ class Lanes:
         self._runs += 1
         self._records_in_runs += end - start
 
+    # --- sessions ----------------------------------------------------------------------------------------------------
+
+    def next_key(self) -> bytes | None:
+        """The key of the first lane in the line that has one. Looks through what lies before it: records without."""
+        for entry in self.ready:
+            if type(entry) is Lane and entry.key is not None:
+                return entry.key
+        return None
+
+    def reserve(self, key: bytes) -> None:
+        """Keep the lane of a key for a session, whether there is one yet or not; it is not in flight.
+
+        Costs 10 ns for each entry of the line before it.
+        """
+        self.reserved.add(key)
+        lane = self._by_key.get(key)
+        if lane is not None and lane.state == READY:
+            self.ready.remove(lane)
+            self.make_ready(lane)
+
+    def put_back(self, key: bytes, places: Sequence[int]) -> Lane:
+        """Put records before all that waits of their key, and return the lane, whose head is the first of them."""
+        lane = self._by_key.get(key)
+        later = list(places)
+        if lane is None:
+            lane = self._by_key[key] = Lane(key, later.pop(), IN_SESSION)
+        for place in reversed(later):
+            if lane.chunks is not None:
+                self._first_chunk(lane.chunks).append(lane.head)
+            elif lane.tail is not None:
+                lane.tail.insert(0, lane.head)
+            else:
+                lane.tail = array("q", (lane.head,))
+            lane.head = place
+        return lane
+
     # --- going on ----------------------------------------------------------------------------------------------------
 
     def advance(self, lanes: Iterable[Lane], attention: set[int], enter: Callable[[Lane], None]) -> None:
         """The heads of lanes are done: their successors become heads, and ready.
 
-        A new head in `attention` is given to `enter` instead, which puts the lane where it belongs. A lane without
-        a successor is no more.
+        A new head in `attention`, or of a session, is given to `enter` instead, which puts the lane where it belongs.
+        A lane without a successor is no more.
         """
-        by_key = self._by_key
+        by_key, reserved = self._by_key, self.reserved
         append = self.ready.append
         for lane in lanes:
             tail = lane.tail
@@ -282,7 +284,7 @@ class Lanes:
                 if lane.key is not None:
                     del by_key[lane.key]
                 continue
-            if attention and lane.head in attention:
+            if (attention and lane.head in attention) or (reserved and lane.key in reserved):
                 enter(lane)
             else:
                 lane.state = READY
@@ -315,10 +317,7 @@ class Lanes:
         lane.tail = None
 
     def _pop_from_chunk(self, lane: Lane, chunks: deque[array[int] | int]) -> int:
-        first = chunks[0]
-        if isinstance(first, int):
-            assert self._store is not None
-            first = chunks[0] = self._store.take(first)
+        first = self._first_chunk(chunks)
         place = first.pop()
         if not first:
             chunks.popleft()
@@ -327,8 +326,15 @@ class Lanes:
                 del self._long[id(lane)]
         return place
 
+    def _first_chunk(self, chunks: deque[array[int] | int]) -> array[int]:
+        first = chunks[0]
+        if isinstance(first, int):
+            assert self._store is not None
+            first = chunks[0] = self._store.take(first)
+        return first
+
     def clear(self) -> None:
-        """Forget everything."""
+        """Forget everything but what is reserved."""
         for lane in self._long.values():
             for chunk in lane.chunks or ():
                 if isinstance(chunk, int) and self._store is not None:
@@ -336,4 +342,5 @@ class Lanes:
         self._long.clear()
         self._by_key.clear()
         self.ready.clear()
+        self.offered.clear()
         self._runs = self._records_in_runs = 0

@@ -9,7 +9,7 @@ import msgspec
 
 from logbroker.errors import LaneNotHeldError, UnknownLaneError, quoted
 from logbroker.queues.held import HELD
-from logbroker.queues.lanes import IN_FLIGHT, NO_PLACE, STATE_NAMES, WAITING, Lane
+from logbroker.queues.lane import IN_FLIGHT, NO_PLACE, STATE_NAMES, WAITING, Lane
 from logbroker.queues.places import Moment
 from logbroker.queues.queue import Queue
 from logbroker.queues.retry import Failure

@@ -24,10 +24,11 @@ from typing import Final
 from logbroker.engine import StateEvent
 from logbroker.errors import InvalidRequestError
 from logbroker.queues.dead_letters import DeadLetters, Route
-from logbroker.queues.deliveries import Deliveries, Refusal, Settled, Worker, merged
+from logbroker.queues.deliveries import Deliveries, Refusal, Settled, merged
 from logbroker.queues.done import DoneRecords
 from logbroker.queues.graces import NEVER, Graces
 from logbroker.queues.held import HeldLanes
+from logbroker.queues.holders import Worker
 from logbroker.queues.intake import Intake
 from logbroker.queues.lane import IN_FLIGHT, NO_PLACE, Lane, Run
 from logbroker.queues.lanes import ChunkStore, Lanes

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 
-from logbroker.queues.lanes import Lane
+from logbroker.queues.lane import Lane
 
 
 class Waits:

@@ -6,7 +6,7 @@ import pytest
 
 from logbroker.errors import AlreadySettledError, LeaseLostError, LogbrokerError, NotHolderError, UnknownReceiptError
 from logbroker.queues.deliveries import COUNTER_BITS, MAX_REMEMBERED, Deliveries, Refusal, merged
-from logbroker.queues.lanes import IN_FLIGHT, Lane
+from logbroker.queues.lane import IN_FLIGHT, Lane
 
 FIRST = 3 << COUNTER_BITS
 

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logbroker.queues.lanes import CHUNK_RECORDS, CHUNKS_IN_MEMORY, PARKED, Lane, Lanes, Run, lane_key
+from logbroker.queues.lane import CHUNK_RECORDS, PARKED, Lane, Run
+from logbroker.queues.lanes import CHUNKS_IN_MEMORY, Lanes, lane_key
 
 
 class DictStore:

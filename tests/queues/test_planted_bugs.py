@@ -15,7 +15,8 @@ from logbroker.queues.dead_letters import DeadLetters
 from logbroker.queues.deliveries import Deliveries, Settled
 from logbroker.queues.done import DoneRecords
 from logbroker.queues.held import HeldLanes
-from logbroker.queues.lanes import Lane, Lanes, Run
+from logbroker.queues.lane import Lane, Run
+from logbroker.queues.lanes import Lanes
 from logbroker.queues.places import Moment
 from logbroker.queues.queue import Queue
 from logbroker.queues.redelivery import Redelivery
@@ -136,7 +137,7 @@ def done_records_admitted_again(patch: pytest.MonkeyPatch) -> None:
 
 def growth_order_ignored(patch: pytest.MonkeyPatch) -> None:
     def bug(self: intake.Intake, generation: int, start_offsets: Sequence[int]) -> None:
-        self._generation = generation
+        self.generation = generation
 
     patch.setattr(intake.Intake, "begin_generation", bug)
 

@@ -1,0 +1,55 @@
+"""Who has records, and which: workers, their sessions, and grants."""
+
+from __future__ import annotations
+
+import msgspec
+
+from logbroker.queues.lane import Lane
+
+
+class Worker(msgspec.Struct, eq=False):
+    """Who holds deliveries."""
+
+    id: str
+    grants: dict[int, Grant]
+    """By their first receipts."""
+    sessions: dict[bytes, Session]
+    """By their keys."""
+    in_flight: int = 0
+
+
+class Session(msgspec.Struct, eq=False):
+    """A worker's hold on one lane, for as long as its lock."""
+
+    key: bytes
+    token: int
+    """The fencing token: higher than that of any session before it."""
+    worker: Worker
+    prefetch: int
+    """Deliveries that may be in flight."""
+    deadline: float
+    """When the lock ends (monotonic seconds)."""
+    grants: list[Grant]
+    """In the order of their receipts, which is the order of the records; some are over."""
+    in_flight: int = 0
+
+
+class Grant(msgspec.Struct, eq=False):
+    """Deliveries of consecutive receipts to one worker, under one lease."""
+
+    first: int
+    worker: Worker
+    deadline: float
+    lanes: list[Lane | None] | None
+    """None in it: settled. Of a session, each stands for one record."""
+    places: range | None
+    """The run, where there are no lanes."""
+    left: int
+    """Deliveries that are not settled. 0: the grant is over."""
+    session: Session | None = None
+    """The lease is the lock of the session."""
+
+    @property
+    def end(self) -> int:
+        """After its last receipt."""
+        return self.first + len(self.lanes if self.lanes is not None else self.places or ())
