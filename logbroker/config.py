@@ -33,6 +33,7 @@ class TopicConfig(msgspec.Struct, frozen=True, kw_only=True):
     message_timestamp_after_max_ms: int = HOUR_MS
     message_timestamp_type: TimestampType = TimestampType.CREATE_TIME
     retention_bytes: int = -1
+    retention_hold_bytes: int = 1024 * MIB
     retention_ms: int = 7 * DAY_MS
     segment_bytes: int = 1024 * MIB
     segment_ms: int = 7 * DAY_MS
@@ -95,6 +96,12 @@ TOPIC_CONFIGS: Final[Mapping[str, ConfigSpec]] = {
             _choice(TimestampType),
         ),
         ConfigSpec("retention.bytes", "Bytes of a partition to keep; -1: no bound.", _integer(-1, MAX_INT64)),
+        ConfigSpec(
+            "retention.hold.bytes",
+            "Bytes of a partition to keep beyond its retention for queue groups that have records to do there; -1: no"
+            " bound.",
+            _integer(-1, MAX_INT64),
+        ),
         ConfigSpec("retention.ms", "Age up to which records are kept; -1: no bound.", _integer(-1, MAX_INT64)),
         ConfigSpec("segment.bytes", "Size at which a segment is rolled.", _integer(256, MAX_SEGMENT_BYTES)),
         ConfigSpec("segment.ms", "Age at which a segment is rolled.", _integer(1, MAX_INT64)),

@@ -128,6 +128,18 @@ class Watch(Protocol):
     def close(self) -> None: ...
 
 
+class Holder(Protocol):
+    """Somebody for whom retention waits, in the partitions of one topic."""
+
+    def needed_from(self, partition: int) -> int:
+        """The first offset that it still needs."""
+        ...
+
+    def let_go(self, partition: int, offset: int) -> None:
+        """It is to need nothing below `offset` soon; asked again, with each look of retention, until it does not."""
+        ...
+
+
 class LogEngine(Protocol):
     """Topics and their partitions' logs.
 
@@ -199,6 +211,17 @@ class LogEngine(Protocol):
 
     async def offset_for_time(self, topic_id: TopicId, partition: int, timestamp_ms: int) -> FoundOffset:
         """Find the first record at or after a time."""
+        ...
+
+    def hold(self, topic_id: TopicId, holder: Holder) -> None:
+        """Keep what `holder` needs from retention. Beyond `retention.hold.bytes` it is asked to let go, and waited for.
+
+        Not durable: retention begins only when all that shall hold after a start do so.
+        """
+        ...
+
+    def release(self, topic_id: TopicId, holder: Holder) -> None:
+        """Wait for `holder` no more."""
         ...
 
     async def init_producer_id(self, producer_id: int = -1, producer_epoch: int = -1) -> tuple[int, int]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from logbroker.config import TopicConfig
+from logbroker.config import MAX_INT64, TopicConfig
 from logbroker.engine import FoundOffset
 from logbroker.errors import OutOfOrderSequenceError, ProducerFencedError
 from logbroker.record.header import PREFIX_BYTES, BatchHeader, stamped_with_append_time, stored_prefix
@@ -22,7 +22,7 @@ from logbroker.storage.partition_files import EpochStart, check_epoch, create_pa
 from logbroker.storage.producer_state import ProducerStates
 from logbroker.storage.progress import LogEnd, LogProgress
 from logbroker.storage.recovery import RecoveredPartition, recover_partition
-from logbroker.storage.retention import SealedSegment, expired_count
+from logbroker.storage.retention import ExpiredOffsets, SealedSegment, expired_offsets
 from logbroker.storage.segment import MAX_POSITION, MAX_RELATIVE_OFFSET, Segment
 from logbroker.storage.write_group import Staged, WriteGroup
 from logbroker.types import Durability, TimestampType, TopicId
@@ -294,8 +294,8 @@ class PartitionLog:
 
     # --- upkeep ----------------------------------------------------------------------------------------------------
 
-    def expired_segments(self, now_ms: int) -> int:
-        """The log start offset that retention asks for; the current one where nothing expires."""
+    def expired_segments(self, now_ms: int, needed_from: int = MAX_INT64) -> ExpiredOffsets:
+        """What retention asks for, while somebody still needs the records from offset `needed_from` on."""
         view = self._view
         # Not above what is synced, so that the recovery point never lies below the log start offset.
         bound = min(view.high_watermark, self._progress.synced.offset)
@@ -304,8 +304,7 @@ class PartitionLog:
             for segment, next_offset in zip(view.segments, view.base_offsets[1:], strict=False)
             if next_offset < bound
         ]
-        count = expired_count(sealed, self.size_bytes, self.config, now_ms)
-        return max(view.log_start_offset, sealed[count - 1].next_offset) if count else view.log_start_offset
+        return expired_offsets(sealed, view.log_start_offset, self.size_bytes, self.config, now_ms, needed_from)
 
     def advance_log_start(self, offset: int) -> list[Segment]:
         """Begin the log at `offset`, which is stored already; returns the segments to give to `remove_files`."""

@@ -18,8 +18,45 @@ class SealedSegment(NamedTuple):
     """Of its records; -1: they have none, age does not expire it."""
 
 
-def expired_count(sealed: Sequence[SealedSegment], size_bytes: int, config: TopicConfig, now_ms: int) -> int:
-    """How many segments from the oldest on have expired, of a partition that has `size_bytes` in all.
+class ExpiredOffsets(NamedTuple):
+    """What retention asks for; both are the log start offset where it asks for nothing."""
+
+    start_offset: int
+    """Nobody needs what lies below, and it may go."""
+    wanted_offset: int
+    """What lies below is to go, and whoever still needs it has to let it go first."""
+
+
+def expired_offsets(
+    sealed: Sequence[SealedSegment],
+    log_start_offset: int,
+    size_bytes: int,
+    config: TopicConfig,
+    now_ms: int,
+    needed_from: int,
+) -> ExpiredOffsets:
+    """What retention asks for of a partition that has `size_bytes` in all, where somebody needs what `needed_from`
+    begins.
+
+    Expired segments that hold such records stay, but only the youngest `retention.hold.bytes` of them are meant to.
+    """
+    expired = sealed[: _expired_count(sealed, size_bytes, config, now_ms)]
+    removable = sum(segment.next_offset <= needed_from for segment in expired)
+    wanted = len(expired)
+    held_bytes = 0
+    while wanted > removable:
+        held_bytes += expired[wanted - 1].size_bytes
+        if 0 <= config.retention_hold_bytes < held_bytes:
+            break
+        wanted -= 1
+    start_offset, wanted_offset = (
+        max(log_start_offset, expired[count - 1].next_offset if count else 0) for count in (removable, wanted)
+    )
+    return ExpiredOffsets(start_offset, wanted_offset)
+
+
+def _expired_count(sealed: Sequence[SealedSegment], size_bytes: int, config: TopicConfig, now_ms: int) -> int:
+    """How many segments from the oldest on have expired.
 
     By size, as in Kafka, a segment goes when what remains still holds `retention.bytes`; by age, when its youngest
     record is older than `retention.ms`.

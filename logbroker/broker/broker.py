@@ -44,4 +44,6 @@ async def open_broker(config: BrokerConfig, failure: asyncio.Future[None]) -> As
         open_engine(config, clock, failed) as (engine, state),
         open_groups(config, clock, engine, state) as groups,
     ):
+        # Groups have said by now what they still need.
+        engine.start_retention()
         yield Broker(config, clock, engine, state, groups)

@@ -178,7 +178,7 @@ class Trace:
 
     def _retain(self) -> None:
         self.log.config = msgspec.structs.replace(self.config, retention_bytes=1500)
-        start = self.log.expired_segments(NOW_MS)
+        start = self.log.expired_segments(NOW_MS).start_offset
         if start > self.log.log_start_offset:
             self._commit(start)
             self.log.remove_files(self.log.advance_log_start(start))

@@ -276,21 +276,21 @@ def test_retention_by_age_keeps_young_segments_and_the_active_one(partition: Par
         partition.append(batch_of(bytes(1990), timestamp_ms=NOW_MS - age))
     log = partition.log
     log.config = msgspec.structs.replace(SMALL, retention_ms=30)
-    assert log.expired_segments(NOW_MS) == 1
-    assert log.expired_segments(NOW_MS + 25) == 3
+    assert log.expired_segments(NOW_MS).start_offset == 1
+    assert log.expired_segments(NOW_MS + 25).start_offset == 3
     log.remove_files(log.advance_log_start(3))
     assert [path.name for path in sorted(partition.directory.glob("0*"))] == [f"{3:020d}.log"]
-    assert log.expired_segments(NOW_MS + 1000) == 3
+    assert log.expired_segments(NOW_MS + 1000).start_offset == 3
 
 
 def test_retention_spares_what_is_not_synced(tmp_path: Path) -> None:
     partition = PartitionOnDisk(tmp_path / "t-0", msgspec.structs.replace(WRITTEN, retention_bytes=0))
     for _ in range(4):
         partition.append(batch_of(bytes(1990)), sync=False)
-    assert partition.log.expired_segments(NOW_MS) == 0
+    assert partition.log.expired_segments(NOW_MS).start_offset == 0
     partition.log.sync(partition.log.begin_sync())
     partition.log.mark_synced(partition.log.written_end)
-    assert partition.log.expired_segments(NOW_MS) == 3
+    assert partition.log.expired_segments(NOW_MS).start_offset == 3
 
 
 def test_deletion_of_expired_segments_is_finished_at_the_next_start(partition: PartitionOnDisk) -> None:

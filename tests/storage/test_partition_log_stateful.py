@@ -200,7 +200,7 @@ class PartitionMachine(RuleBasedStateMachine):
     def retain(self, retention_bytes: int) -> None:
         log = self.partition.log
         log.config = msgspec.structs.replace(self.partition.config, retention_bytes=retention_bytes)
-        start_offset = log.expired_segments(NOW_MS)
+        start_offset = log.expired_segments(NOW_MS).start_offset
         assert start_offset <= log.high_watermark
         if start_offset > log.log_start_offset:
             size_before = log.size_bytes

@@ -15,7 +15,7 @@ from logbroker.broker.local_engine.upkeep import Upkeep
 from logbroker.broker.local_engine.watch import LocalWatch
 from logbroker.clock import Clock
 from logbroker.config import BrokerConfig
-from logbroker.engine import Append, Appended, FoundOffset, PartitionFacts, Read, ReadResult, Topic, Watch
+from logbroker.engine import Append, Appended, FoundOffset, Holder, PartitionFacts, Read, ReadResult, Topic, Watch
 from logbroker.errors import (
     DiskFullError,
     InvalidTimestampError,
@@ -242,6 +242,16 @@ class LocalEngine:
             return self._read_one(wish, nowait=False)
         except LogbrokerError as error:
             return error
+
+    def hold(self, topic_id: TopicId, holder: Holder) -> None:
+        self._upkeep.hold(topic_id, holder)
+
+    def release(self, topic_id: TopicId, holder: Holder) -> None:
+        self._upkeep.release(topic_id, holder)
+
+    def start_retention(self) -> None:
+        """Let expired records go from now on. After a start: once all that hold some back have said so."""
+        self._upkeep.start_retention()
 
     def watch(self) -> Watch:
         return LocalWatch(self._partitions)

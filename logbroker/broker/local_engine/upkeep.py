@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections import deque
 from collections.abc import Sequence
 from typing import Final
@@ -15,9 +16,11 @@ from logbroker.broker.local_engine.disk_space import DiskSpace
 from logbroker.broker.local_engine.partition import Partition
 from logbroker.broker.local_engine.partition_table import PartitionTable
 from logbroker.clock import Clock
-from logbroker.config import MIB, BrokerConfig
+from logbroker.config import MAX_INT64, MIB, BrokerConfig
+from logbroker.engine import Holder
 from logbroker.errors import OverloadedError
 from logbroker.storage.metadata_store import MetadataStore
+from logbroker.types import TopicId
 
 _log = logging.getLogger(__name__)
 
@@ -45,6 +48,21 @@ class Upkeep:
         self._lag_batches = 0
         self._due = asyncio.Event()
         self._queue: deque[asyncio.Future[None]] = deque()
+        self._retention_due = math.inf
+        self._holders: dict[TopicId, list[Holder]] = {}
+
+    def start_retention(self) -> None:
+        """Apply retention from now on: whoever has to hold has said so."""
+        self._retention_due = asyncio.get_running_loop().time() + self._config.retention_check_seconds
+
+    def hold(self, topic_id: TopicId, holder: Holder) -> None:
+        self._holders.setdefault(topic_id, []).append(holder)
+
+    def release(self, topic_id: TopicId, holder: Holder) -> None:
+        holders = self._holders[topic_id]
+        holders.remove(holder)
+        if not holders:
+            del self._holders[topic_id]
 
     @property
     def must_wait(self) -> bool:
@@ -74,7 +92,6 @@ class Upkeep:
     async def run(self) -> None:
         """Go on until cancelled."""
         loop = asyncio.get_running_loop()
-        retention_due = loop.time() + self._config.retention_check_seconds
         while True:
             try:
                 async with asyncio.timeout(self._config.checkpoint_seconds):
@@ -84,9 +101,9 @@ class Upkeep:
             self.disk.measure()
             try:
                 await self.checkpoint()
-                if loop.time() >= retention_due:
+                if loop.time() >= self._retention_due:
                     await self.apply_retention()
-                    retention_due = loop.time() + self._config.retention_check_seconds
+                    self.start_retention()
             except OverloadedError as error:
                 _log.warning("recovery points and retention have to wait: %s", error)
 
@@ -119,7 +136,7 @@ class Upkeep:
         """Remove expired segments: the new log start is durable before a file goes."""
         now_ms = self._clock.wall_ms()
         for partition in self._partitions:
-            start_offset = partition.log.expired_segments(now_ms)
+            start_offset = self._start_wanted(partition, now_ms)
             if start_offset == partition.log.log_start_offset:
                 continue
             async with partition.removing:
@@ -127,6 +144,17 @@ class Upkeep:
                     await self._remove_below(partition, start_offset)
             if self._due.is_set():
                 await self.checkpoint()  # Files may take long to go, and appends wait for it.
+
+    def _start_wanted(self, partition: Partition, now_ms: int) -> int:
+        """Where the log of a partition may begin; asks holders to let go of what should not be there any more."""
+        topic_id, number = partition.key
+        needs = [(holder.needed_from(number), holder) for holder in self._holders.get(topic_id, ())]
+        needed_from = min((offset for offset, _ in needs), default=MAX_INT64)
+        start_offset, wanted_offset = partition.log.expired_segments(now_ms, needed_from)
+        for offset, holder in needs:
+            if offset < wanted_offset:
+                holder.let_go(number, wanted_offset)
+        return start_offset
 
     async def _remove_below(self, partition: Partition, start_offset: int) -> None:
         log = partition.log

@@ -1,0 +1,115 @@
+"""Retention waits for those who still need records, and asks them to let go beyond `retention.hold.bytes`."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from logbroker.broker.broker import open_broker
+from logbroker.broker.local_engine.upkeep import Upkeep
+from logbroker.config import BrokerConfig
+from logbroker.consumer_groups.groups import Groups
+from logbroker.engine import Append, Topic
+from tests.broker.conftest import Opened, OpenEngine, batch
+
+CONFIGS = {"segment.bytes": "1000", "retention.bytes": "3000", "retention.hold.bytes": "4000"}
+
+
+class Reader:
+    """A holder that lets go only when it is told to."""
+
+    def __init__(self, offset: int = 0) -> None:
+        self.offset = offset
+        self.asked: list[tuple[int, int]] = []
+
+    def needed_from(self, partition: int) -> int:
+        return self.offset
+
+    def let_go(self, partition: int, offset: int) -> None:
+        self.asked.append((partition, offset))
+
+
+async def filled_topic(opened: Opened, records: int = 60) -> Topic:
+    topic = await opened.engine.create_topic("t", 1, CONFIGS)
+    for number in range(records):
+        await opened.append(topic.id, b"%0200d" % number)
+    return topic
+
+
+async def test_what_is_needed_stays(open_at: OpenEngine) -> None:
+    async with open_at() as opened:
+        topic = await filled_topic(opened, records=20)
+        reader = Reader(7)
+        opened.engine.hold(topic.id, reader)
+        await opened.engine._upkeep.apply_retention()
+        assert opened.engine.partition_facts(topic.id, 0).log_start_offset == 6  # three records a segment
+        assert reader.asked == []
+        opened.engine.release(topic.id, reader)
+        await opened.engine._upkeep.apply_retention()
+        assert opened.engine.partition_facts(topic.id, 0).size_bytes < 4000
+
+
+async def test_beyond_the_bound_holders_are_asked_and_waited_for(open_at: OpenEngine) -> None:
+    async with open_at() as opened:
+        topic = await filled_topic(opened)
+        needy, content = Reader(2), Reader(100)
+        opened.engine.hold(topic.id, needy)
+        opened.engine.hold(topic.id, content)
+        for _ in range(2):
+            await opened.engine._upkeep.apply_retention()
+            assert opened.engine.partition_facts(topic.id, 0).log_start_offset == 0, "an undone record is gone"
+        [first, second] = needy.asked
+        assert first == second
+        assert content.asked == []
+        needy.offset = first[1]
+        await opened.engine._upkeep.apply_retention()
+        facts = opened.engine.partition_facts(topic.id, 0)
+        assert facts.log_start_offset == first[1]
+        assert facts.size_bytes < 3000 + 4000 + 2 * 1000
+        assert len(needy.asked) == 2
+
+
+async def test_each_topic_has_its_own_holders(open_at: OpenEngine) -> None:
+    async with open_at() as opened:
+        held = await filled_topic(opened)
+        free = await opened.engine.create_topic("free", 1, CONFIGS)
+        for number in range(30):
+            await opened.engine.append([Append(free.id, 0, batch(b"%0200d" % number))])
+        reader = Reader()
+        opened.engine.hold(held.id, reader)
+        await opened.engine._upkeep.apply_retention()
+        assert opened.engine.partition_facts(held.id, 0).log_start_offset == 0
+        assert opened.engine.partition_facts(free.id, 0).log_start_offset > 0
+
+
+async def test_retention_begins_when_it_is_told_to(open_at: OpenEngine) -> None:
+    async with open_at(retention_check_seconds=0.01, checkpoint_seconds=0.01) as opened:
+        topic = await filled_topic(opened)
+        await asyncio.sleep(0.2)
+        assert opened.engine.partition_facts(topic.id, 0).log_start_offset == 0
+        opened.engine.start_retention()
+        async with asyncio.timeout(10):
+            while not opened.engine.partition_facts(topic.id, 0).log_start_offset:
+                await asyncio.sleep(0.01)
+
+
+async def test_a_broker_starts_retention_only_when_its_groups_are_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[str] = []
+    real_start, real_groups = Upkeep.start_retention, Groups.load
+
+    def start_retention(self: Upkeep) -> None:
+        opened.append("retention")
+        real_start(self)
+
+    async def load(self: Groups) -> None:
+        await real_groups(self)
+        opened.append("groups")
+
+    monkeypatch.setattr(Upkeep, "start_retention", start_retention)
+    monkeypatch.setattr(Groups, "load", load)
+    async with open_broker(BrokerConfig(data_dir=str(tmp_path)), asyncio.get_running_loop().create_future()):
+        assert opened == ["groups", "retention"]
