@@ -187,11 +187,11 @@ class Welcome(_message.Message):
     resumed: bool
     lease_ms: int
     grace_ms: int
-    reclaimed: Deliveries
+    reclaimed: _containers.RepeatedCompositeFieldContainer[Deliveries]
     sessions: _containers.RepeatedCompositeFieldContainer[SessionRef]
     ordering: str
     topic: str
-    def __init__(self, resumed: _Optional[bool] = ..., lease_ms: _Optional[int] = ..., grace_ms: _Optional[int] = ..., reclaimed: _Optional[_Union[Deliveries, _Mapping]] = ..., sessions: _Optional[_Iterable[_Union[SessionRef, _Mapping]]] = ..., ordering: _Optional[str] = ..., topic: _Optional[str] = ...) -> None: ...
+    def __init__(self, resumed: _Optional[bool] = ..., lease_ms: _Optional[int] = ..., grace_ms: _Optional[int] = ..., reclaimed: _Optional[_Iterable[_Union[Deliveries, _Mapping]]] = ..., sessions: _Optional[_Iterable[_Union[SessionRef, _Mapping]]] = ..., ordering: _Optional[str] = ..., topic: _Optional[str] = ...) -> None: ...
 
 class Deliveries(_message.Message):
     __slots__ = ("first_receipt", "count", "batches", "partitions", "offsets", "attempts", "redelivered", "lease_ms", "session_token", "session_key", "records")
