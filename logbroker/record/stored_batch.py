@@ -59,6 +59,11 @@ class StoredBatch:
             size_bytes += 4 * len(self._index[1])
         return size_bytes
 
+    @property
+    def is_indexed(self) -> bool:
+        """Whether records of it can be read at once, wherever they lie."""
+        return self._index is not None
+
     def plain(self) -> bytes:
         """The batch without compression, its CRC checked the first time."""
         if self._plain is None:

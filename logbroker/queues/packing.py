@@ -1,0 +1,186 @@
+"""Deliveries as they go to a worker: record batches as bytes, and beside them columns of what is known of each record.
+
+Records that lie side by side in the log and have no order among themselves go as the batches that they lie in, as long
+as the worker gets at least half of such a batch: nothing is decoded. All others are put together in new batches, in the
+order of their receipts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple
+
+import msgspec
+
+from logbroker.errors import LogbrokerError
+from logbroker.queues.messages import Granted
+from logbroker.queues.places import offset_of, partition_of
+from logbroker.queues.records import INLINE_RECORDS, Found, Records, in_thread_if
+from logbroker.record.codec import BatchBuilder, LogRecord, check_crc
+from logbroker.record.stored_batch import StoredBatch
+
+MAX_BATCHES_BYTES: Final = 1024 * 1024
+"""Of one message. A record or a batch of the log that takes more goes alone."""
+
+_NO_TIMESTAMP: Final = -1
+
+Session = tuple[int, bytes]
+"""Token and ordering key."""
+
+
+class Delivered(msgspec.Struct, gc=False):
+    """One message to a worker: records of consecutive receipts. See `Deliveries` in queues.proto."""
+
+    first_receipt: int
+    count: int
+    batches: bytes
+    """Whole record batches, one after the other, that hold the records in the order of their receipts."""
+    partitions: list[int]
+    """By record; of records that are handed on as they lie in the log, only that of the first, as `offsets`."""
+    offsets: list[int]
+    attempts: list[int]
+    """Empty: all are first attempts."""
+    redelivered: list[bool]
+    """Empty: none was."""
+    session: Session | None = None
+
+
+class Unreadable(msgspec.Struct, gc=False):
+    """A delivery whose record is gone from the log, or cannot be read or decoded."""
+
+    receipt: int
+    place: int
+    error: LogbrokerError
+
+
+class Packed(NamedTuple):
+    """What became of granted deliveries: together, all of them."""
+
+    delivered: list[Delivered]
+    """In the order of their receipts."""
+    unreadable: list[Unreadable]
+
+
+async def pack(
+    records: Records,
+    granted: Granted,
+    *,
+    session: Session | None = None,
+    replacements: Mapping[int, LogRecord] | None = None,
+) -> Packed:
+    """Fetch the records that are granted, and put them into messages. `replacements`: what goes in a record's place."""
+    packed = Packed([], [])
+    if not isinstance(granted.places, range):
+        await _pack_anew(records, granted, session, replacements or {}, packed)
+        return packed
+    run: list[Found] = []
+    run_bytes = begun = index = 0
+
+    def hand_on() -> None:
+        if run:
+            packed.delivered.append(_as_in_log(_part(granted, begun, index), run))
+            run.clear()
+
+    for places, found in await records.find(granted.places):
+        batch = found.batch
+        if isinstance(batch, StoredBatch) and 2 * len(places) >= batch.header.record_count and _is_whole(batch):
+            if run_bytes + len(batch.raw) > MAX_BATCHES_BYTES:
+                hand_on()
+            if not run:
+                begun, run_bytes = index, 0
+            run.append(found)
+            run_bytes += len(batch.raw)
+        else:
+            hand_on()
+            part = _part(granted, index, index + len(places))
+            await _pack_anew(records, part, session, replacements or {}, packed)
+        index += len(places)
+    hand_on()
+    return packed
+
+
+def _part(granted: Granted, start: int, end: int) -> Granted:
+    return Granted(
+        granted.first_receipt + start,
+        granted.places[start:end],
+        granted.attempts[start:end],
+        granted.redelivered[start:end],
+    )
+
+
+def _is_whole(batch: StoredBatch) -> bool:
+    """Whether nothing has happened to its bytes. Where something has, its records are found to be unreadable."""
+    try:
+        check_crc(batch.header, batch.raw)
+    except LogbrokerError:
+        return False
+    return True
+
+
+def _as_in_log(granted: Granted, run: Sequence[Found]) -> Delivered:
+    first = granted.places[0]
+    return Delivered(
+        granted.first_receipt,
+        len(granted),
+        b"".join(found.batch.raw for found in run if isinstance(found.batch, StoredBatch)),
+        [partition_of(first)],
+        [offset_of(first)],
+        granted.attempts,
+        granted.redelivered,
+    )
+
+
+async def _pack_anew(
+    records: Records,
+    granted: Granted,
+    session: Session | None,
+    replacements: Mapping[int, LogRecord],
+    packed: Packed,
+) -> None:
+    fetched = await records.fetch(granted.places)
+    if replacements:
+        fetched = [replacements.get(place, record) for place, record in zip(granted.places, fetched, strict=True)]
+    await in_thread_if(len(fetched) > INLINE_RECORDS, lambda: _encode(granted, fetched, session, packed))
+
+
+def _encode(
+    granted: Granted, records: Sequence[LogRecord | LogbrokerError], session: Session | None, packed: Packed
+) -> None:
+    builder: BatchBuilder | None = None
+    begun, stamped = 0, True
+
+    def close(end: int) -> None:
+        if builder is not None:
+            part = _part(granted, begun, end)
+            packed.delivered.append(
+                Delivered(
+                    part.first_receipt,
+                    len(part),
+                    builder.build(),
+                    part.partitions(),
+                    part.offsets(),
+                    part.attempts,
+                    part.redelivered,
+                    session,
+                )
+            )
+
+    for index, record in enumerate(records):
+        if not isinstance(record, LogRecord):
+            close(index)
+            builder = None
+            packed.unreadable.append(Unreadable(granted.first_receipt + index, granted.places[index], record))
+            continue
+        stamp, headers = record.timestamp_ms, list(record.headers)
+        # The codec takes no record without a time into a batch whose first one has it, nor the other way round.
+        if builder is not None and (
+            (stamp != _NO_TIMESTAMP) is not stamped
+            or builder.append(index - begun, stamp, record.key, record.value, headers) is None
+        ):
+            close(index)
+            builder = None
+        if builder is None:
+            builder = BatchBuilder(MAX_BATCHES_BYTES)
+            begun, stamped = index, stamp != _NO_TIMESTAMP
+            builder.append(0, stamp, record.key, record.value, headers)
+    close(len(records))

@@ -1,0 +1,265 @@
+"""The records behind places: read from the log once more when they are handed out, or kept since the scan.
+
+The index holds no records, so that its size does not depend on theirs. What is handed out soon after it was scanned is
+kept as the bytes of its batches, of which only the records asked for are decoded; all else is read again. A batch that
+is read for one record is kept too, as its others are likely to be next.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from bisect import bisect_right, insort
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple, TypeVar
+
+from logbroker.engine import LogEngine, Read, ReadResult
+from logbroker.errors import LogbrokerError, OffsetOutOfRangeError
+from logbroker.queues.places import offset_of, partition_of, place_of
+from logbroker.record.codec import LogRecord
+from logbroker.record.stored_batch import StoredBatch, stored_batches
+from logbroker.types import TopicId
+
+CACHE_BYTES: Final = 32 * 1024 * 1024
+MAX_READ_BYTES: Final = 1024 * 1024
+INLINE_BYTES: Final = 64 * 1024
+"""Up to so much of a batch is looked through on the event loop, in a millisecond; what is larger, or compressed, in a
+thread."""
+INLINE_RECORDS: Final = 2048
+
+_NEAR_RECORDS: Final = 256
+"""Records that lie no farther apart are read as one piece."""
+_READS_AT_ONCE: Final = 16
+_ENTRY_BYTES: Final = 512
+"""What a batch takes in the cache beside its bytes, about."""
+
+T = TypeVar("T")
+
+
+class Found(NamedTuple):
+    """What holds the places from `start` to before `end`: a batch, or the reason why there is none."""
+
+    start: int
+    end: int
+    batch: StoredBatch | LogbrokerError
+
+
+class Records:
+    """The records of one topic, for one queue group."""
+
+    def __init__(self, engine: LogEngine, topic_id: TopicId, cache_bytes: int = CACHE_BYTES) -> None:
+        self.cache_bytes = cache_bytes
+        self._engine = engine
+        self._topic_id = topic_id
+        self._used_bytes = 0
+        self._kept: OrderedDict[int, Found] = OrderedDict()
+        """Batches by the place of their base offset, the least recently used first."""
+        self._counted: dict[int, int] = {}
+        """The bytes that each of them counts for."""
+        self._starts: list[int] = []
+        """Their places, sorted."""
+        self._record_bytes = 1.0
+        """The mean in the last read."""
+
+    # --- reading -----------------------------------------------------------------------------------------------------
+
+    async def fetch(self, places: Sequence[int]) -> list[LogRecord | LogbrokerError]:
+        """Return the records at these places, in their order.
+
+        In place of a record stands OffsetOutOfRangeError where it is not in the log any more, another error where it
+        cannot be read (PartitionOfflineError, CorruptLogError) or decoded (CorruptBatchError and its like).
+        """
+        groups = await self.find(places)
+        records = await in_thread_if(
+            len(places) > INLINE_RECORDS or any(_is_heavy(found.batch) for _, found in groups),
+            lambda: _decode(groups),
+        )
+        for _, found in groups:
+            if found.start in self._counted:
+                self._count(found)
+        self._evict()
+        return records
+
+    async def find(self, places: Sequence[int]) -> list[tuple[Sequence[int], Found]]:
+        """Return what holds these places, which are cut, in their order, by it. Decodes nothing."""
+        loaded: list[Found] = []
+        while True:
+            groups, missing = self._group(places, loaded)
+            if not missing:
+                return groups
+            # What was kept at first may be gone by now: then there is another round.
+            loaded = sorted([*loaded, *await self._load(_spans(missing))], key=lambda found: found.start)
+
+    def _group(
+        self, places: Sequence[int], loaded: Sequence[Found]
+    ) -> tuple[list[tuple[Sequence[int], Found]], list[tuple[int, int]]]:
+        """Return places by what holds them, and the spans (first, last) of which that is not known."""
+        groups: list[tuple[Sequence[int], Found]] = []
+        missing: list[tuple[int, int]] = []
+        index, count = 0, len(places)
+        while index < count:
+            place = places[index]
+            found = self._find(place) or _covering(loaded, place)
+            if found is None:
+                last = self._last_not_kept(place, places.stop) if isinstance(places, range) else place
+                missing.append((place, last))
+                index += last + 1 - place
+                continue
+            begun, start, end = index, found.start, found.end
+            if isinstance(places, range):
+                index = min(count, begun + end - place)
+            else:
+                while index < count and start <= places[index] < end:
+                    index += 1
+            groups.append((places[begun:index], found))
+        return groups, missing
+
+    def _find(self, place: int) -> Found | None:
+        index = bisect_right(self._starts, place) - 1
+        if index < 0:
+            return None
+        found = self._kept[self._starts[index]]
+        if place >= found.end:
+            return None
+        self._kept.move_to_end(found.start)
+        return found
+
+    def _last_not_kept(self, place: int, stop: int) -> int:
+        """The last of consecutive places, from one that is not kept to before `stop`, of which none is."""
+        index = bisect_right(self._starts, place)
+        return (min(stop, self._starts[index]) if index < len(self._starts) else stop) - 1
+
+    async def _load(self, spans: list[tuple[int, int]]) -> list[Found]:
+        """Read the batches that hold the places of some spans (first, last); what is returned covers all of them."""
+        loaded: list[Found] = []
+        while spans:
+            now, spans = spans[:_READS_AT_ONCE], spans[_READS_AT_ONCE:]
+            results = await self._engine.read([self._wish(first, last) for first, last in now])
+            for (first, last), result in zip(now, results, strict=True):
+                covered = self._take_in(first, last, result, loaded)
+                if covered <= last:
+                    spans.append((covered, last))
+        self._evict()
+        return loaded
+
+    def _wish(self, first: int, last: int) -> Read:
+        size_bytes = min(MAX_READ_BYTES, int((last - first + 1) * self._record_bytes))
+        return Read(self._topic_id, partition_of(first), offset_of(first), max(1, size_bytes))
+
+    def _take_in(self, first: int, last: int, result: ReadResult | LogbrokerError, loaded: list[Found]) -> int:
+        """Add what was read for a span; return the place up to which it is covered now."""
+        partition = partition_of(first)
+        if isinstance(result, LogbrokerError):
+            end = last + 1
+            if isinstance(result, OffsetOutOfRangeError):
+                end = min(end, max(first + 1, place_of(partition, self._log_start(partition))))
+            loaded.append(Found(first, end, result))
+            return end
+        if not result.batches:
+            loaded.append(Found(first, last + 1, OffsetOutOfRangeError(f"offset {offset_of(first)} is not readable")))
+            return last + 1
+        place = begun = first
+        try:
+            for batch in stored_batches(result.batches):
+                found = _found(partition, batch)
+                begun = min(begun, found.start)
+                if place < found.start:
+                    loaded.append(Found(place, found.start, OffsetOutOfRangeError("the log has a gap there")))
+                loaded.append(found)
+                self._add(found)
+                place = found.end
+        except LogbrokerError as error:
+            loaded.append(Found(place, last + 1, error))
+            return last + 1
+        self._record_bytes = len(result.batches) / (place - begun)
+        return place
+
+    def _log_start(self, partition: int) -> int:
+        try:
+            return self._engine.partition_facts(self._topic_id, partition).log_start_offset
+        except LogbrokerError:
+            return 0
+
+    # --- keeping -----------------------------------------------------------------------------------------------------
+
+    def keep(self, partition: int, batch: StoredBatch) -> None:
+        """Keep a batch that was scanned, as its records are handed out soon."""
+        self._add(_found(partition, batch))
+        self._evict()
+
+    def _add(self, found: Found) -> None:
+        if found.start not in self._kept:
+            self._kept[found.start] = found
+            insort(self._starts, found.start)
+            self._count(found)
+
+    def _count(self, found: Found) -> None:
+        """Count what a batch takes, which grows when it is decompressed or looked through."""
+        assert isinstance(found.batch, StoredBatch)
+        size_bytes = found.batch.size_bytes + _ENTRY_BYTES
+        self._used_bytes += size_bytes - self._counted.get(found.start, 0)
+        self._counted[found.start] = size_bytes
+
+    def _evict(self) -> None:
+        while self._used_bytes > self.cache_bytes:
+            start, _ = self._kept.popitem(last=False)
+            self._used_bytes -= self._counted.pop(start)
+            del self._starts[bisect_right(self._starts, start) - 1]
+
+
+async def in_thread_if(heavy: bool, work: Callable[[], T]) -> T:
+    """Do some work on the event loop or, where it would hold that up, in a thread."""
+    return await asyncio.to_thread(work) if heavy else work()
+
+
+def _found(partition: int, batch: StoredBatch) -> Found:
+    header = batch.header
+    return Found(place_of(partition, header.base_offset), place_of(partition, header.next_offset), batch)
+
+
+def _covering(loaded: Sequence[Found], place: int) -> Found | None:
+    index = bisect_right(loaded, place, key=lambda found: found.start) - 1
+    return loaded[index] if index >= 0 and place < loaded[index].end else None
+
+
+def _spans(missing: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Join spans (first, last) that are to be read as one piece."""
+    missing.sort()
+    spans: list[tuple[int, int]] = []
+    first, last = missing[0]
+    for begin, end in missing:
+        if begin - last > _NEAR_RECORDS:
+            spans.append((first, last))
+            first = begin
+        last = max(last, end)
+    spans.append((first, last))
+    return spans
+
+
+def _is_heavy(batch: StoredBatch | LogbrokerError) -> bool:
+    return isinstance(batch, StoredBatch) and not batch.is_indexed and is_large(batch)
+
+
+def is_large(batch: StoredBatch) -> bool:
+    """Whether to look through a batch is work for a thread."""
+    return len(batch.raw) > INLINE_BYTES or batch.header.codec != 0
+
+
+def _decode(groups: Sequence[tuple[Sequence[int], Found]]) -> list[LogRecord | LogbrokerError]:
+    records: list[LogRecord | LogbrokerError] = []
+    for places, found in groups:
+        batch = found.batch
+        if isinstance(batch, LogbrokerError):
+            records += [batch] * len(places)
+            continue
+        try:
+            records += batch.records([offset_of(place) for place in places])
+        except OffsetOutOfRangeError:
+            for place in places:
+                try:
+                    records += batch.records([offset_of(place)])
+                except LogbrokerError as error:
+                    records.append(error)
+        except LogbrokerError as error:
+            records += [error] * len(places)
+    return records
