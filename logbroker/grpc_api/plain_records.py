@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Final
+from collections.abc import Callable
+from typing import Final, TypeVar
 
 from logbroker.errors import LogbrokerError
 from logbroker.grpc_api.status import item_status
-from logbroker.record.codec import decode_batch, split_batches
+from logbroker.record.codec import LogRecord, decode_batch, split_batches
 from logbroker.record.header import MAX_EXPANDED_BYTES
 from logbroker.v1.common_pb2 import Header, StoredRecord
 from logbroker.v1.log_pb2 import FetchResult
 
 INLINE_BYTES: Final = 16 * 1024
 """Up to so many bytes are decoded on the loop; more, and what is compressed, go to a thread."""
+
+T = TypeVar("T")
 
 
 async def plain_records(
@@ -23,14 +26,28 @@ async def plain_records(
 
     A batch that cannot be decoded fails the item where it comes first, and ends it where records come before it.
     """
+    await decoding(batches, decoders, lambda: _decode(result, batches, offset, max_bytes))
+
+
+async def decoding(batches: bytes, decoders: asyncio.Semaphore, decode: Callable[[], T]) -> T:
+    """Decode batches on the loop where that is done soon, else in a thread, of which only so many may be busy."""
     if len(batches) <= INLINE_BYTES and not _is_compressed(batches):
-        _decode(result, batches, offset, max_bytes)
-        return
+        return decode()
     await decoders.acquire()
-    task = asyncio.create_task(asyncio.to_thread(_decode, result, batches, offset, max_bytes))
+    task = asyncio.create_task(asyncio.to_thread(decode))
     # The thread goes on, and holds its memory, where the caller goes away.
     task.add_done_callback(lambda _: decoders.release())
-    await asyncio.shield(task)
+    return await asyncio.shield(task)
+
+
+def stored_record(record: LogRecord) -> StoredRecord:
+    return StoredRecord(
+        offset=record.offset,
+        timestamp_ms=record.timestamp_ms,
+        key=record.key,
+        value=record.value,
+        headers=[Header(key=key, value=value) for key, value in record.headers],
+    )
 
 
 def _is_compressed(batches: bytes) -> bool:
@@ -52,13 +69,7 @@ def _decode(result: FetchResult, batches: bytes, offset: int, max_bytes: int) ->
             for record in decode_batch(batch, max_expanded_bytes=MAX_EXPANDED_BYTES):
                 if record.offset < offset:
                     continue
-                stored = StoredRecord(
-                    offset=record.offset,
-                    timestamp_ms=record.timestamp_ms,
-                    key=record.key,
-                    value=record.value,
-                    headers=[Header(key=key, value=value) for key, value in record.headers],
-                )
+                stored = stored_record(record)
                 size_bytes += stored.ByteSize()
                 if size_bytes > max_bytes and result.records:
                     return
