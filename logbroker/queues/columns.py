@@ -1,0 +1,143 @@
+"""What the scan of a queue group takes from the log: columns of offsets and ordering keys, and not-before times.
+
+A queue admits a column in one step, which holds up the event loop: small batches are joined to one, large ones cut.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
+
+import msgspec
+
+from logbroker.errors import LogbrokerError
+from logbroker.queues.lanes import MAX_KEY_BYTES, lane_key
+from logbroker.queues.settings import Ordering, QueueSettings
+from logbroker.record.codec import Headers
+from logbroker.record.message_headers import NOT_BEFORE, not_before_ms
+from logbroker.record.stored_batch import StoredBatch
+
+MAX_RECORDS: Final = 4096
+"""Of one piece: admitted in 1 to 4 ms."""
+
+_NOT_BEFORE_BYTES: Final = NOT_BEFORE.encode()
+
+
+class Columns(msgspec.Struct):
+    """Consecutive records of one partition."""
+
+    offsets: Sequence[int]
+    """A range where they follow each other."""
+    next_offset: int
+    """All below it is in these columns or those before, or holds no record."""
+    keys: list[bytes | None]
+    """`lane_key` of each record's ordering key; with another ordering than `key`, none."""
+    not_before: list[tuple[int, int]]
+    """Offsets and wall clock times (ms)."""
+    batches: list[StoredBatch]
+    """Those that end in these columns."""
+
+    def add(self, more: Columns) -> None:
+        """Append the columns that follow."""
+        if not self.offsets:
+            self.offsets = more.offsets
+        elif _follows(more.offsets, self.offsets):
+            self.offsets = range(self.offsets[0], more.offsets[-1] + 1)
+        elif isinstance(self.offsets, list):
+            self.offsets += more.offsets
+        else:
+            self.offsets = [*self.offsets, *more.offsets]
+        self.next_offset = more.next_offset
+        self.keys += more.keys
+        self.not_before += more.not_before
+        self.batches += more.batches
+
+
+class Undecodable(msgspec.Struct):
+    """A batch that cannot be decoded."""
+
+    batch: StoredBatch
+    error: LogbrokerError
+
+
+def columns_of(
+    batches: Iterable[StoredBatch], position: int, settings: QueueSettings
+) -> Iterator[Columns | Undecodable]:
+    """Yield what is in these batches of one partition, from offset `position` on.
+
+    They are decoded one by one, as more is asked for. Raises what the iteration over `batches` raises.
+    """
+    gathered: Columns | None = None
+    for batch in batches:
+        if batch.header.next_offset <= position:
+            continue
+        try:
+            columns = _columns(batch, settings)
+        except LogbrokerError as error:
+            if gathered is not None:
+                yield gathered
+                gathered = None
+            yield Undecodable(batch, error)
+            continue
+        for piece in _cut(columns, position):
+            if gathered is None:
+                gathered = piece
+            elif len(gathered.offsets) + len(piece.offsets) <= MAX_RECORDS:
+                gathered.add(piece)
+            else:
+                yield gathered
+                gathered = piece
+    if gathered is not None:
+        yield gathered
+
+
+def _columns(batch: StoredBatch, settings: QueueSettings) -> Columns:
+    """Raises what `StoredBatch` raises."""
+    header = batch.header
+    if header.is_control:
+        return Columns((), header.next_offset, [], [], [])
+    keys: list[bytes | None] = []
+    headers: list[Headers] | None = None
+    if settings.ordering is not Ordering.KEY:
+        offsets, _ = batch.column("offset")
+    elif settings.key_header:
+        offsets, headers = batch.column("headers")
+        keys = [_value_of(settings.key_header, each) for each in headers]
+    else:
+        offsets, keys = batch.column("key")
+    if any(key is not None and len(key) > MAX_KEY_BYTES for key in keys):
+        keys = [None if key is None else lane_key(key) for key in keys]
+    not_before: list[tuple[int, int]] = []
+    # Most batches have no such header anywhere: a search in their bytes is all that they pay for it.
+    if _NOT_BEFORE_BYTES in batch.plain():
+        if headers is None:
+            _, headers = batch.column("headers")
+        times = map(not_before_ms, headers)
+        not_before = [(offset, due_ms) for offset, due_ms in zip(offsets, times, strict=True) if due_ms is not None]
+    return Columns(offsets, header.next_offset, keys, not_before, [batch])
+
+
+def _cut(columns: Columns, position: int) -> Iterator[Columns]:
+    offsets = columns.offsets
+    if len(offsets) <= MAX_RECORDS:
+        yield columns
+        return
+    for start in range(0, len(offsets), MAX_RECORDS):
+        end = start + MAX_RECORDS
+        is_last = end >= len(offsets)
+        next_offset = columns.next_offset if is_last else offsets[end]
+        if next_offset > position:
+            due = columns.not_before
+            not_before = due[bisect_left(due, (offsets[start],)) : bisect_left(due, (next_offset,))]
+            batches = columns.batches if is_last else []
+            yield Columns(offsets[start:end], next_offset, columns.keys[start:end], not_before, batches)
+
+
+def _value_of(name: str, headers: Headers) -> bytes | None:
+    """The last value of a header, as Kafka's clients read it."""
+    return next((value for each, value in reversed(headers) if each == name), None)
+
+
+def _follows(later: Sequence[int], earlier: Sequence[int]) -> bool:
+    return isinstance(earlier, range) and isinstance(later, range) and earlier.stop == later.start

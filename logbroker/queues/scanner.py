@@ -1,0 +1,298 @@
+"""The scan of a topic into a queue group's index: it reads ahead of the workers, and is the only one to read on.
+
+Order: all records of a generation of the topic, in every partition, before the first of the next, so that a key whose
+partition another generation changed keeps its order. Within a generation the partitions take turns, a read each.
+
+Nothing is remembered here that the queue does not know: where to go on is its position, and whether its index was
+emptied meanwhile shows in its generation, which only the scan sets. So a scan that comes back from a read or a thread
+looks there, and drops what it has where the queue has moved on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from logbroker.engine import LogEngine, Read, ReadResult, Topic, Watch
+from logbroker.errors import LogbrokerError, OffsetOutOfRangeError, StorageFailedError, UnknownTopicError
+from logbroker.queues.columns import Columns, Undecodable, columns_of
+from logbroker.queues.places import Moment
+from logbroker.queues.queue import Queue
+from logbroker.queues.records import INLINE_BYTES, MAX_READ_BYTES, Records, in_thread_if, is_large
+from logbroker.queues.settings import OnUndecodable
+from logbroker.queues.undecodable import admit_undecodable
+from logbroker.record.stored_batch import StoredBatch, stored_batches
+from logbroker.types import PartitionKey, TopicId
+
+RETRY_SECONDS: Final = 0.1
+"""Between two tries to read, where the engine has too much to do."""
+
+_NO_END: Final = 1 << 63
+
+_log = logging.getLogger(__name__)
+
+
+class Scanner:
+    """Feeds one queue. Everything runs on the event loop but the decoding of what is large or compressed."""
+
+    def __init__(
+        self,
+        engine: LogEngine,
+        queue: Queue,
+        records: Records,
+        moment: Callable[[], Moment],
+        changed: Callable[[], None],
+    ) -> None:
+        """`changed` is called after each step: more may be ready, or a partition is not served any more."""
+        self._engine = engine
+        self._queue = queue
+        self._records = records
+        self._moment = moment
+        self._changed = changed
+        self._topic_id = TopicId(queue.topic_id)
+        self._topic: Topic | None = None
+        """As it was when it was last looked at."""
+        self._settings = queue.settings
+        self._generation = 0
+        self._due: dict[int, None] = {}
+        """Partitions that may have more, in the order of their turns."""
+        self._watched: set[int] = set()
+        self._paused = False
+        self._awake = asyncio.Event()
+        self.stopped: dict[int, LogbrokerError] = {}
+        """Partitions that cannot be scanned any further, and why. They are tried again when the settings change."""
+
+    # --- what others see and say -------------------------------------------------------------------------------------
+
+    def wake(self) -> None:
+        """Something may have changed that the scan waits for: room in the queue, its settings or its index, the topic.
+
+        Costs next to nothing where nothing has.
+        """
+        if self._paused and not self._queue.wants_more:
+            return
+        if self._paused or self._has_news():
+            self._awake.set()
+
+    def unscanned(self) -> int:
+        """How many offsets are readable and not scanned yet. Raises UnknownTopicError."""
+        count = 0
+        for partition in range(self._engine.topic_by_id(self._topic_id).partitions):
+            try:
+                facts = self._engine.partition_facts(self._topic_id, partition)
+            except LogbrokerError:
+                continue
+            position = self._queue.position(partition) if self._queue.done.is_open(partition) else 0
+            count += max(0, facts.high_watermark - max(position, facts.log_start_offset))
+        return count
+
+    # --- the scan ----------------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Scan until cancelled, or until the topic is deleted."""
+        watch = self._engine.watch()
+        following = asyncio.create_task(self._follow(watch))
+        try:
+            while True:
+                self._awake.clear()
+                await self._scan(watch)
+                await self._awake.wait()
+        except UnknownTopicError:
+            return
+        finally:
+            following.cancel()
+            await asyncio.wait([following])
+            watch.close()
+
+    async def _follow(self, watch: Watch) -> None:
+        while True:
+            for key in await watch.changed():
+                if key.partition not in self.stopped:
+                    self._due[key.partition] = None
+            self._awake.set()
+
+    async def _scan(self, watch: Watch) -> None:
+        """Go on until all is scanned, or the queue wants no more. Raises UnknownTopicError."""
+        while True:
+            self._catch_up(watch)
+            self._paused = not self._queue.wants_more
+            if self._paused or not self._due:
+                return
+            partition = next(iter(self._due))
+            # Taken out before the read: what comes to be readable from now on puts it there again.
+            del self._due[partition]
+            try:
+                await self._scan_some(partition)
+            except (UnknownTopicError, StorageFailedError):
+                raise
+            except LogbrokerError as error:
+                if error.retriable:
+                    await asyncio.sleep(RETRY_SECONDS)
+                    self._due[partition] = None
+                else:
+                    self._stop(partition, error)
+            # Reads from the page cache never wait.
+            await asyncio.sleep(0)
+
+    def _has_news(self) -> bool:
+        queue = self._queue
+        if queue.intake.generation != self._generation or queue.settings is not self._settings:
+            return True
+        try:
+            return self._engine.topic_by_id(self._topic_id) is not self._topic
+        except UnknownTopicError:
+            return True
+
+    def _catch_up(self, watch: Watch) -> None:
+        """Take note of what changed, and go to the next generation where this one is all scanned."""
+        queue = self._queue
+        topic = self._engine.topic_by_id(self._topic_id)
+        if topic is not self._topic:
+            self._topic = topic
+            for partition in range(topic.partitions):
+                # One that the topic grew by.
+                queue.open_partition(partition, 0)
+        if queue.settings is not self._settings:
+            self._settings = queue.settings
+            self._due.update(dict.fromkeys(self.stopped))
+            self.stopped.clear()
+        if queue.intake.generation != self._generation:
+            # Emptied: all begins anew.
+            self._generation = queue.intake.generation
+            self._due.clear()
+            self.stopped.clear()
+        if self._generation != topic.generation and not self._due:
+            self._begin_next_generation(topic, watch)
+
+    def _begin_next_generation(self, topic: Topic, watch: Watch) -> None:
+        """Begin the last generation before which all is scanned, unless it is the one that is begun."""
+        position = self._queue.position
+        for span in reversed(topic.generations):
+            if span.generation <= self._generation:
+                return
+            if all(position(partition) >= start for partition, start in enumerate(span.start_offsets)):
+                break
+        else:
+            return
+        self._queue.begin_generation(span.generation, span.start_offsets)
+        self._generation = span.generation
+        for partition in range(span.partitions):
+            if partition not in self._watched:
+                try:
+                    watch.add(PartitionKey(self._topic_id, partition))
+                    self._watched.add(partition)
+                except LogbrokerError as error:
+                    self._stop(partition, error)
+                    continue
+            self._due[partition] = None
+
+    def _end_of_generation(self, partition: int) -> int:
+        """The offset in a partition at which the next generation begins. Raises UnknownTopicError."""
+        for span in self._engine.topic_by_id(self._topic_id).generations:
+            if span.generation > self._generation and partition < len(span.start_offsets):
+                return span.start_offsets[partition]
+        return _NO_END
+
+    async def _scan_some(self, partition: int) -> None:
+        """Read on in a partition, and admit what comes. Raises what stands in the way."""
+        position = self._queue.position(partition)
+        if position >= self._end_of_generation(partition):
+            return
+        [result] = await self._engine.read([Read(self._topic_id, partition, position, MAX_READ_BYTES)])
+        # The topic may have grown meanwhile: what is of the next generation is readable only after that is known.
+        end = self._end_of_generation(partition)
+        if not self._is_at(partition, position):
+            return
+        if isinstance(result, OffsetOutOfRangeError):
+            self._jump(partition, position)
+        elif isinstance(result, LogbrokerError):
+            raise result
+        elif result.batches and position < end:
+            await self._admit_read(partition, position, result, end)
+
+    def _is_at(self, partition: int, position: int) -> bool:
+        """Whether the queue still waits for what follows a position; else, see to it that it is asked again."""
+        if self._queue.intake.generation != self._generation:
+            return False
+        if self._queue.position(partition) != position:
+            self._due[partition] = None
+            return False
+        return True
+
+    def _jump(self, partition: int, position: int) -> None:
+        """Retention took what lies below the log's start."""
+        start = self._engine.partition_facts(self._topic_id, partition).log_start_offset
+        if position < start:
+            self._queue.admit(partition, self._generation, (), start, (), (), self._moment())
+            self._due[partition] = None
+            self._changed()
+
+    async def _admit_read(self, partition: int, position: int, result: ReadResult, end: int) -> None:
+        batches: list[StoredBatch] = []
+        broken: LogbrokerError | None = None
+        try:
+            for batch in stored_batches(result.batches):
+                if batch.header.base_offset >= end:
+                    break
+                batches.append(batch)
+        except LogbrokerError as error:
+            # After what comes before it.
+            broken = error
+        pieces = columns_of(batches, position, self._queue.settings)
+        heavy = len(result.batches) > INLINE_BYTES or any(map(is_large, batches))
+        while self._queue.wants_more:
+            piece = await in_thread_if(heavy, lambda: next(pieces, None))
+            if not self._is_at(partition, position):
+                return
+            if piece is None:
+                if broken is not None:
+                    raise broken
+                if result.next_offset < result.high_watermark:
+                    self._due[partition] = None
+                return
+            if isinstance(piece, Undecodable):
+                self._admit_undecodable(partition, piece)
+            elif piece.next_offset > position:
+                self._admit_columns(partition, piece)
+            position = self._queue.position(partition)
+            self._changed()
+        self._due[partition] = None
+
+    def _admit_columns(self, partition: int, columns: Columns) -> None:
+        queue, records = self._queue, self._records
+        ready_before = queue.lanes.ready_records
+        queue.admit(
+            partition,
+            self._generation,
+            columns.offsets,
+            columns.next_offset,
+            columns.keys,
+            columns.not_before,
+            self._moment(),
+        )
+        # What is ready at once is handed out soon, unless much is ready before it.
+        ready = queue.lanes.ready_records
+        size_bytes = sum(len(batch.raw) for batch in columns.batches)
+        if ready > ready_before and ready * size_bytes <= len(columns.offsets) * records.cache_bytes // 2:
+            for batch in columns.batches:
+                records.keep(partition, batch)
+
+    def _admit_undecodable(self, partition: int, found: Undecodable) -> None:
+        header = found.batch.header
+        if self._queue.settings.on_undecodable is OnUndecodable.STOP:
+            raise found.error
+        if header.next_offset > self._queue.position(partition):
+            admit_undecodable(self._queue, partition, self._generation, header, found.error, self._moment())
+            _log.warning(
+                "a batch of %s goes to the dead-letter topic as it is: %s", self._name_of(partition), found.error
+            )
+
+    def _stop(self, partition: int, error: LogbrokerError) -> None:
+        self.stopped[partition] = error
+        _log.error("%s is not served to a queue group any more: %s", self._name_of(partition), error)
+        self._changed()
+
+    def _name_of(self, partition: int) -> str:
+        return f"partition {self._topic.name if self._topic else ''}-{partition}"

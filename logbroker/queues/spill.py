@@ -1,0 +1,104 @@
+"""Chunks of a long lane on disk: places of records that are not needed soon.
+
+One temporary file per queue group, without a name, so that it is gone with the broker however that ends; what was in it
+is scanned anew. The file is a row of slots of 4 KiB, one chunk each; free slots are used again, and when none is in use
+the file goes. Where the disk refuses a chunk it stays in memory: a full disk must not stop a queue group.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import tempfile
+from array import array
+from pathlib import Path
+from typing import BinaryIO, Final
+
+from logbroker.errors import StorageFailedError
+from logbroker.queues.lane import CHUNK_RECORDS
+
+SLOT_BYTES: Final = CHUNK_RECORDS * 8
+
+_log = logging.getLogger(__name__)
+
+
+class SpillFile:
+    """The `logbroker.queues.lanes.ChunkStore` of one queue group. Its calls take microseconds in the page cache."""
+
+    def __init__(self, directory: Path, name: str) -> None:
+        """The file is made in `directory` at the first need; `name` is for the log."""
+        self._directory = directory
+        self._name = name
+        self._file: BinaryIO | None = None
+        self._slots = 0
+        self._free: list[int] = []
+        self._in_memory: dict[int, array[int]] = {}
+        """Chunks that the disk refused, by negative numbers."""
+        self._refused = 0
+
+    def put(self, places: array[int]) -> int:
+        """Keep 512 places, and return by which number they are found."""
+        slot = self._free.pop() if self._free else self._slots
+        try:
+            if self._file is None:
+                self._file = tempfile.TemporaryFile(dir=self._directory, buffering=0)  # noqa: SIM115
+            data = places.tobytes()
+            written = os.pwrite(self._file.fileno(), data, slot * SLOT_BYTES)
+        except OSError as error:
+            return self._refuse(slot, places, error.strerror or str(error))
+        if written < SLOT_BYTES:
+            return self._refuse(slot, places, "it is full")
+        self._slots = max(self._slots, slot + 1)
+        return slot
+
+    def _refuse(self, slot: int, places: array[int], why: str) -> int:
+        if slot < self._slots:
+            self._free.append(slot)
+        if not self._refused:
+            _log.warning(
+                "queue group %s: %s takes no more of what waits (%s): it stays in memory",
+                self._name,
+                self._directory,
+                why,
+            )
+        self._refused += 1
+        self._in_memory[-self._refused] = places
+        return -self._refused
+
+    def take(self, number: int) -> array[int]:
+        """Return what was put under this number, and forget it. Raises StorageFailedError."""
+        if number < 0:
+            return self._in_memory.pop(number)
+        places = array("q")
+        try:
+            assert self._file is not None
+            places.frombytes(os.pread(self._file.fileno(), SLOT_BYTES, number * SLOT_BYTES))
+        except OSError as error:
+            raise self._lost(error.strerror or str(error)) from error
+        if len(places) != CHUNK_RECORDS:
+            raise self._lost("it is shorter than what was written")
+        self.drop(number)
+        return places
+
+    def drop(self, number: int) -> None:
+        """Forget what was put under this number."""
+        if number < 0:
+            del self._in_memory[number]
+            return
+        self._free.append(number)
+        if len(self._free) == self._slots:
+            self.close()
+
+    def close(self) -> None:
+        """Give up the file, and with it what is in it."""
+        if self._file is not None:
+            self._file.close()
+        self._file = None
+        self._slots = 0
+        self._free.clear()
+
+    def _lost(self, why: str) -> StorageFailedError:
+        return StorageFailedError(
+            f"queue group {self._name}: its temporary file in {self._directory} cannot be read ({why}); start the"
+            " broker again: what waits is found in the log"
+        )
