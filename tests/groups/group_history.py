@@ -132,7 +132,7 @@ class HistoryFile:
         self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         self._process = process
 
-    def write(self, kind: Callable[..., Event], **fields: object) -> None:
+    def write(self, kind: Callable[..., msgspec.Struct], **fields: object) -> None:
         """Note that this happens now, to this process if `fields` names no other."""
         event = kind(**{"process": self._process, "at": monotonic(), **fields})
         os.write(self._fd, _encode(event) + b"\n")

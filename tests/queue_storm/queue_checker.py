@@ -1,0 +1,246 @@
+"""What the history of a queue group's workers proves wrong about the group. Pure: no broker, no clock, no files.
+
+Receipts grow in the order in which records are handed out. So of two deliveries of one lane the one with the larger
+receipt was handed out when the other was over: settled, lost or given back. What follows needs no guess about times:
+
+- If the earlier one was settled *and that was accepted*, it was in flight until then. A program that had the later one
+  in hand before it even said so proves that both were in flight, or that a settlement was accepted too late.
+- A record that was acknowledged, and that was answered, is handed out under no larger receipt, ever.
+- A lane's record is first handed out when those before it are finished: then their acknowledgement was at least begun,
+  or they are dead letters. An acknowledgement without an answer may be lost with the broker's life; within one life
+  nothing comes again once a successor was handed out.
+
+Times only prove that something came too early: a program sees a delivery after it was handed out, so what it saw before
+a backoff was over was handed out before that.
+"""
+
+from __future__ import annotations
+
+import enum
+import itertools
+from bisect import bisect_right
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Final, NamedTuple
+
+import msgspec
+
+from tests.queue_storm.queue_history import (
+    Delivery,
+    Event,
+    How,
+    Place,
+    ResumeBegun,
+    SettleBegun,
+    SettleEnded,
+    Taken,
+)
+
+LIFE_BITS: Final = 44
+"""`receipt >> LIFE_BITS` is the life of the queue group in which it was handed out."""
+_MAX_TOLD: Final = 12
+
+
+class Kind(enum.Enum):
+    """The anomalies. Each has a test that shows it in a small history."""
+
+    TWO_IN_FLIGHT = "two records of one lane in flight at once"
+    LATE_SETTLEMENT = "a settlement accepted though the record had been handed out again"
+    ACK_LOST = "a record handed out again though its acknowledgement was answered"
+    OUT_OF_ORDER = "a record handed out before one that comes before it in its lane was finished"
+    CAME_AGAIN = "a record handed out again though its successor had been"
+    UNMARKED_REPEAT = "a repeat that does not say so"
+    ATTEMPTS_FORGOTTEN = "an attempt that counts less failures than were answered"
+    TOO_EARLY = "a lane that goes on before the backoff of its head is over"
+    LEAKED = "a lane that goes on though it is set aside"
+    LOST = "a record that nobody finished"
+    DEAD_TWICE = "a record that lies in the dead-letter topic twice"
+    DEAD_WRONGLY = "a dead letter that had attempts left, or was acknowledged"
+    UNKNOWN = "a delivery of a record that is not in the log"
+
+
+class Anomaly(NamedTuple):
+    """One thing that must not be."""
+
+    kind: Kind
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.kind.value}: {self.text}"
+
+
+class StormError(AssertionError):
+    """Promises were broken. `kinds` are those of the anomalies; none where something else is wrong."""
+
+    def __init__(self, what: Sequence[str], kinds: set[Kind] | None = None) -> None:
+        more = [f"... and {len(what) - _MAX_TOLD} more"] if len(what) > _MAX_TOLD else []
+        super().__init__("\n".join([*what[:_MAX_TOLD], *more]))
+        self.kinds = kinds or set()
+
+
+class Facts(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known beside the history, once all is quiet."""
+
+    lanes: Mapping[str, Sequence[Place]]
+    """By ordering key, all its records in their order; "": those without, in any order."""
+    dead: Counter[Place] = msgspec.field(default_factory=Counter)
+    """How often each record lies in the dead-letter topic."""
+    max_attempts: int
+    set_aside: bool = False
+    """Whether a lane whose head is exhausted is blocked or parked, until somebody resumes it."""
+
+
+class _Settlement(msgspec.Struct, eq=False):
+    how: How
+    begun_at: float
+    delay_seconds: float
+    accepted: bool = False
+    refused: bool = False
+
+    @property
+    def may_have_happened(self) -> bool:
+        return not self.refused
+
+
+class _Given(msgspec.Struct, eq=False):
+    """A delivery, and what was said of it."""
+
+    delivery: Delivery
+    seen_at: float
+    settlements: list[_Settlement]
+
+    def __str__(self) -> str:
+        place = self.delivery.place
+        return f"{place.partition}:{place.offset} (receipt {self.delivery.receipt}, key {self.delivery.key!r})"
+
+    def accepted(self, *how: How) -> _Settlement | None:
+        return next((each for each in self.settlements if each.accepted and each.how in how), None)
+
+    def acked_before(self, moment: float) -> bool:
+        return any(
+            each.how is How.ACK and each.may_have_happened and each.begun_at < moment for each in self.settlements
+        )
+
+    @property
+    def life(self) -> int:
+        return self.delivery.receipt >> LIFE_BITS
+
+
+def check(history: Iterable[Event], facts: Facts) -> list[Anomaly]:
+    """Return all that is wrong with a history of events in the order of their times.
+
+    At the end all was finished, and the workers were given the time to do so.
+    """
+    given, resumes = _read(history)
+    by_place: dict[Place, list[_Given]] = defaultdict(list)
+    for each in sorted(given.values(), key=lambda one: one.delivery.receipt):
+        by_place[each.delivery.place].append(each)
+    anomalies: list[Anomaly] = []
+    known: set[Place] = set()
+    for key, places in facts.lanes.items():
+        known.update(places)
+        lane = [by_place.get(place, []) for place in places]
+        for place, deliveries in zip(places, lane, strict=True):
+            anomalies += _of_record(place, deliveries, facts)
+        if key:
+            anomalies += _order(lane, places, facts)
+            anomalies += _of_lane(lane, resumes.get(key, []), facts)
+    anomalies += (
+        Anomaly(Kind.UNKNOWN, f"{deliveries[0]}") for place, deliveries in by_place.items() if place not in known
+    )
+    return anomalies
+
+
+def _read(history: Iterable[Event]) -> tuple[dict[int, _Given], dict[str, list[float]]]:
+    """Return all deliveries by receipt, and the times of all resumptions by key."""
+    given: dict[int, _Given] = {}
+    resumes: dict[str, list[float]] = defaultdict(list)
+    open_settlements: dict[tuple[str, int], list[tuple[int, _Settlement]]] = {}
+    for event in history:
+        match event:
+            case Taken():
+                for delivery in event.deliveries:
+                    # A worker that comes back keeps its deliveries; it does not see them anew.
+                    given.setdefault(delivery.receipt, _Given(delivery, event.at, []))
+            case SettleBegun():
+                begun = []
+                for receipt in event.receipts:
+                    settlement = _Settlement(event.how, event.at, event.delay_seconds)
+                    begun.append((receipt, settlement))
+                    if receipt in given:
+                        given[receipt].settlements.append(settlement)
+                open_settlements[event.process, event.number] = begun
+            case SettleEnded():
+                for receipt, settlement in open_settlements.pop((event.process, event.number), []):
+                    settlement.refused = receipt in event.refused
+                    settlement.accepted = event.answered and not settlement.refused
+            case ResumeBegun():
+                resumes[event.key].append(event.at)
+    return given, resumes
+
+
+def _of_record(place: Place, deliveries: Sequence[_Given], facts: Facts) -> Iterator[Anomaly]:
+    """What is wrong with the deliveries of one record, in the order of their receipts."""
+    failures = 0
+    settled: _Given | None = None
+    for index, each in enumerate(deliveries):
+        delivery = each.delivery
+        if index and delivery.attempt == 1 and not delivery.redelivered:
+            yield Anomaly(Kind.UNMARKED_REPEAT, f"{each}, after {deliveries[0]}")
+        if delivery.attempt <= failures and not facts.set_aside:
+            yield Anomaly(Kind.ATTEMPTS_FORGOTTEN, f"{each} is attempt {delivery.attempt}, after {failures} failures")
+        if settled is not None and (end := settled.accepted(*How)) is not None:
+            if each.seen_at < end.begun_at:
+                yield Anomaly(Kind.LATE_SETTLEMENT, f"{end.how.value} of {settled}, after {each}")
+            elif end.how is How.ACK:
+                yield Anomaly(Kind.ACK_LOST, f"{each}, after {settled}")
+        if each.accepted(How.NACK):
+            failures += 1
+        if each.accepted(*How):
+            settled = each
+    acked = [each for each in deliveries if each.acked_before(float("inf"))]
+    dead = facts.dead.get(place, 0)
+    if not acked and not dead:
+        yield Anomaly(Kind.LOST, f"{place.partition}:{place.offset}, handed out {len(deliveries)} times")
+    if dead > 1:
+        yield Anomaly(Kind.DEAD_TWICE, f"{place.partition}:{place.offset}, {dead} times")
+    if dead and any(each.accepted(How.ACK) for each in acked):
+        yield Anomaly(Kind.DEAD_WRONGLY, f"{place.partition}:{place.offset} was acknowledged")
+    if dead and max((each.delivery.attempt for each in deliveries), default=0) < facts.max_attempts:
+        yield Anomaly(Kind.DEAD_WRONGLY, f"{place.partition}:{place.offset} was not tried {facts.max_attempts} times")
+
+
+def _order(lane: Sequence[Sequence[_Given]], places: Sequence[Place], facts: Facts) -> Iterator[Anomaly]:
+    """Whether each record was first handed out when the one before it was finished."""
+    for place, before, after in zip(places, lane, lane[1:], strict=False):
+        if not after:
+            continue
+        first = after[0]
+        if not facts.dead.get(place) and not any(each.acked_before(first.seen_at) for each in before):
+            yield Anomaly(Kind.OUT_OF_ORDER, f"{first}, before {place.partition}:{place.offset} was finished")
+        for each in before:
+            if each.delivery.receipt > first.delivery.receipt and each.life == first.life:
+                yield Anomaly(Kind.CAME_AGAIN, f"{each}, after {first}")
+
+
+def _of_lane(lane: Sequence[Sequence[_Given]], resumes: Sequence[float], facts: Facts) -> Iterator[Anomaly]:
+    """Whether deliveries of different records overlap, and whether the lane stands when it has to."""
+    line = sorted((each for deliveries in lane for each in deliveries), key=lambda one: one.delivery.receipt)
+    for each, following in itertools.pairwise(line):
+        end = each.accepted(*How)
+        if end is None:
+            continue
+        # Inside a session several are in flight.
+        in_one_session = each.delivery.token and each.delivery.token == following.delivery.token
+        other = following.delivery.place != each.delivery.place
+        if other and not in_one_session and following.seen_at < end.begun_at:
+            yield Anomaly(Kind.TWO_IN_FLIGHT, f"{following}, before the {end.how.value} of {each}")
+        if end.how is not How.NACK:
+            continue
+        exhausted = each.delivery.attempt >= facts.max_attempts
+        resumed = bisect_right(resumes, end.begun_at) < bisect_right(resumes, following.seen_at)
+        if exhausted and facts.set_aside and not resumed:
+            yield Anomaly(Kind.LEAKED, f"{following}, after {each} was exhausted")
+        if not exhausted and following.seen_at < end.begun_at + end.delay_seconds and not in_one_session:
+            seconds = following.seen_at - end.begun_at
+            yield Anomaly(Kind.TOO_EARLY, f"{following}, {seconds:.3f} s after {each} failed for {end.delay_seconds} s")

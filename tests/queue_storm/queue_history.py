@@ -1,0 +1,115 @@
+"""What the workers of a queue group did, as they wrote it down: one file per process, one JSON line per event.
+
+`at` is the machine's monotonic clock, which all its processes share. Receipts count up over the life of the broker and
+from one life to the next, so they say in which order records were handed out, whoever saw them first.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+
+class Place(NamedTuple):
+    """A record of the topic that the queue group works on."""
+
+    partition: int
+    offset: int
+
+
+class How(enum.Enum):
+    """What a program says of deliveries."""
+
+    ACK = "ack"
+    NACK = "nack"
+    RELEASE = "release"
+
+
+class _Happening(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    process: str
+    """One life of a worker, or whoever did it to them."""
+    at: float
+
+
+class Delivery(msgspec.Struct, frozen=True, array_like=True):
+    """One record in the hands of a program."""
+
+    receipt: int
+    place: Place
+    key: str
+    attempt: int
+    redelivered: bool
+    token: int = 0
+    """Of the session that it belongs to."""
+
+
+class Taken(_Happening, frozen=True):
+    """The program was given these."""
+
+    deliveries: list[Delivery]
+
+
+class SettleBegun(_Happening, frozen=True):
+    """The program says so; the client sends it at once or by and by."""
+
+    number: int
+    how: How
+    receipts: list[int]
+    delay_seconds: float = 0.0
+    """Of nacks: how long the broker was asked to wait at least."""
+
+
+class SettleEnded(_Happening, frozen=True):
+    """What became of it. Without an answer it may or may not have taken effect."""
+
+    number: int
+    answered: bool
+    refused: dict[int, str]
+    """Reasons by receipt."""
+
+
+class SessionOpened(_Happening, frozen=True):
+    """The worker holds the lane of this key."""
+
+    key: str
+    token: int
+    state: str
+
+
+class SessionBegun(_Happening, frozen=True):
+    """The holder of a session is about to write its state, or to renew it."""
+
+    number: int
+    key: str
+    token: int
+    state: str | None = None
+
+
+class SessionEnded(_Happening, frozen=True):
+    """What became of it."""
+
+    number: int
+    answered: bool
+    refused: str
+    """The reason; empty: done."""
+
+
+class ResumeBegun(_Happening, frozen=True):
+    """An operator is about to resume the lane of a key."""
+
+    key: str
+
+
+Event = Taken | SettleBegun | SettleEnded | SessionOpened | SessionBegun | SessionEnded | ResumeBegun
+
+_decode = msgspec.json.Decoder(Event).decode
+
+
+def read_histories(paths: Iterable[Path]) -> list[Event]:
+    """Return the events of all processes in the order of their times; those of a process keep their own order."""
+    events = [_decode(line) for path in paths for line in path.read_bytes().splitlines()]
+    return sorted(events, key=lambda event: event.at)
