@@ -57,6 +57,10 @@ class Groups:
         """Sorted."""
         return sorted(self._groups)
 
+    def has(self, group_id: str) -> bool:
+        """Whether the id is taken by a group of consumers."""
+        return group_id in self._groups
+
     def group(self, group_id: str) -> Coordinator:
         """Raises UnknownGroupError, WrongGroupTypeError or InvalidGroupIdError."""
         found = self._groups.get(group_id)

@@ -164,6 +164,9 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
     max_groups: int = 10_000
     max_group_members: int = 1_000
+    max_queue_groups: int = 1_000
+    max_queue_workers: int = 1_000
+    """Of one queue group."""
     reconnect_grace_seconds: float = 2.0
     """How long a group member whose stream broke keeps what it holds; 0: it is released at once."""
     offsets_retention_seconds: float = 7 * 86_400
@@ -181,6 +184,8 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
             "max_concurrent_calls",
             "max_groups",
             "max_group_members",
+            "max_queue_groups",
+            "max_queue_workers",
         ):
             if not 1 <= getattr(self, name) <= MAX_INT32:
                 raise ValueError(f"{name} must be from 1 to {MAX_INT32}")

@@ -5,25 +5,34 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 from logbroker.broker.local_engine.lifetime import open_engine
 from logbroker.clock import Clock, SystemClock
 from logbroker.config import BrokerConfig
 from logbroker.consumer_groups.groups import Groups, open_groups
 from logbroker.engine import LogEngine, StateStore
+from logbroker.queues.queue_groups import QueueGroups, open_queue_groups
 
 
 class Broker:
     """What the services are given."""
 
     def __init__(
-        self, config: BrokerConfig, clock: Clock, engine: LogEngine, state: StateStore, groups: Groups
+        self,
+        config: BrokerConfig,
+        clock: Clock,
+        engine: LogEngine,
+        state: StateStore,
+        groups: Groups,
+        queues: QueueGroups,
     ) -> None:
         self.config = config
         self.clock = clock
         self.engine = engine
         self.state = state
         self.groups = groups
+        self.queues = queues
         self.started_at_ms = clock.wall_ms()
 
 
@@ -43,7 +52,10 @@ async def open_broker(config: BrokerConfig, failure: asyncio.Future[None]) -> As
     async with (
         open_engine(config, clock, failed) as (engine, state),
         open_groups(config, clock, engine, state) as groups,
+        open_queue_groups(config, clock, engine, state, Path(config.data_dir)) as queues,
     ):
+        groups.is_of_other_type = queues.has
+        queues.is_of_other_type = groups.has
         # Groups have said by now what they still need.
         engine.start_retention()
-        yield Broker(config, clock, engine, state, groups)
+        yield Broker(config, clock, engine, state, groups, queues)

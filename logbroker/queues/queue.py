@@ -320,6 +320,11 @@ class Queue:
         """Whether another ordering waits until all that is in flight is settled."""
         return self._altered is not None
 
+    @property
+    def latest_settings(self) -> QueueSettings:
+        """As they were given last, though another ordering may not have taken effect."""
+        return self._altered or self.settings
+
     # --- changing it while it runs -----------------------------------------------------------------------------------
 
     def alter(self, settings: QueueSettings) -> None:

@@ -1,0 +1,90 @@
+"""The commits of one queue group: one transaction at a time, and what gathers meanwhile goes as one into the next.
+
+So the settlements of all workers share a sync, and a page of what is done is written once for all of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
+
+from logbroker.engine import StateEvent
+from logbroker.errors import LogbrokerError
+from logbroker.group_store import GroupStore
+from logbroker.queues.messages import Outputs
+from logbroker.queues.queue import Queue
+
+T = TypeVar("T")
+
+
+class Flush:
+    """Stores what a queue owes, then lets it take effect."""
+
+    def __init__(self, name: str, queue: Queue, store: GroupStore, on_synced: Callable[[Outputs], None]) -> None:
+        """`on_synced` is given outputs whose events are stored."""
+        self._name = name
+        self._queue = queue
+        self._store = store
+        self._on_synced = on_synced
+        self._loop = asyncio.get_running_loop()
+        self._rows: list[StateEvent] = []
+        self._waiters: list[tuple[asyncio.Future[Any], Any]] = []
+        self._due = False
+        self._running: asyncio.Task[None] | None = None
+        self._error: LogbrokerError | None = None
+
+    def request(self) -> None:
+        """The queue may owe something."""
+        self._due = True
+        if self._running is None and self._error is None:
+            self._running = self._loop.create_task(self._run(), name=f"flush of {self._name}")
+
+    def synced(self, result: T, rows: Iterable[StateEvent] = ()) -> asyncio.Future[T]:
+        """Return a future that has the result when all that happened up to now is synced, with some rows beside it.
+
+        It raises StorageFailedError: the broker ends then.
+        """
+        future: asyncio.Future[T] = self._loop.create_future()
+        self._rows += rows
+        self._waiters.append((future, result))
+        self.request()
+        if self._error is not None:
+            self._refuse()
+        return future
+
+    async def settle(self) -> None:
+        """Wait for what is under way."""
+        while self._running is not None:
+            await asyncio.wait([self._running])
+
+    async def _run(self) -> None:
+        try:
+            while self._due:
+                self._due = False
+                outputs = self._queue.take_outputs()
+                rows, self._rows = self._rows, []
+                waiters, self._waiters = self._waiters, []
+                try:
+                    if outputs.events or rows:
+                        await self._store.commit([*outputs.events, *rows])
+                except LogbrokerError as error:
+                    # The broker ends by this. Nothing more is stored, and nobody is told that anything was.
+                    self._error = error
+                    self._waiters += waiters
+                    self._refuse()
+                    return
+                self._on_synced(outputs)
+                for future, result in waiters:
+                    if not future.done():
+                        future.set_result(result)
+        finally:
+            self._running = None
+
+    def _refuse(self) -> None:
+        assert self._error is not None
+        waiters, self._waiters = self._waiters, []
+        for future, _ in waiters:
+            if not future.done():
+                future.set_exception(self._error)
+                future.exception()  # Who waited may be gone.

@@ -1,0 +1,135 @@
+"""Handing out: from a worker's place in the line to the messages that it is sent."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Final
+
+from logbroker.errors import LogbrokerError, OffsetOutOfRangeError
+from logbroker.queues.line import HANDOUT_BYTES, Line, Seat
+from logbroker.queues.messages import Granted, Nack, Settlement
+from logbroker.queues.packing import Delivered, Unreadable, pack
+from logbroker.queues.places import Moment
+from logbroker.queues.queue import Queue
+from logbroker.queues.records import Records
+
+_log = logging.getLogger(__name__)
+
+MAX_HANDOUT_BYTES: Final = 2 * HANDOUT_BYTES
+"""What was granted beyond it, by a mean size that was wrong, is given back."""
+SLICE: Final = 512
+SLICE_OF_RUN: Final = 4096
+"""Records that are fetched at a time: their size is not known before."""
+
+
+class Handouts:
+    """The line of one queue group, and what those who wait in it are handed."""
+
+    def __init__(
+        self,
+        group_id: str,
+        queue: Queue,
+        records: Records,
+        moment: Callable[[], Moment],
+        serve: Callable[[], None],
+        touched: Callable[[], None],
+    ) -> None:
+        """`serve` is called when somebody came to the line, `touched` when the queue was given an input."""
+        self._group_id = group_id
+        self._queue = queue
+        self._records = records
+        self._moment = moment
+        self._serve = serve
+        self._touched = touched
+        self.line = Line(queue, moment)
+
+    async def next(self, seat: Seat, wait_seconds: float | None = None) -> list[Delivered]:
+        """Wait in the line for records; for a seat with credit. None come where the time is over, or the seat was
+        sent home. Raises what it was sent home with."""
+        turn = self.line.join(seat)
+        self._serve()
+        try:
+            async with asyncio.timeout(wait_seconds):
+                granted = await turn
+        except BaseException as error:
+            self.leave(seat)
+            if isinstance(error, TimeoutError):
+                return []
+            raise
+        if seat.turn is not turn:
+            return []  # Sent home meanwhile, and what was granted taken back.
+        seat.turn = None
+        return await self._pack(seat, granted)
+
+    def leave(self, seat: Seat, unsent: Iterable[Delivered] = (), error: LogbrokerError | None = None) -> None:
+        """Wait no more; what was granted, and what is not sent, is given back."""
+        granted = self.line.leave(seat, error)
+        self.release(seat.worker_id, [*map(_receipts, granted), *map(_receipts, unsent)])
+
+    def release(self, worker_id: str, receipts: Sequence[tuple[int, int]]) -> None:
+        """Give back what a worker never saw."""
+        if receipts:
+            self._queue.settle(worker_id, Settlement(releases=receipts), self._moment())
+            self._touched()
+
+    async def _pack(self, seat: Seat, granted: list[Granted]) -> list[Delivered]:
+        """Put what was granted into messages; what would make them too large is given back."""
+        packed: list[Delivered] = []
+        size_bytes = 0
+        slices = [piece for whole in granted for piece in _sliced(whole)]
+        try:
+            for piece in slices:
+                if size_bytes >= MAX_HANDOUT_BYTES:
+                    self._take_back(seat, piece)
+                    continue
+                delivered, unreadable = await pack(self._records, piece)
+                packed += delivered
+                size_bytes += sum(len(each.batches) for each in delivered)
+                for each in unreadable:
+                    seat.credit += 1
+                    self._drop(seat.worker_id, each)
+        except BaseException:
+            self.release(seat.worker_id, [_receipts(piece) for piece in slices])
+            raise
+        if packed:
+            self.line.observe(sum(each.count for each in packed), size_bytes)
+        return packed
+
+    def _take_back(self, seat: Seat, granted: Granted) -> None:
+        seat.credit += len(granted)
+        self.release(seat.worker_id, [_receipts(granted)])
+
+    def _drop(self, worker_id: str, unreadable: Unreadable) -> None:
+        """A record cannot be handed out: one that retention took is done, any other failed."""
+        receipt, error = unreadable.receipt, unreadable.error
+        if isinstance(error, OffsetOutOfRangeError):
+            settlement = Settlement(acks=[(receipt, receipt)])
+        else:
+            settlement = Settlement(nacks=[Nack(receipt, receipt, error.message)])
+        _log.warning("queue group %s: a record cannot be handed out: %s", self._group_id, error.message)
+        self._queue.settle(worker_id, settlement, self._moment())
+        self._touched()
+
+
+def _receipts(given: Granted | Delivered) -> tuple[int, int]:
+    """The first and the last."""
+    count = given.count if isinstance(given, Delivered) else len(given)
+    return given.first_receipt, given.first_receipt + count - 1
+
+
+def _sliced(granted: Granted) -> Iterator[Granted]:
+    """Yield parts that fit the memory, however large the records are."""
+    size = SLICE_OF_RUN if isinstance(granted.places, range) else SLICE
+    if len(granted) <= size:
+        yield granted
+        return
+    for start in range(0, len(granted), size):
+        end = start + size
+        yield Granted(
+            granted.first_receipt + start,
+            granted.places[start:end],
+            granted.attempts[start:end],
+            granted.redelivered[start:end],
+        )

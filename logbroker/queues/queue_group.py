@@ -1,0 +1,352 @@
+"""The runtime of one queue group: it reads the log for the machine, tells it the time, and stores what follows.
+
+The way of a record: log -> Scanner -> Queue.admit -> Line -> Queue.take -> pack -> a worker's stream. The way of a
+settlement: stream -> Queue.settle -> Flush -> answer. All decisions are the machine's, at once and in the order in
+which they are asked for; what takes time (reads, commits, appends) happens beside it.
+
+After a start before which something was handed out nothing is handed out for the grace: only who held it may reclaim
+it. Time is the event loop's monotonic clock for leases, and the wall clock for what is stored.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Final, TypeVar
+
+from logbroker.clock import Clock
+from logbroker.engine import LogEngine
+from logbroker.errors import (
+    BrokerUnavailableError,
+    LogbrokerError,
+    OverloadedError,
+    StorageFailedError,
+    WorkerIdInUseError,
+    WorkerReplacedError,
+    quoted,
+)
+from logbroker.group_store import GroupStore
+from logbroker.queues.deliveries import Refusal
+from logbroker.queues.flush import Flush
+from logbroker.queues.handouts import Handouts
+from logbroker.queues.line import Seat
+from logbroker.queues.messages import NoticeKind, Outputs, Settlement
+from logbroker.queues.operator import Operator
+from logbroker.queues.packing import Delivered
+from logbroker.queues.places import Moment, offset_of, partition_of
+from logbroker.queues.queue import Queue
+from logbroker.queues.records import Records
+from logbroker.queues.scanner import Scanner
+from logbroker.queues.settings import QueueSettings
+from logbroker.queues.worker_messages import Hello, check_credit, check_worker_id
+from logbroker.queues.workers import WorkerLink
+from logbroker.types import TopicId
+
+_log = logging.getLogger(__name__)
+
+LATE_SECONDS: Final = 0.1
+"""A timer that is later than this tells of a stalled process: workers are heard before they are judged."""
+
+T = TypeVar("T")
+
+
+class QueueGroup:
+    """One queue group. Everything runs on the event loop. Made, started and stopped by `QueueGroups`."""
+
+    def __init__(
+        self, group_id: str, queue: Queue, engine: LogEngine, store: GroupStore, clock: Clock, *, max_workers: int
+    ) -> None:
+        self.group_id = group_id
+        self.queue = queue
+        self.operator = Operator(queue)
+        self.records = Records(engine, TopicId(queue.topic_id))
+        self.scanner = Scanner(engine, queue, self.records, self.moment, self._on_scanned)
+        self.links: dict[str, WorkerLink] = {}
+        """Of workers that are connected, or may still come back."""
+        self._clock = clock
+        self._max_workers = max_workers
+        self._loop = asyncio.get_running_loop()
+        self.handouts = Handouts(group_id, queue, self.records, self.moment, self._serve, self._touched)
+        self._flush = Flush(f"queue group {group_id}", queue, store, self._on_synced)
+        self._scanning: asyncio.Task[None] | None = None
+        self._scanned = asyncio.Event()
+        self._serving_due = False
+        self._reserved_until = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+        self._armed_for = 0.0
+        self._frozen = False
+        self._error: LogbrokerError | None = None
+
+    def moment(self) -> Moment:
+        return Moment(self._loop.time(), self._clock.wall_ms())
+
+    @property
+    def delivered(self) -> int:
+        """Records that were handed out in this life."""
+        return self.handouts.line.delivered
+
+    # --- workers -----------------------------------------------------------------------------------------------------
+
+    async def connect(self, hello: Hello) -> WorkerLink:
+        """Make a stream a worker's. Raises InvalidRequestError, OverloadedError or WorkerIdInUseError; or, as all else
+        here, what the group has ended with, or BrokerUnavailableError."""
+        self._check_serving()
+        hello.check()
+        link = WorkerLink(self, hello)
+        link.resumed = self._take_place(link)
+        self.links[hello.worker_id] = link
+        if link.resumed:
+            self._release_lost(link, hello.held)
+        elif self.reserved and hello.held:
+            try:
+                await self._wait_for_scan(hello.held)
+            except BaseException:
+                link.disconnected()
+                raise
+            if link.connected:
+                link.reclaimed = self.queue.reclaim(link.worker_id, hello.held, self.moment())
+        self._changed()
+        return link
+
+    def _take_place(self, link: WorkerLink) -> bool:
+        """Put a link in the place of its worker's before; return whether the worker was in time."""
+        before = self.links.get(link.worker_id)
+        if before is None:
+            if len(self.links) >= self._max_workers:
+                raise OverloadedError(
+                    f"the queue group has {len(self.links)} workers, the most that it may have (max_queue_workers)"
+                )
+            return False
+        if before.incarnation != link.incarnation:
+            if before.connected:
+                raise WorkerIdInUseError(
+                    f"another life of worker {quoted(link.worker_id)} is connected: choose an id that nobody else has"
+                )
+            self.queue.worker_lost(link.worker_id, self.moment())
+            self._touched()
+            return False
+        if before.connected:
+            self._end(before, WorkerReplacedError("the worker came back on another stream"))
+            return True
+        return self.queue.worker_back(link.worker_id, self.moment())
+
+    def _release_lost(self, link: WorkerLink, held: Sequence[int]) -> None:
+        """What was on its way when the stream broke never came there: it is free again."""
+        known = frozenset(held)
+        lost = [receipt for receipt, place in self.queue.deliveries.held_by(link.worker_id) if place not in known]
+        self.handouts.release(link.worker_id, [(receipt, receipt) for receipt in lost])
+
+    async def _wait_for_scan(self, held: Sequence[int]) -> None:
+        """Wait until what a worker held is met, or there is no more time."""
+        last = {partition_of(place): offset_of(place) for place in sorted(held)}
+        try:
+            async with asyncio.timeout_at(self._reserved_until):
+                while any(
+                    self.queue.done.is_open(partition) and self.queue.position(partition) <= offset
+                    for partition, offset in last.items()
+                ):
+                    self._scanned.clear()
+                    await self._scanned.wait()
+        except TimeoutError:
+            pass
+
+    async def goodbye(self, link: WorkerLink) -> None:
+        """A worker leaves; returns when that is synced."""
+        self._end(link, None)
+        del self.links[link.worker_id]
+        self.queue.goodbye(link.worker_id, self.moment())
+        self._touched()
+        await self._flush.synced(None)
+
+    def disconnected(self, link: WorkerLink) -> None:
+        """The stream of a worker broke: it keeps what it has received for the grace."""
+        self._end(link, None)
+        if self._frozen or self._error is not None:
+            return  # It is the broker, or the group, that goes.
+        link.kept_until = self._loop.time() + self.queue.settings.grace_seconds
+        self.queue.worker_gone(link.worker_id, self.moment())
+        self._touched()
+
+    def _end(self, link: WorkerLink, error: LogbrokerError | None) -> None:
+        unsent = link.end(error)
+        self.handouts.leave(link.seat, unsent, error)
+
+    async def receive(self, worker_id: str, max_records: int, wait_seconds: float) -> list[Delivered]:
+        """Take up to so many records for a program without a stream, waiting for the first of them.
+
+        Raises InvalidRequestError.
+        """
+        self._check_serving()
+        check_worker_id(worker_id)
+        check_credit(max_records)
+        return await self.handouts.next(Seat(worker_id, max_records), wait_seconds)
+
+    def release(self, worker_id: str, receipts: Sequence[tuple[int, int]]) -> None:
+        """Give back what a worker never saw."""
+        self.handouts.release(worker_id, receipts)
+
+    # --- settling ----------------------------------------------------------------------------------------------------
+
+    def settle(self, worker_id: str, settlement: Settlement) -> asyncio.Future[list[Refusal]]:
+        """Settle at once; the future has what was refused as soon as all else is synced."""
+        self._check_serving(settling=True)
+        refusals = self.queue.settle(worker_id, settlement, self.moment())
+        self._touched()
+        return self._flush.synced(refusals)
+
+    def decide(self, decision: Callable[[Operator, Moment], T]) -> asyncio.Future[T]:
+        """Let an operator decide; the future has what the decision returned as soon as it is synced.
+
+        Raises what the decision raises.
+        """
+        self._check_serving()
+        result = decision(self.operator, self.moment())
+        self._touched()
+        return self._flush.synced(result)
+
+    # --- steps -------------------------------------------------------------------------------------------------------
+
+    def _on_scanned(self) -> None:
+        self._scanned.set()
+        self._touched()
+
+    def _touched(self) -> None:
+        """The machine was given an input: there may be something to store, and somebody to serve."""
+        self._flush.request()
+        self._changed()
+
+    def _changed(self) -> None:
+        """Serve soon, so that what comes together is handed out together."""
+        if not self._serving_due:
+            self._serving_due = True
+            self._loop.call_soon(self._serve)
+
+    def _serve(self) -> None:
+        self._serving_due = False
+        if self._frozen or self._error is not None:
+            return
+        if not self.reserved:
+            self.handouts.line.serve()
+        self.scanner.wake()
+        self._arm()
+
+    def _on_synced(self, outputs: Outputs) -> None:
+        for kind in NoticeKind:
+            notices = [notice for notice in outputs.notices if notice.kind is kind]
+            if notices:
+                first = notices[0]
+                _log.warning(
+                    "queue group %s: %d lanes %s; key %s: %s",
+                    self.group_id,
+                    len(notices),
+                    kind.value,
+                    quoted(first.key),
+                    first.reason,
+                )
+
+    # --- time --------------------------------------------------------------------------------------------------------
+
+    @property
+    def reserved(self) -> bool:
+        """Whether only workers of before the start are served."""
+        return self._loop.time() < self._reserved_until
+
+    def _arm(self) -> None:
+        deadline = self.queue.deadline()
+        if self.reserved:
+            deadline = min(self._reserved_until, deadline or self._reserved_until)
+        if deadline is None:
+            return
+        if self._timer is not None:
+            if self._armed_for <= deadline:
+                return
+            self._timer.cancel()
+        self._armed_for = deadline
+        self._timer = self._loop.call_at(deadline, self._on_timer)
+
+    def _on_timer(self) -> None:
+        if self._loop.time() - self._armed_for > LATE_SECONDS:
+            self._timer = self._loop.call_later(LATE_SECONDS, self._on_time)
+        else:
+            self._on_time()
+
+    def _on_time(self) -> None:
+        self._timer = None
+        now = self.moment()
+        self.queue.tick(now)
+        away = [link for link in self.links.values() if not link.connected and link.kept_until <= now.seconds]
+        for link in away:
+            del self.links[link.worker_id]
+        self._touched()
+
+    # --- lifetime ----------------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Begin to serve, as soon as the receipts of this life are told from those of all others."""
+        await self._flush.synced(None)
+        if self.queue.redelivery.marks:
+            self._reserved_until = self._loop.time() + self.queue.settings.grace_seconds
+        self._scanning = self._loop.create_task(self._scan(), name=f"scan of queue group {self.group_id}")
+        self._changed()
+
+    async def _scan(self) -> None:
+        try:
+            await self.scanner.run()
+        except Exception as error:
+            _log.exception("queue group %s cannot go on", self.group_id)
+            self._send_home(LogbrokerError(f"queue group {self.group_id} cannot go on until the next start: {error}"))
+
+    async def alter(self, settings: QueueSettings) -> None:
+        """Take other settings; returns when they are stored, or wait for what is in flight.
+
+        Raises InvalidRequestError.
+        """
+        self._check_serving()
+        self.queue.alter(settings)
+        self._touched()
+        await self._flush.synced(None)
+
+    def topics_changed(self) -> None:
+        self.scanner.wake()
+
+    def freeze(self) -> None:
+        """The broker stops: nothing is handed out any more, and streams that break are not their workers' fault."""
+        self._frozen = True
+        if self._timer is not None:
+            self._timer.cancel()
+        self.handouts.line.close(BrokerUnavailableError("the broker is stopping; connect again once it is back"))
+
+    async def stop(self) -> None:
+        """Store what the next start is to know."""
+        self.freeze()
+        await self._end_tasks()
+        with suppress(StorageFailedError):
+            await self._flush.synced(None, self.queue.stop_events())
+        self._error = self._error or BrokerUnavailableError("the broker has stopped")
+
+    async def end(self, error: LogbrokerError) -> None:
+        """The group is no more: all streams end with the error, and nothing is stored any more."""
+        self._send_home(error)
+        await self._end_tasks()
+        await self._flush.settle()
+
+    def _send_home(self, error: LogbrokerError) -> None:
+        self._error = error
+        if self._timer is not None:
+            self._timer.cancel()
+        for link in self.links.values():
+            link.end(error)
+        self.handouts.line.close(error)
+
+    async def _end_tasks(self) -> None:
+        if self._scanning is not None:
+            self._scanning.cancel()
+            await asyncio.wait([self._scanning])
+
+    def _check_serving(self, *, settling: bool = False) -> None:
+        if self._error is not None:
+            raise self._error
+        if self._frozen and not settling:
+            raise BrokerUnavailableError("the broker is stopping; connect again once it is back")

@@ -1,0 +1,297 @@
+"""All queue groups of the broker: which there are, from the start of the broker to its end.
+
+A group ends with its topic, also where that went while the broker was down.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+from logbroker.clock import Clock
+from logbroker.config import BrokerConfig
+from logbroker.engine import LogEngine, StateEvent, StateStore, Topic
+from logbroker.errors import (
+    GroupExistsError,
+    InvalidRequestError,
+    LogbrokerError,
+    OverloadedError,
+    PartitionOfflineError,
+    TopicExistsError,
+    UnknownGroupError,
+    UnknownTopicError,
+    WrongGroupTypeError,
+)
+from logbroker.group_store import GroupStore, check_group_id, stored_group_ids
+from logbroker.queues.queue import Queue
+from logbroker.queues.queue_group import QueueGroup
+from logbroker.queues.restart import load_queue
+from logbroker.queues.rows import GROUP_TYPE, HEADER_ROW, decode_header
+from logbroker.queues.settings import Ordering, QueueSettings
+from logbroker.queues.spill import SpillFile
+from logbroker.queues.starts import StartAt
+from logbroker.types import TopicId
+
+_log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+
+class QueueGroups:
+    """Made by `open_queue_groups`. Changes are made one at a time; once begun, also where their caller goes away."""
+
+    def __init__(
+        self, config: BrokerConfig, clock: Clock, engine: LogEngine, store: StateStore, spill_dir: Path
+    ) -> None:
+        self._config = config
+        self._clock = clock
+        self._engine = engine
+        self._store = store
+        self._spill_dir = spill_dir
+        self._loop = asyncio.get_running_loop()
+        self._groups: dict[str, QueueGroup] = {}
+        self._begun: set[str] = set()
+        """Ids of groups that are being created."""
+        self._lock = asyncio.Lock()
+        self._changes: set[asyncio.Task[Any]] = set()
+        self._topics_due = False
+        self._frozen = False
+        self.is_of_other_type: Callable[[str], bool] = lambda group_id: False
+        """Whether a group id is taken by a group that is no queue group; set by who knows those."""
+
+    # --- what there is -----------------------------------------------------------------------------------------------
+
+    def ids(self) -> list[str]:
+        """Sorted."""
+        return sorted(self._groups)
+
+    def has(self, group_id: str) -> bool:
+        """Whether the id is taken, if only by a group that is being created."""
+        return group_id in self._groups or group_id in self._begun
+
+    def group(self, group_id: str) -> QueueGroup:
+        """Raises UnknownGroupError, WrongGroupTypeError or InvalidGroupIdError."""
+        found = self._groups.get(group_id)
+        if found is None:
+            self._check_new_id(group_id)
+            raise UnknownGroupError(f"there is no queue group {group_id}: create it first")
+        return found
+
+    def _check_new_id(self, group_id: str) -> None:
+        check_group_id(group_id)
+        if self.is_of_other_type(group_id):
+            raise WrongGroupTypeError(f"{group_id} is a consumer group: use a Consumer, or choose another id")
+
+    # --- changes -----------------------------------------------------------------------------------------------------
+
+    async def create(
+        self, group_id: str, topic: Topic, settings: QueueSettings, start: StartAt
+    ) -> tuple[QueueGroup, bool]:
+        """Create a queue group, and its dead-letter topic; return it, and whether it was not there already.
+
+        Raises InvalidGroupIdError, InvalidRequestError, WrongGroupTypeError, OverloadedError, UnknownTopicError,
+        PartitionOfflineError, or GroupExistsError where it is there with other settings.
+        """
+        return await self._to_the_end(self._create(group_id, topic.id, settings, start))
+
+    async def alter(self, group_id: str, changes: Mapping[str, Any]) -> QueueGroup:
+        """Change some settings, by the names of QueueSettings; returns when they are stored, or another ordering waits
+        for what is in flight. Raises UnknownGroupError or InvalidRequestError."""
+        return await self._to_the_end(self._alter(group_id, changes))
+
+    async def delete(self, group_id: str) -> None:
+        """End and forget a queue group. Raises UnknownGroupError, WrongGroupTypeError or InvalidGroupIdError."""
+        await self._to_the_end(
+            self._delete(group_id, UnknownGroupError(f"queue group {group_id} is deleted; create it anew"))
+        )
+
+    async def _create(
+        self, group_id: str, topic_id: TopicId, settings: QueueSettings, start: StartAt
+    ) -> tuple[QueueGroup, bool]:
+        self._check_new_id(group_id)
+        topic = self._engine.topic_by_id(topic_id)
+        settings = self._completed(group_id, topic, settings)
+        found = self._groups.get(group_id)
+        if found is not None:
+            if (found.queue.topic_id, found.queue.latest_settings) == (topic_id, settings):
+                return found, False
+            raise GroupExistsError(
+                f"there is a queue group {group_id} with another topic or other settings: alter it, or choose another"
+                " id"
+            )
+        if len(self._groups) >= self._config.max_queue_groups:
+            raise OverloadedError(
+                f"there are {len(self._groups)} queue groups, the most that the broker takes (max_queue_groups):"
+                " delete some"
+            )
+        self._begun.add(group_id)
+        try:
+            offsets = await start.offsets(self._engine, topic_id, range(topic.partitions))
+            await self._make_dead_letter_topic(topic, settings)
+            queue = Queue(topic_id, settings, random=random.random, route=lambda key: 0, store=self._spill(group_id))
+            for partition, offset in offsets.items():
+                queue.open_partition(partition, offset)
+            group = self._group(group_id, queue, is_stored=False)
+            await group.start()
+            self._groups[group_id] = group
+        finally:
+            self._begun.discard(group_id)
+        self._on_topics_changed()  # The topic may have gone meanwhile.
+        _log.info("queue group %s begins on topic %s", group_id, topic.name)
+        return group, True
+
+    async def _alter(self, group_id: str, changes: Mapping[str, Any]) -> QueueGroup:
+        group = self.group(group_id)
+        topic = self._engine.topic_by_id(TopicId(group.queue.topic_id))
+        settings = msgspec.structs.replace(group.queue.latest_settings, **changes)
+        if not settings.uses_dead_letters and "dead_letter_topic" not in changes:
+            settings = msgspec.structs.replace(settings, dead_letter_topic="")
+        settings = self._completed(group_id, topic, settings)
+        await self._make_dead_letter_topic(topic, settings)
+        await group.alter(settings)
+        return group
+
+    async def _delete(self, group_id: str, error: LogbrokerError) -> None:
+        group = self.group(group_id)
+        await group.end(error)
+        await self._forget(group_id)
+        del self._groups[group_id]
+        _log.info("queue group %s: %s", group_id, error.message)
+
+    async def _forget(self, group_id: str) -> None:
+        store = GroupStore(self._store, group_id, GROUP_TYPE, is_stored=True)
+        await store.delete([StateEvent(key, None) for key in await store.load()])
+
+    def _completed(self, group_id: str, topic: Topic, settings: QueueSettings) -> QueueSettings:
+        """Return settings with the default that depends on the group. Raises InvalidRequestError."""
+        if settings.uses_dead_letters and not settings.dead_letter_topic:
+            settings = msgspec.structs.replace(settings, dead_letter_topic=f"{group_id}.dead-letters")
+        settings.check()
+        if settings.dead_letter_topic == topic.name:
+            raise InvalidRequestError("the dead_letter_topic is the queue group's own topic: name another")
+        if settings.ordering is Ordering.SINGLE and topic.partitions > 1:
+            raise InvalidRequestError(
+                f"ordering single needs a topic with one partition; {topic.name} has {topic.partitions}: order by key"
+            )
+        return settings
+
+    async def _make_dead_letter_topic(self, topic: Topic, settings: QueueSettings) -> None:
+        if settings.dead_letter_topic:
+            with suppress(TopicExistsError):
+                await self._engine.create_topic(settings.dead_letter_topic, topic.partitions, {})
+
+    def _group(self, group_id: str, queue: Queue, *, is_stored: bool) -> QueueGroup:
+        store = GroupStore(self._store, group_id, GROUP_TYPE, is_stored=is_stored)
+        return QueueGroup(group_id, queue, self._engine, store, self._clock, max_workers=self._config.max_queue_workers)
+
+    def _spill(self, group_id: str) -> SpillFile:
+        return SpillFile(self._spill_dir, group_id)
+
+    async def _to_the_end(self, change: Coroutine[Any, Any, T]) -> T:
+        async def in_turn() -> T:
+            async with self._lock:
+                return await change
+
+        task = self._loop.create_task(in_turn())
+        self._changes.add(task)
+        task.add_done_callback(self._changed)
+        return await asyncio.shield(task)
+
+    def _changed(self, task: asyncio.Task[Any]) -> None:
+        self._changes.discard(task)
+        if not task.cancelled():
+            task.exception()  # Who asked may be gone.
+
+    # --- topics ------------------------------------------------------------------------------------------------------
+
+    def _on_topics_changed(self) -> None:
+        """Many changes at once are told once."""
+        if not self._topics_due and not self._frozen:
+            self._topics_due = True
+            self._loop.call_soon(self._tell_topics)
+
+    def _tell_topics(self) -> None:
+        self._topics_due = False
+        for group_id, group in self._groups.items():
+            try:
+                self._engine.topic_by_id(TopicId(group.queue.topic_id))
+            except UnknownTopicError:
+                ending = self._loop.create_task(self._to_the_end(self._end_with_topic(group_id)))
+                self._changes.add(ending)
+                ending.add_done_callback(self._changed)
+            else:
+                group.topics_changed()
+
+    async def _end_with_topic(self, group_id: str) -> None:
+        if group_id in self._groups:
+            await self._delete(group_id, UnknownTopicError("the queue group's topic is deleted, and the group with it"))
+
+    # --- lifetime ----------------------------------------------------------------------------------------------------
+
+    async def load(self) -> None:
+        """Take over what the broker before stored, cut back to what the logs still hold. Raises CorruptLogError."""
+        self._engine.on_topics_changed(self._on_topics_changed)
+        for group_id in await stored_group_ids(self._store, GROUP_TYPE):
+            rows = await GroupStore(self._store, group_id, GROUP_TYPE, is_stored=True).load()
+            if not rows:
+                await self._forget(group_id)  # Its creation, or deletion, was not finished.
+                continue
+            try:
+                queue = self._load(group_id, rows)
+            except UnknownTopicError:
+                _log.warning("queue group %s: its topic is gone, and the group with it", group_id)
+                await self._forget(group_id)
+                continue
+            self._groups[group_id] = self._group(group_id, queue, is_stored=True)
+        await asyncio.gather(*(group.start() for group in self._groups.values()))
+
+    def _load(self, group_id: str, rows: Mapping[bytes, bytes]) -> Queue:
+        if HEADER_ROW in rows:
+            topic = self._engine.topic_by_id(TopicId(decode_header(rows[HEADER_ROW]).topic_id))
+            ends = self._log_ends(topic)
+        else:
+            ends = {}  # What loads the rows says what is wrong.
+        return load_queue(rows, ends, random=random.random, route=lambda key: 0, store=self._spill(group_id))
+
+    def _log_ends(self, topic: Topic) -> dict[int, int]:
+        ends = {}
+        for partition in range(topic.partitions):
+            with suppress(PartitionOfflineError):  # What is stored of it is kept until its end is known.
+                ends[partition] = self._engine.partition_facts(topic.id, partition).log_end_offset
+        return ends
+
+    def freeze(self) -> None:
+        """The broker stops: nothing is handed out any more, and workers are expected back at the next start."""
+        self._frozen = True
+        for group in self._groups.values():
+            group.freeze()
+
+    async def stop(self) -> None:
+        """Let changes end, and store what the next start is to know."""
+        self.freeze()
+        while self._changes:
+            await asyncio.wait(self._changes)
+        await asyncio.gather(*(group.stop() for group in self._groups.values()))
+
+
+@asynccontextmanager
+async def open_queue_groups(
+    config: BrokerConfig, clock: Clock, engine: LogEngine, store: StateStore, spill_dir: Path
+) -> AsyncIterator[QueueGroups]:
+    """Load the queue groups; at the end, stop them cleanly. `spill_dir` takes temporary files.
+
+    Raises CorruptLogError.
+    """
+    groups = QueueGroups(config, clock, engine, store, spill_dir)
+    try:
+        await groups.load()
+        yield groups
+    finally:
+        await groups.stop()

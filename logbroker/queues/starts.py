@@ -1,0 +1,45 @@
+"""Where a queue group begins, or begins again, in each partition of its topic."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+
+import msgspec
+
+from logbroker.engine import LogEngine
+from logbroker.errors import InvalidRequestError
+from logbroker.types import TopicId
+
+
+class StartAt(msgspec.Struct, frozen=True, kw_only=True):
+    """Where to begin: at most one of the fields is set; none: with the earliest record."""
+
+    latest: bool = False
+    timestamp_ms: int | None = None
+    """With the first record at or after it."""
+    offset: int | None = None
+    """The same in every partition; cut to what the log has."""
+
+    async def offsets(self, engine: LogEngine, topic_id: TopicId, partitions: Iterable[int]) -> dict[int, int]:
+        """Look up the offset for each partition.
+
+        Raises InvalidRequestError, UnknownTopicError, UnknownPartitionError or PartitionOfflineError.
+        """
+        for name in ("timestamp_ms", "offset"):
+            if (getattr(self, name) or 0) < 0:
+                raise InvalidRequestError(f"{name} is {getattr(self, name)}: give one that is not negative")
+        numbers = list(partitions)
+        found = await asyncio.gather(*(self._offset(engine, topic_id, partition) for partition in numbers))
+        return dict(zip(numbers, found, strict=True))
+
+    async def _offset(self, engine: LogEngine, topic_id: TopicId, partition: int) -> int:
+        facts = engine.partition_facts(topic_id, partition)
+        if self.latest:
+            return facts.high_watermark
+        if self.offset is not None:
+            return max(facts.log_start_offset, min(self.offset, facts.high_watermark))
+        if self.timestamp_ms is not None:
+            offset = (await engine.offset_for_time(topic_id, partition, self.timestamp_ms)).offset
+            return facts.high_watermark if offset < 0 else offset
+        return facts.log_start_offset

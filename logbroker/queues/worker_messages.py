@@ -1,0 +1,53 @@
+"""What a worker says of itself when it comes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from logbroker.errors import InvalidRequestError
+
+MAX_WORKER_ID_BYTES: Final = 200
+MAX_CLIENT_NAME_CHARACTERS: Final = 255
+MAX_CREDIT: Final = 1_000_000
+
+
+class Hello(msgspec.Struct, frozen=True, kw_only=True):
+    """A worker introduces itself: as a new one, or as one whose stream broke."""
+
+    worker_id: str
+    incarnation: int
+    """Random, not 0: one life of the worker."""
+    client_name: str = ""
+    held: Sequence[int] = ()
+    """All that it still holds, by place."""
+    sessions: Sequence[tuple[bytes, int]] = ()
+    """All sessions that it still holds: ordering key and token."""
+
+    def check(self) -> None:
+        """Raises InvalidRequestError where a bound is passed."""
+        check_worker_id(self.worker_id)
+        if not self.worker_id:
+            raise InvalidRequestError("the worker_id is empty: choose one that is unique in the group, such as a UUID")
+        if not 0 < self.incarnation < 1 << 64:
+            raise InvalidRequestError("the incarnation must be a random number of 64 bits, and not 0")
+        if len(self.client_name) > MAX_CLIENT_NAME_CHARACTERS:
+            raise InvalidRequestError(
+                f"the client_name has {len(self.client_name)} characters;"
+                f" at most {MAX_CLIENT_NAME_CHARACTERS} are taken"
+            )
+
+
+def check_worker_id(worker_id: str) -> None:
+    """Raise InvalidRequestError for an id that is too long; an empty one is for those who receive and settle alone."""
+    size_bytes = len(worker_id.encode("utf-8", "surrogatepass"))
+    if size_bytes > MAX_WORKER_ID_BYTES:
+        raise InvalidRequestError(f"the worker_id has {size_bytes} bytes; at most {MAX_WORKER_ID_BYTES} are taken")
+
+
+def check_credit(records: int) -> None:
+    """Raise InvalidRequestError for a number of records that cannot be asked for."""
+    if not 1 <= records <= MAX_CREDIT:
+        raise InvalidRequestError(f"{records} records cannot be asked for: give credit for 1 to {MAX_CREDIT:,}")

@@ -1,0 +1,98 @@
+"""A worker's stream, as its queue group sees it: what the worker may do, and what it is given."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import TYPE_CHECKING
+
+from logbroker.errors import LogbrokerError
+from logbroker.queues.deliveries import Refusal
+from logbroker.queues.line import Seat
+from logbroker.queues.messages import Granted, Settlement
+from logbroker.queues.packing import Delivered
+from logbroker.queues.worker_messages import Hello, check_credit
+
+if TYPE_CHECKING:
+    from logbroker.queues.queue_group import QueueGroup
+
+
+class WorkerLink:
+    """One stream of a worker. Made by `QueueGroup.connect`.
+
+    Records are handed out when `next_deliveries` asks for them, so a stream that is slow to write holds back none.
+    """
+
+    def __init__(self, group: QueueGroup, hello: Hello) -> None:
+        self._group = group
+        self.worker_id = hello.worker_id
+        self.incarnation = hello.incarnation
+        self.client_name = hello.client_name
+        self.connected = True
+        self.kept_until = 0.0
+        """When the grace of a worker whose stream broke is over (monotonic)."""
+        self.resumed = False
+        """The worker came back in time: the receipts of what it listed as held are good."""
+        self.reclaimed: list[Granted] = []
+        """After a start: what the worker listed as held and has again, with new receipts."""
+        self.seat = Seat(hello.worker_id)
+        self._unsent: deque[Delivered] = deque()
+        self._credited = asyncio.Event()
+        self._error: LogbrokerError | None = None
+        self._over = asyncio.Event()
+
+    # --- what the worker does ----------------------------------------------------------------------------------------
+
+    def add_credit(self, records: int) -> None:
+        """Let so many more records be handed out. Raises InvalidRequestError."""
+        check_credit(records)
+        check_credit(self.seat.credit + records)
+        self.seat.credit += records
+        self._credited.set()
+
+    def settle(self, settlement: Settlement) -> asyncio.Future[list[Refusal]]:
+        """Settle at once; the future has what was refused as soon as all else is synced."""
+        return self._group.settle(self.worker_id, settlement)
+
+    async def goodbye(self) -> None:
+        """The worker leaves: what it holds is free at once, uncounted. Returns when that is synced."""
+        if self.connected:
+            await self._group.goodbye(self)
+
+    def disconnected(self) -> None:
+        """The stream broke, or is over."""
+        if self.connected:
+            self._group.disconnected(self)
+
+    # --- what it is given --------------------------------------------------------------------------------------------
+
+    async def next_deliveries(self) -> Delivered:
+        """Wait for records, within the credit, and return the next message of them. For one task.
+
+        Raises what ended the link: WorkerReplacedError, UnknownGroupError or UnknownTopicError.
+        """
+        while not self._unsent:
+            if not self.connected:
+                raise self._error or LogbrokerError("the worker's stream is over")
+            if not self.seat.credit:
+                self._credited.clear()
+                await self._credited.wait()
+                continue
+            self._unsent += await self._group.handouts.next(self.seat)
+        return self._unsent.popleft()
+
+    async def ended(self) -> LogbrokerError | None:
+        """Wait until the link is at its end, and return the error that the stream is to end with; None: it said
+        goodbye or broke."""
+        await self._over.wait()
+        return self._error
+
+    def end(self, error: LogbrokerError | None) -> list[Delivered]:
+        """The link is over; return what it had not sent. For the group."""
+        self.connected = False
+        self._error = error
+        self._over.set()
+        self._credited.set()
+        unsent = list(self._unsent)
+        self._unsent.clear()
+        return unsent

@@ -1,0 +1,288 @@
+"""One queue group at work: over a real log, with real commits."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from logbroker.errors import (
+    AlreadySettledError,
+    InvalidRequestError,
+    LeaseLostError,
+    WorkerIdInUseError,
+    WorkerReplacedError,
+)
+from logbroker.queues.messages import Settlement
+from logbroker.queues.settings import Ordering
+from logbroker.queues.starts import StartAt
+from tests.queues.shell import ack, hello, nack, records, shell, take, until, values
+
+
+async def test_records_go_to_a_worker_by_key_and_are_done_when_acknowledged(tmp_path: Path) -> None:
+    async with shell(tmp_path) as opened:
+        await opened.topic()
+        await opened.append((b"a", b"a1"), (b"b", b"b1"), (b"a", b"a2"))
+        group = await opened.group()
+        link = await group.connect(hello())
+        first = await take(link, 2)
+        assert [record.value for _, record in first] == [b"a1", b"b1"]
+        link.add_credit(5)
+        waiting = asyncio.create_task(take(link, 1, credit=False))
+        await asyncio.sleep(0.05)
+        assert not waiting.done(), "the successor of a key in flight was handed out"
+        await ack(link, *[receipt for receipt, _ in first])
+        [(receipt, record)] = await waiting
+        assert record.value == b"a2"
+        await opened.append((b"c", b"c1"))
+        [(other, record)] = await take(link, 1, credit=False)
+        assert record.value == b"c1"
+        await ack(link, receipt, other)
+        assert group.queue.done.floor(0) == 4
+        assert (group.delivered, group.queue.tally.acked) == (4, 4)
+
+
+async def test_what_is_acknowledged_survives_a_crash_and_nothing_else_is_lost(tmp_path: Path) -> None:
+    async with shell(tmp_path, crash=True) as opened:
+        await opened.topic()
+        await opened.append(*[(b"%d" % number, b"%d" % number) for number in range(10)])
+        group = await opened.group()
+        link = await group.connect(hello())
+        taken = await take(link, 10)
+        await ack(link, *[receipt for receipt, _ in taken[::2]])
+    async with shell(tmp_path) as opened:
+        group = opened.groups.group("g")
+        link = await group.connect(hello("other"))
+        begun = asyncio.get_running_loop().time()
+        link.add_credit(10)
+        delivered = await link.next_deliveries()
+        assert values(delivered) == [b"1", b"3", b"5", b"7", b"9"]
+        assert delivered.redelivered == [True] * 5
+        assert asyncio.get_running_loop().time() - begun > 0.1, "others were served within the grace after a crash"
+        last = delivered.first_receipt + 4
+        assert await link.settle(Settlement(acks=[(delivered.first_receipt, last)])) == []
+        [refusal] = await link.settle(Settlement(acks=[(taken[1][0], taken[1][0])]))
+        assert isinstance(refusal.error, LeaseLostError)
+
+
+async def test_a_worker_reclaims_what_it_held_when_the_broker_crashed(tmp_path: Path) -> None:
+    async with shell(tmp_path, crash=True) as opened:
+        await opened.topic()
+        await opened.append((b"a", b"a1"), (b"b", b"b1"), (b"a", b"a2"))
+        group = await opened.group(grace_seconds=60)
+        link = await group.connect(hello())
+        await take(link, 2)
+    async with shell(tmp_path) as opened:
+        group = opened.groups.group("g")
+        link = await group.connect(hello(held=[0, 1]))
+        assert not link.resumed
+        [reclaimed] = link.reclaimed
+        assert list(reclaimed.places) == [0, 1]
+        await ack(link, *reclaimed.receipts())
+        assert group.queue.done.floor(0) == 2
+
+
+async def test_a_lease_that_ends_gives_the_record_to_another_worker(tmp_path: Path) -> None:
+    async with shell(tmp_path) as opened:
+        await opened.topic()
+        await opened.append((b"a", b"a1"))
+        group = await opened.group(lease_seconds=0.2, backoff_initial_seconds=0.0)
+        slow = await group.connect(hello("slow"))
+        [(receipt, _)] = await take(slow, 1)
+        other = await group.connect(hello("other"))
+        other.add_credit(1)
+        async with asyncio.timeout(5):
+            delivered = await other.next_deliveries()
+        assert (values(delivered), delivered.attempts, delivered.redelivered) == ([b"a1"], [2], [True])
+        [refusal] = await slow.settle(Settlement(acks=[(receipt, receipt)]))
+        assert isinstance(refusal.error, LeaseLostError)
+        assert group.queue.tally.leases_lost == 1
+        await ack(other, delivered.first_receipt)
+        [refusal] = await other.settle(Settlement(acks=[(delivered.first_receipt, delivered.first_receipt)]))
+        assert isinstance(refusal.error, AlreadySettledError)
+
+
+async def test_attempts_and_backoffs_outlive_a_clean_restart(tmp_path: Path) -> None:
+    async with shell(tmp_path) as opened:
+        await opened.topic()
+        await opened.append((b"a", b"a1"), (b"b", b"b1"))
+        group = await opened.group(backoff_initial_seconds=100.0)
+        link = await group.connect(hello())
+        taken = await take(link, 2)
+        await nack(link, taken[0][0], reason="no")
+        await ack(link, taken[1][0])
+        await link.goodbye()
+    async with shell(tmp_path) as opened:
+        group = opened.groups.group("g")
+        await until(lambda: group.queue.position(0) == 2)
+        lane = group.operator.lane(b"a")
+        facts = group.operator.explain(lane, group.moment())
+        assert (facts.state, facts.attempt) == ("waiting", 2)
+        assert 50 < facts.due_in_seconds <= 100
+
+
+async def test_what_is_ready_is_shared_among_those_who_wait(tmp_path: Path) -> None:
+    async with shell(tmp_path) as opened:
+        await opened.topic()
+        group = await opened.group()
+        links = [await group.connect(hello(f"w{number}")) for number in range(4)]
+        for link in links:
+            link.add_credit(100)
+        waiting = [asyncio.create_task(link.next_deliveries()) for link in links]
+        await asyncio.sleep(0.01)
+        await opened.append(*[(b"%d" % number, b"x") for number in range(40)])
+        async with asyncio.timeout(5):
+            assert [(await task).count for task in waiting] == [10, 10, 10, 10]
+
+
+async def test_a_worker_that_does_not_ask_is_handed_nothing(tmp_path: Path) -> None:
+    async with shell(tmp_path) as opened:
+        await opened.topic()
+        group = await opened.group()
+        idle, busy = await group.connect(hello("idle")), await group.connect(hello("busy"))
+        idle.add_credit(1000)
+        await opened.append(*[(b"%d" % number, b"x") for number in range(40)])
+        assert len(await take(busy, 40)) == 40
+        assert idle.seat.credit == 1000
+
+
+async def test_a_worker_that_comes_back_in_time_keeps_what_it_received(tmp_path: Path) -> None:
+    async with shell(tmp_path) as opened:
+        await opened.topic()
+        await opened.append(*[(b"%d" % number, b"%d" % number) for number in range(4)])
+        group = await opened.group(grace_seconds=30)
+        link = await group.connect(hello())
+        taken = await take(link, 4)
+        link.disconnected()
+        # It never received the last one.
+        again = await group.connect(hello(held=[record.offset for _, record in taken[:3]]))
+        assert again.resumed
+        await ack(again, *[receipt for receipt, _ in taken[:3]])
+        again.add_credit(1)
+        delivered = await again.next_deliveries()
+        assert (values(delivered), delivered.attempts, delivered.redelivered) == ([b"3"], [], [True])
+
+
+async def test_a_second_stream_of_a_worker_takes_the_place_of_the_first(tmp_path: Path) -> None:
+    async with shell(tmp_path) as opened:
+        await opened.topic()
+        await opened.append((b"a", b"a"))
+        group = await opened.group()
+        link = await group.connect(hello())
+        [(receipt, _)] = await take(link, 1)
+        link.add_credit(5)
+        waiting = asyncio.create_task(link.next_deliveries())
+        await asyncio.sleep(0)
+        again = await group.connect(hello(held=[0]))
+        assert again.resumed
+        with pytest.raises(WorkerReplacedError):
+            await waiting
+        with pytest.raises(WorkerReplacedError):
+            await link.next_deliveries()
+        assert isinstance(await link.ended(), WorkerReplacedError)
+        link.disconnected()  # As its stream does at its end: nothing to the one that goes on.
+        await ack(again, receipt)
+
+
+async def test_another_life_of_a_worker_waits_for_the_end_of_the_one_before(tmp_path: Path) -> None:
+    async with shell(tmp_path) as opened:
+        await opened.topic()
+        await opened.append((b"a", b"a"))
+        group = await opened.group(grace_seconds=60, backoff_initial_seconds=0.0)
+        link = await group.connect(hello(incarnation=1))
+        await take(link, 1)
+        with pytest.raises(WorkerIdInUseError):
+            await group.connect(hello(incarnation=2))
+        link.disconnected()
+        other = await group.connect(hello(incarnation=2))
+        assert not other.resumed
+        other.add_credit(1)
+        delivered = await other.next_deliveries()
+        assert delivered.attempts == [2], "the death of a worker is a failed attempt"
+
+
+async def test_a_worker_that_stays_away_loses_what_it_held_after_the_grace(tmp_path: Path) -> None:
+    async with shell(tmp_path) as opened:
+        await opened.topic()
+        await opened.append((b"a", b"a"))
+        group = await opened.group(grace_seconds=0.1, backoff_initial_seconds=0.0)
+        gone, other = await group.connect(hello("gone")), await group.connect(hello("other"))
+        await take(gone, 1)
+        gone.disconnected()
+        other.add_credit(1)
+        async with asyncio.timeout(5):
+            delivered = await other.next_deliveries()
+        assert delivered.attempts == [2]
+        await until(lambda: "gone" not in group.links)
+
+
+async def test_a_goodbye_gives_back_at_once(tmp_path: Path) -> None:
+    async with shell(tmp_path) as opened:
+        await opened.topic()
+        await opened.append((b"a", b"a"))
+        group = await opened.group(grace_seconds=60)
+        leaving, other = await group.connect(hello("leaving")), await group.connect(hello("other"))
+        await take(leaving, 1)
+        await leaving.goodbye()
+        other.add_credit(1)
+        delivered = await other.next_deliveries()
+        assert (delivered.attempts, delivered.redelivered) == ([], [True])
+        assert "leaving" not in group.links
+
+
+async def test_programs_without_a_stream_receive_and_settle(tmp_path: Path) -> None:
+    async with shell(tmp_path) as opened:
+        await opened.topic()
+        await opened.append((b"a", b"a1"), (b"a", b"a2"), (b"b", b"b1"))
+        group = await opened.group()
+        await until(lambda: group.queue.position(0) == 3)
+        [delivered] = await group.receive("", 10, 0)
+        assert values(delivered) == [b"a1", b"b1"]
+        assert await group.receive("", 10, 0.01) == []
+        waiting = asyncio.create_task(group.receive("", 10, 10))
+        await asyncio.sleep(0)
+        first = delivered.first_receipt
+        assert await group.settle("", Settlement(acks=[(first, first + 1)])) == []
+        [delivered] = await waiting
+        assert values(delivered) == [b"a2"]
+        with pytest.raises(InvalidRequestError):
+            await group.receive("", 0, 0)
+
+
+async def test_who_went_away_while_it_waited_gets_nothing(tmp_path: Path) -> None:
+    async with shell(tmp_path) as opened:
+        await opened.topic()
+        group = await opened.group()
+        waiting = asyncio.create_task(group.receive("", 10, 10))
+        await asyncio.sleep(0)
+        waiting.cancel()
+        await asyncio.wait([waiting])
+        await opened.append((b"a", b"a1"))
+        [delivered] = await group.receive("", 10, 10)
+        assert records(delivered)[0].value == b"a1"
+
+
+@pytest.mark.parametrize(("start", "expected"), [(StartAt(), 3), (StartAt(latest=True), 1), (StartAt(offset=1), 2)])
+async def test_a_group_begins_where_it_is_told(tmp_path: Path, start: StartAt, expected: int) -> None:
+    async with shell(tmp_path) as opened:
+        await opened.topic()
+        await opened.append((b"a", b"1"), (b"b", b"2"))
+        group = await opened.group(start=start)
+        await opened.append((b"c", b"3"))
+        link = await group.connect(hello())
+        taken = await take(link, expected)
+        assert [record.value for _, record in taken] == [b"1", b"2", b"3"][3 - expected :]
+
+
+async def test_runs_are_handed_on_as_they_lie(tmp_path: Path) -> None:
+    async with shell(tmp_path) as opened:
+        await opened.topic()
+        for start in range(0, 1000, 100):
+            await opened.append(*[(None, b"%d" % number) for number in range(start, start + 100)])
+        group = await opened.group(ordering=Ordering.NONE)
+        link = await group.connect(hello())
+        taken = await take(link, 1000)
+        assert [record.value for _, record in taken] == [b"%d" % number for number in range(1000)]
+        await ack(link, *[receipt for receipt, _ in taken])
+        assert group.queue.done.floor(0) == 1000
