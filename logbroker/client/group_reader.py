@@ -108,6 +108,10 @@ class GroupReader:
                 if lost:
                     _log.warning(_ON_LOSS, self._settings.member.group_id, len(lost))
                     yield self._on_lost, lost
+            elif not membership.is_sure(monotonic()):
+                # What was pushed to one that slept may be void: it hears of the broker first, and then goes on.
+                if not await self._wait(deadline):
+                    return
             elif (assignment := membership.outstanding) is not None:
                 revoked = self._missing(assignment)
                 untold = [partition for partition in revoked if partition not in self._released]
@@ -120,7 +124,8 @@ class GroupReader:
                     self._stop_reading(revoked, ends)
                     self._unplaced = {p: g for p, g in assignment.partitions.items() if p not in self._assigned}
             elif self._unplaced:
-                yield self._on_assigned, await self._place(ends)
+                if placed := await self._place(ends):
+                    yield self._on_assigned, placed
             elif membership.epoch and not membership.placed:
                 membership.place()
             elif not self.permit.open():
@@ -165,11 +170,16 @@ class GroupReader:
         return partitions
 
     async def _place(self, ends: dict[TopicPartition, int] | None) -> list[TopicPartition]:
-        """Begin to read what is held and not read yet, at the committed offset or where the settings say."""
+        """Begin to read what is held and not read yet, at the committed offset or where the settings say.
+
+        Returns those partitions; none where they may have been lost while the broker was asked.
+        """
         new, start = self._unplaced, self._settings.start
         without = [partition for partition, granted in new.items() if granted.offset < 0]
         bounded = list(new) if ends is not None else []
         found = await list_offsets(self._connection, [(p, start) for p in without] + [(p, "latest") for p in bounded])
+        if not self.member.membership.is_sure(monotonic()):
+            return []
         starts = dict(zip(without, found, strict=False))
         for partition, granted in new.items():
             place = starts.get(partition, granted)

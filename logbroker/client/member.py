@@ -118,8 +118,8 @@ class Member:
             raise error
         if self.membership.may_join:
             self._changed_now()
-        elif self.membership.needs_heartbeat:
-            self._send_heartbeat(monotonic())
+        elif self.membership.needs_heartbeat(now := monotonic()):
+            self._send_heartbeat(now)
 
     async def changed(self, deadline: float | None) -> bool:
         """Wait until something happens, True, or the deadline is over, False. Monotonic seconds."""

@@ -18,6 +18,8 @@ Why no record is delivered by a member that does not hold its partition:
 - The broker keeps what a member holds for the grace after its stream broke, and the stream lived when it got that
   heartbeat. A member may hear of the break late: its program may not let the event loop run, or be frozen, while the
   broker is killed and started again. So the permit also ends one grace after that sending.
+- After that moment nothing that the broker said before counts, either: a member that slept may find an assignment and,
+  after it, that it was fenced. It takes and places nothing before it has heard of the broker again (`is_sure`).
 - What was lost stays lost: a member that is fenced, or let in anew instead of back, holds nothing until the program has
   seen that (`forget`), and then begins with what it is assigned.
 """
@@ -78,6 +80,8 @@ class Membership:
         """What the program held is no longer its own, which it has not been told yet."""
         self.error: LogbrokerError | None = None
         """Why the broker does not let it in; the program must be told before the member tries again."""
+        self.sure_until = NOT_NOW
+        """Until when it is surely a member, and what it holds its own. NOT_NOW: something has to be heard first."""
         self.life = 0
         """Counts the times that everything was lost."""
         self._lease_seconds = session_timeout_seconds
@@ -90,10 +94,13 @@ class Membership:
         self._heartbeats: deque[tuple[float, bool]] = deque()
         """When those were sent that are not answered yet, and whether they told of a poll."""
 
-    @property
-    def needs_heartbeat(self) -> bool:
-        """Whether only a heartbeat is missing (if anything is) before records may be handed out."""
-        return self.permit.until != NOT_NOW and not self._heartbeats
+    def is_sure(self, now: float) -> bool:
+        """Whether it is surely still a member, so that what the broker has said of it stands."""
+        return now <= self.sure_until
+
+    def needs_heartbeat(self, now: float) -> bool:
+        """Whether the answer to a heartbeat, which is still to be sent, would make it sure."""
+        return NOT_NOW < self.sure_until < now and not self._heartbeats
 
     @property
     def may_join(self) -> bool:
@@ -206,7 +213,8 @@ class Membership:
         self.placed = False
 
     def _update(self) -> None:
-        delivers = self.state is State.MEMBER and self.placed and self.outstanding is None and not self.lost
         heard_until = self._heard_at + self._lease_seconds
         polled_until = self._polled_at + self._max_poll_interval_seconds
-        self.permit.until = min(heard_until, polled_until) if delivers else NOT_NOW
+        is_member = self.state is State.MEMBER and not self.lost
+        self.sure_until = min(heard_until, polled_until) if is_member else NOT_NOW
+        self.permit.until = self.sure_until if self.placed and self.outstanding is None else NOT_NOW

@@ -6,12 +6,24 @@ import asyncio
 import os
 import signal
 import time
+from typing import Any
 
+import grpc
 import pytest
 
-from logbroker.client import Admin, Consumer, Record
+from logbroker.client import Admin, Consumer, Record, group_reader
+from logbroker.client.connection import Connection
+from logbroker.client.offsets import list_offsets
 from logbroker.embedded_broker import EmbeddedBroker, embedded
 from tests.client.group_helpers import Events, committed, drain, fill, rest, take
+from tests.groups.members import GroupsApi, Member
+
+
+def sleep_until_fenced(channel: grpc.Channel, group: str) -> None:
+    """Let the whole event loop stand still, as in a stopped process, until the group has no members."""
+    groups = GroupsApi(channel)
+    while groups.describe(group).group.members:
+        time.sleep(0.02)
 
 
 async def test_who_does_not_ask_is_fenced_and_begins_again_at_what_is_committed(address: str, topic: str) -> None:
@@ -44,6 +56,49 @@ async def test_who_was_frozen_delivers_nothing_more_of_what_it_had(address: str,
                 break
         assert offsets == [0, 1, 0, 1]
         assert [kind for _, kind, _ in events.all] == ["assigned", "lost", "assigned"]
+
+
+async def test_who_was_frozen_is_not_told_of_what_it_got_and_lost_meanwhile(address: str, topic: str) -> None:
+    """Both messages wait for it, the assignment first."""
+    await fill(address, topic, 2, 20)
+    events = Events()
+    with grpc.insecure_channel(address) as channel:
+        other = Member(channel, topic, "other", [topic], session_timeout_ms=30_000, rebalance_timeout_ms=30_000)
+        other.joined()
+        other.holds({topic: [0, 1]})
+        async with Consumer(address, group=topic, auto_commit=False, session_timeout_seconds=0.3) as consumer:
+            await consumer.subscribe(topic, **events.listen("it"))
+            other.holds({topic: [0]})
+            # Else it would ask where to begin, and hear of its fencing meanwhile.
+            assert other.commit(topic, {0: 3}) == {}
+            await take(consumer, 1)
+            other.leave()
+            sleep_until_fenced(channel, topic)
+            await take(consumer, 1)
+            assert events.all == [("it", "assigned", [1]), ("it", "lost", [1]), ("it", "assigned", [0, 1])]
+
+
+async def test_nor_of_what_it_lost_while_it_asked_where_to_begin(
+    address: str, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await fill(address, topic, 2, 20)
+    events = Events()
+    slept: list[bool] = []
+    with grpc.insecure_channel(address) as channel:
+
+        async def list_slowly(connection: Connection, wishes: Any) -> Any:
+            found = await list_offsets(connection, wishes)
+            if not slept:
+                sleep_until_fenced(channel, topic)
+                slept.append(True)
+            return found
+
+        monkeypatch.setattr(group_reader, "list_offsets", list_slowly)
+        async with Consumer(address, group=topic, auto_commit=False, session_timeout_seconds=0.3) as consumer:
+            await consumer.subscribe(topic, **events.listen("it"))
+            await take(consumer, 1)
+            assert slept
+            assert events.all == [("it", "assigned", [0, 1])]
 
 
 async def test_who_works_long_on_a_record_is_not_fenced_for_its_session(address: str, topic: str) -> None:

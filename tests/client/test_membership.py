@@ -128,6 +128,33 @@ def test_nothing_is_delivered_between_a_push_and_its_taking(member: Membership) 
     assert member.permit.until == 114.0
 
 
+def test_one_that_slept_does_nothing_with_what_was_pushed_before_it_hears_of_the_broker_again(
+    member: Membership,
+) -> None:
+    member.assigned(assignment(6, 0, 1, 2))
+    assert member.is_sure(110.0)
+    assert not member.needs_heartbeat(110.0)
+    assert not member.is_sure(111.0)
+    assert member.needs_heartbeat(111.0)
+    member.heartbeat(111.0, polled=True)
+    assert not member.needs_heartbeat(111.0)
+    member.heartbeat_answered()
+    assert member.is_sure(111.0)
+    member.fenced(SessionTimedOutError("silent"))
+    assert not member.is_sure(111.0)
+    assert not member.needs_heartbeat(111.0)
+
+
+def test_nor_after_a_break_before_it_is_let_in_again(member: Membership) -> None:
+    member.broken()
+    assert not member.is_sure(100.0)
+    member.joining(107.0)
+    assert not member.is_sure(107.0)
+    assert not member.needs_heartbeat(107.0)
+    member.joined(resumed=True, session_timeout_seconds=SESSION_SECONDS)
+    assert member.is_sure(117.0)
+
+
 def test_a_break_stops_delivery_and_what_was_held_is_claimed(member: Membership) -> None:
     member.broken()
     assert member.permit.until == -math.inf
