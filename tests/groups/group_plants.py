@@ -6,6 +6,7 @@ product. `python -m tests.groups.group_plants NAME serve ...` is a broker with o
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable, Mapping
 from typing import Any, Final
@@ -77,19 +78,18 @@ def committed_while_in_hand() -> None:
 
 
 def frozen_member_reads_on() -> None:
-    """Deliver as long as nothing is heard to the contrary, however long nothing at all was heard."""
+    """Trust that all is as it was until something else is heard, however long nothing at all was heard."""
     from logbroker.client.membership import Membership
-    from logbroker.client.permit import FOR_EVER, NOT_NOW
 
-    def make(update: Any) -> Any:
-        def without_end(self: Any) -> None:
-            update(self)
-            if self.permit.until != NOT_NOW:
-                self.permit.until = FOR_EVER
+    def make(joined: Any) -> Any:
+        def for_ever(self: Any, **fields: Any) -> None:
+            joined(self, **fields)
+            self._lease_seconds = math.inf
+            self._update()
 
-        return without_end
+        return for_ever
 
-    _replace(Membership, "_update", make)
+    _replace(Membership, "joined", make)
 
 
 BROKER_PLANTS: Final[Mapping[str, Callable[[], None]]] = {

@@ -6,6 +6,7 @@ many events.
 
 from __future__ import annotations
 
+import logging
 import os
 import random
 from pathlib import Path
@@ -16,10 +17,10 @@ import pytest
 from tests.crash.torture import repeat_command
 from tests.groups.group_checker import Kind, StormError
 from tests.groups.group_plants import BROKER_PLANTS, CLIENT_PLANTS
-from tests.groups.storm import Weather, be_quiet, run
+from tests.groups.storm import Weather, run
 
 EVENTS: Final = 100
-TRIES: Final = 5
+TRIES: Final = 8
 
 _SMALL: Final = {"few": 4}
 _RESTLESS: Final = {"join": 2.0, "leave": 1.0, "kill": 1.0}
@@ -36,8 +37,9 @@ PLANTS: Final[dict[str, tuple[Weather, int, Kind]]] = {
 
 
 @pytest.fixture(autouse=True)
-def quiet() -> None:
-    be_quiet()
+def quiet(caplog: pytest.LogCaptureFixture) -> None:
+    """As `be_quiet` does, and only for these tests."""
+    caplog.set_level(logging.ERROR, "logbroker.client")
 
 
 def test_a_group_keeps_its_promises_through_a_storm(tmp_path: Path) -> None:
@@ -66,16 +68,15 @@ def test_every_plant_has_a_storm() -> None:
 def test_a_planted_bug_is_found(plant: str, tmp_path: Path) -> None:
     weather, events, kind = PLANTS[plant]
     grace_seconds = 15 if kind is Kind.MOVED else 0.5
+    others: set[Kind] = set()
     for seed in range(TRIES):
         directory = tmp_path / str(seed)
         directory.mkdir()
-        kinds: set[Kind] = set()
         try:
             run(directory, seed, events=events, weather=weather.with_plant(plant, grace_seconds))
         except StormError as error:
-            kinds = error.kinds
-        if kinds:
-            # Others only would mean that the plant itself is broken.
-            assert kind in kinds
-            return
-    pytest.fail(f"{plant} was not found in {TRIES} storms")
+            if kind in error.kinds:
+                return
+            # What follows from it may be seen where it itself was not: whoever reads on begins at a wrong place, too.
+            others |= error.kinds
+    pytest.fail(f"{plant} was not found by {kind.name} in {TRIES} storms, only by {others or 'nothing'}")
