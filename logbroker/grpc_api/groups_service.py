@@ -15,8 +15,10 @@ from logbroker.grpc_api.group_messages import partition_lists, topic_name
 from logbroker.grpc_api.group_offsets import commit_results, read_commits
 from logbroker.grpc_api.member_stream import MemberStream
 from logbroker.grpc_api.paging import FRAME_BYTES, page_of
+from logbroker.grpc_api.queue_admin_messages import queue_state
 from logbroker.grpc_api.refs import check_item_count, echoed_id, echoed_name, topic_of
 from logbroker.grpc_api.status import Context, answers, item_status
+from logbroker.queues.rows import GROUP_TYPE as QUEUE_GROUP_TYPE
 from logbroker.types import TopicId
 from logbroker.v1 import groups_pb2 as pb
 from logbroker.v1.common_pb2 import Status
@@ -27,6 +29,7 @@ class GroupsService:
 
     def __init__(self, broker: Broker, stopping: asyncio.Event) -> None:
         self._groups = broker.groups
+        self._queues = broker.queues
         self._engine = broker.engine
         self._max_response_bytes = broker.config.max_response_bytes
         self._stopping = stopping
@@ -58,12 +61,8 @@ class GroupsService:
 
     @answers
     async def list_groups(self, request: pb.ListGroupsRequest, context: Context) -> pb.ListGroupsResponse:
-        groups, next_page_token = page_of(
-            request,
-            self._groups.ids(),
-            lambda group_id: _listed(self._groups.group(group_id)),
-            self._max_response_bytes,
-        )
+        ids = sorted((*self._groups.ids(), *self._queues.ids()))
+        groups, next_page_token = page_of(request, ids, self._listed, self._max_response_bytes)
         return pb.ListGroupsResponse(groups=groups, next_page_token=next_page_token)
 
     @answers
@@ -93,6 +92,13 @@ class GroupsService:
             except LogbrokerError as error:
                 response.results.append(item_status(error))
         return response
+
+    def _listed(self, group_id: str) -> pb.ListedGroup:
+        if not self._queues.has(group_id):
+            return _listed(self._groups.group(group_id))
+        group = self._queues.group(group_id)
+        connected = sum(link.connected for link in group.links.values())
+        return pb.ListedGroup(group_id=group_id, type=QUEUE_GROUP_TYPE, state=queue_state(group), members=connected)
 
     def _asked_for(self, group: Coordinator, items: Iterable[pb.TopicPartitions]) -> Iterable[pb.CommittedTopic]:
         for item in items:

@@ -31,11 +31,11 @@ from logbroker.v1.log_pb2 import (
 class LogService:
     """Append and read. Each method is one call of the API, documented in proto/logbroker/v1/log.proto."""
 
-    def __init__(self, broker: Broker, stopping: asyncio.Event) -> None:
+    def __init__(self, broker: Broker, budget: ReadBudget, stopping: asyncio.Event) -> None:
         self._engine = broker.engine
         self._config = broker.config
         self._stopping = stopping
-        self._read_budget = ReadBudget(broker.config.max_fetch_bytes_in_flight, broker.config.fetch_memory_wait_seconds)
+        self._read_budget = budget
 
     @answers
     async def produce(self, message: bytes, context: Context) -> ProduceResponse:

@@ -17,11 +17,13 @@ from logbroker.broker.broker import Broker, open_broker
 from logbroker.config import BrokerConfig
 from logbroker.errors import ListenError, StorageFailedError
 from logbroker.grpc_api.admin_service import AdminService
+from logbroker.grpc_api.budget import ReadBudget
 from logbroker.grpc_api.groups_service import GroupsService
 from logbroker.grpc_api.log_service import LogService
 from logbroker.grpc_api.methods import method_table
 from logbroker.grpc_api.process_tuning import max_connections, tune_process
-from logbroker.v1 import admin_pb2, groups_pb2, log_pb2
+from logbroker.grpc_api.queues_service import QueuesService
+from logbroker.v1 import admin_pb2, groups_pb2, log_pb2, queues_pb2
 
 _log = logging.getLogger(__name__)
 
@@ -34,6 +36,7 @@ _NAMES: Final = (
     log_pb2.DESCRIPTOR.services_by_name["Log"].full_name,
     admin_pb2.DESCRIPTOR.services_by_name["Admin"].full_name,
     groups_pb2.DESCRIPTOR.services_by_name["Groups"].full_name,
+    queues_pb2.DESCRIPTOR.services_by_name["Queues"].full_name,
 )
 
 
@@ -60,6 +63,7 @@ async def serve(config: BrokerConfig, *, on_ready: Callable[[str], None], stop: 
             await stop.wait()
         finally:
             broker.groups.freeze()
+            broker.queues.freeze()
             await health.enter_graceful_shutdown()
             await server.stop(0 if failure.done() else STOP_GRACE_SECONDS)
     if failure.done():
@@ -93,11 +97,14 @@ def _add_services(
     log = log_pb2.DESCRIPTOR.services_by_name["Log"]
     admin = admin_pb2.DESCRIPTOR.services_by_name["Admin"]
     groups = groups_pb2.DESCRIPTOR.services_by_name["Groups"]
+    queues = queues_pb2.DESCRIPTOR.services_by_name["Queues"]
+    budget = ReadBudget(broker.config.max_fetch_bytes_in_flight, broker.config.fetch_memory_wait_seconds)
     server.add_generic_rpc_handlers(
         (
-            method_table(log, LogService(broker, stop), raw=("Produce", "ProduceStream")),
+            method_table(log, LogService(broker, budget, stop), raw=("Produce", "ProduceStream")),
             method_table(admin, AdminService(broker)),
             method_table(groups, GroupsService(broker, stop)),
+            method_table(queues, QueuesService(broker, budget, stop)),
         )
     )
     health_pb2_grpc.add_HealthServicer_to_server(health, server)

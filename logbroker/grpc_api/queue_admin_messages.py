@@ -1,0 +1,131 @@
+"""Settings and numbers of queue groups as messages. No I/O."""
+
+from __future__ import annotations
+
+import enum
+from typing import Any, Final
+
+import msgspec
+
+from logbroker.engine import LogEngine
+from logbroker.errors import InvalidRequestError, LogbrokerError, quoted
+from logbroker.grpc_api.group_messages import topic_name
+from logbroker.grpc_api.status import item_status
+from logbroker.queues.lane import BLOCKED, PARKED
+from logbroker.queues.queue_group import QueueGroup
+from logbroker.queues.settings import OnExhausted, OnUndecodable, Ordering, QueueSettings
+from logbroker.queues.starts import StartAt
+from logbroker.types import TopicId
+from logbroker.v1 import queues_pb2 as pb
+
+MAX_ALARMS: Final = 100
+"""That one answer tells of."""
+
+_CHOICES: Final[dict[str, type[enum.Enum]]] = {
+    "ordering": Ordering,
+    "on_exhausted": OnExhausted,
+    "on_undecodable": OnUndecodable,
+}
+
+
+def read_settings(message: pb.QueueSettings) -> dict[str, Any]:
+    """Return the settings that a message gives, by name. Raises InvalidRequestError for an unknown word; bounds are
+    checked by the queue group."""
+    return {field.name: _setting(field.name, value) for field, value in message.ListFields()}
+
+
+def _setting(name: str, value: Any) -> Any:
+    choices = _CHOICES.get(name)
+    if choices is None:
+        return value
+    try:
+        return choices(value)
+    except ValueError:
+        words = " or ".join(choice.value for choice in choices)
+        raise InvalidRequestError(f"{name} takes {words}, not {quoted(value)}") from None
+
+
+def settings_message(settings: QueueSettings) -> pb.QueueSettings:
+    values = msgspec.structs.asdict(settings)
+    return pb.QueueSettings(
+        **{name: value.value if isinstance(value, enum.Enum) else value for name, value in values.items()}
+    )
+
+
+def read_start(message: pb.StartAt) -> StartAt:
+    kind = message.WhichOneof("at")
+    return StartAt(
+        latest=message.latest,
+        timestamp_ms=message.timestamp_ms if kind == "timestamp_ms" else None,
+        offset=message.offset if kind == "offset" else None,
+    )
+
+
+def described_queue(engine: LogEngine, group: QueueGroup) -> pb.DescribedQueue:
+    """Looks at all lanes that are blocked or parked, and at all partitions."""
+    queue = group.queue
+    topic_id = TopicId(queue.topic_id)
+    return pb.DescribedQueue(
+        group_id=group.group_id,
+        topic=topic_name(engine, topic_id),
+        topic_id=topic_id,
+        settings=settings_message(queue.latest_settings),
+        counts=_counts(group),
+        workers=[
+            pb.DescribedWorker(
+                worker_id=link.worker_id,
+                client_name=link.client_name,
+                in_flight=(worker := queue.deliveries.worker(link.worker_id)).in_flight,
+                credit=link.seat.credit,
+                sessions=len(worker.sessions),
+                connected=link.connected,
+            )
+            for link in group.links.values()
+        ],
+        partitions=[_partition(engine, group, topic_id, partition) for partition in sorted(queue.done.partitions())],
+        alarms=[
+            pb.Alarm(kind=alarm.kind.value, key=alarm.key, message=alarm.message)
+            for alarm in group.operator.alarms(group.moment())[:MAX_ALARMS]
+        ],
+        state=queue_state(group),
+    )
+
+
+def queue_state(group: QueueGroup) -> str:
+    if group.queue.draining:
+        return "draining"
+    return "waiting" if group.reserved else "serving"
+
+
+def _counts(group: QueueGroup) -> pb.QueueCounts:
+    queue, counts = group.queue, group.operator.counts()
+    states = [lane.state for lane in group.operator.held()]
+    return pb.QueueCounts(
+        open=counts.open,
+        ready=counts.ready,
+        in_flight=counts.in_flight,
+        parked=counts.parked,
+        unscanned=group.scanner.unscanned(),
+        lanes=counts.lanes,
+        held_lanes=counts.held_lanes,
+        blocked_lanes=states.count(BLOCKED),
+        parked_lanes=states.count(PARKED),
+        delivered=group.delivered,
+        acked=queue.tally.acked,
+        nacked=queue.tally.nacked,
+        leases_lost=queue.tally.leases_lost,
+    )
+
+
+def _partition(engine: LogEngine, group: QueueGroup, topic_id: TopicId, partition: int) -> pb.QueuePartition:
+    described = pb.QueuePartition(
+        partition=partition, floor=group.queue.done.floor(partition), scanned=group.queue.position(partition), end=-1
+    )
+    error: LogbrokerError | None = group.scanner.stopped.get(partition)
+    try:
+        described.end = engine.partition_facts(topic_id, partition).high_watermark
+    except LogbrokerError as unknown:
+        error = unknown
+    if error is not None:
+        described.status.CopyFrom(item_status(error))
+    return described

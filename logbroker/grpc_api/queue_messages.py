@@ -1,0 +1,178 @@
+"""The messages of workers, and what `queues` works on: from one to the other. No I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from logbroker.errors import InvalidRequestError, LogbrokerError
+from logbroker.grpc_api.refs import MAX_ITEMS
+from logbroker.grpc_api.status import item_status
+from logbroker.queues.deliveries import Refusal
+from logbroker.queues.messages import Extension, Granted, Nack, Settlement
+from logbroker.queues.places import MAX_PARTITIONS, OFFSET_MASK, place_of
+from logbroker.queues.retry import MAX_REASON_CHARACTERS
+from logbroker.queues.settings import QueueSettings
+from logbroker.queues.worker_messages import Hello
+from logbroker.queues.workers import WorkerLink
+from logbroker.v1 import queues_pb2 as pb
+
+MAX_RECEIPTS: Final = 65_536
+"""That one settlement may name, so that its answer has room for a refusal of each."""
+MAX_HELD: Final = 100_000
+"""Records that one Hello may list, so that its Welcome has room for all of them."""
+MAX_FULL_FAILURES: Final = 1_000
+"""Failures of one answer that say in words why; the others, only their code and reason."""
+
+
+def read_hello(message: pb.Hello) -> Hello:
+    """Raises InvalidRequestError."""
+    held, sessions = message.held, message.sessions
+    if len(held.partitions) != len(held.offsets):
+        raise InvalidRequestError(
+            f"held has {len(held.partitions)} partitions and {len(held.offsets)} offsets: give both for each record"
+        )
+    if len(held.offsets) > MAX_HELD or len(sessions) > MAX_ITEMS:
+        raise InvalidRequestError(
+            f"the Hello lists {len(held.offsets)} records and {len(sessions)} sessions that are held: at most"
+            f" {MAX_HELD:,} and {MAX_ITEMS:,} are taken, give up the others"
+        )
+    hello = Hello(
+        worker_id=message.worker_id,
+        incarnation=message.incarnation,
+        client_name=message.client_name,
+        held=[read_place(partition, offset) for partition, offset in zip(held.partitions, held.offsets, strict=True)],
+        sessions=[(session.key, session.token) for session in sessions],
+    )
+    hello.check()
+    return hello
+
+
+def read_place(partition: int, offset: int) -> int:
+    """Raises InvalidRequestError for what is the place of no record."""
+    if not 0 <= partition < MAX_PARTITIONS or not 0 <= offset <= OFFSET_MASK:
+        raise InvalidRequestError(f"there is no record at partition {partition}, offset {offset}: name one that came")
+    return place_of(partition, offset)
+
+
+def welcome_message(topic: str, settings: QueueSettings, link: WorkerLink) -> pb.WorkerResponse:
+    lease_ms = round(settings.lease_seconds * 1000)
+    return pb.WorkerResponse(
+        welcome=pb.Welcome(
+            resumed=link.resumed,
+            lease_ms=lease_ms,
+            grace_ms=round(settings.grace_seconds * 1000),
+            reclaimed=[_reclaimed(granted, lease_ms) for granted in link.reclaimed],
+            ordering=settings.ordering.value,
+            topic=topic,
+        )
+    )
+
+
+def _reclaimed(granted: Granted, lease_ms: int) -> pb.Deliveries:
+    """Without the records: the worker has them."""
+    return pb.Deliveries(
+        first_receipt=granted.first_receipt,
+        count=len(granted),
+        partitions=granted.partitions(),
+        offsets=granted.offsets(),
+        attempts=granted.attempts,
+        redelivered=granted.redelivered,
+        lease_ms=lease_ms,
+    )
+
+
+# --- settlements ---------------------------------------------------------------------------------------------------
+
+
+class ReadSettle(msgspec.Struct):
+    """A settlement as it came, and what of it is refused from the outset."""
+
+    settlement: Settlement
+    refusals: list[Refusal]
+
+
+def read_settle(message: pb.Settle) -> ReadSettle:
+    """Raises InvalidRequestError for what is no settlement; ranges that are no such are refused one by one."""
+    if message.outputs:
+        raise InvalidRequestError("outputs of a settlement are not taken yet: leave the field out, produce them before")
+    _check_columns(message.acks, "acks")
+    _check_columns(message.releases, "releases")
+    ranges = len(message.acks.firsts) + len(message.nacks) + len(message.releases.firsts) + len(message.extensions)
+    if ranges > MAX_ITEMS:
+        raise InvalidRequestError(f"the settlement lists {ranges} ranges of receipts; split it, {MAX_ITEMS} are taken")
+    check = _RangeCheck()
+    settlement = Settlement(
+        acks=[pair for pair in zip(message.acks.firsts, message.acks.lasts, strict=True) if check.takes(*pair)],
+        nacks=[
+            Nack(
+                nack.first_receipt,
+                nack.last_receipt,
+                nack.reason[:MAX_REASON_CHARACTERS],
+                nack.delay_ms / 1000 if nack.HasField("delay_ms") else None,
+            )
+            for nack in message.nacks
+            if check.takes(nack.first_receipt, nack.last_receipt)
+        ],
+        releases=[
+            pair for pair in zip(message.releases.firsts, message.releases.lasts, strict=True) if check.takes(*pair)
+        ],
+        extensions=[
+            Extension(
+                extension.first_receipt,
+                extension.last_receipt,
+                extension.lease_ms / 1000 if extension.HasField("lease_ms") else None,
+            )
+            for extension in message.extensions
+            if check.takes(extension.first_receipt, extension.last_receipt)
+        ],
+    )
+    return ReadSettle(settlement, check.refusals)
+
+
+def _check_columns(receipts: pb.Receipts, name: str) -> None:
+    if len(receipts.firsts) != len(receipts.lasts):
+        raise InvalidRequestError(
+            f"{name} has {len(receipts.firsts)} firsts and {len(receipts.lasts)} lasts: give both for each range"
+        )
+
+
+class _RangeCheck:
+    """Sorts out ranges of receipts that cannot be taken."""
+
+    def __init__(self) -> None:
+        self.refusals: list[Refusal] = []
+        self._room = MAX_RECEIPTS
+
+    def takes(self, first: int, last: int) -> bool:
+        count = last - first + 1
+        if 0 < count <= self._room:
+            self._room -= count
+            return True
+        error: LogbrokerError
+        if count <= 0:
+            error = InvalidRequestError(f"a range of receipts ends with {last}, before its first, {first}")
+        else:
+            error = InvalidRequestError(
+                f"a settlement names at most {MAX_RECEIPTS:,} receipts: send the rest in others"
+            )
+        self.refusals.append(Refusal(first, last, error))
+        return False
+
+
+def settle_answer(correlation_id: int, refusals: Sequence[Refusal]) -> pb.SettleAnswer:
+    """Return the answer to a settlement whose rest is done and synced."""
+    answer = pb.SettleAnswer(correlation_id=correlation_id)
+    for number, refusal in enumerate(refusals):
+        status = item_status(refusal.error)
+        if number >= MAX_FULL_FAILURES:
+            status.ClearField("message")
+        answer.failures.add(first_receipt=refusal.first, last_receipt=refusal.last, status=status)
+    return answer
+
+
+def settle_refused(correlation_id: int, error: LogbrokerError) -> pb.SettleAnswer:
+    """Return the answer to a settlement of which nothing was done."""
+    return pb.SettleAnswer(correlation_id=correlation_id, failures=[pb.SettleFailure(status=item_status(error))])

@@ -1,0 +1,178 @@
+"""The service logbroker.v1.Queues."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from logbroker.broker.broker import Broker
+from logbroker.errors import InvalidRequestError, LogbrokerError, OverloadedError, UnsupportedFeatureError
+from logbroker.grpc_api.budget import ReadBudget
+from logbroker.grpc_api.delivery_frames import plain_deliveries, receive_response
+from logbroker.grpc_api.fetch import MAX_WAIT_MS
+from logbroker.grpc_api.paging import FRAME_BYTES
+from logbroker.grpc_api.queue_admin_messages import described_queue, read_settings, read_start
+from logbroker.grpc_api.queue_lanes import MAX_EXPLAINED, decide_lanes, explain_lanes, list_lanes
+from logbroker.grpc_api.queue_messages import read_settle, settle_answer
+from logbroker.grpc_api.refs import check_item_count, find_topic
+from logbroker.grpc_api.status import Context, answers, item_status
+from logbroker.grpc_api.worker_stream import WorkerStream
+from logbroker.queues.packing import Delivered
+from logbroker.queues.queue_group import QueueGroup
+from logbroker.queues.settings import QueueSettings
+from logbroker.v1 import queues_pb2 as pb
+from logbroker.v1.common_pb2 import Status
+
+COLUMN_BYTES: Final = 16
+"""That one delivery takes in an answer beside its batches, about."""
+MAX_RECEIVED: Final = 10_000
+"""Records that one Receive may ask for."""
+
+
+class QueuesService:
+    """Queue groups. Each method is one call of the API, documented in proto/logbroker/v1/queues.proto."""
+
+    def __init__(self, broker: Broker, budget: ReadBudget, stopping: asyncio.Event) -> None:
+        self._queues = broker.queues
+        self._engine = broker.engine
+        self._budget = budget
+        self._max_response_bytes = broker.config.max_response_bytes
+        self._stopping = stopping
+
+    # --- workers -----------------------------------------------------------------------------------------------------
+
+    @answers
+    async def work(self, _: object, context: Context) -> None:
+        await WorkerStream(self._queues, self._engine, context, self._budget, self._stopping).run()
+
+    @answers
+    async def receive(self, request: pb.ReceiveRequest, context: Context) -> bytes:
+        max_records = request.max_records if request.HasField("max_records") else 1
+        if not 1 <= max_records <= MAX_RECEIVED:
+            raise InvalidRequestError(f"max_records must be 1 to {MAX_RECEIVED:,}, not {max_records}")
+        if not 0 <= request.max_wait_ms <= MAX_WAIT_MS:
+            raise InvalidRequestError(f"max_wait_ms must be 0 to {MAX_WAIT_MS:,}, not {request.max_wait_ms}")
+        group = self._queues.group(request.group_id)
+        await self._budget.wait()
+        handout = await group.receive(request.worker_id, max_records, request.max_wait_ms / 1000)
+        response = await self._received(group, request, handout)
+        size_bytes = len(response)
+        self._budget.hold(size_bytes)
+        # gRPC sends the answer after this coroutine has ended.
+        context.add_done_callback(lambda *_: self._budget.release(size_bytes))  # type: ignore[arg-type]
+        return response
+
+    async def _received(self, group: QueueGroup, request: pb.ReceiveRequest, handout: list[Delivered]) -> bytes:
+        """Return the answer: as much as there is room for. The rest is given back."""
+        lease_ms = round(group.queue.settings.lease_seconds * 1000)
+        room = self._max_response_bytes
+        taken: list[int] = []
+        response = pb.ReceiveResponse()
+        sent: list[Delivered] = []
+        try:
+            for delivered in handout:
+                if taken and room < len(delivered.batches):
+                    break
+                if request.plain_records:
+                    message = await plain_deliveries(delivered, lease_ms, room, self._budget.decoders)
+                    response.deliveries.append(message)
+                    taken.append(message.count)
+                    room -= message.ByteSize() + FRAME_BYTES
+                    if message.count < delivered.count:
+                        break
+                else:
+                    sent.append(delivered)
+                    taken.append(delivered.count)
+                    room -= len(delivered.batches) + COLUMN_BYTES * delivered.count
+        finally:
+            taken += [0] * (len(handout) - len(taken))
+            group.release(
+                request.worker_id,
+                [
+                    (delivered.first_receipt + count, delivered.first_receipt + delivered.count - 1)
+                    for delivered, count in zip(handout, taken, strict=True)
+                    if count < delivered.count
+                ],
+            )
+        return response.SerializeToString() if request.plain_records else receive_response(sent, lease_ms)
+
+    @answers
+    async def settle(self, request: pb.SettleRequest, context: Context) -> pb.SettleResponse:
+        group = self._queues.group(request.group_id)
+        asked = read_settle(request.settle)
+        refusals = await group.settle(request.worker_id, asked.settlement)
+        answer = settle_answer(request.settle.correlation_id, [*asked.refusals, *refusals])
+        return pb.SettleResponse(answer=answer)
+
+    # --- administration ----------------------------------------------------------------------------------------------
+
+    @answers
+    async def create_queue(self, request: pb.CreateQueueRequest, context: Context) -> pb.CreateQueueResponse:
+        start = read_start(request.start)
+        if start.offset is not None:
+            raise InvalidRequestError("a queue group begins at earliest, latest or a time; rewind it to an offset then")
+        settings = QueueSettings(**read_settings(request.settings))
+        topic = find_topic(self._engine, request.topic, request.topic_id)
+        group, created = await self._queues.create(request.group_id, topic, settings, start)
+        return pb.CreateQueueResponse(queue=described_queue(self._engine, group), created=created)
+
+    @answers
+    async def alter_queue(self, request: pb.AlterQueueRequest, context: Context) -> pb.AlterQueueResponse:
+        changes = read_settings(request.settings)
+        if not changes:
+            raise InvalidRequestError("no setting is given: set those in `settings` that are to change")
+        group = await self._queues.alter(request.group_id, changes)
+        return pb.AlterQueueResponse(queue=described_queue(self._engine, group), draining=group.queue.draining)
+
+    @answers
+    async def describe_queues(self, request: pb.DescribeQueuesRequest, context: Context) -> pb.DescribeQueuesResponse:
+        check_item_count(len(request.group_ids))
+        response = pb.DescribeQueuesResponse()
+        room = self._max_response_bytes
+        for group_id in request.group_ids:
+            try:
+                if room <= 0:
+                    raise OverloadedError("the answer is full; describe the rest of the queue groups in another call")
+                described = described_queue(self._engine, self._queues.group(group_id))
+                room -= described.ByteSize() + FRAME_BYTES
+            except LogbrokerError as error:
+                described = pb.DescribedQueue(status=item_status(error))
+            response.queues.append(described)
+        return response
+
+    @answers
+    async def delete_queues(self, request: pb.DeleteQueuesRequest, context: Context) -> pb.DeleteQueuesResponse:
+        check_item_count(len(request.group_ids))
+        response = pb.DeleteQueuesResponse()
+        for group_id in request.group_ids:
+            try:
+                await self._queues.delete(group_id)
+                response.results.append(Status())
+            except LogbrokerError as error:
+                response.results.append(item_status(error))
+        return response
+
+    # --- lanes -------------------------------------------------------------------------------------------------------
+
+    @answers
+    async def list_lanes(self, request: pb.ListLanesRequest, context: Context) -> pb.ListLanesResponse:
+        return await list_lanes(self._queues.group(request.group_id), request, self._max_response_bytes)
+
+    @answers
+    async def explain_lanes(self, request: pb.ExplainLanesRequest, context: Context) -> pb.ExplainLanesResponse:
+        if len(request.keys) > MAX_EXPLAINED:
+            raise InvalidRequestError(f"at most {MAX_EXPLAINED} keys are explained at once, not {len(request.keys)}")
+        return await explain_lanes(self._queues.group(request.group_id), request.keys)
+
+    @answers
+    async def decide_lanes(self, request: pb.DecideLanesRequest, context: Context) -> pb.DecideLanesResponse:
+        check_item_count(len(request.decisions))
+        return await decide_lanes(self._queues.group(request.group_id), request.decisions)
+
+    @answers
+    async def redrive(self, request: pb.RedriveRequest, context: Context) -> pb.RedriveResponse:
+        raise UnsupportedFeatureError("dead letters are not sent back yet")
+
+    @answers
+    async def rewind(self, request: pb.RewindRequest, context: Context) -> pb.RewindResponse:
+        raise UnsupportedFeatureError("queue groups are not rewound yet")

@@ -1,0 +1,236 @@
+"""The stream of one worker: its requests to the queue group, in order; deliveries and answers back."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from contextlib import suppress
+from typing import Final
+
+import grpc
+
+from logbroker.engine import LogEngine
+from logbroker.errors import (
+    BrokerUnavailableError,
+    InvalidRequestError,
+    LogbrokerError,
+    OverloadedError,
+    RequestTimeoutError,
+)
+from logbroker.grpc_api.budget import ReadBudget
+from logbroker.grpc_api.delivery_frames import worker_response
+from logbroker.grpc_api.group_messages import topic_name
+from logbroker.grpc_api.queue_messages import (
+    read_hello,
+    read_settle,
+    settle_answer,
+    settle_refused,
+    welcome_message,
+)
+from logbroker.grpc_api.status import Context
+from logbroker.queues.deliveries import Refusal
+from logbroker.queues.line import HANDOUT_BYTES
+from logbroker.queues.packing import Delivered
+from logbroker.queues.queue_group import QueueGroup
+from logbroker.queues.queue_groups import QueueGroups
+from logbroker.queues.workers import WorkerLink
+from logbroker.types import TopicId
+from logbroker.v1 import queues_pb2 as pb
+
+MAX_ANSWERS_DUE: Final = 64
+"""Settlements of one stream that are not answered yet. Past it the broker stops reading."""
+MAX_UNSENT_BYTES: Final = 64 * 1024
+"""Of answers that a client does not read. Past it the broker stops reading, too."""
+HELLO_SECONDS: Final = 10.0
+"""How long a stream may stay without a Hello."""
+
+
+class WorkerStream:
+    """One stream. Two tasks: requests in; answers and deliveries out, of which none are handed out before there is
+    nothing else to write."""
+
+    def __init__(
+        self,
+        queues: QueueGroups,
+        engine: LogEngine,
+        context: Context,
+        budget: ReadBudget,
+        stopping: asyncio.Event,
+    ) -> None:
+        self._queues = queues
+        self._engine = engine
+        self._context = context
+        self._budget = budget
+        self._stopping = stopping
+        self._answers: deque[bytes] = deque()
+        self._unsent_bytes = 0
+        self._answers_due = 0
+        self._answered = asyncio.Event()
+        self._wake = asyncio.Event()
+        self._pull: asyncio.Task[Delivered] | None = None
+        self._reading_ended = False
+        self._is_finished = False
+        self._writing = False
+
+    async def run(self) -> None:
+        """Serve from the Hello until the worker left, was replaced, or its stream broke.
+
+        Raises what refused the Hello, or the error that ends the stream otherwise.
+        """
+        group, link = await self._greet()
+        reading = asyncio.create_task(self._follow_requests(link))
+        writing = asyncio.create_task(self._write(group, link))
+        stopping = asyncio.create_task(self._follow_stop())
+        try:
+            done, _ = await asyncio.wait([reading, writing, stopping], return_when=asyncio.FIRST_COMPLETED)
+            if reading in done and not reading.exception():  # What is to be answered still goes out.
+                done, _ = await asyncio.wait([writing, stopping], return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
+        except asyncio.CancelledError:
+            writing.cancel()  # The call is gone: nobody waits for a status.
+            raise
+        finally:
+            if not self._stopping.is_set():
+                link.disconnected()
+            self._end_deliveries()
+            self._answers.clear()
+            self._is_finished = True
+            for task in (reading, stopping, writing):
+                # A write that was begun goes on in gRPC's core, where no status can be sent before it is done.
+                if task is not writing or not self._writing:
+                    task.cancel()
+            # Gathered, so that what went wrong beside the first error is not reported as lost.
+            tasks = [reading, stopping, writing] + ([] if self._pull is None else [self._pull])
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _greet(self) -> tuple[QueueGroup, WorkerLink]:
+        try:
+            async with asyncio.timeout(HELLO_SECONDS):
+                request = await self._context.read()
+        except TimeoutError:
+            raise RequestTimeoutError(f"no Hello came within {HELLO_SECONDS:g} s; send it first") from None
+        if request is grpc.aio.EOF or request.WhichOneof("request") != "hello":
+            raise InvalidRequestError("the first message of a worker's stream is a Hello")
+        if self._stopping.is_set():
+            raise BrokerUnavailableError("the broker is stopping; connect again once it is back")
+        group = self._queues.group(request.hello.group_id)
+        link = await group.connect(read_hello(request.hello))
+        queue = group.queue
+        welcome = welcome_message(topic_name(self._engine, TopicId(queue.topic_id)), queue.settings, link)
+        self._answer(welcome.SerializeToString())
+        return group, link
+
+    # --- requests ----------------------------------------------------------------------------------------------------
+
+    async def _follow_requests(self, link: WorkerLink) -> None:
+        """Carry out requests until their end, and wait until they are answered."""
+        said_goodbye = False
+        while not said_goodbye and (request := await self._context.read()) is not grpc.aio.EOF:
+            kind = request.WhichOneof("request")
+            if kind == "settle":
+                await self._room_for_answer()
+                self._settle(link, request.settle)
+            elif kind == "credit":
+                link.add_credit(request.credit.records)
+            elif kind == "goodbye":
+                said_goodbye = True
+            else:
+                raise InvalidRequestError("after the Hello a worker sends Credit, Settle, ... but no second Hello")
+        self._end_deliveries()
+        while self._answers_due:
+            await self._next_answer()
+        if said_goodbye:
+            await link.goodbye()
+        self._is_finished = True
+        self._wake.set()
+
+    async def _room_for_answer(self) -> None:
+        while self._answers_due >= MAX_ANSWERS_DUE or self._unsent_bytes > MAX_UNSENT_BYTES:
+            await self._next_answer()
+
+    async def _next_answer(self) -> None:
+        self._answered.clear()
+        await self._answered.wait()
+
+    def _settle(self, link: WorkerLink, message: pb.Settle) -> None:
+        """Settle now; the answer follows once that is synced."""
+        asked = read_settle(message)
+        correlation_id = message.correlation_id
+        self._answers_due += 1
+
+        def done(answer: pb.SettleAnswer) -> None:
+            self._answers_due -= 1
+            self._answer(pb.WorkerResponse(settled=answer).SerializeToString())
+
+        def synced(settling: asyncio.Future[list[Refusal]]) -> None:
+            try:
+                done(settle_answer(correlation_id, [*asked.refusals, *settling.result()]))
+            except LogbrokerError as error:
+                done(settle_refused(correlation_id, error))
+
+        try:
+            link.settle(asked.settlement).add_done_callback(synced)
+        except LogbrokerError as error:
+            done(settle_refused(correlation_id, error))
+
+    def _end_deliveries(self) -> None:
+        self._reading_ended = True
+        if self._pull is not None:
+            self._pull.cancel()
+
+    # --- responses ---------------------------------------------------------------------------------------------------
+
+    def _answer(self, message: bytes) -> None:
+        self._answers.append(message)
+        self._unsent_bytes += len(message)
+        self._wake.set()
+        self._answered.set()
+
+    async def _write(self, group: QueueGroup, link: WorkerLink) -> None:
+        """Write answers as they come, and deliveries while there are none. Raises what ended the link."""
+        with suppress(grpc.aio.InternalError):  # The client is gone; reading, or the end of the call, says so too.
+            while not self._is_finished or self._answers:
+                self._wake.clear()
+                if self._answers:
+                    await self._send_answer(self._answers.popleft())
+                elif self._pull is not None and self._pull.done() and not self._reading_ended:
+                    delivered = self._pull.result()
+                    self._pull = None
+                    await self._send_deliveries(delivered, round(group.queue.settings.lease_seconds * 1000))
+                else:
+                    if self._pull is None and not self._reading_ended:
+                        self._pull = asyncio.create_task(self._next_deliveries(link))
+                        self._pull.add_done_callback(lambda _: self._wake.set())
+                    await self._wake.wait()
+
+    async def _next_deliveries(self, link: WorkerLink) -> Delivered:
+        while not self._budget.fits(HANDOUT_BYTES):
+            # Settlements go on meanwhile, and they may be what frees the others.
+            with suppress(OverloadedError):
+                await self._budget.wait()
+        return await link.next_deliveries()
+
+    async def _send_answer(self, message: bytes) -> None:
+        await self._send(message)
+        self._unsent_bytes -= len(message)
+        self._answered.set()
+
+    async def _send_deliveries(self, delivered: Delivered, lease_ms: int) -> None:
+        message = worker_response(delivered, lease_ms)
+        self._budget.hold(len(message))
+        try:
+            await self._send(message)
+        finally:
+            self._budget.release(len(message))
+
+    async def _send(self, message: bytes) -> None:
+        self._writing = True
+        try:
+            await self._context.write(message)
+        finally:
+            self._writing = False
+
+    async def _follow_stop(self) -> None:
+        await self._stopping.wait()
+        raise BrokerUnavailableError("the broker is stopping; connect again once it is back")
