@@ -83,7 +83,7 @@ async def pack(
 
     for places, found in await records.find(granted.places):
         batch = found.batch
-        if isinstance(batch, StoredBatch) and 2 * len(places) >= batch.header.record_count and _is_whole(batch):
+        if isinstance(batch, StoredBatch) and _goes_whole(batch, len(places)):
             if run_bytes + len(batch.raw) > MAX_BATCHES_BYTES:
                 hand_on()
             if not run:
@@ -108,12 +108,16 @@ def _part(granted: Granted, start: int, end: int) -> Granted:
     )
 
 
-def _is_whole(batch: StoredBatch) -> bool:
-    """Whether nothing has happened to its bytes. Where something has, its records are found to be unreadable."""
+def _goes_whole(batch: StoredBatch, count: int) -> bool:
+    """Whether a batch is handed on as it is, for the sake of so many of its records."""
+    record_count = batch.header.record_count
+    # Of one record nobody could tell whether its offset is that of the first record of new batches.
+    if count == 1 < record_count or 2 * count < record_count:
+        return False
     try:
         check_crc(batch.header, batch.raw)
     except LogbrokerError:
-        return False
+        return False  # Its records are found to be unreadable.
     return True
 
 

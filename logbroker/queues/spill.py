@@ -69,16 +69,15 @@ class SpillFile:
         """Return what was put under this number, and forget it. Raises StorageFailedError."""
         if number < 0:
             return self._in_memory.pop(number)
-        places = array("q")
+        assert self._file is not None
         try:
-            assert self._file is not None
-            places.frombytes(os.pread(self._file.fileno(), SLOT_BYTES, number * SLOT_BYTES))
+            data = os.pread(self._file.fileno(), SLOT_BYTES, number * SLOT_BYTES)
         except OSError as error:
             raise self._lost(error.strerror or str(error)) from error
-        if len(places) != CHUNK_RECORDS:
+        if len(data) < SLOT_BYTES:
             raise self._lost("it is shorter than what was written")
         self.drop(number)
-        return places
+        return array("q", data)
 
     def drop(self, number: int) -> None:
         """Forget what was put under this number."""

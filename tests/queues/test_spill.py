@@ -1,0 +1,117 @@
+"""Chunks on disk: they come back as they were, the file goes when nothing is in it, and a full disk stops nobody."""
+
+from __future__ import annotations
+
+import errno
+import os
+from array import array
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from logbroker.errors import StorageFailedError
+from logbroker.queues.lane import CHUNK_RECORDS
+from logbroker.queues.spill import SLOT_BYTES, SpillFile
+from tests.queues.groups import ack, admit, at, new_queue, places
+
+
+def chunk(number: int) -> array[int]:
+    return array("q", range(number, number + CHUNK_RECORDS))
+
+
+def size_bytes(spill: SpillFile) -> int | None:
+    return None if spill._file is None else os.fstat(spill._file.fileno()).st_size
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.tuples(st.sampled_from(("put", "put", "take", "drop")), st.integers(0, 1 << 40)), max_size=60))
+def test_chunks_come_back_as_they_were(tmp_path: Path, steps: list[tuple[str, int]]) -> None:
+    spill = SpillFile(tmp_path, "g")
+    kept: dict[int, array[int]] = {}
+    most = 0
+    for step, value in steps:
+        if step == "put":
+            number = spill.put(chunk(value))
+            assert number not in kept
+            kept[number] = chunk(value)
+        elif kept:
+            number = sorted(kept)[value % len(kept)]
+            expected = kept.pop(number)
+            if step == "take":
+                assert spill.take(number) == expected
+            else:
+                spill.drop(number)
+        most = max(most, len(kept)) if kept else 0
+        assert (size_bytes(spill) or 0) == most * SLOT_BYTES, "free slots are used again"
+        assert (spill._file is None) == (not kept)
+    assert list(tmp_path.iterdir()) == [], "the file has no name"
+    spill.close()
+
+
+def test_a_disk_that_is_full_sends_chunks_to_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    spill = SpillFile(tmp_path, "g")
+    first = spill.put(chunk(1))
+    answers: list[int | OSError] = [OSError(errno.ENOSPC, "No space left on device"), 100, OSError(errno.EIO, "broken")]
+
+    def pwrite(fd: int, data: bytes, offset: int) -> int:
+        answer = answers.pop(0)
+        if isinstance(answer, OSError):
+            raise answer
+        return answer
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "pwrite", pwrite)
+        others = [spill.put(chunk(number)) for number in (2, 3, 4)]
+    later = spill.put(chunk(5))
+    spill.drop(others[1])
+    assert [spill.take(number) for number in (first, others[0], others[2], later)] == [
+        chunk(1),
+        chunk(2),
+        chunk(4),
+        chunk(5),
+    ]
+    assert size_bytes(spill) is None
+    assert [record.message for record in caplog.records if "queue group g" in record.message] == [
+        f"queue group g: {tmp_path} takes no more of what waits (No space left on device): it stays in memory"
+    ]
+
+
+def test_a_directory_that_is_gone_sends_chunks_to_memory(tmp_path: Path) -> None:
+    spill = SpillFile(tmp_path / "nowhere", "g")
+    assert spill.take(spill.put(chunk(1))) == chunk(1)
+
+
+def test_a_chunk_that_cannot_be_read_is_fatal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    spill = SpillFile(tmp_path, "g")
+    number = spill.put(chunk(1))
+
+    def pread(fd: int, size: int, offset: int) -> bytes:
+        raise OSError(errno.EIO, "Input/output error")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "pread", pread)
+        with pytest.raises(StorageFailedError, match="Input/output error"):
+            spill.take(number)
+    assert spill._file is not None
+    os.ftruncate(spill._file.fileno(), 100)
+    with pytest.raises(StorageFailedError, match="shorter"):
+        spill.take(number)
+    spill.close()
+
+
+def test_a_long_lane_goes_through_the_file_in_order(tmp_path: Path) -> None:
+    queue = new_queue(max_in_flight=1)
+    spill = SpillFile(tmp_path, "g")
+    queue.lanes._store = spill
+    count = 60 * CHUNK_RECORDS
+    admit(queue, [b"k"] * count)
+    assert (size_bytes(spill) or 0) >= 40 * SLOT_BYTES
+    for number in range(count):
+        granted = queue.take("w", 1, at(0))
+        assert places(granted) == [number]
+        ack(queue, granted)
+    assert size_bytes(spill) is None
