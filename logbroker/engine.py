@@ -140,7 +140,27 @@ class Holder(Protocol):
         ...
 
 
-class LogEngine(Protocol):
+class ReadableLog(Protocol):
+    """What a reader needs of the logs of topics."""
+
+    def topic_by_id(self, topic_id: TopicId) -> Topic:
+        """The topic of this id; raises UnknownTopicError."""
+        ...
+
+    def partition_facts(self, topic_id: TopicId, partition: int) -> PartitionFacts:
+        """Raises UnknownTopicError, UnknownPartitionError or PartitionOfflineError."""
+        ...
+
+    async def read(self, reads: Sequence[Read]) -> list[ReadResult | LogbrokerError]:
+        """Read what is readable now; never waits for more. At least one batch is returned where one is readable."""
+        ...
+
+    def watch(self) -> Watch:
+        """Begin to watch partitions for new readable records."""
+        ...
+
+
+class LogEngine(ReadableLog, Protocol):
     """Topics and their partitions' logs.
 
     Lists are answered in their order, each item with its result or with the error that only it met.
@@ -152,10 +172,6 @@ class LogEngine(Protocol):
 
     def topic(self, name: str) -> Topic:
         """The topic of this name; raises UnknownTopicError."""
-        ...
-
-    def topic_by_id(self, topic_id: TopicId) -> Topic:
-        """The topic of this id; raises UnknownTopicError."""
         ...
 
     def on_topics_changed(self, listener: Callable[[], None]) -> None:
@@ -187,10 +203,6 @@ class LogEngine(Protocol):
         """Change configs and add partitions, all or nothing. Growth begins a new generation and fences the old one."""
         ...
 
-    def partition_facts(self, topic_id: TopicId, partition: int) -> PartitionFacts:
-        """Raises UnknownTopicError, UnknownPartitionError or PartitionOfflineError."""
-        ...
-
     async def append(
         self, appends: Sequence[Append], durability: Durability | None = None
     ) -> list[Appended | LogbrokerError]:
@@ -199,14 +211,6 @@ class LogEngine(Protocol):
         Order: the batches of one partition take their offsets in the order in which the calls of this coroutine run
         their first step, and within a call in the order of the list.
         """
-        ...
-
-    async def read(self, reads: Sequence[Read]) -> list[ReadResult | LogbrokerError]:
-        """Read what is readable now; never waits for more. At least one batch is returned where one is readable."""
-        ...
-
-    def watch(self) -> Watch:
-        """Begin to watch partitions for new readable records."""
         ...
 
     async def offset_for_time(self, topic_id: TopicId, partition: int, timestamp_ms: int) -> FoundOffset:

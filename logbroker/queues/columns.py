@@ -14,7 +14,7 @@ import msgspec
 from logbroker.errors import LogbrokerError
 from logbroker.queues.lanes import MAX_KEY_BYTES, lane_key
 from logbroker.queues.settings import Ordering, QueueSettings
-from logbroker.record.codec import Headers
+from logbroker.record.codec import Headers, LogRecord
 from logbroker.record.message_headers import NOT_BEFORE, not_before_ms
 from logbroker.record.stored_batch import StoredBatch
 
@@ -116,6 +116,14 @@ def _columns(batch: StoredBatch, settings: QueueSettings) -> Columns:
         times = map(not_before_ms, headers)
         not_before = [(offset, due_ms) for offset, due_ms in zip(offsets, times, strict=True) if due_ms is not None]
     return Columns(offsets, header.next_offset, keys, not_before, [batch])
+
+
+def lane_key_of(record: LogRecord, settings: QueueSettings) -> bytes | None:
+    """The key of the lane that a record belongs to; None: it has no ordering key."""
+    if settings.ordering is not Ordering.KEY:
+        return b"" if settings.ordering is Ordering.SINGLE else None
+    key = _value_of(settings.key_header, record.headers) if settings.key_header else record.key
+    return None if key is None else lane_key(key)
 
 
 def _cut(columns: Columns, position: int) -> Iterator[Columns]:

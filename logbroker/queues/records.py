@@ -13,7 +13,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple, TypeVar
 
-from logbroker.engine import LogEngine, Read, ReadResult
+from logbroker.engine import Read, ReadableLog, ReadResult
 from logbroker.errors import LogbrokerError, OffsetOutOfRangeError
 from logbroker.queues.places import offset_of, partition_of, place_of
 from logbroker.record.codec import LogRecord
@@ -47,7 +47,7 @@ class Found(NamedTuple):
 class Records:
     """The records of one topic, for one queue group."""
 
-    def __init__(self, engine: LogEngine, topic_id: TopicId, cache_bytes: int = CACHE_BYTES) -> None:
+    def __init__(self, engine: ReadableLog, topic_id: TopicId, cache_bytes: int = CACHE_BYTES) -> None:
         self.cache_bytes = cache_bytes
         self._engine = engine
         self._topic_id = topic_id

@@ -13,6 +13,8 @@ All integers in keys are big-endian; values are msgpack arrays but for the pages
     parked    b"k" BLAKE2b of the key (16)           ordering key, since when (ms), reason, place of the head
     intent    b"d" partition (4) offset (8)          partition of the dead-letter topic, sequence in it
     sequence  b"q" partition (4)                     the next sequence in this partition of the dead-letter topic
+    producer  b"i" partition (4)                     who appends to it: see `dead_lettering.Producer`
+    copies    b"t", b"c" ...                         the internal topic, and what is copied there: see `copies`
     handed    b"h"                                   life, and a map: per partition the end of what may have been handed
                                                      out; by a clean stop; void under a header of another life
 
@@ -38,8 +40,11 @@ FLOOR_ROW: Final = b"f"
 PAGE_ROW: Final = b"p"
 FAILURE_ROW: Final = b"a"
 PARKED_ROW: Final = b"k"
+COPIES_TOPIC_ROW: Final = b"t"
+COPIES_ROW: Final = b"c"
 INTENT_ROW: Final = b"d"
 SEQUENCE_ROW: Final = b"q"
+PRODUCER_ROW: Final = b"i"
 
 GROUP_TYPE: Final = "queue"
 VERSION: Final = 1
@@ -95,9 +100,9 @@ def page_in(key: bytes) -> int:
     return int.from_bytes(key[1:5], "big") << PAGES_SHIFT | int.from_bytes(key[5:], "big")
 
 
-def parked_key(lane_key: bytes) -> bytes:
-    """The key of the row of a parked lane: its ordering key may be longer than a row's key."""
-    return PARKED_ROW + hashlib.blake2b(lane_key, digest_size=_HASH_BYTES).digest()
+def hashed_key(kind: bytes, lane_key: bytes) -> bytes:
+    """The key of a row about one lane: its ordering key may be longer than a row's key."""
+    return kind + hashlib.blake2b(lane_key, digest_size=_HASH_BYTES).digest()
 
 
 def upsert(key: bytes, value: object) -> StateEvent:

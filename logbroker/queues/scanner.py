@@ -15,7 +15,7 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
-from logbroker.engine import LogEngine, Read, ReadResult, Topic, Watch
+from logbroker.engine import Read, ReadableLog, ReadResult, Topic, Watch
 from logbroker.errors import LogbrokerError, OffsetOutOfRangeError, StorageFailedError, UnknownTopicError
 from logbroker.queues.columns import Columns, Undecodable, columns_of
 from logbroker.queues.places import Moment
@@ -39,7 +39,7 @@ class Scanner:
 
     def __init__(
         self,
-        engine: LogEngine,
+        engine: ReadableLog,
         queue: Queue,
         records: Records,
         moment: Callable[[], Moment],

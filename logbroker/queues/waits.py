@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+from collections.abc import Iterable
 
 from logbroker.queues.lane import Lane
 
@@ -30,6 +31,9 @@ class Waits:
         """The waiting lane whose head this is."""
         entry = self._lanes.get(place)
         return None if entry is None else entry[1]
+
+    def heads(self) -> Iterable[int]:
+        return self._lanes.keys()
 
     def __len__(self) -> int:
         return len(self._lanes)

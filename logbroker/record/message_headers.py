@@ -9,6 +9,9 @@ from logbroker.record.codec import Headers
 NOT_BEFORE: Final = "logbroker-not-before"
 """The time before which a queue group does not hand the record out: ASCII decimal, milliseconds since 1970."""
 
+COPY_OF: Final = "logbroker-copy-of"
+"""In the copies that a queue group keeps of what retention took: the record's offset in its topic, ASCII decimal."""
+
 _MAX_DIGITS: Final = 15
 """Until the year 33658; more is no time."""
 

@@ -1,0 +1,246 @@
+"""Copies of records that retention takes while a queue group still needs them, in an internal topic of the group.
+
+The topic is named after the group, is made when it is first needed and has the partitions of the group's topic. A
+record keeps its key, value, headers and time, and has one header more, with its offset. The rows of the group name the
+batches that hold copies, so a copy counts from the commit of its batch's row on: what a crash leaves without a row is
+made again, and never met.
+
+    row       key                                    value
+    topic     b"t"                                   the id of the internal topic
+    copies    b"c" partition (4) offset (8)          msgpack array, the fields of `CopyBatch`; the key has the offset of
+                                                     the last record that the batch is a copy of
+
+Batches whose records are all done are let go by the internal topic's own retention, for which this is the holder.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from bisect import bisect_left, insort
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from typing import Final
+
+import msgspec
+
+from logbroker.config import MAX_BATCH_BYTES, MAX_INT32, MAX_INT64, MIB
+from logbroker.engine import Append, LogEngine, Read, StateEvent
+from logbroker.errors import CorruptLogError, LogbrokerError, UnknownTopicError
+from logbroker.queues.done import DoneRecords
+from logbroker.queues.places import offset_of, partition_of, place_of
+from logbroker.queues.rows import COPIES_ROW, COPIES_TOPIC_ROW, decode, delete, place_in, place_key, upsert
+from logbroker.record.codec import BatchBuilder, LogRecord, decode_batch
+from logbroker.record.compression import Codec
+from logbroker.record.header import parse_header
+from logbroker.record.message_headers import COPY_OF
+from logbroker.types import Durability, TopicId
+
+_log = logging.getLogger(__name__)
+
+PREFIX: Final = "__queue."
+"""Of the names of internal topics."""
+
+_CONFIGS: Final = {
+    "durability": "synced",
+    "max.message.bytes": str(MAX_BATCH_BYTES),
+    "message.timestamp.type": "CreateTime",
+    "message.timestamp.after.max.ms": str(MAX_INT64),
+    "segment.bytes": str(16 * MIB),
+    # It keeps what the group holds, and no more.
+    "retention.bytes": "0",
+    "retention.ms": "-1",
+    "retention.hold.bytes": "-1",
+}
+
+
+class CopyBatch(msgspec.Struct, frozen=True, array_like=True):
+    """A batch of copies."""
+
+    first: int
+    """The offset of the first record that it is a copy of."""
+    base_offset: int
+    """Its own, in the internal topic."""
+
+
+class Copies:
+    """The copies of one queue group; retention's `Holder` of them."""
+
+    def __init__(
+        self,
+        group_id: str,
+        origin_id: TopicId,
+        engine: LogEngine,
+        done: DoneRecords,
+        commit: Callable[[Sequence[StateEvent]], Awaitable[None]],
+    ) -> None:
+        """`origin_id`: the topic of the group. `commit` stores rows of the group."""
+        self._name = PREFIX + group_id
+        self._origin_id = origin_id
+        self._engine = engine
+        self._done = done
+        self._commit = commit
+        self._batches: dict[int, CopyBatch] = {}
+        """By the place of the last record that each has a copy of."""
+        self._lasts: list[int] = []
+        """Their keys, sorted."""
+        self._void: list[StateEvent] = []
+        """What takes away the rows of an internal topic that is gone."""
+        self.topic_id: TopicId | None = None
+        """Of the internal topic; None: there is none."""
+
+    def load(self, rows: Mapping[bytes, bytes]) -> None:
+        """Take over what a broker before stored. Raises CorruptLogError."""
+        if COPIES_TOPIC_ROW not in rows:
+            return
+        topic_id = TopicId(rows[COPIES_TOPIC_ROW])
+        keys = [key for key in rows if key.startswith(COPIES_ROW)]
+        try:
+            self._engine.topic_by_id(topic_id)
+        except UnknownTopicError:
+            _log.error("the topic %s is gone, and with it %d batches of records that it kept", self._name, len(keys))
+            self._void = [delete(key) for key in keys]
+            return
+        self._batches = {place_in(key): decode(key, rows[key], CopyBatch) for key in keys}
+        self._lasts = sorted(self._batches)
+        self.topic_id = topic_id
+
+    def open(self) -> None:
+        """Hold what is needed of the internal topic."""
+        if self.topic_id is not None:
+            self._engine.hold(self.topic_id, self)
+
+    def close(self) -> None:
+        """Hold nothing any more."""
+        if self.topic_id is not None:
+            self._engine.release(self.topic_id, self)
+
+    async def delete(self) -> None:
+        """Delete the internal topic: the group is no more."""
+        if self.topic_id is not None:
+            with suppress(UnknownTopicError):
+                await self._engine.delete_topic(self.topic_id)
+
+    # --- what there is -----------------------------------------------------------------------------------------------
+
+    def batches(self, partition: int, offset: int = 0) -> list[tuple[int, CopyBatch]]:
+        """The batches with copies of records of a partition from `offset` on, with the last offset in each; sorted."""
+        index = bisect_left(self._lasts, place_of(partition, offset))
+        end = bisect_left(self._lasts, place_of(partition + 1, 0))
+        return [(offset_of(last), self._batches[last]) for last in self._lasts[index:end]]
+
+    def next_batch(self, partition: int, offset: int) -> CopyBatch | None:
+        """The batch with the copy of the first record from `offset` on of which there is one."""
+        index = bisect_left(self._lasts, place_of(partition, offset))
+        if index == len(self._lasts) or partition_of(self._lasts[index]) != partition:
+            return None
+        return self._batches[self._lasts[index]]
+
+    def end(self, partition: int) -> int:
+        """The offset behind the last record of a partition of which there is a copy."""
+        index = bisect_left(self._lasts, place_of(partition + 1, 0)) - 1
+        found = index >= 0 and partition_of(self._lasts[index]) == partition
+        return offset_of(self._lasts[index]) + 1 if found else 0
+
+    def size_bytes(self, partition: int) -> int:
+        """What the copies take on disk, those that are of no use any more included."""
+        with suppress(LogbrokerError):
+            if self.topic_id is not None:
+                return self._engine.partition_facts(self.topic_id, partition).size_bytes
+        return 0
+
+    async def read(self, partition: int, batch: CopyBatch) -> list[LogRecord]:
+        """Return the records that a batch is a copy of, as they were.
+
+        Raises UnknownTopicError, PartitionOfflineError, CorruptLogError or CorruptBatchError.
+        """
+        if self.topic_id is None:
+            raise UnknownTopicError(f"the topic {self._name} is gone, and the records that it kept")
+        [result] = await self._engine.read([Read(self.topic_id, partition, batch.base_offset, 1)])
+        if isinstance(result, LogbrokerError):
+            raise result
+        if not result.batches or parse_header(result.batches).base_offset != batch.base_offset:
+            raise CorruptLogError(f"the topic {self._name} has no batch at offset {batch.base_offset}")
+        return await asyncio.to_thread(_originals, result.batches)
+
+    # --- more and less -----------------------------------------------------------------------------------------------
+
+    async def add(self, partition: int, records: Sequence[LogRecord], instead_of: Iterable[int] = ()) -> None:
+        """Make a batch of copies of records of a partition, in the order of their offsets.
+
+        It takes the place of the batches whose last offsets are `instead_of`. Raises DiskFullError and what else
+        hinders an append, or the making of a topic.
+        """
+        topic_id = await self._topic_for(partition)
+        batch = await asyncio.to_thread(_encoded, records)
+        [appended] = await self._engine.append([Append(topic_id, partition, batch)], Durability.SYNCED)
+        if isinstance(appended, LogbrokerError):
+            raise appended
+        last = place_of(partition, records[-1].offset)
+        copied = CopyBatch(records[0].offset, appended.base_offset)
+        gone = [place_of(partition, offset) for offset in instead_of]
+        events = [delete(place_key(COPIES_ROW, place)) for place in gone if place != last]
+        await self._commit([*events, upsert(place_key(COPIES_ROW, last), copied)])
+        self._remove(gone)
+        self._batches[last] = copied
+        insort(self._lasts, last)
+
+    async def forget(self, partition: int, lasts: Iterable[int]) -> None:
+        """Forget the batches with these last offsets."""
+        gone = [place_of(partition, offset) for offset in lasts]
+        if gone:
+            await self._commit([delete(place_key(COPIES_ROW, place)) for place in gone])
+            self._remove(gone)
+
+    async def forget_done(self, partition: int) -> None:
+        """Forget the batches whose records are all done."""
+        floor = self._done.floor(partition)
+        await self.forget(partition, [last for last, _ in self.batches(partition) if last < floor])
+
+    def _remove(self, lasts: Iterable[int]) -> None:
+        for last in lasts:
+            del self._batches[last]
+            del self._lasts[bisect_left(self._lasts, last)]
+
+    async def _topic_for(self, partition: int) -> TopicId:
+        """Return the id of the internal topic, which has this partition then."""
+        partitions = self._engine.topic_by_id(self._origin_id).partitions
+        if self.topic_id is None:
+            with suppress(UnknownTopicError):  # Made before a crash, and not taken note of.
+                await self._engine.delete_topic(self._engine.topic(self._name).id)
+            topic = await self._engine.create_topic(self._name, partitions, _CONFIGS)
+            await self._commit([*self._void, StateEvent(COPIES_TOPIC_ROW, topic.id)])
+            self._void = []
+            self.topic_id = topic.id
+            self.open()
+        if partition >= self._engine.topic_by_id(self.topic_id).partitions:
+            await self._engine.alter_topic(self.topic_id, partitions=partitions)
+        return self.topic_id
+
+    # --- as the holder of the internal topic -------------------------------------------------------------------------
+
+    def needed_from(self, partition: int) -> int:
+        floor = self._done.floor(partition) if self._done.is_open(partition) else 0
+        return min((batch.base_offset for _, batch in self.batches(partition, floor)), default=MAX_INT64)
+
+    def let_go(self, partition: int, offset: int) -> None:
+        """Never asked, as the hold has no bound."""
+
+
+def _encoded(records: Sequence[LogRecord]) -> bytes:
+    builder = BatchBuilder(MAX_INT32, Codec.ZSTD)
+    for index, record in enumerate(records):
+        headers = [*record.headers, (COPY_OF, b"%d" % record.offset)]
+        builder.append(index, record.timestamp_ms, record.key, record.value, headers)
+    return builder.build()
+
+
+def _originals(batch: bytes) -> list[LogRecord]:
+    records = list(decode_batch(batch))
+    for record in records:
+        *headers, (name, value) = record.headers
+        if name != COPY_OF or value is None:
+            raise CorruptLogError(f"the record at offset {record.offset} is no copy")
+        record.headers = headers
+        record.offset = int(value)
+    return records

@@ -1,0 +1,279 @@
+"""Retention beside a queue group: it waits for records that are not done and, beyond a bound, for copies of some.
+
+Beyond `retention.hold.bytes` retention asks the group to let go of its oldest records. Those of lanes that stand
+(blocked, parked, waiting for a retry, a time or the dead-letter topic) or whose head failed are copied first: their
+heads, and all that follows in the part of the log that goes, scanned or not. All others go as from any log, and count
+as done when they are met.
+
+The part that goes is read through once, as the keys of what is not scanned yet are known nowhere else. What stands is
+looked up at the beginning: a lane that is blocked later has lost what it would have lost had it been blocked after the
+end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from bisect import bisect_right
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final, NamedTuple
+
+from logbroker.config import MIB
+from logbroker.engine import LogEngine, Read, StateEvent
+from logbroker.errors import LogbrokerError
+from logbroker.queues.columns import Columns, columns_of, lane_key_of
+from logbroker.queues.copies import Copies
+from logbroker.queues.kept_log import KeptLog
+from logbroker.queues.lane import BLOCKED, DEAD_LETTERING, PARKED, WAITING
+from logbroker.queues.places import place_of
+from logbroker.queues.queue import Queue
+from logbroker.queues.records import MAX_READ_BYTES, Records
+from logbroker.queues.settings import Ordering, QueueSettings
+from logbroker.record.codec import LogRecord
+from logbroker.record.stored_batch import stored_batches
+from logbroker.types import TopicId
+
+_log = logging.getLogger(__name__)
+
+BATCH_BYTES: Final = MIB
+"""Of one batch of copies, before compression; a larger record is copied alone."""
+MIN_REWRITTEN_BYTES: Final = 64 * MIB
+"""The copies of a partition are written anew, without those of done records, when they take this much and twice what
+they took the last time."""
+
+_STANDING: Final = frozenset((WAITING, BLOCKED, PARKED, DEAD_LETTERING))
+_RECORD_BYTES: Final = 32
+"""What a record takes beside its key, value and headers, about."""
+
+
+class Standing(NamedTuple):
+    """What is copied: all records of some lanes, by their keys, and some records whatever their key."""
+
+    keys: frozenset[bytes | None]
+    places: frozenset[int]
+
+
+class RetentionHold:
+    """What one queue group still needs of its topic: retention's `Holder` there."""
+
+    def __init__(
+        self,
+        group_id: str,
+        queue: Queue,
+        engine: LogEngine,
+        commit: Callable[[Sequence[StateEvent]], Awaitable[None]],
+    ) -> None:
+        """`commit` stores rows of the group."""
+        self._topic_id = TopicId(queue.topic_id)
+        self.copies = Copies(group_id, self._topic_id, engine, queue.done, commit)
+        self.log = KeptLog(engine, self.copies)
+        """Where the group reads its topic."""
+        self.expired = 0
+        """Records that were let go without being done, about: offsets that hold none are among them."""
+        self._group_id = group_id
+        self._queue = queue
+        self._engine = engine
+        self._records = Records(self.log, self._topic_id, cache_bytes=BATCH_BYTES)
+        self._let_go: dict[int, int] = {}
+        """By partition, the offset below which nothing is needed any more."""
+        self._asked: dict[int, int] = {}
+        self._rewritten_bytes: dict[int, int] = {}
+        self._complaints: dict[int, str] = {}
+        """By partition, why it cannot be let go: told once."""
+        self._task: asyncio.Task[None] | None = None
+
+    def open(self) -> None:
+        """Hold what is needed."""
+        self._engine.hold(self._topic_id, self)
+        self.copies.open()
+
+    async def close(self) -> None:
+        """Hold nothing any more; after it, `open` is called no more."""
+        self._engine.release(self._topic_id, self)
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+        self.copies.close()
+
+    # --- what retention asks -----------------------------------------------------------------------------------------
+
+    def needed_from(self, partition: int) -> int:
+        done = self._queue.done
+        floor = done.floor(partition) if done.is_open(partition) else 0
+        return max(floor, self._let_go.get(partition, 0))
+
+    def let_go(self, partition: int, offset: int) -> None:
+        self._asked[partition] = offset
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(self._run(), name=f"copies of queue group {self._group_id}")
+
+    async def _run(self) -> None:
+        while self._asked:
+            partition, offset = self._asked.popitem()
+            try:
+                await self._copy_below(partition, offset)
+                await self._rewrite_if_worth_it(partition)
+            except LogbrokerError as error:
+                if self._complaints.get(partition) != error.reason:
+                    self._complaints[partition] = error.reason
+                    _log.warning(
+                        "queue group %s: retention has to wait in partition %d, as what stands cannot be copied: %s",
+                        self._group_id,
+                        partition,
+                        error.message,
+                    )
+            else:
+                self._complaints.pop(partition, None)
+
+    # --- copying -----------------------------------------------------------------------------------------------------
+
+    async def _copy_below(self, partition: int, until: int) -> None:
+        """Copy what stands below an offset and is not copied yet, then let go."""
+        copies = self.copies
+        await copies.forget_done(partition)
+        log_start_offset = self._engine.partition_facts(self._topic_id, partition).log_start_offset
+        begun = max(self.needed_from(partition), log_start_offset)
+        copied = 0
+        settings = self._queue.settings
+        standing = await self._standing(settings)
+        if standing.keys or standing.places:
+            gathered = _Gathered(self._generation_starts(partition))
+            offset = max(copies.end(partition), log_start_offset)
+            while offset < until:
+                [result] = await self._engine.read([Read(self._topic_id, partition, offset, MAX_READ_BYTES)])
+                if isinstance(result, LogbrokerError):
+                    raise result
+                found = await asyncio.to_thread(
+                    self._pick, partition, result.batches, range(offset, until), standing, settings
+                )
+                for record in found:
+                    if not gathered.takes([record]):
+                        await copies.add(partition, gathered.records)
+                        gathered.clear()
+                    gathered.add([record])
+                copied += len(found)
+                offset = result.next_offset
+            if gathered.records:
+                await copies.add(partition, gathered.records)
+        self._let_go[partition] = until
+        expired = await asyncio.to_thread(self._count_undone, partition, begun, until) - copied
+        self.expired += max(0, expired)
+        _log.warning(
+            "queue group %s: retention takes partition %d below offset %d; %d records of lanes that stand are copied,"
+            " about %d others were not done",
+            self._group_id,
+            partition,
+            until,
+            copied,
+            max(0, expired),
+        )
+
+    async def _standing(self, settings: QueueSettings) -> Standing:
+        queue = self._queue
+        failures = queue.failures
+        places = {*failures.places(), *queue.dead_letters.intents(), *queue.held.waits.heads()}
+        if not places and not queue.held.parked:
+            return Standing(frozenset(), frozenset())
+        lanes = list(queue.lanes)  # They may be a million: looked at in a thread.
+        keys: set[bytes | None] = await asyncio.to_thread(
+            lambda: {lane.key for lane in lanes if lane.state in _STANDING or failures.count(lane.head)}
+        )
+        # After a start the scan may not have met them yet.
+        unmet = sorted(place for place in places if not queue.intake.has_admitted(place))
+        for record in await self._records.fetch(unmet):
+            if isinstance(record, LogRecord):
+                keys.add(lane_key_of(record, settings))
+        return Standing(frozenset(keys - {None}), frozenset(places))
+
+    def _pick(
+        self, partition: int, batches: bytes, offsets: range, standing: Standing, settings: QueueSettings
+    ) -> list[LogRecord]:
+        """Decode batches, and return what is to be copied of the records at some offsets. For a thread."""
+        done = self._queue.done
+        base = place_of(partition, 0)
+        found: list[LogRecord] = []
+        for batch in stored_batches(batches):
+            wanted: list[int] = []
+            for piece in columns_of([batch], offsets.start, settings):
+                if not isinstance(piece, Columns):
+                    _log.warning(
+                        "queue group %s: a batch that cannot be decoded goes with retention: %s",
+                        self._group_id,
+                        piece.error.message,
+                    )
+                    continue
+                common = b"" if settings.ordering is Ordering.SINGLE else None
+                keys = piece.keys or [common] * len(piece.offsets)
+                wanted += [
+                    offset
+                    for offset, key in zip(piece.offsets, keys, strict=True)
+                    if (key in standing.keys or base | offset in standing.places)
+                    and offset in offsets
+                    and base | offset not in done
+                ]
+            if wanted:
+                found += batch.records(wanted)
+        return found
+
+    def _count_undone(self, partition: int, start: int, end: int) -> int:
+        base = place_of(partition, 0)
+        return sum(high - low for low, high in self._queue.done.undone(base | start, base | max(start, end)))
+
+    def _generation_starts(self, partition: int) -> list[int]:
+        spans = self._engine.topic_by_id(self._topic_id).generations
+        return [span.start_offsets[partition] for span in spans if partition < len(span.start_offsets)]
+
+    # --- making room -------------------------------------------------------------------------------------------------
+
+    async def _rewrite_if_worth_it(self, partition: int) -> None:
+        """Where most copies may be of no use, copy the others to the end, so that all before it goes."""
+        copies = self.copies
+        before_bytes = copies.size_bytes(partition)
+        if before_bytes < max(MIN_REWRITTEN_BYTES, 2 * self._rewritten_bytes.get(partition, 0)):
+            return
+        base = place_of(partition, 0)
+        gathered = _Gathered(self._generation_starts(partition))
+        old: list[int] = []
+        for last, batch in copies.batches(partition):
+            records = await copies.read(partition, batch)
+            kept = [record for record in records if base | record.offset not in self._queue.done]
+            if not gathered.takes(kept):
+                await copies.add(partition, gathered.records, instead_of=old)
+                gathered.clear()
+                old.clear()
+            gathered.add(kept)
+            old.append(last)
+        if gathered.records:
+            await copies.add(partition, gathered.records, instead_of=old)
+        else:
+            await copies.forget(partition, old)
+        self._rewritten_bytes[partition] = copies.size_bytes(partition) - before_bytes
+
+
+class _Gathered:
+    """Records of one partition on their way into a batch of copies; of one generation of the topic, as any batch."""
+
+    def __init__(self, generation_starts: Sequence[int]) -> None:
+        self.records: list[LogRecord] = []
+        self._size_bytes = 0
+        self._generation_starts = generation_starts
+
+    def takes(self, records: Sequence[LogRecord]) -> bool:
+        if not self.records or not records:
+            return True
+        starts = self._generation_starts
+        same_generation = bisect_right(starts, self.records[0].offset) == bisect_right(starts, records[0].offset)
+        return same_generation and self._size_bytes + sum(map(_size_bytes, records)) <= BATCH_BYTES
+
+    def add(self, records: Sequence[LogRecord]) -> None:
+        self.records += records
+        self._size_bytes += sum(map(_size_bytes, records))
+
+    def clear(self) -> None:
+        self.records = []
+        self._size_bytes = 0
+
+
+def _size_bytes(record: LogRecord) -> int:
+    headers = sum(len(name) + len(value or b"") for name, value in record.headers)
+    return _RECORD_BYTES + len(record.key or b"") + len(record.value or b"") + headers
