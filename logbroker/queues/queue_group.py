@@ -28,11 +28,13 @@ from logbroker.errors import (
     quoted,
 )
 from logbroker.group_store import GroupStore
+from logbroker.queues.alarms import Alarms
+from logbroker.queues.dead_lettering import DeadLettering, DeadLetterTopic
 from logbroker.queues.deliveries import Refusal
 from logbroker.queues.flush import Flush
 from logbroker.queues.handouts import Handouts
 from logbroker.queues.line import Seat
-from logbroker.queues.messages import NoticeKind, Outputs, Settlement
+from logbroker.queues.messages import Outputs, Settlement
 from logbroker.queues.operator import Operator
 from logbroker.queues.packing import Delivered
 from logbroker.queues.places import Moment, offset_of, partition_of
@@ -56,7 +58,15 @@ class QueueGroup:
     """One queue group. Everything runs on the event loop. Made, started and stopped by `QueueGroups`."""
 
     def __init__(
-        self, group_id: str, queue: Queue, engine: LogEngine, store: GroupStore, clock: Clock, *, max_workers: int
+        self,
+        group_id: str,
+        queue: Queue,
+        engine: LogEngine,
+        store: GroupStore,
+        clock: Clock,
+        dead_letter_topic: DeadLetterTopic,
+        *,
+        max_workers: int,
     ) -> None:
         self.group_id = group_id
         self.queue = queue
@@ -70,7 +80,11 @@ class QueueGroup:
         self._loop = asyncio.get_running_loop()
         self.handouts = Handouts(group_id, queue, self.records, self.moment, self._serve, self._touched)
         self._flush = Flush(f"queue group {group_id}", queue, store, self._on_synced)
-        self._scanning: asyncio.Task[None] | None = None
+        self.alarms = Alarms(group_id, self.operator, self.moment)
+        self.dead_lettering = DeadLettering(
+            group_id, queue, engine, self.records, dead_letter_topic, self._flush, self.moment, self._touched
+        )
+        self._tasks: list[asyncio.Task[None]] = []
         self._scanned = asyncio.Event()
         self._serving_due = False
         self._reserved_until = 0.0
@@ -233,18 +247,9 @@ class QueueGroup:
         self._arm()
 
     def _on_synced(self, outputs: Outputs) -> None:
-        for kind in NoticeKind:
-            notices = [notice for notice in outputs.notices if notice.kind is kind]
-            if notices:
-                first = notices[0]
-                _log.warning(
-                    "queue group %s: %d lanes %s; key %s: %s",
-                    self.group_id,
-                    len(notices),
-                    kind.value,
-                    quoted(first.key),
-                    first.reason,
-                )
+        if self._error is None and not self._frozen:
+            self.dead_lettering.send(outputs.dead_letters)
+        self.alarms.tell(outputs.notices)
 
     # --- time --------------------------------------------------------------------------------------------------------
 
@@ -288,7 +293,10 @@ class QueueGroup:
         await self._flush.synced(None)
         if self.queue.redelivery.marks:
             self._reserved_until = self._loop.time() + self.queue.settings.grace_seconds
-        self._scanning = self._loop.create_task(self._scan(), name=f"scan of queue group {self.group_id}")
+        self._tasks = [
+            self._loop.create_task(self._scan(), name=f"scan of queue group {self.group_id}"),
+            self._loop.create_task(self.alarms.watch(), name=f"alarms of queue group {self.group_id}"),
+        ]
         self._changed()
 
     async def _scan(self) -> None:
@@ -305,6 +313,7 @@ class QueueGroup:
         """
         self._check_serving()
         self.queue.alter(settings)
+        self.dead_lettering.topic.name = settings.dead_letter_topic or self.dead_lettering.topic.name
         self._touched()
         await self._flush.synced(None)
 
@@ -341,9 +350,11 @@ class QueueGroup:
         self.handouts.line.close(error)
 
     async def _end_tasks(self) -> None:
-        if self._scanning is not None:
-            self._scanning.cancel()
-            await asyncio.wait([self._scanning])
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+        await self.dead_lettering.stop()
 
     def _check_serving(self, *, settling: bool = False) -> None:
         if self._error is not None:

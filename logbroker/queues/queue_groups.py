@@ -11,12 +11,12 @@ import random
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 
 from logbroker.clock import Clock
-from logbroker.config import BrokerConfig
+from logbroker.config import MAX_BATCH_BYTES, BrokerConfig
 from logbroker.engine import LogEngine, StateEvent, StateStore, Topic
 from logbroker.errors import (
     GroupExistsError,
@@ -30,6 +30,7 @@ from logbroker.errors import (
     WrongGroupTypeError,
 )
 from logbroker.group_store import GroupStore, check_group_id, stored_group_ids
+from logbroker.queues.dead_lettering import DeadLetterTopic
 from logbroker.queues.queue import Queue
 from logbroker.queues.queue_group import QueueGroup
 from logbroker.queues.restart import load_queue
@@ -41,7 +42,15 @@ from logbroker.types import TopicId
 
 _log = logging.getLogger(__name__)
 
+LETTER_BYTES: Final = 64 * 1024
+"""More than a dead letter has beside its record."""
+
 T = TypeVar("T")
+
+
+def dead_letter_topic_of(group_id: str) -> str:
+    """The dead-letter topic of a group whose settings name none."""
+    return f"{group_id}.dead-letters"
 
 
 class QueueGroups:
@@ -135,10 +144,11 @@ class QueueGroups:
         try:
             offsets = await start.offsets(self._engine, topic_id, range(topic.partitions))
             await self._make_dead_letter_topic(topic, settings)
-            queue = Queue(topic_id, settings, random=random.random, route=lambda key: 0, store=self._spill(group_id))
+            letters = DeadLetterTopic(self._engine, settings.dead_letter_topic)
+            queue = Queue(topic_id, settings, random=random.random, route=letters.route, store=self._spill(group_id))
             for partition, offset in offsets.items():
                 queue.open_partition(partition, offset)
-            group = self._group(group_id, queue, is_stored=False)
+            group = self._group(group_id, queue, letters, is_stored=False)
             await group.start()
             self._groups[group_id] = group
         finally:
@@ -172,7 +182,7 @@ class QueueGroups:
     def _completed(self, group_id: str, topic: Topic, settings: QueueSettings) -> QueueSettings:
         """Return settings with the default that depends on the group. Raises InvalidRequestError."""
         if settings.uses_dead_letters and not settings.dead_letter_topic:
-            settings = msgspec.structs.replace(settings, dead_letter_topic=f"{group_id}.dead-letters")
+            settings = msgspec.structs.replace(settings, dead_letter_topic=dead_letter_topic_of(group_id))
         settings.check()
         if settings.dead_letter_topic == topic.name:
             raise InvalidRequestError("the dead_letter_topic is the queue group's own topic: name another")
@@ -184,12 +194,17 @@ class QueueGroups:
 
     async def _make_dead_letter_topic(self, topic: Topic, settings: QueueSettings) -> None:
         if settings.dead_letter_topic:
+            # A record of the largest size still fits with what is told of it.
+            max_bytes = min(MAX_BATCH_BYTES, topic.config.max_message_bytes + LETTER_BYTES)
             with suppress(TopicExistsError):
-                await self._engine.create_topic(settings.dead_letter_topic, topic.partitions, {})
+                await self._engine.create_topic(
+                    settings.dead_letter_topic, topic.partitions, {"max.message.bytes": str(max_bytes)}
+                )
 
-    def _group(self, group_id: str, queue: Queue, *, is_stored: bool) -> QueueGroup:
+    def _group(self, group_id: str, queue: Queue, letters: DeadLetterTopic, *, is_stored: bool) -> QueueGroup:
         store = GroupStore(self._store, group_id, GROUP_TYPE, is_stored=is_stored)
-        return QueueGroup(group_id, queue, self._engine, store, self._clock, max_workers=self._config.max_queue_workers)
+        max_workers = self._config.max_queue_workers
+        return QueueGroup(group_id, queue, self._engine, store, self._clock, letters, max_workers=max_workers)
 
     def _spill(self, group_id: str) -> SpillFile:
         return SpillFile(self._spill_dir, group_id)
@@ -244,21 +259,24 @@ class QueueGroups:
                 await self._forget(group_id)  # Its creation, or deletion, was not finished.
                 continue
             try:
-                queue = self._load(group_id, rows)
+                self._groups[group_id] = self._load(group_id, rows)
             except UnknownTopicError:
                 _log.warning("queue group %s: its topic is gone, and the group with it", group_id)
                 await self._forget(group_id)
-                continue
-            self._groups[group_id] = self._group(group_id, queue, is_stored=True)
         await asyncio.gather(*(group.start() for group in self._groups.values()))
 
-    def _load(self, group_id: str, rows: Mapping[bytes, bytes]) -> Queue:
+    def _load(self, group_id: str, rows: Mapping[bytes, bytes]) -> QueueGroup:
         if HEADER_ROW in rows:
             topic = self._engine.topic_by_id(TopicId(decode_header(rows[HEADER_ROW]).topic_id))
             ends = self._log_ends(topic)
         else:
             ends = {}  # What loads the rows says what is wrong.
-        return load_queue(rows, ends, random=random.random, route=lambda key: 0, store=self._spill(group_id))
+        letters = DeadLetterTopic(self._engine, dead_letter_topic_of(group_id))
+        queue = load_queue(rows, ends, random=random.random, route=letters.route, store=self._spill(group_id))
+        letters.name = queue.settings.dead_letter_topic or letters.name
+        group = self._group(group_id, queue, letters, is_stored=True)
+        group.dead_lettering.load(rows)
+        return group
 
     def _log_ends(self, topic: Topic) -> dict[int, int]:
         ends = {}
