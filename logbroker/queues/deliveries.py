@@ -8,17 +8,14 @@ Deliveries that were handed out together are one *grant*: one entry in the list 
 receipts, and one in the heap of deadlines. Finding a receipt is a bisection, the end of a lease costs O(log grants). A
 grant is of lanes, or of a run of places; a settlement of a part leaves a hole among lanes, and cuts a run in two.
 
-Deliveries of a session have no lease of their own but the lock of the session.
-
-Receipts whose lease was lost are remembered, the last 4,096 ranges of them, so that who comes late is told so; who
-settles twice is told that.
+Deliveries of a session have no lease of their own but the lock of the session. Whose lease was lost is told so, and
+who settles twice is told that.
 """
 
 from __future__ import annotations
 
 import heapq
-from bisect import bisect_left, bisect_right, insort
-from collections import deque
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from typing import Final
 
@@ -34,10 +31,10 @@ from logbroker.errors import (
 )
 from logbroker.queues.holders import Grant, Session, Worker
 from logbroker.queues.lane import Lane
+from logbroker.queues.lost_receipts import LostReceipts
 
 COUNTER_BITS: Final = 44
 MAX_LIFE: Final = (1 << 19) - 1
-MAX_REMEMBERED: Final = 4096
 
 _COMPACT_AT: Final = 64
 
@@ -84,10 +81,7 @@ class Deliveries:
         self._deadlines: list[tuple[float, int, Grant]] = []
         """A heap; void where the grant is over or has another deadline."""
         self._workers: dict[str, Worker] = {}
-        self._lost_firsts: list[int] = []
-        self._lost_lasts: dict[int, tuple[int, bool]] = {}
-        """By the first receipt of a range, the last one, and whether a session was lost with it."""
-        self._lost_order: deque[int] = deque()
+        self._lost = LostReceipts()
         self.in_flight = 0
 
     # --- workers -----------------------------------------------------------------------------------------------------
@@ -95,6 +89,20 @@ class Deliveries:
     def worker(self, worker_id: str) -> Worker:
         """The worker of this id; it is known for as long as it holds something."""
         return self._workers.get(worker_id) or Worker(worker_id, {}, {})
+
+    def add_session(self, session: Session) -> None:
+        worker = self._workers[session.worker.id] = session.worker
+        worker.sessions[session.key] = session
+
+    def remove_session(self, session: Session) -> None:
+        """Its deliveries are lost before."""
+        worker = session.worker
+        del worker.sessions[session.key]
+        self._forget_if_idle(worker)
+
+    def _forget_if_idle(self, worker: Worker) -> None:
+        if not worker.in_flight and not worker.sessions:
+            self._workers.pop(worker.id, None)
 
     def held_by(self, worker_id: str) -> Iterator[tuple[int, int]]:
         """Yield receipt and place of all that a worker holds."""
@@ -192,7 +200,7 @@ class Deliveries:
         if grant.session is not None:
             grant.session.in_flight -= count
         if not worker.in_flight:
-            self._workers.pop(worker.id, None)
+            self._forget_if_idle(worker)
         if not grant.left:
             del worker.grants[grant.first]
             # The heap still knows the grant for as long as its lease: not what it held.
@@ -289,7 +297,7 @@ class Deliveries:
 
     def _lose(self, grant: Grant, *, ended: bool = False) -> Settled:
         if grant.lanes is None:
-            self._remember(grant.first, grant.end - 1, ended)
+            self._lost.add(grant.first, grant.end - 1, ended=ended)
             held: Settled = grant.places or range(0)
         else:
             held = []
@@ -299,19 +307,10 @@ class Deliveries:
                     held.append(lane)
                     begun = receipt if begun < 0 else begun
                 elif begun >= 0:
-                    self._remember(begun, receipt - 1, ended)
+                    self._lost.add(begun, receipt - 1, ended=ended)
                     begun = -1
         self._finish(grant, grant.left)
         return held
-
-    def _remember(self, first: int, last: int, ended: bool) -> None:
-        insort(self._lost_firsts, first)
-        self._lost_lasts[first] = last, ended
-        self._lost_order.append(first)
-        if len(self._lost_order) > MAX_REMEMBERED:
-            oldest = self._lost_order.popleft()
-            del self._lost_firsts[bisect_left(self._lost_firsts, oldest)]
-            del self._lost_lasts[oldest]
 
     # --- why not -----------------------------------------------------------------------------------------------------
 
@@ -333,17 +332,17 @@ class Deliveries:
                 "the delivery was made before the broker started anew, and is void: the record comes again"
             )
         end = min(end, self._next)
-        index = bisect_right(self._lost_firsts, receipt) - 1
-        if index >= 0:
-            last, ended = self._lost_lasts[self._lost_firsts[index]]
-            if receipt <= last:
+        if (lost := self._lost.find(receipt)) is not None:
+            last, session_ended = lost
+            if session_ended:
                 return min(end, last + 1), StaleSessionError(
                     "the session of the delivery is over: open another; what was not settled comes again"
-                ) if ended else LeaseLostError(
-                    "the delivery is not the worker's any more: its lease ended, or it was given back; extend in time"
                 )
-        if index + 1 < len(self._lost_firsts):
-            end = min(end, self._lost_firsts[index + 1])
+            return min(end, last + 1), LeaseLostError(
+                "the delivery is not the worker's any more: its lease ended, or it was given back; extend in time"
+            )
+        if (following := self._lost.next(receipt)) is not None:
+            end = min(end, following)
         return end, AlreadySettledError(f"receipt {receipt} was settled before, or lost long ago")
 
     def holder(self, lane: Lane) -> Grant | None:

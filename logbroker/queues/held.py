@@ -22,7 +22,7 @@ from logbroker.queues.lanes import Lanes
 from logbroker.queues.messages import Notice, NoticeKind
 from logbroker.queues.places import OFFSET_MASK, Moment, offset_of, partition_of
 from logbroker.queues.retry import Failures, backoff_seconds
-from logbroker.queues.rows import PARKED_ROW, decode, delete, parked_key, upsert
+from logbroker.queues.rows import PARKED_ROW, decode, delete, hashed_key, upsert
 from logbroker.queues.settings import OnExhausted, QueueSettings
 from logbroker.queues.waits import Waits
 
@@ -98,9 +98,9 @@ class HeldLanes:
     # --- going on and standing still ---------------------------------------------------------------------------------
 
     def enter(self, lane: Lane, now: Moment) -> None:
-        """A lane has a new head: ready, or held as the head demands."""
+        """A lane has a new head: ready, or held as the head demands; behind what is in flight of a session, later."""
         place = lane.head
-        if place not in self.attention:
+        if place not in self.attention or self._lanes.is_behind(lane):
             self._lanes.make_ready(lane)
             return
         self.attention.discard(place)
@@ -136,30 +136,29 @@ class HeldLanes:
 
     def fail(self, lane: Lane, reason: str, delay_seconds: float | None, now: Moment) -> None:
         """An attempt at the head of a lane failed; `delay_seconds` None: the backoff of the settings."""
-        failure = self._failures.add(lane.head, reason, now.wall_ms)
+        self.note(lane.key, lane.head, reason, delay_seconds, now)
+        self.enter(lane, now)
+
+    def note(self, key: bytes | None, place: int, reason: str, delay_seconds: float | None, now: Moment) -> None:
+        """An attempt at a record failed: decide what becomes of it, as soon as it is entered as the head of a lane."""
+        self.attention.add(place)
+        failure = self._failures.add(place, reason, now.wall_ms)
         if failure.count < self.settings.max_attempts:
             if delay_seconds is None:
                 delay_seconds = backoff_seconds(self.settings, failure.count, self._random)
-            self._failures.delay(lane.head, delay_seconds, now.wall_ms)
-            self.wait(lane, now.seconds + delay_seconds)
+            self._failures.delay(place, delay_seconds, now.wall_ms)
             return
         match self.settings.on_exhausted:
             case OnExhausted.BLOCK:
-                self._failures.set_state(lane.head, retry.BLOCKED)
-                self._set_aside(lane, BLOCKED)
-                self._notice(NoticeKind.BLOCKED, lane, reason)
+                self._exhaust(key, place, reason, retry.BLOCKED, NoticeKind.BLOCKED)
             case OnExhausted.PARK:
-                self.park(lane, reason, now)
+                self._exhaust(key, place, reason, retry.PARKED, NoticeKind.PARKED)
             case OnExhausted.DEAD_LETTER:
-                self._failures.set_state(lane.head, retry.EXHAUSTED)
-                self._dead_letters.request(lane)
-                self._notice(NoticeKind.DEAD_LETTERED, lane, reason)
+                self._exhaust(key, place, reason, retry.EXHAUSTED, NoticeKind.DEAD_LETTERED)
 
-    def park(self, lane: Lane, reason: str, now: Moment) -> None:
-        """Set a lane aside whose head failed; it is in no other place."""
-        self._failures.set_state(lane.head, retry.PARKED)
-        self._park(lane, reason[: retry.MAX_REASON_CHARACTERS], now)
-        self._notice(NoticeKind.PARKED, lane, reason)
+    def _exhaust(self, key: bytes | None, place: int, reason: str, state: int, kind: NoticeKind) -> None:
+        self._failures.set_state(place, state)
+        self._notices.append(Notice(kind, key, place, reason[: retry.MAX_REASON_CHARACTERS]))
 
     def _park(self, lane: Lane, reason: str, now: Moment) -> None:
         if lane.key is not None:
@@ -221,10 +220,10 @@ class HeldLanes:
         for key in self._changed:
             if key in self.parked:
                 self._stored.add(key)
-                events.append(upsert(parked_key(key), self.parked[key]))
+                events.append(upsert(hashed_key(PARKED_ROW, key), self.parked[key]))
             elif key in self._stored:
                 self._stored.discard(key)
-                events.append(delete(parked_key(key)))
+                events.append(delete(hashed_key(PARKED_ROW, key)))
         self._changed.clear()
         return events
 
@@ -235,6 +234,3 @@ class HeldLanes:
     def _set_aside(self, lane: Lane, state: int) -> None:
         lane.state = state
         self.set_aside[lane.head] = lane
-
-    def _notice(self, kind: NoticeKind, lane: Lane, reason: str) -> None:
-        self._notices.append(Notice(kind, lane.key, lane.head, reason[: retry.MAX_REASON_CHARACTERS]))

@@ -22,6 +22,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final, Protocol
 
+from logbroker.queues.holders import Session
 from logbroker.queues.lane import CHUNK_RECORDS, IN_FLIGHT, IN_SESSION, NO_PLACE, PARKED, READY, Lane, Run
 
 CHUNKS_IN_MEMORY: Final = 16
@@ -65,8 +66,8 @@ class Lanes:
         self._records_in_runs = 0
         self._long: dict[int, Lane] = {}
         """Lanes that have chunks, by identity: the only ones that can hold much of what waits."""
-        self.reserved: set[bytes] = set()
-        """Keys of sessions: their lanes never come into the line."""
+        self.sessions: dict[bytes, Session] = {}
+        """The open ones by key: their lanes never come into the line."""
         self.offered: dict[bytes, None] = {}
         """Those of them whose head can go to the holder of the session."""
 
@@ -104,7 +105,7 @@ class Lanes:
         """
         by_key = self._by_key
         get = by_key.get
-        put = enter or (self.make_ready if self.reserved else self.ready.append)
+        put = enter or (self.make_ready if self.sessions else self.ready.append)
         for key, offset in zip(keys, offsets, strict=True):
             lane = get(key) if key is not None else None
             if lane is None:
@@ -207,7 +208,7 @@ class Lanes:
 
     def make_ready(self, lane: Lane) -> None:
         """Put a lane at the end of the line, or offer it to its session."""
-        if lane.key is not None and lane.key in self.reserved:
+        if lane.key is not None and lane.key in self.sessions:
             lane.state = IN_SESSION
             self.offered[lane.key] = None
         else:
@@ -236,15 +237,19 @@ class Lanes:
         return None
 
     def reserve(self, key: bytes) -> None:
-        """Keep the lane of a key for a session, whether there is one yet or not; it is not in flight.
+        """Take the lane of a key that has a session now out of the line, where it is there.
 
         Costs 10 ns for each entry of the line before it.
         """
-        self.reserved.add(key)
         lane = self._by_key.get(key)
         if lane is not None and lane.state == READY:
             self.ready.remove(lane)
             self.make_ready(lane)
+
+    def is_behind(self, lane: Lane) -> bool:
+        """Whether records of a session that lie before the lane are in flight."""
+        session = self.sessions.get(lane.key) if lane.key is not None else None
+        return session is not None and session.in_flight > 0
 
     def put_back(self, key: bytes, places: Sequence[int]) -> Lane:
         """Put records before all that waits of their key, and return the lane, whose head is the first of them."""
@@ -270,7 +275,7 @@ class Lanes:
         A new head in `attention`, or of a session, is given to `enter` instead, which puts the lane where it belongs.
         A lane without a successor is no more.
         """
-        by_key, reserved = self._by_key, self.reserved
+        by_key, sessions = self._by_key, self.sessions
         append = self.ready.append
         for lane in lanes:
             tail = lane.tail
@@ -284,7 +289,7 @@ class Lanes:
                 if lane.key is not None:
                     del by_key[lane.key]
                 continue
-            if (attention and lane.head in attention) or (reserved and lane.key in reserved):
+            if (attention and lane.head in attention) or (sessions and lane.key in sessions):
                 enter(lane)
             else:
                 lane.state = READY
@@ -334,7 +339,7 @@ class Lanes:
         return first
 
     def clear(self) -> None:
-        """Forget everything but what is reserved."""
+        """Forget everything but the sessions."""
         for lane in self._long.values():
             for chunk in lane.chunks or ():
                 if isinstance(chunk, int) and self._store is not None:

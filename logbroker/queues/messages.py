@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import msgspec
 
 from logbroker.engine import StateEvent
+from logbroker.queues.holders import Session
 from logbroker.queues.places import OFFSET_MASK, PARTITION_SHIFT
 
 
@@ -53,6 +54,16 @@ class Extension(msgspec.Struct, gc=False):
     lease_seconds: float | None = None
 
 
+class SessionWrite(msgspec.Struct, gc=False):
+    """A state that the holder of a session leaves to the next one of its key."""
+
+    key: bytes
+    """By `lanes.lane_key`."""
+    token: int
+    state: bytes
+    """Up to 256 KiB; empty deletes it."""
+
+
 class Settlement(msgspec.Struct, gc=False):
     """What a worker says about its deliveries, by ranges of receipts: first and last."""
 
@@ -61,6 +72,9 @@ class Settlement(msgspec.Struct, gc=False):
     releases: Sequence[tuple[int, int]] = ()
     """Given back unworked: no attempt is counted."""
     extensions: Sequence[Extension] = ()
+    """Of deliveries of a session: its lock ends so late at least."""
+    states: Sequence[SessionWrite] = ()
+    """Written with the acks, or else nothing of the settlement is done."""
 
 
 class DeadLetter(msgspec.Struct, frozen=True):
@@ -109,6 +123,8 @@ class Outputs(msgspec.Struct):
     events: list[StateEvent]
     dead_letters: list[DeadLetter]
     notices: list[Notice]
+    lost_sessions: list[Session]
+    """Sessions that ended without their holder's wish: it should hear of it."""
     rescan: bool
     """The index was emptied, as another ordering took effect: scan every partition again, from `Queue.position` on,
     beginning with the generation that the lowest of them lies in."""

@@ -9,7 +9,7 @@ import msgspec
 
 from logbroker.errors import LaneNotHeldError, UnknownLaneError, quoted
 from logbroker.queues.held import HELD
-from logbroker.queues.lane import IN_FLIGHT, NO_PLACE, STATE_NAMES, WAITING, Lane
+from logbroker.queues.lane import IN_FLIGHT, IN_SESSION, NO_PLACE, STATE_NAMES, WAITING, Lane
 from logbroker.queues.places import Moment
 from logbroker.queues.queue import Queue
 from logbroker.queues.retry import Failure
@@ -26,6 +26,8 @@ class Counts(msgspec.Struct, frozen=True, kw_only=True):
     held_lanes: int
     """Blocked, parked, waiting for a retry or a time, or for the dead-letter topic."""
     parked: int
+    sessions: int
+    """Open ones."""
 
 
 class LaneFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,12 +38,14 @@ class LaneFacts(msgspec.Struct, frozen=True, kw_only=True):
     head: int
     """Its place; -1 where none is admitted yet."""
     waiting: int
-    """Records, the head included."""
+    """Records, the head and what a session has in flight included."""
     attempt: int
     worker_id: str
     """Who holds it; "": nobody."""
+    session_token: int
+    """The fencing token of the session that has it; 0: none."""
     due_in_seconds: float
-    """Until the lease ends, or the lane is ready again; 0: nothing is awaited."""
+    """Until the lease or the lock of the session ends, or the lane is ready again; 0: nothing is awaited."""
     failure: Failure | None
 
 
@@ -74,8 +78,10 @@ class Operator:
     # --- finding -----------------------------------------------------------------------------------------------------
 
     def lane(self, key: bytes) -> Lane:
-        """The lane of an ordering key. Raises UnknownLaneError."""
+        """The lane of an ordering key; one of no records where only a session has it. Raises UnknownLaneError."""
         lane = self._queue.lanes.get(key)
+        if lane is None and self._queue.sessions.get(key) is not None:
+            return Lane(key, NO_PLACE, IN_SESSION)
         if lane is None:
             raise UnknownLaneError(f"nothing of key {quoted(key)} waits in the queue group, as far as it is scanned")
         return lane
@@ -98,12 +104,16 @@ class Operator:
             lanes=queue.lanes.count,
             held_lanes=queue.held.count,
             parked=sum(map(len, queue.held.parked_lanes())),
+            sessions=len(queue.sessions),
         )
 
     def explain(self, lane: Lane, now: Moment) -> LaneFacts:
         """Why a lane stands still. Looks through all that is in flight."""
         queue = self._queue
-        worker_id, due = "", now.seconds
+        worker_id, due, in_session = "", now.seconds, 0
+        session = queue.sessions.get(lane.key) if lane.key is not None else None
+        if session is not None:
+            worker_id, due, in_session = session.worker.id, session.deadline, session.in_flight
         if lane.state == IN_FLIGHT and (grant := queue.deliveries.holder(lane)) is not None:
             worker_id, due = grant.worker.id, grant.deadline
         elif lane.state == WAITING:
@@ -113,9 +123,10 @@ class Operator:
             key=lane.key,
             state=STATE_NAMES[lane.state],
             head=lane.head,
-            waiting=len(lane),
+            waiting=len(lane) + in_session,
             attempt=queue.failures.count(lane.head) + 1,
             worker_id=worker_id,
+            session_token=0 if session is None else session.token,
             due_in_seconds=max(0.0, due - now.seconds),
             failure=failure,
         )
@@ -167,13 +178,13 @@ class Operator:
         if lane.head == NO_PLACE:
             self._queue.lanes.remove(lane)
         else:
-            self._queue.finish([lane], now)
+            self._queue.ledger.finish([lane], now)
 
     def drop(self, lane: Lane) -> int:
         """All records of a held lane that are admitted count as done; return how many. Those yet to arrive form a lane
         as any other. Raises LaneNotHeldError."""
         self._take_over(lane)
-        return self._queue.finish_lane(lane)
+        return self._queue.ledger.finish_lane(lane)
 
     def _take_over(self, lane: Lane) -> None:
         if lane.state not in HELD:

@@ -4,7 +4,9 @@ The shell scans the topic and gives the columns of each batch (`admit`), takes r
 (`take`), passes on what they say of them (`settle`), and tells the time (`tick`, at the latest at `deadline`). After
 any inputs it owes what `take_outputs` returns: first commit the events in one transaction, then append the dead
 letters, then answer the settlements. The first outputs of a machine hold its life, which makes its receipts its own:
-they are committed before anything is handed out.
+they are committed before anything is handed out. What `sessions.ready` names is taken by `sessions.take`.
+
+A lane that a worker has in a session is not in the line: see `sessions`.
 
 Why at most one record of a lane is in flight, and in order: a lane has one state, and only a ready one is in the line
 that `take` empties; it comes back there only when its delivery was settled, lost or given back, each of which takes the
@@ -24,14 +26,14 @@ from typing import Final
 from logbroker.engine import StateEvent
 from logbroker.errors import InvalidRequestError
 from logbroker.queues.dead_letters import DeadLetters, Route
-from logbroker.queues.deliveries import Deliveries, Refusal, Settled, merged
+from logbroker.queues.deliveries import Deliveries, Refusal
 from logbroker.queues.done import DoneRecords
 from logbroker.queues.graces import NEVER, Graces
 from logbroker.queues.held import HeldLanes
-from logbroker.queues.holders import Worker
 from logbroker.queues.intake import Intake
-from logbroker.queues.lane import IN_FLIGHT, NO_PLACE, Lane, Run
+from logbroker.queues.lane import Run
 from logbroker.queues.lanes import ChunkStore, Lanes
+from logbroker.queues.ledger import Ledger
 from logbroker.queues.messages import Granted, Outputs, Settlement, Tally
 from logbroker.queues.places import Moment
 from logbroker.queues.redelivery import Redelivery
@@ -44,7 +46,9 @@ from logbroker.queues.rows import (
     HeaderRow,
     upsert,
 )
-from logbroker.queues.settings import QueueSettings, check_delay, check_lease
+from logbroker.queues.sessions import Sessions
+from logbroker.queues.settings import QueueSettings
+from logbroker.queues.settling import Settling
 
 LEASE_ENDED: Final = "the lease ended"
 WORKER_LOST: Final = "the worker was lost"
@@ -69,7 +73,8 @@ class Queue:
         self.topic_id = topic_id
         self.life = life
         self.after_crash = False
-        """The broker before did not stop cleanly: for a grace, workers may come back for what they held."""
+        """The broker before did not stop cleanly: for a grace, workers may come back for what they held, by
+        `sessions.reclaim` and then `reclaim`; `sessions.forget_unclaimed` ends it."""
         self.settings = settings
         self.done = DoneRecords()
         self.lanes = Lanes(store)
@@ -78,15 +83,42 @@ class Queue:
         self.dead_letters = DeadLetters(route)
         self.held = HeldLanes(settings, self.lanes, self.failures, self.dead_letters, random)
         self.redelivery = Redelivery()
-        self.open_records = 0
-        """Admitted and not done."""
-        self.tally = Tally()
         self.intake = Intake(self.done, self.lanes, self.held, self.redelivery)
+        self.ledger = Ledger(
+            self.done,
+            self.lanes,
+            self.deliveries,
+            self.failures,
+            self.dead_letters,
+            self.held,
+            self.redelivery,
+            self.intake,
+        )
         self._graces = Graces()
+        self.sessions = Sessions(
+            life,
+            self.lanes,
+            self.deliveries,
+            self.held,
+            self.redelivery,
+            self.ledger,
+            self._graces,
+            self.tick,
+        )
+        self._settling = Settling(self.deliveries, self.ledger, self.sessions, self.held)
         self._altered: QueueSettings | None = None
         self._rescan = False
         header = HeaderRow(VERSION, GROUP_TYPE, topic_id, life)
         self._events: list[StateEvent] = [upsert(HEADER_ROW, header), upsert(SETTINGS_ROW, settings)]
+
+    @property
+    def open_records(self) -> int:
+        """Admitted and not done."""
+        return self.ledger.open_records
+
+    @property
+    def tally(self) -> Tally:
+        return self.ledger.tally
 
     # --- the scan ----------------------------------------------------------------------------------------------------
 
@@ -132,7 +164,7 @@ class Queue:
         times (ms). What is done, or lies below the position, is passed over. Raises ValueError where the scan goes
         back.
         """
-        self.open_records += self.intake.admit(
+        self.ledger.open_records += self.intake.admit(
             self.settings, partition, generation, offsets, next_offset, keys, not_before, now
         )
 
@@ -151,11 +183,9 @@ class Queue:
         granted: list[Granted] = []
         for piece in self.lanes.take(credit):
             if isinstance(piece, Run):
-                places = range(piece.start, piece.end)
-                first = self.deliveries.grant(worker, None, places, deadline)
-                granted.append(Granted(first, places, [], [True] * len(places) if piece.redelivered else []))
+                granted.append(self.ledger.hand_out_run(worker, piece, deadline))
             else:
-                granted.append(self._grant_lanes(worker, piece, deadline))
+                granted.append(self.ledger.hand_out(worker, piece, deadline))
         return granted
 
     def reclaim(self, worker_id: str, places: Sequence[int], now: Moment) -> list[Granted]:
@@ -167,104 +197,22 @@ class Queue:
         worker = self.deliveries.worker(worker_id)
         room = max(0, self.settings.max_in_flight - worker.in_flight)
         lanes = self.lanes.take_these(sorted(set(places))[:room])
-        return [self._grant_lanes(worker, lanes, now.seconds + self.settings.lease_seconds)] if lanes else []
-
-    def _grant_lanes(self, worker: Worker, lanes: list[Lane], deadline: float) -> Granted:
-        heads = [lane.head for lane in lanes]
-        attempts = [self.failures.count(head) + 1 for head in heads] if self.failures else []
-        first = self.deliveries.grant(worker, lanes, None, deadline)
-        return Granted(first, heads, attempts, self.redelivery.flags(heads, self.failures))
+        return [self.ledger.hand_out(worker, lanes, now.seconds + self.settings.lease_seconds)] if lanes else []
 
     def settle(self, worker_id: str, settlement: Settlement, now: Moment) -> list[Refusal]:
-        """Carry out what a worker says; return what was refused. To be answered when the events are synced."""
+        """Carry out what a worker says; return what was refused. To be answered when the events are synced.
+
+        Where it writes states of sessions and one of them or one of the acks is refused, nothing of it is done; the
+        first refusal, of receipts 0 to 0, says so.
+        """
         self.tick(now)
-        refusals: list[Refusal] = []
-        deliveries = self.deliveries
-        for first, last in merged(settlement.acks):
-            for grant, start, end in deliveries.select(worker_id, first, last, refusals):
-                settled = deliveries.close(grant, start, end, refusals)
-                self.tally.acked += len(settled)
-                self.finish(settled, now)
-        for nack in settlement.nacks:
-            try:
-                if nack.delay_seconds is not None:
-                    check_delay(nack.delay_seconds)
-            except InvalidRequestError as error:
-                refusals.append(Refusal(nack.first, nack.last, error))
-                continue
-            for grant, start, end in deliveries.select(worker_id, nack.first, nack.last, refusals):
-                settled = deliveries.close(grant, start, end, refusals)
-                self.tally.nacked += len(settled)
-                self._fail(settled, nack.reason, nack.delay_seconds, now)
-        for first, last in settlement.releases:
-            for grant, start, end in deliveries.select(worker_id, first, last, refusals):
-                self._give_back(deliveries.close(grant, start, end, refusals))
-        for extension in settlement.extensions:
-            seconds = self.settings.lease_seconds if extension.lease_seconds is None else extension.lease_seconds
-            try:
-                check_lease(seconds)
-            except InvalidRequestError as error:
-                refusals.append(Refusal(extension.first, extension.last, error))
-                continue
-            for grant, start, end in deliveries.select(worker_id, extension.first, extension.last, refusals):
-                deliveries.extend(grant, start, end, now.seconds + seconds, refusals)
+        refusals = self._settling.settle(worker_id, settlement, now)
         self._rebuild_if_drained()
         return refusals
 
     def dead_lettered(self, place: int, now: Moment) -> None:
         """A dead letter is synced: its record is done. Raises KeyError for a record without an intent."""
-        lane = self.dead_letters.done(place)
-        if lane is not None:
-            self.finish([lane], now)
-            return
-        self.done.mark((place,))
-        self.failures.forget(place)
-        if self.intake.has_admitted(place):
-            # The ordering was changed meanwhile, and made it a successor.
-            self.open_records -= 1
-            self.held.done_in_line.add(place)
-            self.held.attention.add(place)
-        else:
-            self.held.attention.discard(place)
-
-    def finish_lane(self, lane: Lane) -> int:
-        """All records of such a lane are done; return how many. Takes its time where there are millions."""
-        places: list[int] = []
-        while lane.head != NO_PLACE:
-            if lane.head not in self.held.done_in_line:
-                places.append(lane.head)
-            self.lanes.pop_head(lane)
-        self.lanes.remove(lane)
-        self._forget(places)
-        self.held.attention.difference_update(places)
-        return len(places)
-
-    def finish(self, settled: Settled, now: Moment) -> None:
-        """Records that are in no line, not held and not in flight (any more) are done; their lanes go on."""
-        if isinstance(settled, range):
-            self.open_records -= len(settled)
-            self.done.mark_range(settled.start, settled.stop)
-        else:
-            self._forget([lane.head for lane in settled])
-            self.lanes.advance(settled, self.held.attention, lambda lane: self.held.enter(lane, now))
-
-    def _forget(self, places: list[int]) -> None:
-        self.open_records -= len(places)
-        self.done.mark(places)
-        self.failures.forget_all(places)
-        self.redelivery.forget_all(places)
-
-    def _fail(self, settled: Settled, reason: str, delay_seconds: float | None, now: Moment) -> None:
-        lanes = settled if isinstance(settled, list) else [Lane(None, place, IN_FLIGHT) for place in settled]
-        for lane in lanes:
-            self.held.fail(lane, reason, delay_seconds, now)
-
-    def _give_back(self, settled: Settled) -> None:
-        if isinstance(settled, range):
-            self.lanes.give_back_run(settled.start, settled.stop)
-        else:
-            self.redelivery.returned.update(lane.head for lane in settled)
-            self.lanes.give_back(settled)
+        self.ledger.dead_lettered(place, now)
 
     # --- workers and time --------------------------------------------------------------------------------------------
 
@@ -277,7 +225,9 @@ class Queue:
     def worker_back(self, worker_id: str, now: Moment) -> bool:
         """A worker came back; return whether it was in time and keeps what it held."""
         self.tick(now)
-        return self._graces.cancel(worker_id)
+        in_time = self._graces.cancel(worker_id)
+        self.sessions.offer_again(worker_id)
+        return in_time
 
     def worker_lost(self, worker_id: str, now: Moment) -> None:
         """Another life of a worker came while the one before had its grace: that one is gone for good."""
@@ -287,31 +237,34 @@ class Queue:
         self._rebuild_if_drained()
 
     def _lose(self, worker_id: str, now: Moment) -> None:
+        self.sessions.end_all(worker_id, WORKER_LOST, now)
         for settled in self.deliveries.lose_all(worker_id):
-            self.tally.leases_lost += len(settled)
-            self._fail(settled, WORKER_LOST, None, now)
+            self.ledger.tally.leases_lost += len(settled)
+            self.ledger.fail(settled, WORKER_LOST, None, now)
 
     def goodbye(self, worker_id: str, now: Moment) -> None:
         """A worker leaves: what it holds is free at once, and no attempt is counted."""
         self.tick(now)
         self._graces.cancel(worker_id)
+        self.sessions.end_all(worker_id, None, now)
         for settled in reversed(self.deliveries.lose_all(worker_id)):
-            self._give_back(settled)
+            self.ledger.give_back(settled)
         self._rebuild_if_drained()
 
     def tick(self, now: Moment) -> None:
         """Whatever is due happens: leases and graces end, backoffs and delays are over."""
         for settled in self.deliveries.pop_expired(now.seconds):
-            self.tally.leases_lost += len(settled)
-            self._fail(settled, LEASE_ENDED, None, now)
+            self.ledger.tally.leases_lost += len(settled)
+            self.ledger.fail(settled, LEASE_ENDED, None, now)
         for worker_id in self._graces.pop(now.seconds):
             self._lose(worker_id, now)
+        self.sessions.expire(now)
         self.held.tick(now.seconds)
         self._rebuild_if_drained()
 
     def deadline(self) -> float | None:
         """The monotonic moment at which `tick` is to be called, at the latest. May be early."""
-        moments = (self.deliveries.deadline(), self.held.waits.next(), self._graces.next)
+        moments = (self.deliveries.deadline(), self.held.waits.next(), self._graces.next, self.sessions.deadline())
         earliest = min(moment for moment in moments if moment is not None)
         return None if earliest == NEVER else earliest
 
@@ -338,9 +291,11 @@ class Queue:
                     "lanes are parked by the ordering that the group has: resume or drop them before you change it"
                 )
             self._altered = settings
+            self.sessions.paused = True
         else:
             self._altered = None
             self._set(settings)
+            self.sessions.resume()
         self._rebuild_if_drained()
 
     def _set(self, settings: QueueSettings) -> None:
@@ -352,20 +307,15 @@ class Queue:
             return
         self._set(self._altered)
         self._altered = None
-        self._mark_handed_out()
+        self.ledger.mark_handed_out()
+        self.sessions.void()
         self.lanes.clear()
         self.dead_letters.forget_lanes()
         self.held.forget_lanes()
         self.held.expect_all()
         self.intake.rewind()
-        self.open_records = 0
+        self.ledger.open_records = 0
         self._rescan = True
-
-    def _mark_handed_out(self) -> None:
-        self.redelivery.mark(self.redelivery.returned)
-        self.redelivery.mark(run.end - 1 for run in self.lanes.ready if isinstance(run, Run) and run.redelivered)
-        for places in self.deliveries.places():
-            self.redelivery.mark(places[-1:] if isinstance(places, range) else (places,))
 
     @property
     def rescan_due(self) -> bool:
@@ -381,12 +331,19 @@ class Queue:
         events += self.failures.take_rows()
         events += self.held.take_rows()
         events += self.dead_letters.take_rows()
+        events += self.sessions.take_rows()
         rescan, self._rescan = self._rescan, False
         self.redelivery.drop_a_mark(self.done)
-        return Outputs(events, self.dead_letters.take(self.failures), self.held.take_notices(), rescan)
+        return Outputs(
+            events,
+            self.dead_letters.take(self.failures),
+            self.held.take_notices(),
+            self.sessions.take_lost(),
+            rescan,
+        )
 
     def stop_events(self) -> list[StateEvent]:
         """Return the last events of a clean stop: what was handed out is marked so at the next start."""
         events = self.take_outputs().events
-        self._mark_handed_out()
-        return [*events, self.redelivery.stop_row(self.life)]
+        self.ledger.mark_handed_out()
+        return [*events, *self.sessions.stop_rows(), self.redelivery.stop_row(self.life)]

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from logbroker.errors import AlreadySettledError, LeaseLostError, LogbrokerError, NotHolderError, UnknownReceiptError
-from logbroker.queues.deliveries import COUNTER_BITS, MAX_REMEMBERED, Deliveries, Refusal, merged
+from logbroker.queues.deliveries import COUNTER_BITS, Deliveries, Refusal, merged
 from logbroker.queues.lane import IN_FLIGHT, Lane
+from logbroker.queues.lost_receipts import MAX_REMEMBERED
 
 FIRST = 3 << COUNTER_BITS
 
@@ -127,7 +128,7 @@ def test_so_many_lost_receipts_are_remembered_and_no_more() -> None:
     for number in range(MAX_REMEMBERED + 10):
         granted("run", deliveries, "w", range(number, number + 1))
     deliveries.pop_expired(10.0)
-    assert len(deliveries._lost_firsts) == len(deliveries._lost_lasts) == MAX_REMEMBERED
+    assert len(deliveries._lost._firsts) == len(deliveries._lost._ranges) == MAX_REMEMBERED
     assert errors(close(deliveries, "w", FIRST, FIRST)[1]) == [(0, 0, AlreadySettledError)]
     assert errors(close(deliveries, "w", FIRST + 10, FIRST + 10)[1]) == [(10, 10, LeaseLostError)]
 

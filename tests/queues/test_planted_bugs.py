@@ -17,6 +17,7 @@ from logbroker.queues.done import DoneRecords
 from logbroker.queues.held import HeldLanes
 from logbroker.queues.lane import Lane, Run
 from logbroker.queues.lanes import Lanes
+from logbroker.queues.ledger import Ledger
 from logbroker.queues.places import Moment
 from logbroker.queues.queue import Queue
 from logbroker.queues.redelivery import Redelivery
@@ -95,18 +96,18 @@ def one_of_many_waits_forgotten(patch: pytest.MonkeyPatch) -> None:
 
 
 def parked_lane_leaks_what_arrives(patch: pytest.MonkeyPatch) -> None:
-    park = HeldLanes.park
+    park = HeldLanes._park
 
     def bug(self: HeldLanes, lane: Lane, reason: str, now: Moment) -> None:
         park(self, lane, reason, now)
         if lane.key is not None:
             self._lanes.remove(lane)
 
-    patch.setattr(HeldLanes, "park", bug)
+    patch.setattr(HeldLanes, "_park", bug)
 
 
 def parked_lane_leaks_a_successor(patch: pytest.MonkeyPatch) -> None:
-    park = HeldLanes.park
+    park = HeldLanes._park
 
     def bug(self: HeldLanes, lane: Lane, reason: str, now: Moment) -> None:
         park(self, lane, reason, now)
@@ -114,7 +115,7 @@ def parked_lane_leaks_a_successor(patch: pytest.MonkeyPatch) -> None:
             self._lanes.make_ready(Lane(None, lane.tail.pop(), 0))
             lane.tail = lane.tail or None
 
-    patch.setattr(HeldLanes, "park", bug)
+    patch.setattr(HeldLanes, "_park", bug)
 
 
 def parked_lane_forgotten_at_restart(patch: pytest.MonkeyPatch) -> None:
@@ -147,13 +148,13 @@ def repeats_unmarked_after_a_crash(patch: pytest.MonkeyPatch) -> None:
 
 
 def repeats_unmarked_after_a_release(patch: pytest.MonkeyPatch) -> None:
-    def bug(self: Queue, settled: Settled) -> None:
+    def bug(self: Ledger, settled: Settled) -> None:
         if isinstance(settled, range):
-            self.lanes.admit_run(settled.start, settled.stop, redelivered=False)
+            self._lanes.admit_run(settled.start, settled.stop, redelivered=False)
         else:
-            self.lanes.give_back(settled)
+            self._lanes.give_back(settled)
 
-    patch.setattr(Queue, "_give_back", bug)
+    patch.setattr(Ledger, "give_back", bug)
 
 
 def receipts_used_again(patch: pytest.MonkeyPatch) -> None:

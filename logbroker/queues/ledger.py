@@ -1,0 +1,129 @@
+"""The books of a queue group: what is handed out, and what becomes of it.
+
+Whatever takes a record out of flight comes here with it: it is done, it failed, or it was given back.
+"""
+
+from __future__ import annotations
+
+from logbroker.queues.dead_letters import DeadLetters
+from logbroker.queues.deliveries import Deliveries, Settled
+from logbroker.queues.done import DoneRecords
+from logbroker.queues.held import HeldLanes
+from logbroker.queues.holders import Session, Worker
+from logbroker.queues.intake import Intake
+from logbroker.queues.lane import IN_FLIGHT, NO_PLACE, Lane, Run
+from logbroker.queues.lanes import Lanes
+from logbroker.queues.messages import Granted, Tally
+from logbroker.queues.places import Moment
+from logbroker.queues.redelivery import Redelivery
+from logbroker.queues.retry import Failures
+
+
+class Ledger:
+    """Moves records between the parts of a queue group."""
+
+    def __init__(
+        self,
+        done: DoneRecords,
+        lanes: Lanes,
+        deliveries: Deliveries,
+        failures: Failures,
+        dead_letters: DeadLetters,
+        held: HeldLanes,
+        redelivery: Redelivery,
+        intake: Intake,
+    ) -> None:
+        self.open_records = 0
+        """Admitted and not done."""
+        self.tally = Tally()
+        self._done = done
+        self._lanes = lanes
+        self._deliveries = deliveries
+        self._failures = failures
+        self._dead_letters = dead_letters
+        self._held = held
+        self._redelivery = redelivery
+        self._intake = intake
+
+    # --- out ---------------------------------------------------------------------------------------------------------
+
+    def hand_out(self, worker: Worker, lanes: list[Lane], deadline: float, session: Session | None = None) -> Granted:
+        """Hand out the heads of lanes; they are in flight."""
+        heads = [lane.head for lane in lanes]
+        attempts = [self._failures.count(head) + 1 for head in heads] if self._failures else []
+        first = self._deliveries.grant(worker, lanes, None, deadline, session)
+        return Granted(first, heads, attempts, self._redelivery.flags(heads, self._failures))
+
+    def hand_out_run(self, worker: Worker, run: Run, deadline: float) -> Granted:
+        places = range(run.start, run.end)
+        first = self._deliveries.grant(worker, None, places, deadline)
+        return Granted(first, places, [], [True] * len(places) if run.redelivered else [])
+
+    # --- done --------------------------------------------------------------------------------------------------------
+
+    def finish(self, settled: Settled, now: Moment) -> None:
+        """Records that are in no line, not held and not in flight (any more) are done; their lanes go on."""
+        if isinstance(settled, range):
+            self.open_records -= len(settled)
+            self._done.mark_range(settled.start, settled.stop)
+        else:
+            self.forget([lane.head for lane in settled])
+            self._lanes.advance(settled, self._held.attention, lambda lane: self._held.enter(lane, now))
+
+    def finish_lane(self, lane: Lane) -> int:
+        """All records of such a lane are done; return how many. Takes its time where there are millions."""
+        places: list[int] = []
+        while lane.head != NO_PLACE:
+            if lane.head not in self._held.done_in_line:
+                places.append(lane.head)
+            self._lanes.pop_head(lane)
+        self._lanes.remove(lane)
+        self.forget(places)
+        self._held.attention.difference_update(places)
+        return len(places)
+
+    def dead_lettered(self, place: int, now: Moment) -> None:
+        """A dead letter is synced: its record is done. Raises KeyError for a record without an intent."""
+        lane = self._dead_letters.done(place)
+        if lane is not None:
+            self.finish([lane], now)
+            return
+        self._done.mark((place,))
+        self._failures.forget(place)
+        if self._intake.has_admitted(place):
+            # The ordering was changed meanwhile, and made it a successor.
+            self.open_records -= 1
+            self._held.done_in_line.add(place)
+            self._held.attention.add(place)
+        else:
+            self._held.attention.discard(place)
+
+    def forget(self, places: list[int]) -> None:
+        """Records are done: nothing else is known of them any more."""
+        self.open_records -= len(places)
+        self._done.mark(places)
+        self._failures.forget_all(places)
+        self._redelivery.forget_all(places)
+
+    # --- back --------------------------------------------------------------------------------------------------------
+
+    def fail(self, settled: Settled, reason: str, delay_seconds: float | None, now: Moment) -> None:
+        """Attempts failed; `delay_seconds` None: the backoff of the settings."""
+        lanes = settled if isinstance(settled, list) else [Lane(None, place, IN_FLIGHT) for place in settled]
+        for lane in lanes:
+            self._held.fail(lane, reason, delay_seconds, now)
+
+    def give_back(self, settled: Settled) -> None:
+        """Records come back unworked, to the front of the line."""
+        if isinstance(settled, range):
+            self._lanes.give_back_run(settled.start, settled.stop)
+        else:
+            self._redelivery.returned.update(lane.head for lane in settled)
+            self._lanes.give_back(settled)
+
+    def mark_handed_out(self) -> None:
+        """What is in flight or came back may have been handed out, whatever else is forgotten."""
+        self._redelivery.mark(self._redelivery.returned)
+        self._redelivery.mark(run.end - 1 for run in self._lanes.ready if isinstance(run, Run) and run.redelivered)
+        for places in self._deliveries.places():
+            self._redelivery.mark(places[-1:] if isinstance(places, range) else (places,))
