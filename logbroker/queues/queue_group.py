@@ -40,6 +40,7 @@ from logbroker.queues.packing import Delivered
 from logbroker.queues.places import Moment, offset_of, partition_of
 from logbroker.queues.queue import Queue
 from logbroker.queues.records import Records
+from logbroker.queues.retention_hold import RetentionHold
 from logbroker.queues.scanner import Scanner
 from logbroker.queues.settings import QueueSettings
 from logbroker.queues.worker_messages import Hello, check_credit, check_worker_id
@@ -71,8 +72,9 @@ class QueueGroup:
         self.group_id = group_id
         self.queue = queue
         self.operator = Operator(queue)
-        self.records = Records(engine, TopicId(queue.topic_id))
-        self.scanner = Scanner(engine, queue, self.records, self.moment, self._on_scanned)
+        self.hold = RetentionHold(group_id, queue, engine, lambda events: self._flush.synced(None, events))
+        self.records = Records(self.hold.log, TopicId(queue.topic_id))
+        self.scanner = Scanner(self.hold.log, queue, self.records, self.moment, self._on_scanned)
         self.links: dict[str, WorkerLink] = {}
         """Of workers that are connected, or may still come back."""
         self._clock = clock
@@ -290,6 +292,7 @@ class QueueGroup:
 
     async def start(self) -> None:
         """Begin to serve, as soon as the receipts of this life are told from those of all others."""
+        self.hold.open()
         await self._flush.synced(None)
         if self.queue.redelivery.marks:
             self._reserved_until = self._loop.time() + self.queue.settings.grace_seconds
@@ -354,6 +357,7 @@ class QueueGroup:
             task.cancel()
         if self._tasks:
             await asyncio.wait(self._tasks)
+        await self.hold.close()
         await self.dead_lettering.stop()
 
     def _check_serving(self, *, settling: bool = False) -> None:

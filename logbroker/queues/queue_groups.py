@@ -30,6 +30,7 @@ from logbroker.errors import (
     WrongGroupTypeError,
 )
 from logbroker.group_store import GroupStore, check_group_id, stored_group_ids
+from logbroker.queues.copies import PREFIX as COPIES_PREFIX
 from logbroker.queues.dead_lettering import DeadLetterTopic
 from logbroker.queues.queue import Queue
 from logbroker.queues.queue_group import QueueGroup
@@ -172,6 +173,7 @@ class QueueGroups:
         group = self.group(group_id)
         await group.end(error)
         await self._forget(group_id)
+        await group.hold.copies.delete()
         del self._groups[group_id]
         _log.info("queue group %s: %s", group_id, error.message)
 
@@ -263,7 +265,15 @@ class QueueGroups:
             except UnknownTopicError:
                 _log.warning("queue group %s: its topic is gone, and the group with it", group_id)
                 await self._forget(group_id)
+        await self._delete_stray_copies()
         await asyncio.gather(*(group.start() for group in self._groups.values()))
+
+    async def _delete_stray_copies(self) -> None:
+        """Topics of copies that a crash left without their group."""
+        kept = {group.hold.copies.topic_id for group in self._groups.values()}
+        for topic in self._engine.topics():
+            if topic.name.startswith(COPIES_PREFIX) and topic.id not in kept:
+                await self._engine.delete_topic(topic.id)
 
     def _load(self, group_id: str, rows: Mapping[bytes, bytes]) -> QueueGroup:
         if HEADER_ROW in rows:
@@ -276,6 +286,7 @@ class QueueGroups:
         letters.name = queue.settings.dead_letter_topic or letters.name
         group = self._group(group_id, queue, letters, is_stored=True)
         group.dead_lettering.load(rows)
+        group.hold.copies.load(rows)
         return group
 
     def _log_ends(self, topic: Topic) -> dict[int, int]:
