@@ -70,14 +70,17 @@ class GroupsService:
         check_item_count(len(request.group_ids))
         response = pb.DescribeGroupsResponse()
         room = self._max_response_bytes
+        overloaded = OverloadedError("the answer is full; describe the rest of the groups in another call")
+        full = pb.DescribedGroup(status=item_status(overloaded))
         for group_id in request.group_ids:
             try:
-                if room <= 0:
-                    raise OverloadedError("the answer is full; describe the rest of the groups in another call")
-                described = self._described(self._groups.group(group_id))
-                room -= described.ByteSize() + FRAME_BYTES
+                described = self._described(self._groups.group(group_id)) if room > 0 else full
             except LogbrokerError as error:
                 described = pb.DescribedGroup(status=item_status(error))
+            if described.ByteSize() > room and response.groups:
+                described, room = full, 0
+            # The first one is sent whole, however large it is: no other answer could tell of that group.
+            room -= described.ByteSize() + FRAME_BYTES
             response.groups.append(described)
         return response
 

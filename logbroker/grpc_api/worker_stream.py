@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from contextlib import suppress
+from functools import partial
 from typing import Final
 
 import grpc
@@ -116,6 +117,7 @@ class WorkerStream:
             raise BrokerUnavailableError("the broker is stopping; connect again once it is back")
         group = self._queues.group(request.hello.group_id)
         link = await group.connect(read_hello(request.hello))
+        link.seat.max_bytes = partial(self._budget.allowance, HANDOUT_BYTES)
         queue = group.queue
         welcome = welcome_message(topic_name(self._engine, TopicId(queue.topic_id)), queue.settings, link)
         self._answer(welcome.SerializeToString())

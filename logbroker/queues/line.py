@@ -11,69 +11,110 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
+import msgspec
+
 from logbroker.errors import LogbrokerError
+from logbroker.queues.holders import Session
 from logbroker.queues.messages import Granted
 from logbroker.queues.places import Moment
 from logbroker.queues.queue import Queue
 
 HANDOUT_BYTES: Final = 1024 * 1024
-"""About as much is handed out to a worker at a time."""
+"""About as much is handed out to a worker at a time, at most."""
 HANDOUT_RECORDS: Final = 8192
 _WEIGHT: Final = 0.2
 """Of the newest handout, in the mean size of records."""
 
 
+class Turn(msgspec.Struct):
+    """What was handed out to somebody: records of the line, or those of a session."""
+
+    granted: list[Granted]
+    session: Session | None = None
+
+
 class Seat:
-    """Who waits. `credit` is what may be handed out; each record handed out uses one up."""
+    """Who waits. `credit` is what may be handed out outside of sessions; each record handed out uses one up."""
 
     def __init__(self, worker_id: str, credit: int = 0) -> None:
         self.worker_id = worker_id
         self.credit = credit
-        self.turn: asyncio.Future[list[Granted]] | None = None
-        """Pending: in the line."""
+        self.turn: asyncio.Future[Turn] | None = None
+        """Pending: it waits."""
+
+    @property
+    def waits(self) -> bool:
+        return self.turn is not None and not self.turn.done()
 
 
 class Line:
-    """The line of one queue group."""
+    """The line of one queue group. Who has no credit waits beside it, for records of sessions."""
 
     def __init__(self, queue: Queue, moment: Callable[[], Moment]) -> None:
         self._queue = queue
         self._moment = moment
         self._loop = asyncio.get_running_loop()
         self._seats: deque[Seat] = deque()
+        self._by_worker: dict[str, Seat] = {}
+        """Those that wait for records of sessions."""
         self._record_bytes = 1024.0
         self.delivered = 0
         """Records handed out in this life."""
 
-    def join(self, seat: Seat) -> asyncio.Future[list[Granted]]:
-        """Wait for records at the end of the line; somebody who has credit. `serve` is due then."""
+    def join(self, seat: Seat, *, sessions: bool) -> asyncio.Future[Turn]:
+        """Wait for records at the end of the line, with `sessions` also for those of the worker's sessions. `serve` is
+        due then."""
         seat.turn = self._loop.create_future()
-        self._seats.append(seat)
+        if seat.credit:
+            self._seats.append(seat)
+        if sessions:
+            self._by_worker[seat.worker_id] = seat
         return seat.turn
 
-    def leave(self, seat: Seat, error: LogbrokerError | None = None) -> list[Granted]:
+    def credited(self, seat: Seat, records: int) -> None:
+        """Somebody may be handed more."""
+        if not seat.credit and seat.waits:
+            self._seats.append(seat)
+        seat.credit += records
+
+    def leave(self, seat: Seat, error: LogbrokerError | None = None) -> Turn | None:
         """Wait no more; return what was handed out already, but not noticed yet. Who waits may be told of an error."""
         turn, seat.turn = seat.turn, None
         if turn is None:
-            return []
+            return None
+        self._remove(seat)
         if turn.done() and not turn.cancelled():
             return turn.result()
-        with suppress(ValueError):
-            self._seats.remove(seat)
         if error is None:
             turn.cancel()
         elif not turn.done():
             turn.set_exception(error)
             turn.exception()  # Who waited may be gone.
-        return []
+        return None
+
+    def _remove(self, seat: Seat) -> None:
+        if self._by_worker.get(seat.worker_id) is seat:
+            del self._by_worker[seat.worker_id]
+        with suppress(ValueError):
+            self._seats.remove(seat)
 
     def close(self, error: LogbrokerError) -> None:
         """Send everybody home."""
-        for seat in tuple(self._seats):
+        for seat in {*self._seats, *self._by_worker.values()}:
             self.leave(seat, error)
 
     def serve(self) -> None:
         """Hand out what is ready."""
+        for session in self._queue.sessions.ready():
+            seat = self._by_worker.get(session.worker.id)
+            if seat is not None and seat.waits:
+                granted = self._queue.sessions.take(session, self._moment())
+                if granted:
+                    self._remove(seat)
+                    self._hand_out(seat, Turn(granted, session))
+        self._serve_line()
+
+    def _serve_line(self) -> None:
         queue, seats = self._queue, self._seats
         most = max(1, min(HANDOUT_RECORDS, int(HANDOUT_BYTES / self._record_bytes)))
         for _ in range(len(seats)):
@@ -81,17 +122,21 @@ class Line:
             if not ready:
                 return
             seat = seats.popleft()
-            if seat.turn is None or seat.turn.done():
+            if not seat.waits:
                 continue  # The task that waited was cancelled, and is about to leave.
             share = -(-ready // (len(seats) + 1))
             granted = queue.take(seat.worker_id, min(seat.credit, share, most), self._moment())
             if granted:
-                count = sum(map(len, granted))
-                seat.credit -= count
-                self.delivered += count
-                seat.turn.set_result(granted)
+                seat.credit -= sum(map(len, granted))
+                self._by_worker.pop(seat.worker_id, None)
+                self._hand_out(seat, Turn(granted))
             else:
-                seats.append(seat)  # It has no credit, or holds as many as it may.
+                seats.append(seat)  # It holds as many as it may.
+
+    def _hand_out(self, seat: Seat, turn: Turn) -> None:
+        assert seat.turn is not None
+        self.delivered += sum(map(len, turn.granted))
+        seat.turn.set_result(turn)
 
     def observe(self, records: int, size_bytes: int) -> None:
         """Records were handed out that had so many bytes."""
