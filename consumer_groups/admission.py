@@ -33,7 +33,7 @@ def check_room(join: Join, *, others: int, max_members: int, assignor: str) -> N
     """Raises OverloadedError or AssignorMismatchError; `others` are the members that there are beside it."""
     if others >= max_members:
         raise OverloadedError(
-            f"the group has {others} members, the most that it may have: raise max_group_members or start another"
+            f"the group is full (max_group_members is {max_members}): raise that setting, or start another group"
         )
     if others and join.assignor not in ("", assignor):
         raise AssignorMismatchError(f"the members of the group use the assignor {assignor}: join with it, or name none")

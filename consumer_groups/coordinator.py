@@ -182,7 +182,7 @@ class Coordinator:
         """Forget everything that is stored. Raises GroupNotEmptyError. Nobody may join meanwhile, or after."""
         if len(self.machine):
             raise GroupNotEmptyError(
-                f"the group has {len(self.machine)} members: stop them, or wait until their time is over"
+                f"the group has members ({len(self.machine)}): stop them, or wait until their time is over"
             )
         await self.settle()
         await self._store.delete([StateEvent(HEADER_ROW, None), *self.offsets.drop_topics(lambda _: False)])

@@ -220,7 +220,7 @@ class Group:
         """The group's offsets are changed by a program that is no member. Raises GroupNotEmptyError."""
         if self._members:
             raise GroupNotEmptyError(
-                f"the group has {len(self._members)} members: stop them, or wait until their time is over"
+                f"the group has members ({len(self._members)}): stop them, or wait until their time is over"
             )
         self.epoch += 1
         self._outbox.header_changed = True
