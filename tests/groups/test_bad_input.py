@@ -60,6 +60,22 @@ def test_joins_out_of_bounds(group: Group, fields: dict[str, Any], told: str) ->
         group.groups.describe(group.id)
 
 
+def test_descriptions_that_are_too_large_for_one_answer(group: Group) -> None:
+    topics = [f"{number:04}" + "x" * 245 for number in range(1000)]
+    joined = [group.joining(f"member-{number:02}", topics=topics) for number in range(18)]
+    for member in joined:
+        member.joined()
+    other = Group(group.broker)
+    other.member("one")
+    assert len(group.groups.describe(group.id).members) == 18, "one group is described whole"
+    request = pb.DescribeGroupsRequest(group_ids=[other.id, "nobody-knows-it", other.id, group.id, other.id])
+    response = group.groups.calls.DescribeGroups(request)
+    reasons = [described.status.reason for described in response.groups]
+    assert reasons == ["", "UNKNOWN_GROUP", "", "OVERLOADED", "OVERLOADED"]
+    assert response.ByteSize() < 4 * 1024 * 1024
+    other.close()
+
+
 def test_a_pattern_that_matches_nothing_and_one_that_is_a_trap(group: Group) -> None:
     assert group.member("nothing", pattern="no-such-topic.*").assigned() == {}
     began_at = time.monotonic()
