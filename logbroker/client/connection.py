@@ -16,7 +16,7 @@ from google.protobuf.message import Message
 
 from logbroker.client.status import error_of_call
 from logbroker.errors import BrokerUnavailableError, InvalidRequestError, LogbrokerError
-from logbroker.v1 import admin_pb2, groups_pb2, log_pb2
+from logbroker.v1 import admin_pb2, groups_pb2, log_pb2, queues_pb2
 
 _log = logging.getLogger(__name__)
 
@@ -47,6 +47,7 @@ METHODS: Final = {
         log_pb2.DESCRIPTOR.services_by_name["Log"],
         admin_pb2.DESCRIPTOR.services_by_name["Admin"],
         groups_pb2.DESCRIPTOR.services_by_name["Groups"],
+        queues_pb2.DESCRIPTOR.services_by_name["Queues"],
     )
     for method in service.methods
 }

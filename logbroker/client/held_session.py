@@ -1,0 +1,119 @@
+"""A session in a worker's hands: its lock, its state and the order of its deliveries. No I/O.
+
+Several consecutive records of a session may be in flight. Where one is not acknowledged, it comes again with all that
+follow it: those that the worker has, or that are on their way, are void. The worker cannot tell the ones from the
+others by their receipts, so it takes nothing of the session until the first one of those comes again, or the broker has
+answered; what comes in between is given back, unseen by the program.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
+
+from logbroker.client.leased_record import LeasedRecord
+from logbroker.client.ledger import ACK, RELEASE, Ledger, Settlement, Word
+from logbroker.client.lot import Lot
+from logbroker.client.shelf import Shelf
+from logbroker.errors import LeaseLostError, LogbrokerError, StateTooLargeError
+
+if TYPE_CHECKING:
+    from logbroker.client.holdings import Holdings
+
+D = TypeVar("D", bound=LeasedRecord)
+
+MAX_STATE_BYTES: Final = 256 * 1024
+
+
+class HeldSession(Generic[D]):
+    """One session, from its opening to its end."""
+
+    def __init__(self, holdings: Holdings[D], key: bytes, token: int, state: bytes, shelf: Shelf[D]) -> None:
+        self.key = key
+        self.token = token
+        self.state = state
+        """As the program sees it."""
+        self.shelf = shelf
+        self.ledger = Ledger(holdings, self)
+        self.lots: dict[Lot, None] = {}
+        self.lock_seconds = 0.0
+        self.until = 0.0
+        """Monotonic seconds: when the lock ends, unless it is renewed."""
+        self.renewal_id = 0
+        """Of the renewal that has no answer; 0: none."""
+        self.renewal_at = 0.0
+        self.lost: LogbrokerError | None = None
+        self._unsaved = False
+        """The state was set, and has not been put down yet."""
+        self._returned_at: tuple[int, int] | None = None
+        """The place of the first record that comes again, as long as others may come before it."""
+        self._returned_by: Settlement | None = None
+
+    def set_state(self, state: bytes) -> None:
+        """Let the state move with the next ack. Raises StateTooLargeError, or why the session is lost."""
+        self.check()
+        if len(state) > MAX_STATE_BYTES:
+            raise StateTooLargeError(f"a state of {len(state)} bytes; a session keeps up to {MAX_STATE_BYTES}")
+        self.state = state
+        self._unsaved = True
+
+    def save(self) -> None:
+        """Put the state down, where it was set since."""
+        if self._unsaved:
+            self._unsaved = False
+            self.ledger.set_state(self.state)
+
+    def check(self) -> None:
+        """Raise why the session is lost."""
+        if self.lost is not None:
+            raise type(self.lost)(self.lost.message)
+
+    def received(self, lot: Lot) -> None:
+        """Records came: keep them, but for those that come ahead of a record that is to come again."""
+        self.lots[lot] = None
+        for index in range(len(lot)):
+            if self._returned_by is None:
+                break
+            if lot.place(index) == self._returned_at or self._returned_by.answered:
+                self._returned_at = self._returned_by = None
+            else:
+                record = self.ledger.holdings.bare_record(lot, index)
+                self.ledger.holdings.put_down(record, RELEASE)
+        self.shelf.put(lot)
+
+    def said(self, delivery: LeasedRecord, word: Word, settlement: Settlement) -> None:
+        """The program settled a delivery: a state that waits moves with an ack, and any other word takes back what
+        follows."""
+        if word is ACK:
+            self.save()
+            return
+        lot = delivery.lot
+        self._returned_by = settlement
+        self._returned_at = lot.place(delivery.index)
+        error = LeaseLostError("a record before it in the session was given back: it comes again after that one")
+        receipt = lot.receipt(delivery.index)
+        for later in self.lots:
+            for index in list(later.held()):
+                if later.receipt(index) > receipt:
+                    later.lose(index, error)
+
+    def lose(self, error: LogbrokerError) -> list[Settlement]:
+        """The session is another's, or over: so are its deliveries. Return the settlements that fail by that."""
+        self.lost = error
+        for lot in self.lots:
+            for index in list(lot.kept()):
+                lot.lose(index, error)
+        self.lots.clear()
+        self.shelf.tell_all()
+        return self.ledger.fail(error)
+
+    def locked(self, since: float, lock_seconds: float) -> None:
+        """The session is the worker's for so long."""
+        self.lock_seconds = lock_seconds
+        self.until = since + lock_seconds
+        for lot in self.lots:
+            lot.until = self.until
+
+    def sweep(self) -> None:
+        """Forget the lots that are over."""
+        for lot in [lot for lot in self.lots if not lot.left]:
+            del self.lots[lot]

@@ -1,0 +1,363 @@
+"""All that one worker holds: its deliveries, their leases, its sessions. No I/O, and no clock but the one it is given.
+
+Why nothing is worked on that is surely another's: a delivery is handed to the program only while the stream stands and
+its lease has not ended by this machine's clock. What the broker does not confirm after a break is lost at once; what it
+refuses is lost. A program that works on can ask (`lost`), and its settlement fails.
+
+The lock guards all of it: a synchronous worker's threads settle while the event loop receives.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final, Generic, TypeVar
+
+from logbroker.client.held_session import HeldSession
+from logbroker.client.leased_record import LeasedRecord
+from logbroker.client.leases import RENEW_SHARE, Leases
+from logbroker.client.ledger import RELEASE, Ledger, Settlement, Word
+from logbroker.client.lot import HELD, Lot
+from logbroker.client.shelf import Shelf
+from logbroker.errors import LeaseLostError, LogbrokerError, StaleSessionError
+from logbroker.v1 import queues_pb2
+
+D = TypeVar("D", bound=LeasedRecord)
+
+_LONGEST_HOLD_SECONDS: Final = 30.0
+_LOST_IN_BREAK: Final = "the connection was broken for too long: the record comes again, to this worker or another"
+
+
+class Holdings(Generic[D]):
+    """What one life of a worker holds, over all its streams."""
+
+    def __init__(self, make: Callable[..., D], *, wake: Callable[[], None], max_extension_seconds: float) -> None:
+        """`make` makes a delivery of (lot, offset, timestamp_ms, key, value, headers); `wake` is called, from any
+        thread, when there is something to send."""
+        self.lock = threading.Lock()
+        self.shelf = Shelf(make)
+        """What was received outside of sessions and waits for the program."""
+        self.sessions: dict[tuple[int, bytes], HeldSession[D]] = {}
+        self.topic = ""
+        self.in_hand = 0
+        """Deliveries outside of sessions of which the program has said nothing."""
+        self._make = make
+        self._wake = wake
+        self._awake = False
+        self._lots: dict[Lot, None] = {}
+        """Those outside of sessions that are not over."""
+        self._ledger = Ledger(self)
+        self._leases = Leases(max_extension_seconds)
+        self._correlation_id = 0
+        self._untold: list[Settlement] = []
+        """Those refused in part or whole, until the program hears of one."""
+
+    # --- what the program does --------------------------------------------------------------------------------------
+
+    def take(self, shelf: Shelf[D], now: float) -> D | None:
+        """Return the next delivery of a shelf; None: there is none at the moment."""
+        with self.lock:
+            return shelf.take(now)
+
+    def say(self, delivery: LeasedRecord, word: Word) -> None:
+        """The program settles a delivery; raises what stands against it."""
+        with self.lock:
+            lot = delivery.lot
+            lot.check_held(delivery.index)
+            self._put_down(delivery, lot, word)
+        if not self._awake:
+            self.wake()
+
+    def put_down(self, delivery: LeasedRecord, word: Word) -> None:
+        """Settle a delivery that the program never saw."""
+        if delivery.lot.states[delivery.index] == HELD:
+            self._put_down(delivery, delivery.lot, word)
+            self.wake()
+
+    def _put_down(self, delivery: LeasedRecord, lot: Lot, word: Word) -> None:
+        ledger = lot.ledger
+        delivery.settlement = settlement = ledger.say(delivery, word)
+        session = ledger.session
+        if session is None:
+            self.in_hand -= 1
+        else:
+            session.said(delivery, word, settlement)
+
+    def bare_record(self, lot: Lot, index: int) -> D:
+        """Return a delivery without its record."""
+        return self._make(lot, lot.place(index)[1], -1, None, None, (), index)
+
+    def extend(self, delivery: LeasedRecord, lease_seconds: float | None) -> None:
+        """The program wants a delivery for longer."""
+        with self.lock:
+            delivery.lot.check_held(delivery.index)
+            self._leases.ask(delivery.lot, delivery.index, lease_seconds)
+        self.wake()
+
+    def save_state(self, session: HeldSession[D]) -> None:
+        """Send the state of a session, though no ack follows."""
+        with self.lock:
+            session.save()
+        self.wake()
+
+    def release_shelf(self, shelf: Shelf[D], now: float) -> None:
+        """Give back what waits for the program."""
+        with self.lock:
+            while (delivery := shelf.take(now)) is not None:
+                self.put_down(delivery, RELEASE)
+
+    def tell_all(self) -> None:
+        """Let all who wait for a delivery look whether there is still something to wait for."""
+        with self.lock:
+            self.shelf.tell_all()
+            for session in self.sessions.values():
+                session.shelf.tell_all()
+
+    def unfinished(self) -> list[Settlement]:
+        """All settlements without an answer."""
+        with self.lock:
+            return [settlement for ledger in self._ledgers() for settlement in ledger.unfinished()]
+
+    def take_untold(self) -> LogbrokerError | None:
+        """Return the first refusal that the program has not heard of, and count all of them as told."""
+        with self.lock:
+            untold, self._untold = self._untold, []
+        return untold[0].first_failure() if untold else None
+
+    def told(self, settlement: Settlement) -> None:
+        """The program has heard of a refusal."""
+        with self.lock:
+            if settlement in self._untold:
+                self._untold.remove(settlement)
+
+    def wake(self) -> None:
+        """There is something to send."""
+        self._awake = True
+        self._wake()
+
+    # --- what goes out ----------------------------------------------------------------------------------------------
+
+    def asleep(self) -> None:
+        """The sender is about to look what there is."""
+        self._awake = False
+
+    def next_settle(self, now: float) -> queues_pb2.Settle | None:
+        """Return the next settlement to be sent, extensions included; None: nothing is to be sent now."""
+        with self.lock:
+            correlation_id = self._correlation_id = self._correlation_id + 1
+            message = self._leases.asked_for(correlation_id, now)
+            if message is not None:
+                return message
+            for ledger in self._ledgers():
+                settlement = ledger.next_settlement(correlation_id)
+                if settlement is not None:
+                    return settlement.message(correlation_id)
+            return None
+
+    def extensions(self, now: float) -> queues_pb2.Settle | None:
+        """Return what prolongs the leases of all that is worked on, where it is time."""
+        with self.lock:
+            self._correlation_id += 1
+            return self._leases.due(self._lots, self._correlation_id, now)
+
+    def shortest_hold_seconds(self) -> float:
+        """The shortest time after which something is lost that is not prolonged."""
+        locks = (session.lock_seconds for session in self.sessions.values())
+        return min(_LONGEST_HOLD_SECONDS, self._leases.lease_seconds, *locks)
+
+    def silent_since(self, now: float) -> float:
+        """For how many seconds the oldest extension has had no answer."""
+        return self._leases.silent_since(now)
+
+    def places(self) -> queues_pb2.Places:
+        """All that the worker holds."""
+        places = [lot.place(index) for lot in self._all_lots() for index in lot.kept()]
+        return queues_pb2.Places(
+            partitions=[partition for partition, _ in places], offsets=[offset for _, offset in places]
+        )
+
+    # --- what comes in ----------------------------------------------------------------------------------------------
+
+    def received(self, message: queues_pb2.Deliveries, now: float) -> int:
+        """Deliveries came; return how many of them used up credit."""
+        token_key = (message.session_token, message.session_key)
+        with self.lock:
+            session = self.sessions.get(token_key) if message.session_token else None
+            lot = Lot(message, self.topic, self._ledger if session is None else session.ledger)
+            if session is not None:
+                lot.until = session.until
+                session.sweep()
+                session.received(lot)
+                return 0
+            self._lots[lot] = None
+            self.in_hand += len(lot)
+            self._leases.begin(lot, message.lease_ms / 1000, now)
+            if message.session_token:
+                # It was closed meanwhile: the broker has taken them back already.
+                self._lose(lot, StaleSessionError("the session was closed"))
+                return 0
+            self.shelf.put(lot)
+            return len(lot)
+
+    def answered(self, answer: queues_pb2.SettleAnswer) -> Settlement | None:
+        """A settlement was answered. Returns it where it is to be sent `again`, as the broker had no room for it."""
+        with self.lock:
+            lost = self._leases.answered(answer)
+            if lost is not None:
+                for lot, index, error in lost:
+                    if lot.states[index] == HELD:
+                        self.lose(lot, index, error)
+                return None
+            for ledger in self._ledgers():
+                settlement = ledger.answered(answer.correlation_id)
+                if settlement is not None:
+                    if not settlement.answer(answer.failures):
+                        return settlement
+                    self._finished(settlement)
+                    break
+            for lot in [lot for lot in self._lots if not lot.left]:
+                del self._lots[lot]
+            return None
+
+    def again(self, settlement: Settlement) -> None:
+        """Send a settlement again."""
+        with self.lock:
+            settlement.ledger.again(settlement)
+        self.wake()
+
+    def lose(self, lot: Lot, index: int, error: LogbrokerError) -> None:
+        """A delivery is not the worker's any more."""
+        if lot.ledger.session is None and lot.states[index] == HELD:
+            self.in_hand -= 1
+        lot.lose(index, error)
+
+    def _lose(self, lot: Lot, error: LogbrokerError) -> None:
+        for index in list(lot.kept()):
+            self.lose(lot, index, error)
+
+    def broken(self) -> None:
+        """The stream is over: nothing is handed out until the next one has begun."""
+        with self.lock:
+            self._leases.broken()
+            self.shelf.set_open(False)
+            for session in self.sessions.values():
+                session.shelf.set_open(False)
+                session.renewal_id = 0
+            for ledger in self._ledgers():
+                ledger.broken()
+
+    def welcomed(self, welcome: queues_pb2.Welcome, now: float) -> int:
+        """A stream has begun. Returns how many deliveries, and sessions, were lost meanwhile."""
+        with self.lock:
+            self.topic = welcome.topic
+            self._leases.lease_seconds = welcome.lease_ms / 1000
+            lost = 0
+            kept = {(ref.token, ref.key) for ref in welcome.sessions}
+            for token_key in [token_key for token_key in self.sessions if token_key not in kept]:
+                lost += 1
+                self._drop_session(
+                    token_key, StaleSessionError("the session went to another while the stream was down")
+                )
+            if not welcome.resumed:
+                lost += self._reclaim(welcome.reclaimed, now)
+            for ledger in self._ledgers():
+                for settlement in ledger.unfinished():
+                    settlement.drop_lost()
+                    if not len(settlement):
+                        self._finished(settlement)
+                ledger.drop_answered()
+            self._lots = {lot: None for lot in self._lots if lot.left}
+            self.shelf.set_open(True)
+            for session in self.sessions.values():
+                session.shelf.set_open(True)
+        self.wake()
+        return lost
+
+    def _reclaim(self, reclaimed: Iterable[queues_pb2.Deliveries], now: float) -> int:
+        receipts = {
+            place: message.first_receipt + index
+            for message in reclaimed
+            for index, place in enumerate(zip(message.partitions, message.offsets, strict=True))
+        }
+        error = LeaseLostError(_LOST_IN_BREAK)
+        lost = 0
+        for lot in self._all_lots():
+            self._leases.begin(lot, self._leases.lease_seconds, now)
+            for index in list(lot.kept()):
+                receipt = receipts.get(lot.place(index))
+                if receipt is not None:
+                    lot.reclaim(index, receipt)
+                else:
+                    self.lose(lot, index, error)
+                    lost += 1
+        return lost
+
+    def _finished(self, settlement: Settlement) -> None:
+        if settlement.first_failure() is not None:
+            self._untold.append(settlement)
+
+    # --- sessions ---------------------------------------------------------------------------------------------------
+
+    def session_opened(self, answer: queues_pb2.SessionAnswer, now: float) -> HeldSession[D]:
+        """A session is the worker's."""
+        with self.lock:
+            shelf = Shelf(self._make)
+            shelf.open = True
+            session = HeldSession(self, answer.key, answer.token, answer.state, shelf)
+            session.locked(now, answer.lock_ms / 1000)
+            self.sessions[answer.token, answer.key] = session
+            return session
+
+    def renewals(self, now: float) -> list[HeldSession[D]]:
+        """The sessions whose lock ends soon."""
+        return [
+            session
+            for session in self.sessions.values()
+            if not session.renewal_id and session.until < now + session.lock_seconds * RENEW_SHARE
+        ]
+
+    def session_answered(self, answer: queues_pb2.SessionAnswer, error: LogbrokerError | None) -> bool:
+        """Take the answer to a renewal; False: it is none."""
+        with self.lock:
+            for token_key, session in self.sessions.items():
+                if session.renewal_id == answer.correlation_id:
+                    session.renewal_id = 0
+                    if error is None:
+                        session.locked(session.renewal_at, answer.lock_ms / 1000)
+                    elif not error.retriable:
+                        self._drop_session(token_key, error)
+                    return True
+            return False
+
+    def session_lost(self, token: int, key: bytes, error: LogbrokerError) -> None:
+        """A session is over, or another's."""
+        with self.lock:
+            self._drop_session((token, key), error)
+
+    def _drop_session(self, token_key: tuple[int, bytes], error: LogbrokerError) -> None:
+        session = self.sessions.pop(token_key, None)
+        if session is not None:
+            for settlement in session.lose(error):
+                self._finished(settlement)
+
+    def fail(self, error: LogbrokerError) -> None:
+        """The worker holds nothing any more."""
+        with self.lock:
+            for token_key in list(self.sessions):
+                self._drop_session(token_key, error)
+            for lot in self._lots:
+                self._lose(lot, error)
+            self._lots.clear()
+            for settlement in self._ledger.fail(error):
+                self._finished(settlement)
+            self.shelf.tell_all()
+
+    def _ledgers(self) -> Iterator[Ledger]:
+        yield self._ledger
+        for session in self.sessions.values():
+            yield session.ledger
+
+    def _all_lots(self) -> Iterator[Lot]:
+        yield from self._lots
+        for session in self.sessions.values():
+            yield from session.lots

@@ -1,0 +1,191 @@
+"""A record in the hands of a worker, and what the worker may say of it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Generator
+from time import monotonic
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+import msgspec
+
+from logbroker.client.delivery import waiter
+from logbroker.client.ledger import ACK, REASON_CHARACTERS, RELEASE, Nack, Settlement, Word
+from logbroker.client.lot import HELD, LOST, Lot
+from logbroker.errors import InvalidRequestError, RequestTimeoutError
+from logbroker.record.codec import Headers
+
+if TYPE_CHECKING:
+    from logbroker.client.holdings import Holdings
+
+_MAX_MS = 1 << 53
+
+
+class LeasedRecord(msgspec.Struct, eq=False):
+    """A record under a lease. `timestamp_ms` counts from 1970, by the producer's clock or the broker's.
+
+    Every delivery is settled once, by `ack`, `nack` or `release`. That puts it down and returns at once; the worker
+    sends what is put down in few messages. All three raise AlreadySettledError, and LeaseLostError (in a session,
+    StaleSessionError) where the delivery is known not to be the worker's any more: the record comes again, to somebody.
+    """
+
+    lot: Lot
+    offset: int
+    timestamp_ms: int
+    key: bytes | None
+    value: bytes | None
+    headers: Headers
+    index: int = 0
+    settlement: Settlement | None = None
+
+    @property
+    def topic(self) -> str:
+        return self.lot.topic
+
+    @property
+    def partition(self) -> int:
+        partitions = self.lot.partitions
+        return partitions[self.index] if len(partitions) > 1 else partitions[0]
+
+    @property
+    def attempt(self) -> int:
+        """Failures so far + 1, as the broker counts them."""
+        attempts = self.lot.attempts
+        return attempts[self.index] if attempts else 1
+
+    @property
+    def redelivered(self) -> bool:
+        """Whether it may have been handed out before."""
+        redelivered = self.lot.redelivered
+        return redelivered[self.index] if redelivered else False
+
+    @property
+    def lost(self) -> bool:
+        """Whether it is known not to be the worker's any more, or its lease is over by this machine's clock."""
+        state = self.lot.states[self.index]
+        return state == LOST or (state == HELD and monotonic() > self.lot.ends_at(self.index))
+
+    @property
+    def settled(self) -> bool:
+        """Whether `ack`, `nack` or `release` was called."""
+        return self.settlement is not None
+
+    def ack(self) -> Self:
+        """It is done."""
+        return self._say(ACK)
+
+    def nack(self, *, delay_seconds: float | None = None, reason: str = "") -> Self:
+        """It failed: it comes again after the delay or, without one, after the group's backoff, unless its attempts are
+        used up. Of the reason 256 characters are kept.
+        """
+        delay_ms = None
+        if delay_seconds is not None:
+            if not 0 <= delay_seconds * 1000 < _MAX_MS:
+                raise InvalidRequestError(f"a delay of {delay_seconds} s cannot be had: give 0 s to 7 days")
+            delay_ms = round(delay_seconds * 1000)
+        return self._say(Nack(reason[:REASON_CHARACTERS], delay_ms))
+
+    def release(self) -> Self:
+        """Give it back unworked: it comes again at once, and no attempt is counted."""
+        return self._say(RELEASE)
+
+    def extend(self, lease_seconds: float | None = None) -> None:
+        """Let the lease end so long from now; None: the group's lease. The worker does this by itself for as long as
+        `max_extension_seconds`; whoever needs longer, calls it in time.
+        """
+        if lease_seconds is not None and not 0 < lease_seconds * 1000 < _MAX_MS:
+            raise InvalidRequestError(f"a lease of {lease_seconds} s cannot be had: ask for up to 12 hours")
+        self._holdings().extend(self, lease_seconds)
+
+    def _say(self, word: Word) -> Self:
+        self._holdings().say(self, word)
+        return self
+
+    def _holdings(self) -> Holdings[Any]:
+        return self.lot.ledger.holdings
+
+    def _outcome(self) -> None:
+        assert self.settlement is not None
+        error = self.settlement.failures.get(self)
+        if error is not None:
+            self._holdings().told(self.settlement)
+            raise type(error)(error.message)
+
+    def _begun(self) -> Settlement:
+        if self.settlement is None:
+            raise InvalidRequestError("the delivery is not settled yet: call ack, nack or release first")
+        return self.settlement
+
+    def _end(self, error: BaseException | None) -> None:
+        """The program has left the block of the delivery."""
+        if error is None:
+            if self.settlement is None:
+                self.ack()
+        elif self.settlement is None and not self.lost:
+            if isinstance(error, Exception):
+                self.nack(reason=reason_of(error))
+            else:
+                # Cancelled or interrupted: it was not the record's fault.
+                self.release()
+
+    def __repr__(self) -> str:
+        place = f"topic={self.topic!r}, partition={self.partition}, offset={self.offset}"
+        return f"{type(self).__name__}({place}, key={self.key!r}, value={self.value!r}, attempt={self.attempt})"
+
+
+class WorkerDelivery(LeasedRecord, eq=False):
+    """A record handed to a `Worker`.
+
+    async with delivery:            # acks at the end of the block; an exception nacks, with its text as the reason
+        ...
+
+    `await delivery.ack()` (or `nack`, `release`) also waits until the broker has synced it, and raises its refusal.
+    """
+
+    def __await__(self) -> Generator[Any, None, None]:
+        return self._wait().__await__()
+
+    async def _wait(self) -> None:
+        settlement = self._begun()
+        while not settlement.answered:
+            told, tell = waiter()
+            settlement.waiters.append(tell)
+            await told
+        self._outcome()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._end(error)
+
+
+class SyncWorkerDelivery(LeasedRecord, eq=False):
+    """A record handed to a synchronous `Worker`: `with delivery:` acks, or nacks on an exception."""
+
+    def result(self, timeout_seconds: float | None = None) -> None:
+        """Wait until the broker has synced how it was settled; raises its refusal, or RequestTimeoutError."""
+        settlement = self._begun()
+        told = threading.Event()
+        settlement.waiters.append(told.set)
+        # The answer may have come between the look and the append.
+        if not settlement.answered and not told.wait(timeout_seconds):
+            raise RequestTimeoutError(f"no answer within {timeout_seconds} s; it may still come")
+        self._outcome()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._end(error)
+
+
+def reason_of(error: BaseException) -> str:
+    """Return an exception as one line."""
+    text = " ".join(str(error).split())
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__

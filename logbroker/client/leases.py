@@ -1,0 +1,115 @@
+"""How a worker prolongs the leases of what its program works on. No I/O, no clock."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+import msgspec
+
+from logbroker.client.ledger import ranges
+from logbroker.client.lot import HELD, Lot
+from logbroker.client.status import error_of_item
+from logbroker.errors import LogbrokerError
+from logbroker.v1 import queues_pb2
+
+RENEW_SHARE: Final = 0.6
+"""A lease, or the lock of a session, is prolonged when less than this share of it is left."""
+_MAX_RECEIPTS: Final = 50_000
+"""Of one message; the rest goes with the next one."""
+
+
+class _Sent(msgspec.Struct):
+    at: float
+    lease_seconds: float
+    by_receipt: dict[int, tuple[Lot, int]]
+
+
+class Leases:
+    """The extensions of one worker. Sessions are none of its business: they are renewed as a whole."""
+
+    def __init__(self, max_extension_seconds: float) -> None:
+        self.lease_seconds = math.inf
+        """The group's."""
+        self._max_extension_seconds = max_extension_seconds
+        self._asked: list[tuple[Lot, int, float | None]] = []
+        self._sent: dict[int, _Sent] = {}
+        """By correlation id, until answered."""
+
+    def begin(self, lot: Lot, lease_seconds: float, now: float) -> None:
+        """A lot was received, or was confirmed under new receipts."""
+        if lot.ledger.session is None:
+            lot.until = now + lease_seconds
+            lot.extend_until = lot.extend_until or now + self._max_extension_seconds
+
+    def ask(self, lot: Lot, index: int, lease_seconds: float | None) -> None:
+        """The program wants this lease for so long from now; None: the group's lease."""
+        self._asked.append((lot, index, lease_seconds))
+
+    def asked_for(self, correlation_id: int, now: float) -> queues_pb2.Settle | None:
+        """Return what the program asked for."""
+        message = queues_pb2.Settle(correlation_id=correlation_id)
+        by_receipt: dict[int, tuple[Lot, int]] = {}
+        for lot, index, lease_seconds in self._asked:
+            if lot.states[index] != HELD:
+                continue
+            lease_ms = None if lease_seconds is None else max(1, round(lease_seconds * 1000))
+            receipt = lot.receipt(index)
+            message.extensions.add(first_receipt=receipt, last_receipt=receipt, lease_ms=lease_ms)
+            by_receipt[receipt] = (lot, index)
+            seconds = self.lease_seconds if lease_seconds is None else lease_seconds
+            lot.until_by_hand[index] = now + seconds
+        self._asked.clear()
+        return self._remember(message, by_receipt, now, 0.0)
+
+    def due(self, lots: Iterable[Lot], correlation_id: int, now: float) -> queues_pb2.Settle | None:
+        """Return what prolongs the leases that end soon, but for what the worker has had for too long."""
+        by_receipt: dict[int, tuple[Lot, int]] = {}
+        soon = now + self.lease_seconds * RENEW_SHARE
+        for lot in lots:
+            if now >= lot.extend_until or (lot.until > soon and not lot.until_by_hand):
+                continue
+            if by_receipt and len(by_receipt) + len(lot) > _MAX_RECEIPTS:
+                break
+            for index in lot.held():
+                if lot.ends_at(index) <= soon:
+                    by_receipt[lot.receipt(index)] = (lot, index)
+                    lot.until_by_hand.pop(index, None)
+        message = queues_pb2.Settle(correlation_id=correlation_id)
+        for first, last in ranges(by_receipt):
+            message.extensions.add(first_receipt=first, last_receipt=last)
+        return self._remember(message, by_receipt, now, self.lease_seconds)
+
+    def _remember(
+        self, message: queues_pb2.Settle, by_receipt: dict[int, tuple[Lot, int]], now: float, lease_seconds: float
+    ) -> queues_pb2.Settle | None:
+        if not by_receipt:
+            return None
+        self._sent[message.correlation_id] = _Sent(now, lease_seconds, by_receipt)
+        return message
+
+    def answered(self, answer: queues_pb2.SettleAnswer) -> Sequence[tuple[Lot, int, LogbrokerError]] | None:
+        """Return what is lost, by an answer to an extension; None: it answers another settlement."""
+        sent = self._sent.pop(answer.correlation_id, None)
+        if sent is None:
+            return None
+        lost: list[tuple[Lot, int, LogbrokerError]] = []
+        for failure in answer.failures:
+            error = error_of_item(failure.status) or LogbrokerError("refused without a reason")
+            if error.retriable:
+                return []
+            receipts = range(failure.first_receipt, failure.last_receipt + 1)
+            lost += [(*sent.by_receipt[receipt], error) for receipt in receipts if receipt in sent.by_receipt]
+        if sent.lease_seconds:
+            for lot in {lot for lot, _ in sent.by_receipt.values()}:
+                lot.until = max(lot.until, sent.at + sent.lease_seconds)
+        return lost
+
+    def silent_since(self, now: float) -> float:
+        """For how many seconds the oldest extension has had no answer."""
+        return max((now - sent.at for sent in self._sent.values()), default=0.0)
+
+    def broken(self) -> None:
+        """What has no answer gets none."""
+        self._sent.clear()

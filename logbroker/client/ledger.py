@@ -1,0 +1,243 @@
+"""What a worker says of its deliveries, from the program's word to the broker's answer. No I/O, no clock.
+
+What is said while a settlement has no answer is gathered into the next one, so that the more there is to say, the fewer
+messages it takes. A delivery knows the settlement that names it; its outcome is found there.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from logbroker.client.lot import LOST, OVER, SAID
+from logbroker.client.status import error_of_item
+from logbroker.errors import AlreadySettledError, LogbrokerError
+from logbroker.v1 import queues_pb2
+
+if TYPE_CHECKING:
+    from logbroker.client.held_session import HeldSession
+    from logbroker.client.holdings import Holdings
+    from logbroker.client.leased_record import LeasedRecord
+
+_SEND_AT_ONCE: Final = 1000
+"""So many deliveries are sent even if a settlement before them has no answer."""
+_MAX_DELIVERIES: Final = 5000
+"""Of one settlement; each may be a range of its own."""
+_MAX_UNANSWERED: Final = 8
+REASON_CHARACTERS: Final = 256
+
+
+class Nack(msgspec.Struct, gc=False):
+    """Why, and when to try again; None: the group's backoff."""
+
+    reason: str
+    delay_ms: int | None
+
+
+ACK: Final = None
+RELEASE: Final = "release"
+
+Word = Nack | str | None
+"""What is said of a delivery: ACK, RELEASE or a Nack."""
+
+
+class Settlement:
+    """Several deliveries, and how the program settled them."""
+
+    __slots__ = ("answered", "error", "failures", "ledger", "state", "uncertain", "waiters", "words")
+
+    def __init__(self, ledger: Ledger) -> None:
+        self.ledger = ledger
+        self.words: list[tuple[LeasedRecord, Word]] = []
+        self.state: bytes | None = None
+        """Of the session; it moves with the acks."""
+        self.uncertain = False
+        """It was sent, and a stream broke before the answer."""
+        self.answered = False
+        self.failures: dict[LeasedRecord, LogbrokerError] = {}
+        self.error: LogbrokerError | None = None
+        """The state was refused, or all of it."""
+        self.waiters: list[Callable[[], None]] = []
+
+    def __len__(self) -> int:
+        return len(self.words) + (self.state is not None)
+
+    def message(self, correlation_id: int) -> queues_pb2.Settle:
+        """Return it as the API has it, under the receipts of now."""
+        acks: list[int] = []
+        releases: list[int] = []
+        nacks: dict[tuple[str, int | None], list[int]] = {}
+        for delivery, word in self.words:
+            receipt = delivery.lot.receipt(delivery.index)
+            if word is ACK:
+                acks.append(receipt)
+            elif isinstance(word, Nack):
+                nacks.setdefault((word.reason, word.delay_ms), []).append(receipt)
+            else:
+                releases.append(receipt)
+        message = queues_pb2.Settle(correlation_id=correlation_id)
+        for receipts, columns in ((acks, message.acks), (releases, message.releases)):
+            for first, last in ranges(receipts):
+                columns.firsts.append(first)
+                columns.lasts.append(last)
+        for (reason, delay_ms), receipts in nacks.items():
+            for first, last in ranges(receipts):
+                message.nacks.add(first_receipt=first, last_receipt=last, reason=reason, delay_ms=delay_ms)
+        session = self.ledger.session
+        if self.state is not None and session is not None:
+            message.states.add(key=session.key, token=session.token, state=self.state)
+        return message
+
+    def answer(self, failures: Sequence[queues_pb2.SettleFailure]) -> bool:
+        """The broker has answered: all but the failures is synced. False: it had no room, and did nothing of it."""
+        if failures:
+            by_receipt = {delivery.lot.receipt(delivery.index): delivery for delivery, _ in self.words}
+            for failure in failures:
+                error = error_of_item(failure.status) or LogbrokerError("refused without a reason")
+                if self.uncertain and isinstance(error, AlreadySettledError):
+                    # By this very settlement, whose first answer was lost.
+                    continue
+                if not failure.first_receipt and not failure.last_receipt:
+                    if error.retriable:
+                        return False
+                    self.error = error
+                    self.failures = dict.fromkeys(by_receipt.values(), error)
+                else:
+                    for receipt in range(failure.first_receipt, failure.last_receipt + 1):
+                        if receipt in by_receipt:
+                            self.failures[by_receipt[receipt]] = error
+        self._finish()
+        return True
+
+    def drop_lost(self) -> None:
+        """Forget the deliveries that are lost, whose failure this is."""
+        kept: list[tuple[LeasedRecord, Word]] = []
+        for delivery, word in self.words:
+            lot = delivery.lot
+            if lot.states[delivery.index] != LOST:
+                kept.append((delivery, word))
+            elif lot.lost is not None:
+                self.failures[delivery] = lot.lost
+        self.words = kept
+        if not len(self):
+            self._finish()
+
+    def fail(self, error: LogbrokerError) -> None:
+        """There will be no answer."""
+        self.error = error
+        self.failures.update({delivery: error for delivery, _ in self.words})
+        self._finish()
+
+    def _finish(self) -> None:
+        for delivery, error in self.failures.items():
+            delivery.lot.lose(delivery.index, error)
+        for delivery, _ in self.words:
+            lot = delivery.lot
+            if lot.states[delivery.index] == SAID:
+                lot.states[delivery.index] = OVER
+                lot.left -= 1
+        self.words = []
+        self.answered = True
+        waiters, self.waiters = self.waiters, []
+        for tell in waiters:
+            tell()
+
+    def first_failure(self) -> LogbrokerError | None:
+        """Return any of the refusals."""
+        return self.error or next(iter(self.failures.values()), None)
+
+
+class Ledger:
+    """Settlements that are carried out one after the other: those of a session, or of all that is outside of them."""
+
+    def __init__(self, holdings: Holdings[Any], session: HeldSession[Any] | None = None) -> None:
+        self.holdings = holdings
+        self.session = session
+        self._open = Settlement(self)
+        self._waiting: deque[Settlement] = deque()
+        """Full, or to be sent again."""
+        self._unanswered: dict[int, Settlement] = {}
+
+    def say(self, delivery: LeasedRecord, word: Word) -> Settlement:
+        """Put down what the program said of a delivery that it holds."""
+        settlement = self._open
+        if len(settlement.words) >= _MAX_DELIVERIES:
+            self._waiting.append(settlement)
+            settlement = self._open = Settlement(self)
+        settlement.words.append((delivery, word))
+        delivery.lot.states[delivery.index] = SAID
+        return settlement
+
+    def set_state(self, state: bytes) -> Settlement:
+        """Put down the state of the session, to move with what is said last."""
+        self._open.state = state
+        return self._open
+
+    def next_settlement(self, correlation_id: int) -> Settlement | None:
+        """Return what is to be sent now under this id, if anything is."""
+        if self._waiting and len(self._unanswered) < _MAX_UNANSWERED:
+            settlement = self._waiting.popleft()
+        elif len(self._open) and (not self._unanswered or len(self._open) >= _SEND_AT_ONCE) and self._has_room():
+            settlement, self._open = self._open, Settlement(self)
+        else:
+            return None
+        self._unanswered[correlation_id] = settlement
+        return settlement
+
+    def _has_room(self) -> bool:
+        return len(self._unanswered) < _MAX_UNANSWERED
+
+    def answered(self, correlation_id: int) -> Settlement | None:
+        """Return the settlement of an answer."""
+        return self._unanswered.pop(correlation_id, None)
+
+    def again(self, settlement: Settlement) -> None:
+        """Send a settlement again: nothing of it was done."""
+        self._waiting.appendleft(settlement)
+
+    def broken(self) -> None:
+        """The stream broke: what has no answer is sent again on the next one."""
+        for settlement in self._unanswered.values():
+            settlement.uncertain = True
+        self._waiting.extendleft(reversed(self._unanswered.values()))
+        self._unanswered.clear()
+
+    def drop_answered(self) -> None:
+        """Forget settlements that were finished without being sent."""
+        self._waiting = deque(settlement for settlement in self._waiting if not settlement.answered)
+        if self._open.answered:
+            self._open = Settlement(self)
+
+    def unfinished(self) -> list[Settlement]:
+        """All that has no answer, what is gathered included."""
+        return [*self._unanswered.values(), *self._waiting, *([self._open] if len(self._open) else [])]
+
+    def fail(self, error: LogbrokerError) -> list[Settlement]:
+        """Nothing more will be answered; return what has failed by that."""
+        failed = self.unfinished()
+        self._open = Settlement(self)
+        self._waiting.clear()
+        self._unanswered.clear()
+        for settlement in failed:
+            settlement.fail(error)
+        return failed
+
+
+def ranges(numbers: Iterable[int]) -> Iterator[tuple[int, int]]:
+    """Yield numbers, each of which comes once, as ranges: the first and the last of each."""
+    ordered = sorted(numbers)
+    if not ordered:
+        return
+    if ordered[-1] - ordered[0] == len(ordered) - 1:
+        yield ordered[0], ordered[-1]
+        return
+    first = last = ordered[0]
+    for number in ordered:
+        if number > last + 1:
+            yield first, last
+            first = number
+        last = number
+    yield first, last

@@ -1,0 +1,90 @@
+"""Deliveries that wait for the program to take them."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+from logbroker.client.leased_record import LeasedRecord, reason_of
+from logbroker.client.ledger import REASON_CHARACTERS, Nack
+from logbroker.client.lot import HELD, Lot
+from logbroker.errors import LeaseLostError, LogbrokerError
+
+_log = logging.getLogger(__name__)
+
+D = TypeVar("D", bound=LeasedRecord)
+
+
+class Shelf(Generic[D]):
+    """Those of a session, or those outside of sessions, as they arrived. Guarded by the lock of the holdings."""
+
+    def __init__(self, make: Callable[..., D]) -> None:
+        self.open = False
+        """Whether they may be handed out: the stream stands."""
+        self.waiters: deque[Callable[[], None]] = deque()
+        """Told, each once, when there may be something to take."""
+        self._make = make
+        self._lots: deque[Lot] = deque()
+        self._records: deque[D] = deque()
+        """Of the lot that was opened last."""
+
+    def put(self, lot: Lot) -> None:
+        self._lots.append(lot)
+        self.tell(len(lot))
+
+    def tell(self, count: int) -> None:
+        """Let so many look, those who have waited longest first."""
+        for _ in range(min(count, len(self.waiters))):
+            self.waiters.popleft()()
+
+    def tell_all(self) -> None:
+        self.tell(len(self.waiters))
+
+    def set_open(self, is_open: bool) -> None:
+        self.open = is_open
+        if is_open:
+            self.tell_all()
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether `take` may return something."""
+        return self.open and not self.is_empty
+
+    @property
+    def is_empty(self) -> bool:
+        return not (self._records or self._lots)
+
+    def take(self, now: float) -> D | None:
+        """Return the next delivery that is still the worker's; None: there is none at the moment."""
+        while self.open:
+            while self._records:
+                delivery = self._records.popleft()
+                lot = delivery.lot
+                if lot.states[delivery.index] != HELD:
+                    continue
+                if now <= lot.ends_at(delivery.index):
+                    return delivery
+                lot.ledger.holdings.lose(lot, delivery.index, LeaseLostError("the lease ended before it was worked on"))
+            if not self._lots:
+                return None
+            self._unpack(self._lots.popleft())
+        return None
+
+    def _unpack(self, lot: Lot) -> None:
+        in_log = len(lot.offsets) < len(lot)
+        records = self._records
+        index = -1
+        try:
+            for index, delivery in enumerate(lot.records(self._make)):
+                delivery.index = index
+                if not in_log:
+                    delivery.offset = lot.offsets[index]
+                records.append(delivery)
+        except LogbrokerError as error:
+            _log.error("deliveries of %s from %s on cannot be decoded: %s", lot.topic, lot.place(index + 1), error)
+            for unread in range(index + 1, len(lot)):
+                if lot.states[unread] == HELD:
+                    record = self._make(lot, lot.place(unread)[1], -1, None, None, (), unread)
+                    lot.ledger.holdings.put_down(record, Nack(reason_of(error)[:REASON_CHARACTERS], None))

@@ -1,0 +1,321 @@
+"""The synchronous Worker: the stream lives in the shared loop, the program works in its own threads."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from time import monotonic
+from types import TracebackType
+from typing import Final, Self
+
+from logbroker.client.held_session import HeldSession
+from logbroker.client.leased_record import SyncWorkerDelivery
+from logbroker.client.shelf import Shelf
+from logbroker.client.sync_loop import run, shared_loop
+from logbroker.client.worker import DEFAULT_IDLE_SECONDS, DEFAULT_SESSION_PREFETCH
+from logbroker.client.worker_core import DEFAULT_MAX_EXTENSION_SECONDS, DEFAULT_PREFETCH, WorkerCore
+from logbroker.errors import InvalidRequestError, SessionHeldError, StaleSessionError
+
+_log = logging.getLogger(__name__)
+
+Handler = Callable[[SyncWorkerDelivery], object]
+SessionHandler = Callable[["Session"], object]
+
+_ASK_SECONDS: Final = 1.0
+"""For a free session, before `stop` is looked at again."""
+_SIGNAL_CHECK_SECONDS: Final = 0.2
+"""A signal that comes just before a wait does not end it: Python sees to it afterwards."""
+
+
+class Worker:
+    """`logbroker.client.Worker` for programs without an event loop; each method is documented there.
+
+    with Worker("127.0.0.1:9192", "billing") as worker:
+        for delivery in worker:
+            with delivery:
+                charge(delivery.value)
+
+    May be used by many threads at once; `run` starts them by itself.
+    """
+
+    def __init__(
+        self,
+        broker: str,
+        group: str,
+        *,
+        prefetch: int | None = None,
+        max_extension_seconds: float = DEFAULT_MAX_EXTENSION_SECONDS,
+        worker_id: str | None = None,
+        client_name: str | None = None,
+        request_timeout_seconds: float = 10.0,
+    ) -> None:
+        self._core = run(
+            _new_core(
+                broker,
+                group,
+                prefetch=prefetch,
+                max_extension_seconds=max_extension_seconds,
+                worker_id=worker_id,
+                client_name=client_name,
+                request_timeout_seconds=request_timeout_seconds,
+            )
+        )
+
+    def __iter__(self) -> Iterator[SyncWorkerDelivery]:
+        run(self._core.start(self._core.prefetch or DEFAULT_PREFETCH))
+        shelf = self._core.holdings.shelf
+        while (delivery := _next_delivery(self._core, shelf)) is not None:
+            yield delivery
+
+    def run(self, handler: Handler, *, concurrency: int = 1) -> None:
+        """Call `handler` with each delivery, in `concurrency` threads, until `stop` or Ctrl-C."""
+        core = self._core
+        _check(concurrency)
+        run(core.start(max(concurrency, core.prefetch or concurrency)))
+        self._in_threads(concurrency, lambda: self._handle(handler))
+
+    def _handle(self, handler: Handler) -> None:
+        core = self._core
+        shelf = core.holdings.shelf
+        while (delivery := _next_delivery(core, shelf)) is not None:
+            failure: Exception | None = None
+            try:
+                handler(delivery)
+            except Exception as error:
+                failure = error
+            core.told(delivery, failure)
+
+    def session(
+        self,
+        key: bytes | None = None,
+        *,
+        prefetch: int = DEFAULT_SESSION_PREFETCH,
+        wait_seconds: float | None = None,
+        idle_seconds: float | None = None,
+    ) -> Session:
+        return Session(self._core, key, prefetch, wait_seconds, idle_seconds)
+
+    def sessions(
+        self,
+        handler: SessionHandler,
+        *,
+        concurrency: int = 1,
+        prefetch: int = DEFAULT_SESSION_PREFETCH,
+        idle_seconds: float = DEFAULT_IDLE_SECONDS,
+    ) -> None:
+        """Call `handler` with one free session after the other, in `concurrency` threads, until `stop` or Ctrl-C."""
+        _check(concurrency)
+        run(self._core.start())
+        self._in_threads(concurrency, lambda: self._handle_sessions(handler, prefetch, idle_seconds))
+
+    def _handle_sessions(self, handler: SessionHandler, prefetch: int, idle_seconds: float) -> None:
+        while not self._core.stopping:
+            session = Session(self._core, None, prefetch, _ASK_SECONDS, idle_seconds)
+            try:
+                session.open()
+            except SessionHeldError:
+                continue
+            try:
+                with session:
+                    handler(session)
+            except StaleSessionError as error:
+                _log.warning("the session of key %r: %s", session.key, error)
+
+    def _in_threads(self, count: int, work: Callable[[], None]) -> None:
+        """Run `work` in threads until all return; where one raises, or Ctrl-C comes, end the others after what they
+        have in hand, and raise that."""
+        core = self._core
+
+        def ends_all(done: Future[None]) -> None:
+            if done.exception() is not None:
+                core.stop()
+
+        with ThreadPoolExecutor(count, thread_name_prefix="logbroker-worker") as pool:
+            futures = [pool.submit(work) for _ in range(count)]
+            for future in futures:
+                future.add_done_callback(ends_all)
+            try:
+                while wait(futures, timeout=_SIGNAL_CHECK_SECONDS).not_done:
+                    pass
+            except BaseException:
+                core.stop()
+                raise
+        for future in futures:
+            future.result()
+
+    def flush(self) -> None:
+        run(self._core.flush())
+
+    def stop(self) -> None:
+        self._core.stop()
+
+    def close(self) -> None:
+        run(self._core.close_link(flush=True))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        try:
+            self.close()
+        except Exception:
+            # What the body raised comes first.
+            if error is None:
+                raise
+
+
+class Session:
+    """`logbroker.client.Session` for programs without an event loop."""
+
+    def __init__(
+        self,
+        core: WorkerCore[SyncWorkerDelivery],
+        key: bytes | None,
+        prefetch: int,
+        wait_seconds: float | None,
+        idle_seconds: float | None,
+    ) -> None:
+        self._core = core
+        self._wanted = (key, prefetch, wait_seconds)
+        self._idle_seconds = idle_seconds
+        self._held: HeldSession[SyncWorkerDelivery] | None = None
+
+    def _session(self) -> HeldSession[SyncWorkerDelivery]:
+        if self._held is None:
+            raise InvalidRequestError("the session is not open: use it with `with`")
+        return self._held
+
+    @property
+    def key(self) -> bytes:
+        return self._session().key
+
+    @property
+    def token(self) -> int:
+        return self._session().token
+
+    @property
+    def lost(self) -> bool:
+        session = self._session()
+        return session.lost is not None or monotonic() > session.until
+
+    @property
+    def state(self) -> bytes:
+        return self._session().state
+
+    @state.setter
+    def state(self, state: bytes) -> None:
+        self._session().set_state(state)
+
+    def flush(self) -> None:
+        self._core.holdings.save_state(self._session())
+        run(self._core.flush())
+
+    def __iter__(self) -> Iterator[SyncWorkerDelivery]:
+        session = self._session()
+        while (
+            delivery := _next_delivery(self._core, session.shelf, session, timeout_seconds=self._idle_seconds)
+        ) is not None:
+            yield delivery
+
+    def open(self) -> None:
+        run(self._core.start())
+        self._held = run(self._core.open_session(*self._wanted))
+
+    def __enter__(self) -> Self:
+        if self._held is None:
+            self.open()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        try:
+            run(self._core.close_session(self._session(), save=error is None))
+        except Exception:
+            # What the body raised comes first.
+            if error is None:
+                raise
+
+
+async def _new_core(
+    broker: str,
+    group: str,
+    *,
+    prefetch: int | None,
+    max_extension_seconds: float,
+    worker_id: str | None,
+    client_name: str | None,
+    request_timeout_seconds: float,
+) -> WorkerCore[SyncWorkerDelivery]:
+    return WorkerCore(
+        broker,
+        group,
+        make=SyncWorkerDelivery,
+        call=shared_loop().call_soon_threadsafe,
+        prefetch=prefetch,
+        max_extension_seconds=max_extension_seconds,
+        worker_id=worker_id,
+        client_name=client_name,
+        request_timeout_seconds=request_timeout_seconds,
+    )
+
+
+def _check(concurrency: int) -> None:
+    if concurrency < 1:
+        raise InvalidRequestError("concurrency must be at least 1")
+
+
+def _next_delivery(
+    core: WorkerCore[SyncWorkerDelivery],
+    shelf: Shelf[SyncWorkerDelivery],
+    session: HeldSession[SyncWorkerDelivery] | None = None,
+    *,
+    timeout_seconds: float | None = None,
+) -> SyncWorkerDelivery | None:
+    """Wait for the next delivery; None: the worker is to stop, or the time is over."""
+    deadline: float | None = None
+    while not core.stopping:
+        delivery = core.take(shelf)
+        if delivery is not None:
+            return delivery
+        if timeout_seconds is not None and deadline is None:
+            deadline = monotonic() + timeout_seconds
+        if not _wait(core, shelf, session, deadline):
+            return None
+    return None
+
+
+def _wait(
+    core: WorkerCore[SyncWorkerDelivery],
+    shelf: Shelf[SyncWorkerDelivery],
+    session: HeldSession[SyncWorkerDelivery] | None,
+    deadline: float | None,
+) -> bool:
+    """Wait until it is worth looking again; False: the time is over."""
+    told = threading.Event()
+    with core.holdings.lock:
+        if shelf.is_ready:
+            return True
+        shelf.waiters.append(told.set)
+    try:
+        # Only now, as whatever comes from here on tells the waiters.
+        core.link.check()
+        if session is not None:
+            session.check()
+        while not (told.is_set() or core.stopping):
+            left = _SIGNAL_CHECK_SECONDS if deadline is None else min(_SIGNAL_CHECK_SECONDS, deadline - monotonic())
+            if left <= 0:
+                return False
+            told.wait(left)
+        return True
+    finally:
+        with core.holdings.lock:
+            if told.set in shelf.waiters:
+                shelf.waiters.remove(told.set)
+            elif deadline is not None and monotonic() >= deadline:
+                # Told at this very moment: let somebody else look.
+                shelf.tell(1)

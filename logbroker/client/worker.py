@@ -1,0 +1,338 @@
+"""Worker: takes the records of a queue group one by one, each under a lease."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable
+from time import monotonic
+from types import TracebackType
+from typing import Any, Final, Self
+
+from logbroker.client.delivery import waiter
+from logbroker.client.held_session import HeldSession
+from logbroker.client.leased_record import WorkerDelivery
+from logbroker.client.shelf import Shelf
+from logbroker.client.worker_core import DEFAULT_MAX_EXTENSION_SECONDS, DEFAULT_PREFETCH, WorkerCore
+from logbroker.errors import InvalidRequestError, SessionHeldError, StaleSessionError
+
+Handler = Callable[[WorkerDelivery], Awaitable[object] | object]
+SessionHandler = Callable[["Session"], Awaitable[object]]
+
+_log = logging.getLogger(__name__)
+
+_ASK_SECONDS: Final = 1.0
+"""For a free session, before `stop` is looked at again."""
+_BREATHE: Final = 32
+"""After so many deliveries without a wait the event loop has its turn: it sends what was settled."""
+DEFAULT_SESSION_PREFETCH: Final = 10
+DEFAULT_IDLE_SECONDS: Final = 1.0
+
+
+class Worker:
+    """Takes the records of a queue group, together with its other workers.
+
+    async with Worker("127.0.0.1:9192", "billing") as worker:
+        async for delivery in worker:
+            async with delivery:              # acks, or nacks where the block raises
+                charge(delivery.value)
+
+    or `await worker.run(handler, concurrency=16)`, which goes on after an exception. What is settled is sent in few
+    messages; `flush`, `close` and `await delivery.ack()` wait until it is synced. Leases are prolonged as long as
+    deliveries are in hand, up to `max_extension_seconds`. When the connection breaks, nothing is delivered until the
+    broker has confirmed what is still this worker's; the rest is lost, and its settlement raises LeaseLostError.
+    Leaving the block says goodbye: what is not settled goes to others at once, and no attempt is counted. Use it in one
+    event loop.
+    """
+
+    def __init__(
+        self,
+        broker: str,
+        group: str,
+        *,
+        prefetch: int | None = None,
+        max_extension_seconds: float = DEFAULT_MAX_EXTENSION_SECONDS,
+        worker_id: str | None = None,
+        client_name: str | None = None,
+        request_timeout_seconds: float = 10.0,
+    ) -> None:
+        """`broker` is "HOST:PORT"; the queue group must be there.
+
+        `prefetch` is how many unsettled deliveries the worker may have: in loops 100 unless it is set, in `run` as many
+        as run at once. `worker_id` must be unique in the group; None: drawn at random. `client_name` is for people.
+        `request_timeout_seconds` bounds the first connection, `flush` and `close`.
+        """
+        self._core = WorkerCore(
+            broker,
+            group,
+            make=WorkerDelivery,
+            call=lambda function, *arguments: function(*arguments),
+            prefetch=prefetch,
+            max_extension_seconds=max_extension_seconds,
+            worker_id=worker_id,
+            client_name=client_name,
+            request_timeout_seconds=request_timeout_seconds,
+        )
+
+    def __aiter__(self) -> AsyncIterator[WorkerDelivery]:
+        return self._deliveries()
+
+    async def _deliveries(self) -> AsyncGenerator[WorkerDelivery, None]:
+        await self._core.start(self._core.prefetch or DEFAULT_PREFETCH)
+        shelf = self._core.holdings.shelf
+        taken = 0
+        while (delivery := await next_delivery(self._core, shelf)) is not None:
+            yield delivery
+            taken += 1
+            if not taken % _BREATHE:
+                await asyncio.sleep(0)
+
+    async def run(self, handler: Handler, *, concurrency: int = 1) -> None:
+        """Call `handler` with each delivery, `concurrency` at once, until `stop` or cancellation.
+
+        A delivery is acked when its handler returns, and nacked where it raises (the exception is logged), unless the
+        handler settled it. Where the call is cancelled, what is worked on is released.
+        """
+        if concurrency < 1:
+            raise InvalidRequestError("concurrency must be at least 1")
+        await self._core.start(max(concurrency, self._core.prefetch or concurrency))
+        await all_of(self._handle(handler) for _ in range(concurrency))
+
+    async def _handle(self, handler: Handler) -> None:
+        core = self._core
+        shelf = core.holdings.shelf
+        taken = 0
+        while (delivery := await next_delivery(core, shelf)) is not None:
+            failure: Exception | None = None
+            try:
+                outcome = handler(delivery)
+                if inspect.isawaitable(outcome):
+                    await outcome
+            except Exception as error:
+                failure = error
+            except BaseException:
+                if not (delivery.settled or delivery.lost):
+                    delivery.release()
+                raise
+            core.told(delivery, failure)
+            taken += 1
+            if not taken % _BREATHE:
+                await asyncio.sleep(0)
+
+    def session(
+        self,
+        key: bytes | None = None,
+        *,
+        prefetch: int = DEFAULT_SESSION_PREFETCH,
+        wait_seconds: float | None = None,
+        idle_seconds: float | None = None,
+    ) -> Session:
+        """Return the session of one ordering key, or of the next free one that has records, to be used with
+        `async with`: it waits for it for `wait_seconds` (None: for ever), then raises SessionHeldError.
+
+        Up to `prefetch` records of it come ahead. Its loop ends when none has come for `idle_seconds`; None: never.
+        """
+        return Session(self._core, key, prefetch, wait_seconds, idle_seconds)
+
+    async def sessions(
+        self,
+        handler: SessionHandler,
+        *,
+        concurrency: int = 1,
+        prefetch: int = DEFAULT_SESSION_PREFETCH,
+        idle_seconds: float = DEFAULT_IDLE_SECONDS,
+    ) -> None:
+        """Call `handler` with one free session after the other, `concurrency` at once, until `stop` or cancellation.
+
+        The loop over a session ends when no record of it has come for `idle_seconds`: then it is another key's turn.
+        Raises what a handler raises, but for the loss of its session.
+        """
+        if concurrency < 1:
+            raise InvalidRequestError("concurrency must be at least 1")
+        await self._core.start()
+        await all_of(self._handle_sessions(handler, prefetch, idle_seconds) for _ in range(concurrency))
+
+    async def _handle_sessions(self, handler: SessionHandler, prefetch: int, idle_seconds: float) -> None:
+        while not self._core.stopping:
+            session = Session(self._core, None, prefetch, _ASK_SECONDS, idle_seconds)
+            try:
+                await session.open()
+            except SessionHeldError:
+                continue
+            try:
+                async with session:
+                    await handler(session)
+            except StaleSessionError as error:
+                _log.warning("the session of key %r: %s", session.key, error)
+
+    async def flush(self) -> None:
+        """Wait until the broker has synced all that was settled. Raises the first refusal that nobody was told of, and
+        RequestTimeoutError where the broker does not answer in time."""
+        await self._core.flush()
+
+    def stop(self) -> None:
+        """End the loops over deliveries and sessions after what they have in hand."""
+        self._core.stop()
+
+    async def close(self) -> None:
+        """Flush, say goodbye, and let go of the connection. Raises what `flush` raises, after closing."""
+        await self._core.close_link(flush=True)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        try:
+            await self.close()
+        except Exception:
+            # What the body raised comes first.
+            if error is None:
+                raise
+
+
+class Session:
+    """A session in this worker's hands: the records of one ordering key, in their order, and nobody else's.
+
+    async with worker.session(b"customer-7") as session:
+        async for delivery in session:
+            async with delivery:
+                session.state = fold(session.state, delivery.value)
+
+    The lock is renewed as long as the block lasts. `state` (up to 256 KiB) moves with the next ack, atomically; the
+    next holder finds it. Where a delivery is nacked or released, it comes again, and all that follow it. Where the
+    session is lost, its loop and all that is settled raise StaleSessionError.
+    """
+
+    def __init__(
+        self,
+        core: WorkerCore[WorkerDelivery],
+        key: bytes | None,
+        prefetch: int,
+        wait_seconds: float | None,
+        idle_seconds: float | None,
+    ) -> None:
+        self._core = core
+        self._wanted = (key, prefetch, wait_seconds)
+        self._idle_seconds = idle_seconds
+        self._held: HeldSession[WorkerDelivery] | None = None
+
+    def _session(self) -> HeldSession[WorkerDelivery]:
+        if self._held is None:
+            raise InvalidRequestError("the session is not open: use it with `async with`")
+        return self._held
+
+    @property
+    def key(self) -> bytes:
+        """Its ordering key."""
+        return self._session().key
+
+    @property
+    def token(self) -> int:
+        """The fencing token: higher than that of any holder before."""
+        return self._session().token
+
+    @property
+    def lost(self) -> bool:
+        """Whether it is known not to be this worker's any more."""
+        session = self._session()
+        return session.lost is not None or monotonic() > session.until
+
+    @property
+    def state(self) -> bytes:
+        """As it was set last; b"" where it never was."""
+        return self._session().state
+
+    @state.setter
+    def state(self, state: bytes) -> None:
+        self._session().set_state(state)
+
+    async def flush(self) -> None:
+        """Wait until all that was settled in it, and its state, is synced; raises what was refused."""
+        session = self._session()
+        self._core.holdings.save_state(session)
+        await self._core.flush()
+
+    def __aiter__(self) -> AsyncIterator[WorkerDelivery]:
+        return self._deliveries()
+
+    async def _deliveries(self) -> AsyncGenerator[WorkerDelivery, None]:
+        session = self._session()
+        taken = 0
+        while not self._core.stopping:
+            delivery = self._core.take(session.shelf)
+            if delivery is None:
+                session.check()
+                try:
+                    async with asyncio.timeout(self._idle_seconds):
+                        delivery = await next_delivery(self._core, session.shelf, session)
+                except TimeoutError:
+                    return
+                if delivery is None:
+                    return
+            yield delivery
+            taken += 1
+            if not taken % _BREATHE:
+                await asyncio.sleep(0)
+
+    async def open(self) -> None:
+        """Wait for the session, as `async with` does by itself."""
+        await self._core.start()
+        self._held = await self._core.open_session(*self._wanted)
+
+    async def __aenter__(self) -> Self:
+        if self._held is None:
+            await self.open()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        try:
+            await self._core.close_session(self._session(), save=error is None)
+        except Exception:
+            # What the body raised comes first.
+            if error is None:
+                raise
+
+
+async def next_delivery(
+    core: WorkerCore[WorkerDelivery],
+    shelf: Shelf[WorkerDelivery],
+    session: HeldSession[WorkerDelivery] | None = None,
+) -> WorkerDelivery | None:
+    """Wait for the next delivery; None: the worker is to stop. Raises what ended the worker or the session."""
+    while not core.stopping:
+        delivery = core.take(shelf)
+        if delivery is not None:
+            return delivery
+        if session is not None:
+            session.check()
+        told, tell = waiter()
+        shelf.waiters.append(tell)
+        try:
+            await told
+        except asyncio.CancelledError:
+            if tell in shelf.waiters:
+                shelf.waiters.remove(tell)
+            else:
+                # Told at this very moment: let somebody else look.
+                shelf.tell(1)
+            raise
+    return None
+
+
+async def all_of(coroutines: Iterable[Any]) -> None:
+    """Run all until they return; where one raises, end the others, and raise that."""
+    tasks = [asyncio.ensure_future(coroutine) for coroutine in coroutines]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
+    finally:
+        for task in tasks:
+            task.cancel()
+        outcomes = await asyncio.gather(*tasks, return_exceptions=True)
+    for outcome in outcomes:
+        if isinstance(outcome, Exception):
+            raise outcome

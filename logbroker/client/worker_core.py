@@ -1,0 +1,171 @@
+"""What the asynchronous and the synchronous worker share: everything but waiting, and calling the program."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+from collections.abc import Callable
+from time import monotonic
+from typing import Any, Final, Generic, TypeVar
+
+from logbroker.client.connection import Connection
+from logbroker.client.held_session import HeldSession
+from logbroker.client.holdings import Holdings
+from logbroker.client.leased_record import LeasedRecord, reason_of
+from logbroker.client.shelf import Shelf
+from logbroker.client.worker_link import WorkerLink, WorkerOptions
+from logbroker.errors import (
+    BrokerUnavailableError,
+    InvalidRequestError,
+    LogbrokerError,
+    SessionHeldError,
+    StaleSessionError,
+)
+
+_log = logging.getLogger(__name__)
+
+D = TypeVar("D", bound=LeasedRecord)
+
+DEFAULT_PREFETCH: Final = 100
+DEFAULT_MAX_EXTENSION_SECONDS: Final = 3600.0
+MAX_PREFETCH: Final = 1_000_000
+_ASK_SECONDS: Final = 5.0
+"""A session is asked for so long at a time."""
+_AWAY_SECONDS: Final = 0.1
+"""Between two questions for a session while the broker is away."""
+
+
+class WorkerCore(Generic[D]):
+    """One worker. `call` calls a function in the event loop of its link: the caller's own, or another thread's."""
+
+    def __init__(
+        self,
+        broker: str,
+        group: str,
+        *,
+        make: Callable[..., D],
+        call: Callable[..., Any],
+        prefetch: int | None,
+        max_extension_seconds: float,
+        worker_id: str | None,
+        client_name: str | None,
+        request_timeout_seconds: float,
+    ) -> None:
+        if prefetch is not None and not 1 <= prefetch <= MAX_PREFETCH:
+            raise InvalidRequestError(f"prefetch must be 1 to {MAX_PREFETCH:,}, not {prefetch}")
+        if not max_extension_seconds >= 0:
+            raise InvalidRequestError("max_extension_seconds must not be negative")
+        self.connection = Connection(broker, request_timeout_seconds=request_timeout_seconds)
+        self.prefetch = prefetch
+        self.stopping = False
+        self.closed = False
+        self._call = call
+        self.holdings = Holdings(make, wake=self._wake, max_extension_seconds=max_extension_seconds)
+        options = WorkerOptions(
+            group_id=group,
+            worker_id=worker_id or "",
+            client_name=client_name or f"{socket.gethostname()}:{os.getpid()}",
+        )
+        self.link: WorkerLink[D] = WorkerLink(self.connection, options, self.holdings)
+
+    def _wake(self) -> None:
+        self._call(self.link.wake)
+
+    def check_open(self) -> None:
+        if self.closed:
+            raise BrokerUnavailableError("this worker is closed; open another one")
+
+    async def start(self, prefetch: int | None = None) -> None:
+        """Connect. `prefetch`: how many deliveries outside of sessions may be in hand; None: as before, or none."""
+        self.check_open()
+        self.stopping = False
+        await self.link.start(prefetch)
+
+    def take(self, shelf: Shelf[D]) -> D | None:
+        """Return the next delivery; None: there is none at the moment. Raises what ended the worker."""
+        delivery = self.holdings.take(shelf, monotonic())
+        if delivery is None:
+            self.link.check()
+        return delivery
+
+    def stop(self) -> None:
+        """End the loops over deliveries and sessions after what they have in hand."""
+        self.stopping = True
+        self.holdings.tell_all()
+
+    def told(self, delivery: D, error: Exception | None) -> None:
+        """A handler is at its end: settle what it did not settle itself. A delivery that is lost is only logged."""
+        if error is not None:
+            _log.error(
+                "%s of attempt %d failed: %s", _name(delivery), delivery.attempt, reason_of(error), exc_info=error
+            )
+        if delivery.settled:
+            return
+        try:
+            if error is not None:
+                delivery.nack(reason=reason_of(error))
+            else:
+                delivery.ack()
+        except LogbrokerError as lost:
+            _log.warning("%s: %s", _name(delivery), lost)
+
+    async def open_session(self, key: bytes | None, prefetch: int, wait_seconds: float | None) -> HeldSession[D]:
+        """Ask for a session until it can be had, or the time is over: SessionHeldError, or why it cannot be asked."""
+        deadline = None if wait_seconds is None else monotonic() + wait_seconds
+        while True:
+            left = _ASK_SECONDS if deadline is None else min(_ASK_SECONDS, max(0.0, deadline - monotonic()))
+            try:
+                return await self.link.open_session(key, prefetch, round(left * 1000))
+            except (SessionHeldError, BrokerUnavailableError) as error:
+                self.link.check()
+                if deadline is not None and monotonic() >= deadline:
+                    raise
+                if isinstance(error, BrokerUnavailableError):
+                    await asyncio.sleep(_AWAY_SECONDS)
+
+    async def close_session(self, session: HeldSession[D], *, save: bool) -> None:
+        """Settle a session and give it back; raises what was refused, or that it was lost before."""
+        settlements = []
+        try:
+            if session.lost is None:
+                if save:
+                    self.holdings.save_state(session)
+                settlements = session.ledger.unfinished()
+                await self.link.answered(settlements)
+            session.check()
+        finally:
+            if session.lost is None:
+                await self.link.close_session(session)
+                self.holdings.session_lost(session.token, session.key, StaleSessionError("the session was closed"))
+        for settlement in settlements:
+            error = settlement.first_failure()
+            if error is not None:
+                self.holdings.told(settlement)
+                raise type(error)(error.message)
+
+    async def flush(self) -> None:
+        """Wait until the broker has synced all that was settled; raises the first refusal that nobody was told of, or
+        RequestTimeoutError where the broker does not answer in time."""
+        await self.link.answered(self.holdings.unfinished())
+        error = self.holdings.take_untold()
+        if error is not None:
+            raise type(error)(error.message)
+
+    async def close_link(self, *, flush: bool) -> None:
+        """Flush, say goodbye, and let go of the connection."""
+        if self.closed:
+            return
+        self.closed = True
+        self.stop()
+        try:
+            if flush and self.link.begun:
+                await self.flush()
+        finally:
+            await self.link.leave()
+            await self.connection.close()
+
+
+def _name(delivery: LeasedRecord) -> str:
+    return f"{delivery.topic}-{delivery.partition}, offset {delivery.offset}"

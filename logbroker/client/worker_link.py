@@ -1,0 +1,341 @@
+"""The event loop's side of a worker: its stream, its credit, and how it comes back after a break."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import secrets
+import uuid
+from collections import deque
+from collections.abc import Callable, Iterable
+from time import monotonic
+from typing import Any, Final, Generic, TypeVar
+
+import grpc
+import msgspec
+
+from logbroker.client.connection import Connection, Stream, backoff_seconds, run_stream
+from logbroker.client.delivery import waiter
+from logbroker.client.held_session import HeldSession
+from logbroker.client.holdings import Holdings
+from logbroker.client.leased_record import LeasedRecord
+from logbroker.client.ledger import Settlement
+from logbroker.client.status import error_of_item
+from logbroker.errors import BrokerUnavailableError, LogbrokerError, RequestTimeoutError
+from logbroker.v1 import queues_pb2
+
+_log = logging.getLogger(__name__)
+
+D = TypeVar("D", bound=LeasedRecord)
+
+_LAST_BACKOFF_SECONDS: Final = 0.25
+"""The broker waits two seconds for a worker to come back, by default."""
+_GOODBYE_SECONDS: Final = 2.0
+_NO_ROOM_SECONDS: Final = 0.1
+"""How long a settlement waits where the broker had no room for it."""
+_LEASE_SHARE: Final = 10
+"""Leases and locks are looked after so many times in each."""
+_SILENCE_SECONDS: Final = 10.0
+"""An extension without an answer for so long ends the stream: the next one may live."""
+
+
+class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What a worker says of itself."""
+
+    group_id: str
+    worker_id: str
+    client_name: str
+
+
+class WorkerLink(Generic[D]):
+    """One life of a worker, over as many streams as it takes. Belongs to one event loop."""
+
+    def __init__(self, connection: Connection, options: WorkerOptions, holdings: Holdings[D]) -> None:
+        self.connection = connection
+        self.holdings = holdings
+        self.ordering = ""
+        """The group's; empty before the first stream."""
+        self._options = options
+        self._worker_id = options.worker_id or str(uuid.uuid4())
+        self._incarnation = 1 + secrets.randbelow((1 << 64) - 1)
+        self._prefetch = 0
+        self._credit = 0
+        """What the broker may still send outside of sessions, on this stream."""
+        self._connected = asyncio.Event()
+        self._outbox: deque[queues_pb2.WorkerRequest] = deque()
+        self._work = asyncio.Event()
+        self._changed = asyncio.Event()
+        self._calls: dict[int, asyncio.Future[Any]] = {}
+        """Calls about sessions that wait for their answer."""
+        self._call_id = 0
+        self._attempt = 0
+        self._leaving = False
+        self._task: asyncio.Task[None] | None = None
+        self._last_error: LogbrokerError | None = None
+        self._error: LogbrokerError | None = None
+        """Why the worker is none any more."""
+        self._is_told = False
+        """The program has heard that."""
+
+    @property
+    def begun(self) -> bool:
+        """Whether there was a `start`."""
+        return self._task is not None
+
+    def wake(self) -> None:
+        """There is something to send. To be called in the event loop."""
+        self._work.set()
+
+    # --- what the program does --------------------------------------------------------------------------------------
+
+    async def start(self, prefetch: int | None) -> None:
+        """Connect, and from now on have up to `prefetch` deliveries in hand outside of sessions; None: as before.
+
+        The first time, returns when the broker has let the worker in; raises why it does not.
+        """
+        if prefetch is not None:
+            self._prefetch = prefetch
+        if self._task is None or self._task.done():
+            if not self._is_told:
+                self.check()
+            self._error, self._is_told = None, False
+            self._task = asyncio.create_task(self._run())
+        self.wake()
+        deadline = monotonic() + self.connection.request_timeout_seconds
+        while not self.ordering:
+            self.check()
+            if not await self._wait(deadline):
+                raise BrokerUnavailableError(
+                    f"the broker at {self.connection.broker} did not let the worker into queue group "
+                    f"{self._options.group_id!r} within {self.connection.request_timeout_seconds:g} s: "
+                    f"{self._last_error or 'it has not answered'}"
+                )
+
+    def check(self) -> None:
+        """Raise why the worker is none any more; after that it may be started again."""
+        if self._error is not None:
+            self._is_told = True
+            # A new one each time: a raised error collects the traceback of its raiser.
+            raise type(self._error)(self._error.message)
+
+    async def answered(self, settlements: Iterable[Settlement]) -> None:
+        """Wait until these settlements are answered; raises RequestTimeoutError."""
+        deadline = monotonic() + self.connection.request_timeout_seconds
+        self.wake()
+        for settlement in settlements:
+            while not settlement.answered:
+                told, tell = waiter()
+                settlement.waiters.append(tell)
+                try:
+                    async with asyncio.timeout(max(0.001, deadline - monotonic())):
+                        await told
+                except TimeoutError:
+                    raise RequestTimeoutError(
+                        f"the broker at {self.connection.broker} has not answered all that was settled; what it did not"
+                        " get comes again when its lease ends"
+                    ) from None
+
+    async def leave(self) -> None:
+        """Say goodbye, so that others get at once what the worker holds, and end the stream."""
+        task = self._task
+        self._leaving = True
+        if task is None:
+            return
+        if self._connected.is_set():
+            self._send(goodbye=queues_pb2.Goodbye())
+            await asyncio.wait([task], timeout=_GOODBYE_SECONDS)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        self.holdings.fail(BrokerUnavailableError("the worker is closed; what it held goes to others"))
+
+    # --- sessions ---------------------------------------------------------------------------------------------------
+
+    async def open_session(self, key: bytes | None, prefetch: int, wait_ms: int) -> HeldSession[D]:
+        """Ask for the session of a key, or for the next free one that has records; raises why it cannot be had."""
+        answer = await self._call(
+            lambda call_id: queues_pb2.WorkerRequest(
+                open_session=queues_pb2.OpenSession(
+                    correlation_id=call_id, key=key, prefetch=prefetch, max_wait_ms=wait_ms
+                )
+            ),
+            wait_ms / 1000,
+        )
+        assert isinstance(answer, HeldSession)
+        return answer
+
+    async def close_session(self, session: HeldSession[D]) -> None:
+        """Give a session back, with what is not settled of it; raises nothing: it may be lost by then."""
+        ref = queues_pb2.SessionRef(key=session.key, token=session.token)
+        with contextlib.suppress(LogbrokerError):
+            await self._call(
+                lambda call_id: queues_pb2.WorkerRequest(
+                    close_session=queues_pb2.CloseSession(correlation_id=call_id, session=ref)
+                ),
+                0.0,
+            )
+
+    async def _call(self, request: Callable[[int], queues_pb2.WorkerRequest], wait_seconds: float) -> Any:
+        if not self._connected.is_set():
+            raise BrokerUnavailableError("the worker is not connected at the moment")
+        self._call_id += 1
+        call_id = self._call_id
+        answered: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._calls[call_id] = answered
+        self._outbox.append(request(call_id))
+        self.wake()
+        try:
+            async with asyncio.timeout(wait_seconds + self.connection.request_timeout_seconds):
+                return await answered
+        except TimeoutError:
+            raise RequestTimeoutError("the broker has not answered about the session") from None
+        finally:
+            self._calls.pop(call_id, None)
+
+    # --- the stream -------------------------------------------------------------------------------------------------
+
+    def _send(self, **request: Any) -> None:
+        self._outbox.append(queues_pb2.WorkerRequest(**request))
+        self.wake()
+
+    async def _wait(self, deadline: float) -> bool:
+        self._changed.clear()
+        try:
+            async with asyncio.timeout(max(0.0, deadline - monotonic())):
+                await self._changed.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    async def _run(self) -> None:
+        while True:
+            self._outbox.clear()
+            stream = self.connection.stream("Work")
+            error = await run_stream(self.connection, stream, self._read, self._write, self._look_after)
+            self._ended(error)
+            if self._leaving:
+                return
+            if not (error.retriable or type(error) is LogbrokerError):
+                self._error = error
+                self.holdings.fail(error)
+                self._changed.set()
+                return
+            self._changed.set()
+            level = logging.DEBUG if self._attempt else logging.WARNING
+            _log.log(level, "worker of queue group %s: %s", self._options.group_id, error)
+            await asyncio.sleep(min(backoff_seconds(self._attempt), _LAST_BACKOFF_SECONDS))
+            self._attempt += 1
+
+    def _ended(self, error: LogbrokerError) -> None:
+        self._last_error = error
+        self._connected.clear()
+        self._credit = 0
+        self.holdings.broken()
+        for answered in self._calls.values():
+            if not answered.done():
+                answered.set_exception(BrokerUnavailableError(f"no answer about the session: {error}"))
+
+    async def _write(self, stream: Stream) -> None:
+        hello = queues_pb2.Hello(
+            group_id=self._options.group_id,
+            worker_id=self._worker_id,
+            incarnation=self._incarnation,
+            client_name=self._options.client_name,
+            held=self.holdings.places(),
+            sessions=[queues_pb2.SessionRef(key=key, token=token) for token, key in self.holdings.sessions],
+        )
+        await stream.write(queues_pb2.WorkerRequest(hello=hello))
+        while True:
+            self._work.clear()
+            self.holdings.asleep()
+            while self._connected.is_set() and (request := self._next_request()) is not None:
+                await stream.write(request)
+            await self._work.wait()
+
+    def _next_request(self) -> queues_pb2.WorkerRequest | None:
+        settle = self.holdings.next_settle(monotonic())
+        if settle is not None:
+            return queues_pb2.WorkerRequest(settle=settle)
+        if self._outbox:
+            return self._outbox.popleft()
+        missing = self._prefetch - self.holdings.in_hand - self._credit
+        # Little by little only where the program waits for it, and the broker has none left.
+        if missing > 0 and (2 * missing >= self._prefetch or (not self._credit and self.holdings.shelf.is_empty)):
+            self._credit += missing
+            return queues_pb2.WorkerRequest(credit=queues_pb2.Credit(records=missing))
+        return None
+
+    async def _look_after(self, stream: Stream) -> None:
+        """Prolong leases and locks in time."""
+        while True:
+            await self._connected.wait()
+            now = monotonic()
+            if self.holdings.silent_since(now) > _SILENCE_SECONDS:
+                raise BrokerUnavailableError(f"the broker has not answered for {_SILENCE_SECONDS:g} s")
+            extensions = self.holdings.extensions(now)
+            if extensions is not None:
+                self._send(settle=extensions)
+            for session in self.holdings.renewals(now):
+                self._renew(session)
+            await asyncio.sleep(self.holdings.shortest_hold_seconds() / _LEASE_SHARE)
+
+    def _renew(self, session: HeldSession[D]) -> None:
+        self._call_id += 1
+        session.renewal_id, session.renewal_at = self._call_id, monotonic()
+        ref = queues_pb2.SessionRef(key=session.key, token=session.token)
+        self._send(renew_session=queues_pb2.RenewSession(correlation_id=self._call_id, session=ref))
+
+    async def _read(self, stream: Stream) -> None:
+        while True:
+            response: Any = await stream.read()
+            if response is grpc.aio.EOF:
+                raise BrokerUnavailableError("the broker ended the stream")
+            kind = response.WhichOneof("response")
+            if kind == "deliveries":
+                self._credit -= self.holdings.received(response.deliveries, monotonic())
+                # Where the program had waited for it, more may be wanted soon.
+                self._work.set()
+            elif kind == "settled":
+                again = self.holdings.answered(response.settled)
+                if again is not None:
+                    asyncio.get_running_loop().call_later(_NO_ROOM_SECONDS, self.holdings.again, again)
+                self._work.set()
+            elif kind == "session":
+                self._session_answered(response.session)
+            elif kind == "welcome":
+                self._welcomed(response.welcome)
+
+    def _welcomed(self, welcome: queues_pb2.Welcome) -> None:
+        lost = self.holdings.welcomed(welcome, monotonic())
+        if lost:
+            _log.warning(
+                "worker of queue group %s: %d deliveries were lost in a break of the connection, and come again",
+                self._options.group_id,
+                lost,
+            )
+        self._attempt = 0
+        self._connected.set()
+        self.ordering = welcome.ordering
+        self._changed.set()
+        self._work.set()
+
+    def _session_answered(self, answer: queues_pb2.SessionAnswer) -> None:
+        error = error_of_item(answer.status)
+        if not answer.correlation_id:
+            self.holdings.session_lost(answer.token, answer.key, error or LogbrokerError("lost without a reason"))
+            return
+        if self.holdings.session_answered(answer, error):
+            return
+        answered = self._calls.get(answer.correlation_id)
+        opened = answer.lock_ms > 0 and error is None
+        if answered is None or answered.done():
+            if opened:
+                # Nobody waits for it any more.
+                ref = queues_pb2.SessionRef(key=answer.key, token=answer.token)
+                self._call_id += 1
+                self._send(close_session=queues_pb2.CloseSession(correlation_id=self._call_id, session=ref))
+        elif error is not None:
+            answered.set_exception(error)
+        else:
+            # At once, as its records may follow.
+            answered.set_result(self.holdings.session_opened(answer, monotonic()) if opened else None)
