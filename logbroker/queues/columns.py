@@ -20,6 +20,8 @@ from logbroker.record.stored_batch import StoredBatch
 
 MAX_RECORDS: Final = 4096
 """Of one piece: admitted in 1 to 4 ms."""
+MAX_BATCHES: Final = 512
+"""Of one piece: to decode and to keep a batch takes some microseconds, however small it is."""
 
 _NOT_BEFORE_BYTES: Final = NOT_BEFORE.encode()
 
@@ -37,6 +39,10 @@ class Columns(msgspec.Struct):
     """Offsets and wall clock times (ms)."""
     batches: list[StoredBatch]
     """Those that end in these columns."""
+
+    def has_room_for(self, more: Columns) -> bool:
+        """Whether these columns and those that follow may be one piece."""
+        return len(self.offsets) + len(more.offsets) <= MAX_RECORDS and len(self.batches) < MAX_BATCHES
 
     def add(self, more: Columns) -> None:
         """Append the columns that follow."""
@@ -66,10 +72,20 @@ def columns_of(
 ) -> Iterator[Columns | Undecodable]:
     """Yield what is in these batches of one partition, from offset `position` on.
 
-    They are decoded one by one, as more is asked for. Raises what the iteration over `batches` raises.
+    They are decoded one by one, as more is asked for. Raises what the iteration over `batches` raises, after all that
+    came before it.
     """
     gathered: Columns | None = None
-    for batch in batches:
+    broken: LogbrokerError | None = None
+    rest = iter(batches)
+    while broken is None:
+        try:
+            batch = next(rest, None)
+        except LogbrokerError as error:
+            broken = error
+            continue
+        if batch is None:
+            break
         if batch.header.next_offset <= position:
             continue
         try:
@@ -83,13 +99,15 @@ def columns_of(
         for piece in _cut(columns, position):
             if gathered is None:
                 gathered = piece
-            elif len(gathered.offsets) + len(piece.offsets) <= MAX_RECORDS:
+            elif gathered.has_room_for(piece):
                 gathered.add(piece)
             else:
                 yield gathered
                 gathered = piece
     if gathered is not None:
         yield gathered
+    if broken is not None:
+        raise broken
 
 
 def _columns(batch: StoredBatch, settings: QueueSettings) -> Columns:

@@ -27,11 +27,12 @@ INLINE_BYTES: Final = 64 * 1024
 thread."""
 INLINE_RECORDS: Final = 2048
 
+ENTRY_BYTES: Final = 512
+"""What a batch takes in the cache beside its bytes, about."""
+
 _NEAR_RECORDS: Final = 256
 """Records that lie no farther apart are read as one piece."""
 _READS_AT_ONCE: Final = 16
-_ENTRY_BYTES: Final = 512
-"""What a batch takes in the cache beside its bytes, about."""
 
 T = TypeVar("T")
 
@@ -196,7 +197,7 @@ class Records:
     def _count(self, found: Found) -> None:
         """Count what a batch takes, which grows when it is decompressed or looked through."""
         assert isinstance(found.batch, StoredBatch)
-        size_bytes = found.batch.size_bytes + _ENTRY_BYTES
+        size_bytes = found.batch.size_bytes + ENTRY_BYTES
         self._used_bytes += size_bytes - self._counted.get(found.start, 0)
         self._counted[found.start] = size_bytes
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from itertools import islice, takewhile
 from typing import Final
 
 from logbroker.engine import Read, ReadableLog, ReadResult, Topic, Watch
@@ -20,12 +21,13 @@ from logbroker.errors import LogbrokerError, OffsetOutOfRangeError, StorageFaile
 from logbroker.queues.columns import Columns, Undecodable, columns_of
 from logbroker.queues.places import Moment
 from logbroker.queues.queue import Queue
-from logbroker.queues.records import INLINE_BYTES, MAX_READ_BYTES, Records, in_thread_if, is_large
+from logbroker.queues.records import ENTRY_BYTES, INLINE_BYTES, MAX_READ_BYTES, Records, in_thread_if
 from logbroker.queues.settings import OnUndecodable
 from logbroker.queues.undecodable import admit_undecodable
-from logbroker.record.stored_batch import StoredBatch, stored_batches
+from logbroker.record.stored_batch import stored_batches
 from logbroker.types import PartitionKey, TopicId
 
+INLINE_BATCHES: Final = 64
 RETRY_SECONDS: Final = 0.1
 """Between two tries to read, where the engine has too much to do."""
 
@@ -230,25 +232,14 @@ class Scanner:
             self._changed()
 
     async def _admit_read(self, partition: int, position: int, result: ReadResult, end: int) -> None:
-        batches: list[StoredBatch] = []
-        broken: LogbrokerError | None = None
-        try:
-            for batch in stored_batches(result.batches):
-                if batch.header.base_offset >= end:
-                    break
-                batches.append(batch)
-        except LogbrokerError as error:
-            # After what comes before it.
-            broken = error
+        batches = takewhile(lambda batch: batch.header.base_offset < end, stored_batches(result.batches))
         pieces = columns_of(batches, position, self._queue.settings)
-        heavy = len(result.batches) > INLINE_BYTES or any(map(is_large, batches))
+        heavy = _is_heavy(result.batches)
         while self._queue.wants_more:
             piece = await in_thread_if(heavy, lambda: next(pieces, None))
             if not self._is_at(partition, position):
                 return
             if piece is None:
-                if broken is not None:
-                    raise broken
                 if result.next_offset < result.high_watermark:
                     self._due[partition] = None
                 return
@@ -274,7 +265,7 @@ class Scanner:
         )
         # What is ready at once is handed out soon, unless much is ready before it.
         ready = queue.lanes.ready_records
-        size_bytes = sum(len(batch.raw) for batch in columns.batches)
+        size_bytes = sum(len(batch.raw) + ENTRY_BYTES for batch in columns.batches)
         if ready > ready_before and ready * size_bytes <= len(columns.offsets) * records.cache_bytes // 2:
             for batch in columns.batches:
                 records.keep(partition, batch)
@@ -296,3 +287,14 @@ class Scanner:
 
     def _name_of(self, partition: int) -> str:
         return f"partition {self._topic.name if self._topic else ''}-{partition}"
+
+
+def _is_heavy(batches: bytes) -> bool:
+    """Whether to decode what was read is work for a thread: much of it, many batches, or compressed ones."""
+    if len(batches) > INLINE_BYTES:
+        return True
+    try:
+        first = list(islice(stored_batches(batches), INLINE_BATCHES + 1))
+    except LogbrokerError:
+        return True
+    return len(first) > INLINE_BATCHES or any(batch.header.codec for batch in first)
