@@ -284,6 +284,12 @@ class Deliveries:
         worker = self._workers.pop(worker_id, None)
         return [] if worker is None else [self._lose(grant) for grant in list(worker.grants.values())]
 
+    def lose_everything(self) -> None:
+        """Forget all workers and what they hold."""
+        for grant in [grant for grant in self._grants if grant.left]:
+            self._lose(grant, ended=grant.session is not None)
+        self._workers.clear()
+
     def lose_from(self, session: Session, receipt: int = 0, *, ended: bool = False) -> list[int]:
         """Take out what is in flight of a session, from a receipt on; return it, by places, in its order."""
         lost: list[int] = []

@@ -103,6 +103,19 @@ class DoneRecords:
         self._set_range(floor >> PAGE_SHIFT << PAGE_SHIFT, floor)
         self._moved[partition] = None
 
+    def rewind(self, partition: int, offset: int) -> None:
+        """All below an offset counts as done, and nothing from there on. Raises KeyError for a partition not open."""
+        floor = place_of(partition, offset)
+        if partition not in self._floors:
+            raise KeyError(partition)
+        self._floors[partition] = floor
+        for page_id in [page_id for page_id in (*self._pages, *self._full) if page_id >> PAGES_SHIFT == partition]:
+            self._pages.pop(page_id, None)
+            self._full.discard(page_id)
+            self._dirty.add(page_id)
+        self._dirty.update(self._set_range(floor >> PAGE_SHIFT << PAGE_SHIFT, floor))
+        self._moved[partition] = None
+
     def __contains__(self, place: int) -> bool:
         page_id = place >> PAGE_SHIFT
         floor = self._floors.get(place >> 48)
@@ -211,9 +224,8 @@ class DoneRecords:
         self._stale.clear()
         events: list[StateEvent] = []
         for page_id in sorted(self._dirty):
-            page = self._pages.get(page_id)
-            if page is None:
-                continue  # Below the floor by now.
+            # Absent where the floor has passed it, or went back before it.
+            page = self._pages.get(page_id, bytearray())
             if page == _FULL:
                 del self._pages[page_id]
                 self._full.add(page_id)

@@ -192,11 +192,17 @@ class HeldLanes:
         """The held lane whose head this is."""
         return self.set_aside.get(place) or self.waits.get(place)
 
+    def forget_parked(self, which: Callable[[Parked], bool]) -> None:
+        """Lanes that are parked by their keys are so no more; the records that failed stay what they are."""
+        for key in [key for key, parked in self.parked.items() if which(parked)]:
+            del self.parked[key]
+            self._changed[key] = None
+
     def forget_lanes(self) -> None:
-        """The lanes are made anew by another ordering. Records that failed stay what they are, parked ones too; with
-        them, the lanes that they will be heads of."""
-        self._changed.update(dict.fromkeys(self.parked))
-        self.parked.clear()
+        """The lanes are made anew, but for parked ones. Records that failed stay what they are; with them, the lanes
+        that they will be heads of."""
+        for key in self.parked:
+            self._lanes.add_parked(key)
         self.waits.clear()
         self.set_aside.clear()
         self.not_before.clear()

@@ -88,8 +88,12 @@ class Ledger:
         if lane is not None:
             self.finish([lane], now)
             return
-        self._done.mark((place,))
         self._failures.forget(place)
+        if place in self._done:
+            # Skipped by a rewind meanwhile.
+            self._held.attention.discard(place)
+            return
+        self._done.mark((place,))
         if self._intake.has_admitted(place):
             # The ordering was changed meanwhile, and made it a successor.
             self.open_records -= 1

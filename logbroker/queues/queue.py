@@ -20,7 +20,7 @@ marked: by its failures, by having been given back, or by lying below the end of
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 from logbroker.engine import StateEvent
@@ -30,6 +30,7 @@ from logbroker.queues.deliveries import Deliveries, Refusal
 from logbroker.queues.done import DoneRecords
 from logbroker.queues.graces import NEVER, Graces
 from logbroker.queues.held import HeldLanes
+from logbroker.queues.index import Index
 from logbroker.queues.intake import Intake
 from logbroker.queues.lane import Run
 from logbroker.queues.lanes import ChunkStore, Lanes
@@ -105,9 +106,20 @@ class Queue:
             self._graces,
             self.tick,
         )
+        self._index = Index(
+            self.done,
+            self.lanes,
+            self.deliveries,
+            self.failures,
+            self.dead_letters,
+            self.held,
+            self.redelivery,
+            self.intake,
+            self.ledger,
+            self.sessions,
+        )
         self._settling = Settling(self.deliveries, self.ledger, self.sessions, self.held)
         self._altered: QueueSettings | None = None
-        self._rescan = False
         header = HeaderRow(VERSION, GROUP_TYPE, topic_id, life)
         self._events: list[StateEvent] = [upsert(HEADER_ROW, header), upsert(SETTINGS_ROW, settings)]
 
@@ -307,20 +319,25 @@ class Queue:
             return
         self._set(self._altered)
         self._altered = None
-        self.ledger.mark_handed_out()
-        self.sessions.void()
-        self.lanes.clear()
-        self.dead_letters.forget_lanes()
-        self.held.forget_lanes()
-        self.held.expect_all()
-        self.intake.rewind()
-        self.ledger.open_records = 0
-        self._rescan = True
+        self._index.rebuild()
+
+    def rewind(self, targets: Mapping[int, int], now: Moment, *, include_parked: bool = False) -> None:
+        """Begin some partitions at other offsets: all below is done, nothing from there on is, and its failures are
+        forgotten. The index is made anew by another scan.
+
+        All receipts and sessions are void, those of other partitions too, whose records come again uncounted. States of
+        sessions stay. Lanes that are parked stay so, with what comes before them in their order, or (`include_parked`)
+        go on. What has an intent goes to the dead-letter topic all the same. Raises KeyError for a partition that is
+        not open.
+        """
+        self.tick(now)
+        self._index.rewind(targets, include_parked=include_parked)
+        self._rebuild_if_drained()
 
     @property
     def rescan_due(self) -> bool:
         """Whether the index was emptied, and the next outputs ask for another scan."""
-        return self._rescan
+        return self._index.rescan
 
     # --- outputs -----------------------------------------------------------------------------------------------------
 
@@ -332,7 +349,7 @@ class Queue:
         events += self.held.take_rows()
         events += self.dead_letters.take_rows()
         events += self.sessions.take_rows()
-        rescan, self._rescan = self._rescan, False
+        rescan, self._index.rescan = self._index.rescan, False
         self.redelivery.drop_a_mark(self.done)
         return Outputs(
             events,

@@ -58,8 +58,12 @@ class Redelivery:
     def mark(self, places: Iterable[int]) -> None:
         """Whatever lies up to these records may have been handed out."""
         for place in places:
-            partition = partition_of(place)
-            self.marks[partition] = max(self.marks.get(partition, 0), place + 1)
+            self.mark_below(place + 1)
+
+    def mark_below(self, place: int) -> None:
+        """Whatever lies below a place, in its partition, may have been handed out."""
+        partition = partition_of(place)
+        self.marks[partition] = max(self.marks.get(partition, 0), place)
 
     def drop_a_mark(self, done: DoneRecords) -> None:
         """Drop the next mark below which all is done, or see to it later: one at a time, as partitions may be many."""

@@ -127,6 +127,9 @@ class Failures:
             for place in places:
                 self.forget(place)
 
+    def items(self) -> Iterable[tuple[int, Failure]]:
+        return self._failures.items()
+
     def places(self) -> Iterable[int]:
         return self._failures.keys()
 
