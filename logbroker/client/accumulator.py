@@ -70,13 +70,15 @@ class Accumulator(Generic[Handle]):
         headers: Headers,
         partition: int | None,
         timestamp_ms: int | None,
+        ordering_key: bytes | None = None,
     ) -> Handle | None:
         """Append where a batch is open and has room; None: use `append`, after looking why not."""
         route = self.routes.get(topic)
         if route is None or self.buffered_bytes >= self._max_buffered_bytes:
             return None
         if partition is None:
-            batch = route.open[route.sticky if key is None else route.partition_of[key]]
+            routed_by = key if ordering_key is None else ordering_key
+            batch = route.open[route.sticky if routed_by is None else route.partition_of[routed_by]]
             if batch is None or batch.by_hand:
                 return None
         else:
@@ -91,6 +93,8 @@ class Accumulator(Generic[Handle]):
         place = batch.append(count, timestamp_ms, key, value, list(headers) if headers else _NO_HEADERS)
         if place is None:
             return None
+        if ordering_key is not None:
+            batch.ordering_keys[count] = ordering_key
         batch.count = count + 1
         self.buffered_bytes += place.size
         return self._handle(batch, place)
@@ -103,6 +107,7 @@ class Accumulator(Generic[Handle]):
         headers: Headers,
         partition: int | None,
         timestamp_ms: int | None,
+        ordering_key: bytes | None = None,
     ) -> Handle:
         """Append, closing and opening batches as needed.
 
@@ -114,8 +119,9 @@ class Accumulator(Generic[Handle]):
                 f"a record of {len(value or b'')} bytes; no topic takes more than {MAX_BATCH_BYTES}"
             )
         by_hand = partition is not None
+        routed_by = key if ordering_key is None else ordering_key
         if partition is None:
-            partition = route.sticky if key is None else route.partition_of[key]
+            partition = route.sticky if routed_by is None else route.partition_of[routed_by]
         elif not 0 <= partition < route.partitions:
             raise UnknownPartitionError(
                 f"topic {route.name!r} has no partition {partition}; it has {route.partitions}, counted from 0"
@@ -125,18 +131,20 @@ class Accumulator(Generic[Handle]):
         if batch is not None and batch.by_hand == by_hand:
             place = batch.append(batch.count, *arguments)
             if place is not None:
-                return self._appended(batch, place)
+                return self._appended(batch, place, ordering_key)
         if batch is not None:
             self._close(route, partition)
-            if key is None and not by_hand:
+            if routed_by is None and not by_hand:
                 partition = route.sticky
                 if route.open[partition] is not None:
                     self._close(route, partition)
         builder = BatchBuilder(self._batch_bytes, self._codec)
         place = builder.append(0, *arguments)
-        return self._appended(self._open(route, partition, by_hand, builder), place)
+        return self._appended(self._open(route, partition, by_hand, builder), place, ordering_key)
 
-    def _appended(self, batch: Batch, place: Any) -> Handle:
+    def _appended(self, batch: Batch, place: Any, ordering_key: bytes | None) -> Handle:
+        if ordering_key is not None:
+            batch.ordering_keys[batch.count] = ordering_key
         batch.count += 1
         self.buffered_bytes += place.size
         return self._handle(batch, place)
@@ -290,8 +298,12 @@ class Accumulator(Generic[Handle]):
             builder = batch.builder
             payload = batch.payload if builder is None else builder.build()
             moved = []
-            for record in decode_batch(payload, max_expanded_bytes=2 * MAX_BATCH_BYTES + batch.record_bytes):
-                handle: Any = self.append(route, record.value, record.key, record.headers, None, record.timestamp_ms)
+            records = decode_batch(payload, max_expanded_bytes=2 * MAX_BATCH_BYTES + batch.record_bytes)
+            for index, record in enumerate(records):
+                ordering_key = batch.ordering_keys.get(index)
+                handle: Any = self.append(
+                    route, record.value, record.key, record.headers, None, record.timestamp_ms, ordering_key
+                )
                 handle.batch.deadline = min(handle.batch.deadline, batch.deadline)
                 moved.append((handle.batch, handle.place))
             self._release(batch)

@@ -53,6 +53,7 @@ class Batch:
         "log_append_time_ms",
         "moved",
         "number",
+        "ordering_keys",
         "partition",
         "payload",
         "ready_at",
@@ -75,6 +76,8 @@ class Batch:
         self.builder: BatchBuilder | None = builder
         self.append = builder.append
         self.count = 0
+        self.ordering_keys: dict[int, bytes] = {}
+        """By index, of the records that are routed by another key than their own."""
         self.record_bytes = 0
         """Before compression; set when the batch is closed."""
         self.ready_at = 0.0

@@ -128,14 +128,16 @@ class Producer:
         headers: Headers = (),
         partition: int | None = None,
         timestamp_ms: int | None = None,
+        ordering_key: bytes | None = None,
     ) -> Delivery:
         """Put a record into its batch; waits only while the buffer is full or the topic is asked for.
 
-        `partition` overrules the key; `timestamp_ms` None means now. Awaiting the returned delivery waits for the
-        broker's answer. Raises UnknownTopicError, UnknownPartitionError, RecordTooLargeError, InvalidTimestampError,
-        BrokerUnavailableError where the topic cannot be asked for, or TypeError.
+        `partition` overrules the key; `timestamp_ms` None means now. `ordering_key` chooses the partition instead of
+        the key, where a queue group orders by a header: give what that header holds. Awaiting the returned delivery
+        waits for the broker's answer. Raises UnknownTopicError, UnknownPartitionError, RecordTooLargeError,
+        InvalidTimestampError, BrokerUnavailableError where the topic cannot be asked for, or TypeError.
         """
-        delivery = self._try_append(topic, value, key, headers, partition, timestamp_ms)
+        delivery = self._try_append(topic, value, key, headers, partition, timestamp_ms, ordering_key)
         if delivery is not None:
             return delivery
         sender = self._started()
@@ -149,7 +151,7 @@ class Producer:
             await told
         route = accumulator.routes.get(topic) or await sender.route(topic)
         closed_before = accumulator.closed_batches
-        delivery = accumulator.append(route, value, key, headers, partition, timestamp_ms)
+        delivery = accumulator.append(route, value, key, headers, partition, timestamp_ms, ordering_key)
         if accumulator.closed_batches != closed_before:
             # Let the sender have the full batch: a loop of sends would never suspend otherwise.
             await asyncio.sleep(0)
@@ -164,9 +166,18 @@ class Producer:
         headers: Headers = (),
         partition: int | None = None,
         timestamp_ms: int | None = None,
+        ordering_key: bytes | None = None,
     ) -> RecordMetadata:
         """Send one record and wait for the broker's answer."""
-        delivery = await self.send(topic, value, key, headers=headers, partition=partition, timestamp_ms=timestamp_ms)
+        delivery = await self.send(
+            topic,
+            value,
+            key,
+            headers=headers,
+            partition=partition,
+            timestamp_ms=timestamp_ms,
+            ordering_key=ordering_key,
+        )
         return await delivery
 
     async def flush(self) -> None:

@@ -72,13 +72,14 @@ class Producer:
         headers: Headers = (),
         partition: int | None = None,
         timestamp_ms: int | None = None,
+        ordering_key: bytes | None = None,
     ) -> SyncDelivery:
         """Put a record into its batch; blocks only while the buffer is full or the topic is asked for.
 
         `delivery.result()` waits for the broker's answer. Raises as the asynchronous one does.
         """
         with self._lock:
-            delivery = self._try_append(topic, value, key, headers, partition, timestamp_ms)
+            delivery = self._try_append(topic, value, key, headers, partition, timestamp_ms, ordering_key)
         if delivery is not None:
             return delivery
         route = self._route(topic)
@@ -92,7 +93,7 @@ class Producer:
                 if current is None:
                     continue  # Deleted at this very moment.
                 if self._accumulator.has_room():
-                    return self._accumulator.append(current, value, key, headers, partition, timestamp_ms)
+                    return self._accumulator.append(current, value, key, headers, partition, timestamp_ms, ordering_key)
                 self._accumulator.when_room(room.set)
             room.wait()
 
@@ -110,8 +111,17 @@ class Producer:
         headers: Headers = (),
         partition: int | None = None,
         timestamp_ms: int | None = None,
+        ordering_key: bytes | None = None,
     ) -> RecordMetadata:
-        delivery = self.send(topic, value, key, headers=headers, partition=partition, timestamp_ms=timestamp_ms)
+        delivery = self.send(
+            topic,
+            value,
+            key,
+            headers=headers,
+            partition=partition,
+            timestamp_ms=timestamp_ms,
+            ordering_key=ordering_key,
+        )
         return delivery.result()
 
     def flush(self) -> None:

@@ -97,6 +97,18 @@ async def test_a_partition_chosen_by_hand_wins_over_the_key(address: str, topic:
         assert [(await delivery).partition for delivery in deliveries] == [0, 1, 2] * 3
 
 
+async def test_an_ordering_key_chooses_the_partition_instead_of_the_key(address: str, topic: str) -> None:
+    await create(address, topic, 8)
+    async with Producer(address) as producer:
+        for number in range(50):
+            tenant = b"tenant-%d" % (number % 7)
+            headers = (("tenant", tenant),)
+            placed = await producer.send_and_wait(topic, b"", b"%d" % number, headers=headers, ordering_key=tenant)
+            assert placed.partition == partition_for_key(tenant, 8)
+        assert (await producer.send_and_wait(topic, b"", ordering_key=b"x", partition=3)).partition == 3
+    assert {record.key for record in await read_all(address, topic)} == {None, *(b"%d" % n for n in range(50))}
+
+
 async def test_records_without_a_key_stay_together_until_their_batch_is_full(address: str, topic: str) -> None:
     await create(address, topic, 4)
     async with Producer(address, batch_bytes=1000, linger_ms=1000) as producer:
@@ -192,7 +204,9 @@ async def test_a_topic_that_was_created_again_is_another_one(address: str, topic
     assert [(record.offset, record.value) for record in await read_all(address, topic)] == [(0, b"new")]
 
 
-async def test_growth_routes_again_what_was_not_appended(address: str, topic: str) -> None:
+@pytest.mark.parametrize("by_ordering_key", [False, True])
+async def test_growth_routes_again_what_was_not_appended(address: str, topic: str, *, by_ordering_key: bool) -> None:
+    """By the keys of the records, or by ordering keys that lie beside them."""
     await create(address, topic, 2)
     keys = [b"key-%d" % number for number in range(30)]
     sent: list[tuple[Delivery, bytes]] = []
@@ -201,7 +215,8 @@ async def test_growth_routes_again_what_was_not_appended(address: str, topic: st
         async def send(first: int, last: int) -> None:
             for number in range(first, last):
                 key = keys[number % 30]
-                sent.append((await producer.send(topic, b"%d" % number, key), key))
+                own_key, ordering_key = (None, key) if by_ordering_key else (key, None)
+                sent.append((await producer.send(topic, b"%d" % number, own_key, ordering_key=ordering_key), key))
 
         by_hand = await producer.send(topic, b"0", b"by hand", partition=1)
         await send(0, 3000)
@@ -218,7 +233,8 @@ async def test_growth_routes_again_what_was_not_appended(address: str, topic: st
     fence = generations[-1].start_offsets
     for number, (place, key) in enumerate(places):
         record = stored[place.partition, place.offset]
-        assert (record.key, record.value, record.timestamp_ms) == (key, b"%d" % number, place.timestamp_ms)
+        assert (record.value, record.timestamp_ms) == (b"%d" % number, place.timestamp_ms)
+        assert record.key == (None if by_ordering_key else key)
         old = place.partition < 2 and place.offset < fence[place.partition]
         assert place.partition == partition_for_key(key, 2 if old else 5)
     for key in keys:
