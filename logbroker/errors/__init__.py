@@ -31,6 +31,7 @@ from logbroker.errors.queues import AlreadySettledError as AlreadySettledError
 from logbroker.errors.queues import GroupExistsError as GroupExistsError
 from logbroker.errors.queues import LaneNotHeldError as LaneNotHeldError
 from logbroker.errors.queues import LeaseLostError as LeaseLostError
+from logbroker.errors.queues import NoFreeSessionError as NoFreeSessionError
 from logbroker.errors.queues import NotHolderError as NotHolderError
 from logbroker.errors.queues import SessionHeldError as SessionHeldError
 from logbroker.errors.queues import StaleSessionError as StaleSessionError

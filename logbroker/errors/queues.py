@@ -57,6 +57,15 @@ class SessionHeldError(LogbrokerError):
     retriable = True
 
 
+class NoFreeSessionError(LogbrokerError):
+    """No key has records that nobody works on, or none had until the time given was over: try again later."""
+
+    code = Code.NOT_FOUND
+    reason = "NO_FREE_SESSION"
+    kafka_code = 121
+    retriable = True
+
+
 class StateTooLargeError(InvalidRequestError):
     """A session's state of over 256 KiB."""
 

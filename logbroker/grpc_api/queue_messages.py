@@ -7,15 +7,16 @@ from typing import Final
 
 import msgspec
 
-from logbroker.errors import InvalidRequestError, LogbrokerError
+from logbroker.errors import InvalidRequestError, LogbrokerError, StaleSessionError
 from logbroker.grpc_api.refs import MAX_ITEMS
 from logbroker.grpc_api.status import item_status
 from logbroker.queues.deliveries import Refusal
-from logbroker.queues.messages import Extension, Granted, Nack, Settlement
+from logbroker.queues.lanes import lane_key
+from logbroker.queues.messages import Extension, Granted, Nack, SessionWrite, Settlement
 from logbroker.queues.places import MAX_PARTITIONS, OFFSET_MASK, place_of
 from logbroker.queues.retry import MAX_REASON_CHARACTERS
 from logbroker.queues.settings import QueueSettings
-from logbroker.queues.worker_messages import Hello
+from logbroker.queues.worker_messages import HeldSession, Hello
 from logbroker.queues.workers import WorkerLink
 from logbroker.v1 import queues_pb2 as pb
 
@@ -44,7 +45,10 @@ def read_hello(message: pb.Hello) -> Hello:
         incarnation=message.incarnation,
         client_name=message.client_name,
         held=[read_place(partition, offset) for partition, offset in zip(held.partitions, held.offsets, strict=True)],
-        sessions=[(session.key, session.token) for session in sessions],
+        sessions=[
+            HeldSession(session.key, session.token, session.prefetch if session.HasField("prefetch") else 1)
+            for session in sessions
+        ],
     )
     hello.check()
     return hello
@@ -65,6 +69,10 @@ def welcome_message(topic: str, settings: QueueSettings, link: WorkerLink) -> pb
             lease_ms=lease_ms,
             grace_ms=round(settings.grace_seconds * 1000),
             reclaimed=[_reclaimed(granted, lease_ms) for granted in link.reclaimed],
+            sessions=[
+                pb.SessionRef(key=session.key, token=session.token, prefetch=session.prefetch)
+                for session in link.sessions
+            ],
             ordering=settings.ordering.value,
             topic=topic,
         )
@@ -101,8 +109,11 @@ def read_settle(message: pb.Settle) -> ReadSettle:
     _check_columns(message.acks, "acks")
     _check_columns(message.releases, "releases")
     ranges = len(message.acks.firsts) + len(message.nacks) + len(message.releases.firsts) + len(message.extensions)
-    if ranges > MAX_ITEMS:
-        raise InvalidRequestError(f"the settlement lists {ranges} ranges of receipts; split it, {MAX_ITEMS} are taken")
+    if ranges + len(message.states) > MAX_ITEMS:
+        raise InvalidRequestError(
+            f"the settlement lists {ranges} ranges of receipts and {len(message.states)} states;"
+            f" split it, {MAX_ITEMS} are taken"
+        )
     check = _RangeCheck()
     settlement = Settlement(
         acks=[pair for pair in zip(message.acks.firsts, message.acks.lasts, strict=True) if check.takes(*pair)],
@@ -128,7 +139,11 @@ def read_settle(message: pb.Settle) -> ReadSettle:
             for extension in message.extensions
             if check.takes(extension.first_receipt, extension.last_receipt)
         ],
+        states=[SessionWrite(lane_key(write.key), write.token, write.state) for write in message.states],
     )
+    if settlement.states and check.refusals:
+        # With a state all is done, or nothing.
+        return ReadSettle(Settlement(), [Refusal(0, 0, check.refusals[0].error), *check.refusals])
     return ReadSettle(settlement, check.refusals)
 
 
@@ -176,3 +191,12 @@ def settle_answer(correlation_id: int, refusals: Sequence[Refusal]) -> pb.Settle
 def settle_refused(correlation_id: int, error: LogbrokerError) -> pb.SettleAnswer:
     """Return the answer to a settlement of which nothing was done."""
     return pb.SettleAnswer(correlation_id=correlation_id, failures=[pb.SettleFailure(status=item_status(error))])
+
+
+# --- sessions ------------------------------------------------------------------------------------------------------
+
+
+def session_lost(key: bytes, token: int) -> pb.SessionAnswer:
+    """Return the word that a session has ended without its holder's wish."""
+    error = StaleSessionError("the session is over, as its lock ended: stop working on it, and open another")
+    return pb.SessionAnswer(status=item_status(error), key=key, token=token)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
 from logbroker.errors import LogbrokerError, OffsetOutOfRangeError
-from logbroker.queues.line import HANDOUT_BYTES, Line, Seat
+from logbroker.queues.line import HANDOUT_BYTES, Line, Seat, Turn
 from logbroker.queues.messages import Granted, Nack, Settlement
 from logbroker.queues.packing import Delivered, Unreadable, pack
 from logbroker.queues.places import Moment
@@ -45,27 +45,30 @@ class Handouts:
         self._touched = touched
         self.line = Line(queue, moment)
 
-    async def next(self, seat: Seat, wait_seconds: float | None = None) -> list[Delivered]:
-        """Wait in the line for records; for a seat with credit. None come where the time is over, or the seat was
-        sent home. Raises what it was sent home with."""
-        turn = self.line.join(seat)
+    async def next(self, seat: Seat, wait_seconds: float | None = None, *, sessions: bool = False) -> list[Delivered]:
+        """Wait for records: in the line, within the credit, and with `sessions` for those of the worker's sessions.
+
+        None come where the time is over, or the seat was sent home. Raises what it was sent home with.
+        """
+        waiting = self.line.join(seat, sessions=sessions)
         self._serve()
         try:
             async with asyncio.timeout(wait_seconds):
-                granted = await turn
+                turn = await waiting
         except BaseException as error:
             self.leave(seat)
             if isinstance(error, TimeoutError):
                 return []
             raise
-        if seat.turn is not turn:
+        if seat.turn is not waiting:
             return []  # Sent home meanwhile, and what was granted taken back.
         seat.turn = None
-        return await self._pack(seat, granted)
+        return await self._pack(seat, turn)
 
     def leave(self, seat: Seat, unsent: Iterable[Delivered] = (), error: LogbrokerError | None = None) -> None:
         """Wait no more; what was granted, and what is not sent, is given back."""
-        granted = self.line.leave(seat, error)
+        turn = self.line.leave(seat, error)
+        granted = turn.granted if turn is not None else ()
         self.release(seat.worker_id, [*map(_receipts, granted), *map(_receipts, unsent)])
 
     def release(self, worker_id: str, receipts: Sequence[tuple[int, int]]) -> None:
@@ -74,32 +77,33 @@ class Handouts:
             self._queue.settle(worker_id, Settlement(releases=receipts), self._moment())
             self._touched()
 
-    async def _pack(self, seat: Seat, granted: list[Granted]) -> list[Delivered]:
+    async def _pack(self, seat: Seat, turn: Turn) -> list[Delivered]:
         """Put what was granted into messages; what would make them too large is given back."""
         packed: list[Delivered] = []
         size_bytes = 0
-        slices = [piece for whole in granted for piece in _sliced(whole)]
+        slices = [piece for whole in turn.granted for piece in _sliced(whole)]
+        session = None if turn.session is None else (turn.session.token, turn.session.key)
+        unused = 0
         try:
             for piece in slices:
                 if size_bytes >= MAX_HANDOUT_BYTES:
-                    self._take_back(seat, piece)
+                    unused += len(piece)
+                    self.release(seat.worker_id, [_receipts(piece)])
                     continue
-                delivered, unreadable = await pack(self._records, piece)
+                delivered, unreadable = await pack(self._records, piece, session=session)
                 packed += delivered
                 size_bytes += sum(len(each.batches) for each in delivered)
+                unused += len(unreadable)
                 for each in unreadable:
-                    seat.credit += 1
                     self._drop(seat.worker_id, each)
         except BaseException:
             self.release(seat.worker_id, [_receipts(piece) for piece in slices])
             raise
+        if session is None and unused:
+            self.line.credited(seat, unused)
         if packed:
             self.line.observe(sum(each.count for each in packed), size_bytes)
         return packed
-
-    def _take_back(self, seat: Seat, granted: Granted) -> None:
-        seat.credit += len(granted)
-        self.release(seat.worker_id, [_receipts(granted)])
 
     def _drop(self, worker_id: str, unreadable: Unreadable) -> None:
         """A record cannot be handed out: one that retention took is done, any other failed."""

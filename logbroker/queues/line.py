@@ -39,6 +39,8 @@ class Seat:
     def __init__(self, worker_id: str, credit: int = 0) -> None:
         self.worker_id = worker_id
         self.credit = credit
+        self.max_bytes: Callable[[], int] = lambda: HANDOUT_BYTES
+        """How much may be handed out at a time, about; set by who writes it."""
         self.turn: asyncio.Future[Turn] | None = None
         """Pending: it waits."""
 
@@ -62,8 +64,8 @@ class Line:
         """Records handed out in this life."""
 
     def join(self, seat: Seat, *, sessions: bool) -> asyncio.Future[Turn]:
-        """Wait for records at the end of the line, with `sessions` also for those of the worker's sessions. `serve` is
-        due then."""
+        """Wait for records at the end of the line, with `sessions` also for those of the worker's sessions. It is
+        time to serve then."""
         seat.turn = self._loop.create_future()
         if seat.credit:
             self._seats.append(seat)
@@ -103,8 +105,8 @@ class Line:
         for seat in {*self._seats, *self._by_worker.values()}:
             self.leave(seat, error)
 
-    def serve(self) -> None:
-        """Hand out what is ready."""
+    def serve_sessions(self) -> None:
+        """Hand out what sessions have for those who wait."""
         for session in self._queue.sessions.ready():
             seat = self._by_worker.get(session.worker.id)
             if seat is not None and seat.waits:
@@ -112,11 +114,10 @@ class Line:
                 if granted:
                     self._remove(seat)
                     self._hand_out(seat, Turn(granted, session))
-        self._serve_line()
 
-    def _serve_line(self) -> None:
+    def serve(self) -> None:
+        """Hand out what is ready."""
         queue, seats = self._queue, self._seats
-        most = max(1, min(HANDOUT_RECORDS, int(HANDOUT_BYTES / self._record_bytes)))
         for _ in range(len(seats)):
             ready = queue.lanes.ready_records
             if not ready:
@@ -125,7 +126,8 @@ class Line:
             if not seat.waits:
                 continue  # The task that waited was cancelled, and is about to leave.
             share = -(-ready // (len(seats) + 1))
-            granted = queue.take(seat.worker_id, min(seat.credit, share, most), self._moment())
+            most = min(seat.credit, share, HANDOUT_RECORDS, max(1, int(seat.max_bytes() / self._record_bytes)))
+            granted = queue.take(seat.worker_id, most, self._moment())
             if granted:
                 seat.credit -= sum(map(len, granted))
                 self._by_worker.pop(seat.worker_id, None)

@@ -21,11 +21,7 @@ from logbroker.engine import LogEngine
 from logbroker.errors import (
     BrokerUnavailableError,
     LogbrokerError,
-    OverloadedError,
     StorageFailedError,
-    WorkerIdInUseError,
-    WorkerReplacedError,
-    quoted,
 )
 from logbroker.group_store import GroupStore
 from logbroker.queues.alarms import Alarms
@@ -33,15 +29,18 @@ from logbroker.queues.dead_lettering import DeadLettering, DeadLetterTopic
 from logbroker.queues.deliveries import Refusal
 from logbroker.queues.flush import Flush
 from logbroker.queues.handouts import Handouts
+from logbroker.queues.lanes import lane_key
 from logbroker.queues.line import Seat
 from logbroker.queues.messages import Outputs, Settlement
 from logbroker.queues.operator import Operator
 from logbroker.queues.packing import Delivered
-from logbroker.queues.places import Moment, offset_of, partition_of
+from logbroker.queues.places import Moment
 from logbroker.queues.queue import Queue
 from logbroker.queues.records import Records
 from logbroker.queues.retention_hold import RetentionHold
+from logbroker.queues.roster import Roster
 from logbroker.queues.scanner import Scanner
+from logbroker.queues.session_openings import SessionOpenings
 from logbroker.queues.settings import QueueSettings
 from logbroker.queues.worker_messages import Hello, check_credit, check_worker_id
 from logbroker.queues.workers import WorkerLink
@@ -75,19 +74,17 @@ class QueueGroup:
         self.hold = RetentionHold(group_id, queue, engine, lambda events: self._flush.synced(None, events))
         self.records = Records(self.hold.log, TopicId(queue.topic_id))
         self.scanner = Scanner(self.hold.log, queue, self.records, self.moment, self._on_scanned)
-        self.links: dict[str, WorkerLink] = {}
-        """Of workers that are connected, or may still come back."""
         self._clock = clock
-        self._max_workers = max_workers
         self._loop = asyncio.get_running_loop()
         self.handouts = Handouts(group_id, queue, self.records, self.moment, self._serve, self._touched)
+        self.roster = Roster(queue, self.handouts, self.moment, self._touched, max_workers)
         self._flush = Flush(f"queue group {group_id}", queue, store, self._on_synced)
+        self.openings = SessionOpenings(queue, self._flush, self.moment, self._serve, self._touched)
         self.alarms = Alarms(group_id, self.operator, self.moment)
         self.dead_lettering = DeadLettering(
             group_id, queue, engine, self.records, dead_letter_topic, self._flush, self.moment, self._touched
         )
         self._tasks: list[asyncio.Task[None]] = []
-        self._scanned = asyncio.Event()
         self._serving_due = False
         self._reserved_until = 0.0
         self._timer: asyncio.TimerHandle | None = None
@@ -105,89 +102,47 @@ class QueueGroup:
 
     # --- workers -----------------------------------------------------------------------------------------------------
 
+    @property
+    def links(self) -> dict[str, WorkerLink]:
+        """Of workers that are connected, or may still come back."""
+        return self.roster.links
+
     async def connect(self, hello: Hello) -> WorkerLink:
         """Make a stream a worker's. Raises InvalidRequestError, OverloadedError or WorkerIdInUseError; or, as all else
         here, what the group has ended with, or BrokerUnavailableError."""
         self._check_serving()
         hello.check()
         link = WorkerLink(self, hello)
-        link.resumed = self._take_place(link)
-        self.links[hello.worker_id] = link
-        if link.resumed:
-            self._release_lost(link, hello.held)
-        elif self.reserved and hello.held:
-            try:
-                await self._wait_for_scan(hello.held)
-            except BaseException:
-                link.disconnected()
-                raise
-            if link.connected:
-                link.reclaimed = self.queue.reclaim(link.worker_id, hello.held, self.moment())
-        self._changed()
+        await self.roster.enter(link, hello, self._reserved_until)
         return link
-
-    def _take_place(self, link: WorkerLink) -> bool:
-        """Put a link in the place of its worker's before; return whether the worker was in time."""
-        before = self.links.get(link.worker_id)
-        if before is None:
-            if len(self.links) >= self._max_workers:
-                raise OverloadedError(
-                    f"the queue group has {len(self.links)} workers, the most that it may have (max_queue_workers)"
-                )
-            return False
-        if before.incarnation != link.incarnation:
-            if before.connected:
-                raise WorkerIdInUseError(
-                    f"another life of worker {quoted(link.worker_id)} is connected: choose an id that nobody else has"
-                )
-            self.queue.worker_lost(link.worker_id, self.moment())
-            self._touched()
-            return False
-        if before.connected:
-            self._end(before, WorkerReplacedError("the worker came back on another stream"))
-            return True
-        return self.queue.worker_back(link.worker_id, self.moment())
-
-    def _release_lost(self, link: WorkerLink, held: Sequence[int]) -> None:
-        """What was on its way when the stream broke never came there: it is free again."""
-        known = frozenset(held)
-        lost = [receipt for receipt, place in self.queue.deliveries.held_by(link.worker_id) if place not in known]
-        self.handouts.release(link.worker_id, [(receipt, receipt) for receipt in lost])
-
-    async def _wait_for_scan(self, held: Sequence[int]) -> None:
-        """Wait until what a worker held is met, or there is no more time."""
-        last = {partition_of(place): offset_of(place) for place in sorted(held)}
-        try:
-            async with asyncio.timeout_at(self._reserved_until):
-                while any(
-                    self.queue.done.is_open(partition) and self.queue.position(partition) <= offset
-                    for partition, offset in last.items()
-                ):
-                    self._scanned.clear()
-                    await self._scanned.wait()
-        except TimeoutError:
-            pass
 
     async def goodbye(self, link: WorkerLink) -> None:
         """A worker leaves; returns when that is synced."""
-        self._end(link, None)
-        del self.links[link.worker_id]
-        self.queue.goodbye(link.worker_id, self.moment())
-        self._touched()
+        self.roster.goodbye(link)
         await self._flush.synced(None)
 
     def disconnected(self, link: WorkerLink) -> None:
         """The stream of a worker broke: it keeps what it has received for the grace."""
-        self._end(link, None)
         if self._frozen or self._error is not None:
-            return  # It is the broker, or the group, that goes.
-        link.kept_until = self._loop.time() + self.queue.settings.grace_seconds
-        self.queue.worker_gone(link.worker_id, self.moment())
+            link.end(self._error)  # It is the broker, or the group, that goes.
+        else:
+            self.roster.disconnected(link)
+
+    def credited(self, link: WorkerLink, records: int) -> None:
+        """More may be handed to a worker."""
+        self.handouts.line.credited(link.seat, records)
+        self._changed()
+
+    def renew_session(self, worker_id: str, key: bytes, token: int) -> None:
+        self._check_serving(settling=True)
+        self.queue.sessions.renew(worker_id, lane_key(key), token, self.moment())
         self._touched()
 
-    def _end(self, link: WorkerLink, error: LogbrokerError | None) -> None:
-        unsent = link.end(error)
-        self.handouts.leave(link.seat, unsent, error)
+    async def close_session(self, worker_id: str, key: bytes, token: int) -> None:
+        self._check_serving(settling=True)
+        self.queue.sessions.close(worker_id, lane_key(key), token, self.moment())
+        self._touched()
+        await self._flush.synced(None)
 
     async def receive(self, worker_id: str, max_records: int, wait_seconds: float) -> list[Delivered]:
         """Take up to so many records for a program without a stream, waiting for the first of them.
@@ -225,7 +180,7 @@ class QueueGroup:
     # --- steps -------------------------------------------------------------------------------------------------------
 
     def _on_scanned(self) -> None:
-        self._scanned.set()
+        self.roster.scanned()
         self._touched()
 
     def _touched(self) -> None:
@@ -243,7 +198,9 @@ class QueueGroup:
         self._serving_due = False
         if self._frozen or self._error is not None:
             return
+        self.handouts.line.serve_sessions()
         if not self.reserved:
+            self.openings.serve()
             self.handouts.line.serve()
         self.scanner.wake()
         self._arm()
@@ -252,6 +209,7 @@ class QueueGroup:
         if self._error is None and not self._frozen:
             self.dead_lettering.send(outputs.dead_letters)
         self.alarms.tell(outputs.notices)
+        self.roster.tell_lost(outputs.lost_sessions)
 
     # --- time --------------------------------------------------------------------------------------------------------
 
@@ -259,6 +217,11 @@ class QueueGroup:
     def reserved(self) -> bool:
         """Whether only workers of before the start are served."""
         return self._loop.time() < self._reserved_until
+
+    def _end_reserve(self) -> None:
+        if self._reserved_until and not self.reserved:
+            self._reserved_until = 0.0
+            self.queue.sessions.forget_unclaimed()
 
     def _arm(self) -> None:
         deadline = self.queue.deadline()
@@ -283,9 +246,8 @@ class QueueGroup:
         self._timer = None
         now = self.moment()
         self.queue.tick(now)
-        away = [link for link in self.links.values() if not link.connected and link.kept_until <= now.seconds]
-        for link in away:
-            del self.links[link.worker_id]
+        self.roster.tick(now)
+        self._end_reserve()
         self._touched()
 
     # --- lifetime ----------------------------------------------------------------------------------------------------
@@ -294,8 +256,9 @@ class QueueGroup:
         """Begin to serve, as soon as the receipts of this life are told from those of all others."""
         self.hold.open()
         await self._flush.synced(None)
-        if self.queue.redelivery.marks:
-            self._reserved_until = self._loop.time() + self.queue.settings.grace_seconds
+        grace_seconds = self.queue.settings.grace_seconds if self.queue.redelivery.marks else 0.0
+        self._reserved_until = self._loop.time() + grace_seconds
+        self._end_reserve()
         self._tasks = [
             self._loop.create_task(self._scan(), name=f"scan of queue group {self.group_id}"),
             self._loop.create_task(self.alarms.watch(), name=f"alarms of queue group {self.group_id}"),
@@ -328,7 +291,9 @@ class QueueGroup:
         self._frozen = True
         if self._timer is not None:
             self._timer.cancel()
-        self.handouts.line.close(BrokerUnavailableError("the broker is stopping; connect again once it is back"))
+        error = BrokerUnavailableError("the broker is stopping; connect again once it is back")
+        self.openings.close(error)
+        self.handouts.line.close(error)
 
     async def stop(self) -> None:
         """Store what the next start is to know."""
@@ -348,8 +313,8 @@ class QueueGroup:
         self._error = error
         if self._timer is not None:
             self._timer.cancel()
-        for link in self.links.values():
-            link.end(error)
+        self.roster.end_all(error)
+        self.openings.close(error)
         self.handouts.line.close(error)
 
     async def _end_tasks(self) -> None:

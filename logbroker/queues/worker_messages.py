@@ -14,6 +14,24 @@ MAX_CLIENT_NAME_CHARACTERS: Final = 255
 MAX_CREDIT: Final = 1_000_000
 
 
+class HeldSession(msgspec.Struct, frozen=True):
+    """A session that a worker says it holds."""
+
+    key: bytes
+    token: int
+    prefetch: int = 1
+    """As it was opened with."""
+
+
+class OpenedSession(msgspec.Struct, frozen=True):
+    """A session that is a worker's now."""
+
+    key: bytes
+    """The ordering key; of one of more than 256 bytes that was not asked for, what stands for it everywhere."""
+    token: int
+    state: bytes
+
+
 class Hello(msgspec.Struct, frozen=True, kw_only=True):
     """A worker introduces itself: as a new one, or as one whose stream broke."""
 
@@ -23,8 +41,8 @@ class Hello(msgspec.Struct, frozen=True, kw_only=True):
     client_name: str = ""
     held: Sequence[int] = ()
     """All that it still holds, by place."""
-    sessions: Sequence[tuple[bytes, int]] = ()
-    """All sessions that it still holds: ordering key and token."""
+    sessions: Sequence[HeldSession] = ()
+    """All sessions that it still holds."""
 
     def check(self) -> None:
         """Raises InvalidRequestError where a bound is passed."""

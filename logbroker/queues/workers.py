@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from logbroker.errors import LogbrokerError
@@ -11,7 +12,7 @@ from logbroker.queues.deliveries import Refusal
 from logbroker.queues.line import Seat
 from logbroker.queues.messages import Granted, Settlement
 from logbroker.queues.packing import Delivered
-from logbroker.queues.worker_messages import Hello, check_credit
+from logbroker.queues.worker_messages import HeldSession, Hello, OpenedSession, check_credit
 
 if TYPE_CHECKING:
     from logbroker.queues.queue_group import QueueGroup
@@ -35,9 +36,12 @@ class WorkerLink:
         """The worker came back in time: the receipts of what it listed as held are good."""
         self.reclaimed: list[Granted] = []
         """After a start: what the worker listed as held and has again, with new receipts."""
+        self.sessions: list[HeldSession] = []
+        """Those that the worker listed as held and still has."""
+        self.on_session_lost: Callable[[bytes, int], None] = lambda key, token: None
+        """Called with key and token of a session that ended without the worker's wish; set by the stream."""
         self.seat = Seat(hello.worker_id)
         self._unsent: deque[Delivered] = deque()
-        self._credited = asyncio.Event()
         self._error: LogbrokerError | None = None
         self._over = asyncio.Event()
 
@@ -47,12 +51,27 @@ class WorkerLink:
         """Let so many more records be handed out. Raises InvalidRequestError."""
         check_credit(records)
         check_credit(self.seat.credit + records)
-        self.seat.credit += records
-        self._credited.set()
+        self._group.credited(self, records)
 
     def settle(self, settlement: Settlement) -> asyncio.Future[list[Refusal]]:
         """Settle at once; the future has what was refused as soon as all else is synced."""
         return self._group.settle(self.worker_id, settlement)
+
+    async def open_session(self, key: bytes | None, prefetch: int = 1, wait_seconds: float = 0) -> OpenedSession:
+        """Open the session of an ordering key or, with None, the next free one that has records; wait for it so long.
+
+        Returns when its token is synced. Raises SessionHeldError, NoFreeSessionError, InvalidRequestError or
+        OverloadedError.
+        """
+        return await self._group.openings.open(self.worker_id, key, prefetch, wait_seconds)
+
+    def renew_session(self, key: bytes, token: int) -> None:
+        """Let the lock of a session end so late as if it was opened now. Raises StaleSessionError."""
+        self._group.renew_session(self.worker_id, key, token)
+
+    async def close_session(self, key: bytes, token: int) -> None:
+        """Free a session; returns when that is synced. Raises StaleSessionError."""
+        await self._group.close_session(self.worker_id, key, token)
 
     async def goodbye(self) -> None:
         """The worker leaves: what it holds is free at once, uncounted. Returns when that is synced."""
@@ -67,18 +86,14 @@ class WorkerLink:
     # --- what it is given --------------------------------------------------------------------------------------------
 
     async def next_deliveries(self) -> Delivered:
-        """Wait for records, within the credit, and return the next message of them. For one task.
+        """Wait for records, within the credit or of a session, and return the next message of them. For one task.
 
         Raises what ended the link: WorkerReplacedError, UnknownGroupError or UnknownTopicError.
         """
         while not self._unsent:
             if not self.connected:
                 raise self._error or LogbrokerError("the worker's stream is over")
-            if not self.seat.credit:
-                self._credited.clear()
-                await self._credited.wait()
-                continue
-            self._unsent += await self._group.handouts.next(self.seat)
+            self._unsent += await self._group.handouts.next(self.seat, sessions=True)
         return self._unsent.popleft()
 
     async def ended(self) -> LogbrokerError | None:
@@ -92,7 +107,6 @@ class WorkerLink:
         self.connected = False
         self._error = error
         self._over.set()
-        self._credited.set()
         unsent = list(self._unsent)
         self._unsent.clear()
         return unsent

@@ -60,12 +60,14 @@ class Places(_message.Message):
     def __init__(self, partitions: _Optional[_Iterable[int]] = ..., offsets: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class SessionRef(_message.Message):
-    __slots__ = ("key", "token")
+    __slots__ = ("key", "token", "prefetch")
     KEY_FIELD_NUMBER: _ClassVar[int]
     TOKEN_FIELD_NUMBER: _ClassVar[int]
+    PREFETCH_FIELD_NUMBER: _ClassVar[int]
     key: bytes
     token: int
-    def __init__(self, key: _Optional[bytes] = ..., token: _Optional[int] = ...) -> None: ...
+    prefetch: int
+    def __init__(self, key: _Optional[bytes] = ..., token: _Optional[int] = ..., prefetch: _Optional[int] = ...) -> None: ...
 
 class Credit(_message.Message):
     __slots__ = ("records",)

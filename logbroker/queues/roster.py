@@ -1,0 +1,161 @@
+"""The workers of a queue group: who is connected, who may still come back, and what those who come back keep."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+
+from logbroker.errors import (
+    LogbrokerError,
+    OverloadedError,
+    WorkerIdInUseError,
+    WorkerReplacedError,
+    quoted,
+)
+from logbroker.queues.handouts import Handouts
+from logbroker.queues.holders import Session
+from logbroker.queues.lanes import lane_key
+from logbroker.queues.places import Moment, offset_of, partition_of
+from logbroker.queues.queue import Queue
+from logbroker.queues.worker_messages import HeldSession, Hello
+from logbroker.queues.workers import WorkerLink
+
+
+class Roster:
+    """All links of a queue group."""
+
+    def __init__(
+        self,
+        queue: Queue,
+        handouts: Handouts,
+        moment: Callable[[], Moment],
+        touched: Callable[[], None],
+        max_workers: int,
+    ) -> None:
+        """`touched` is called when the queue was given an input."""
+        self.links: dict[str, WorkerLink] = {}
+        """Of workers that are connected, or may still come back."""
+        self._queue = queue
+        self._handouts = handouts
+        self._moment = moment
+        self._touched = touched
+        self._max_workers = max_workers
+        self._scanned = asyncio.Event()
+
+    # --- coming ------------------------------------------------------------------------------------------------------
+
+    async def enter(self, link: WorkerLink, hello: Hello, reserved_until: float) -> None:
+        """Take a worker in; `reserved_until` (monotonic): until when it may reclaim what it held before a start.
+
+        Raises OverloadedError or WorkerIdInUseError.
+        """
+        link.resumed = self._take_place(link)
+        self.links[link.worker_id] = link
+        if link.resumed:
+            self._release_lost(link, hello.held)
+            link.sessions = [session for session in hello.sessions if self._has(link, session)]
+        elif hello.held or hello.sessions:
+            try:
+                await self._wait_for_scan(hello.held, reserved_until)
+            except BaseException:
+                link.disconnected()
+                raise
+            if link.connected and self._moment().seconds < reserved_until:
+                link.sessions = [session for session in hello.sessions if self._reclaim(link, session)]
+                link.reclaimed = self._queue.reclaim(link.worker_id, hello.held, self._moment())
+        self._touched()
+
+    def _take_place(self, link: WorkerLink) -> bool:
+        """Put a link in the place of its worker's before; return whether the worker was in time."""
+        before = self.links.get(link.worker_id)
+        if before is None:
+            if len(self.links) >= self._max_workers:
+                raise OverloadedError(
+                    f"the queue group has {len(self.links)} workers, the most that it may have (max_queue_workers)"
+                )
+            return False
+        if before.incarnation != link.incarnation:
+            if before.connected:
+                raise WorkerIdInUseError(
+                    f"another life of worker {quoted(link.worker_id)} is connected: choose an id that nobody else has"
+                )
+            self._queue.worker_lost(link.worker_id, self._moment())
+            return False
+        if before.connected:
+            self._end(before, WorkerReplacedError("the worker came back on another stream"))
+            return True
+        return self._queue.worker_back(link.worker_id, self._moment())
+
+    def _release_lost(self, link: WorkerLink, held: Sequence[int]) -> None:
+        """What was on its way when the stream broke never came there: it is free again."""
+        known = frozenset(held)
+        lost = [receipt for receipt, place in self._queue.deliveries.held_by(link.worker_id) if place not in known]
+        self._handouts.release(link.worker_id, [(receipt, receipt) for receipt in lost])
+
+    def _has(self, link: WorkerLink, held: HeldSession) -> bool:
+        session = self._queue.sessions.get(lane_key(held.key))
+        return session is not None and (session.token, session.worker.id) == (held.token, link.worker_id)
+
+    def _reclaim(self, link: WorkerLink, held: HeldSession) -> bool:
+        try:
+            self._queue.sessions.reclaim(link.worker_id, lane_key(held.key), held.token, held.prefetch, self._moment())
+        except LogbrokerError:
+            return False
+        return True
+
+    def scanned(self) -> None:
+        """More of the log is known."""
+        self._scanned.set()
+
+    async def _wait_for_scan(self, held: Sequence[int], until: float) -> None:
+        """Wait until what a worker held is met, or there is no more time."""
+        last = {partition_of(place): offset_of(place) for place in sorted(held)}
+        try:
+            async with asyncio.timeout_at(until):
+                while any(
+                    self._queue.done.is_open(partition) and self._queue.position(partition) <= offset
+                    for partition, offset in last.items()
+                ):
+                    self._scanned.clear()
+                    await self._scanned.wait()
+        except TimeoutError:
+            pass
+
+    # --- going -------------------------------------------------------------------------------------------------------
+
+    def goodbye(self, link: WorkerLink) -> None:
+        """A worker leaves."""
+        self._end(link, None)
+        del self.links[link.worker_id]
+        self._queue.goodbye(link.worker_id, self._moment())
+        self._touched()
+
+    def disconnected(self, link: WorkerLink) -> None:
+        """The stream of a worker broke: it keeps what it has received for the grace."""
+        self._end(link, None)
+        now = self._moment()
+        link.kept_until = now.seconds + self._queue.settings.grace_seconds
+        self._queue.worker_gone(link.worker_id, now)
+        self._touched()
+
+    def _end(self, link: WorkerLink, error: LogbrokerError | None) -> None:
+        unsent = link.end(error)
+        self._handouts.leave(link.seat, unsent, error)
+
+    def tick(self, now: Moment) -> None:
+        """Forget those who did not come back in time."""
+        away = [link for link in self.links.values() if not link.connected and link.kept_until <= now.seconds]
+        for link in away:
+            del self.links[link.worker_id]
+
+    def tell_lost(self, sessions: Iterable[Session]) -> None:
+        """Sessions ended without their holders' wish."""
+        for session in sessions:
+            link = self.links.get(session.worker.id)
+            if link is not None and link.connected:
+                link.on_session_lost(session.key, session.token)
+
+    def end_all(self, error: LogbrokerError) -> None:
+        """The group is no more."""
+        for link in self.links.values():
+            link.end(error)

@@ -1,0 +1,105 @@
+"""Opening sessions: now where that can be, else in turn as soon as it can."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+from logbroker.errors import LogbrokerError, NoFreeSessionError, SessionHeldError
+from logbroker.queues.flush import Flush
+from logbroker.queues.holders import Session
+from logbroker.queues.lanes import lane_key
+from logbroker.queues.places import Moment
+from logbroker.queues.queue import Queue
+from logbroker.queues.worker_messages import OpenedSession
+
+
+class Opening:
+    """Somebody who waits for a session."""
+
+    def __init__(self, worker_id: str, key: bytes | None, prefetch: int) -> None:
+        self.worker_id = worker_id
+        self.key = key
+        self.prefetch = prefetch
+        self.opened: asyncio.Future[Session] = asyncio.get_running_loop().create_future()
+        self.why_not: LogbrokerError = NO_FREE_SESSION
+
+
+NO_FREE_SESSION: Final = NoFreeSessionError("no key has records that nobody works on: try again later, or wait for one")
+
+
+class SessionOpenings:
+    """Those who wait for sessions of one queue group, in the order in which they came."""
+
+    def __init__(
+        self,
+        queue: Queue,
+        flush: Flush,
+        moment: Callable[[], Moment],
+        serve: Callable[[], None],
+        touched: Callable[[], None],
+    ) -> None:
+        """`serve` is called when somebody came, `touched` when the queue was given an input."""
+        self._queue = queue
+        self._flush = flush
+        self._moment = moment
+        self._serve = serve
+        self._touched = touched
+        self._waiting: list[Opening] = []
+
+    async def open(self, worker_id: str, key: bytes | None, prefetch: int, wait_seconds: float) -> OpenedSession:
+        """See `WorkerLink.open_session`."""
+        opening = Opening(worker_id, None if key is None else lane_key(key), prefetch)
+        self._waiting.append(opening)
+        self._serve()
+        try:
+            async with asyncio.timeout(wait_seconds):
+                if not opening.opened.done():
+                    await asyncio.wait([opening.opened])
+        except TimeoutError:
+            opening.opened.cancel()
+            raise opening.why_not from None
+        finally:
+            if opening in self._waiting:
+                self._waiting.remove(opening)
+        session = opening.opened.result()
+        state = self._queue.sessions.state(session.key)
+        return await self._flush.synced(OpenedSession(session.key if key is None else key, session.token, state))
+
+    def serve(self) -> None:
+        """Open what can be opened."""
+        if not self._waiting:
+            return
+        waiting, self._waiting = self._waiting, []
+        none_free = False
+        for opening in waiting:
+            if opening.opened.done():
+                continue
+            if not (none_free and opening.key is None) and self._try(opening):
+                self._touched()
+                continue
+            none_free = none_free or opening.key is None
+            if not opening.opened.done():
+                self._waiting.append(opening)
+
+    def _try(self, opening: Opening) -> bool:
+        try:
+            session = self._queue.sessions.open(opening.worker_id, opening.key, opening.prefetch, self._moment())
+        except SessionHeldError as error:
+            opening.why_not = error
+            return False
+        except LogbrokerError as error:
+            opening.opened.set_exception(error)
+            return False
+        if session is None:
+            return False
+        opening.opened.set_result(session)
+        return True
+
+    def close(self, error: LogbrokerError) -> None:
+        """Nobody gets one any more."""
+        for opening in self._waiting:
+            if not opening.opened.done():
+                opening.opened.set_exception(error)
+        self._waiting.clear()

@@ -1,0 +1,142 @@
+"""Sessions at work: opening in turn, records by prefetch, tokens over restarts, what a holder hears."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from logbroker.errors import NoFreeSessionError, SessionHeldError, StaleSessionError
+from logbroker.queues.messages import SessionWrite, Settlement
+from logbroker.queues.packing import Delivered
+from logbroker.queues.queue_group import QueueGroup
+from logbroker.queues.worker_messages import HeldSession
+from logbroker.queues.workers import WorkerLink
+from tests.queues.shell import Shell, ack, hello, shell, until, values
+
+
+async def next_of(link: WorkerLink) -> Delivered:
+    async with asyncio.timeout(10):
+        return await link.next_deliveries()
+
+
+async def scanned(group: QueueGroup, end: int) -> None:
+    await until(lambda: group.queue.position(0) == end)
+
+
+async def five(opened: Shell) -> QueueGroup:
+    """A group with three records of key a and two of b."""
+    await opened.topic()
+    await opened.append((b"a", b"a1"), (b"a", b"a2"), (b"b", b"b1"), (b"a", b"a3"), (b"b", b"b2"))
+    group = await opened.group(grace_seconds=5)
+    await scanned(group, 5)
+    return group
+
+
+async def test_a_session_gets_its_records_without_credit_and_leaves_its_state(tmp_path: Path) -> None:
+    async with shell(tmp_path) as opened:
+        group = await five(opened)
+        link, other = await group.connect(hello()), await group.connect(hello("other"))
+        session = await link.open_session(b"a", prefetch=2)
+        assert session.state == b""
+        delivered = await next_of(link)
+        assert (values(delivered), delivered.session) == ([b"a1", b"a2"], (session.token, b"a"))
+        other.add_credit(10)
+        assert values(await next_of(other)) == [b"b1"], "a lane in a session is nobody else's"
+        settlement = Settlement(
+            acks=[(delivered.first_receipt, delivered.first_receipt + 1)],
+            states=[SessionWrite(b"a", session.token, b"two done")],
+        )
+        assert await link.settle(settlement) == []
+        assert values(await next_of(link)) == [b"a3"]
+        await link.close_session(b"a", session.token)
+        again = await other.open_session(b"a")
+        assert (again.state, again.token > session.token) == (b"two done", True)
+        with pytest.raises(StaleSessionError):
+            link.renew_session(b"a", session.token)
+
+
+async def test_the_next_free_session_is_waited_for_in_turn(tmp_path: Path) -> None:
+    async with shell(tmp_path) as opened:
+        group = await five(opened)
+        links = [await group.connect(hello(f"w{number}")) for number in range(3)]
+        first, second = await links[0].open_session(None), await links[1].open_session(None)
+        assert {first.key, second.key} == {b"a", b"b"}
+        with pytest.raises(NoFreeSessionError):
+            await links[2].open_session(None)
+        with pytest.raises(SessionHeldError):
+            await links[2].open_session(b"a", wait_seconds=0.02)
+        waiting = asyncio.create_task(links[2].open_session(None, wait_seconds=10))
+        await asyncio.sleep(0)
+        await opened.append((b"c", b"c1"))
+        assert (await waiting).key == b"c"
+        waiting = asyncio.create_task(links[2].open_session(b"a", wait_seconds=10))
+        await asyncio.sleep(0)
+        await links[0].close_session(first.key, first.token)
+        await links[1].close_session(second.key, second.token)
+        assert (await waiting).key == b"a"
+
+
+async def test_a_holder_hears_that_its_lock_ended(tmp_path: Path) -> None:
+    async with shell(tmp_path) as opened:
+        await opened.topic()
+        group = await opened.group(lease_seconds=0.2, backoff_initial_seconds=0.0)
+        link, other = await group.connect(hello()), await group.connect(hello("other"))
+        lost: list[tuple[bytes, int]] = []
+        link.on_session_lost = lambda key, token: lost.append((key, token))
+        session = await link.open_session(b"a")
+        await opened.append((b"a", b"a1"))
+        delivered = await next_of(link)
+        taken = await other.open_session(b"a", wait_seconds=10)
+        assert taken.token > session.token
+        await until(lambda: lost)
+        assert lost == [(b"a", session.token)]
+        refusals = await link.settle(
+            Settlement(
+                acks=[(delivered.first_receipt, delivered.first_receipt)],
+                states=[SessionWrite(b"a", session.token, b"late")],
+            )
+        )
+        assert isinstance(refusals[0].error, StaleSessionError)
+        again = await next_of(other)
+        assert (values(again), again.attempts) == ([b"a1"], [2])
+
+
+async def test_a_holder_keeps_its_session_over_a_reconnect_and_a_crash(tmp_path: Path) -> None:
+    async with shell(tmp_path, crash=True) as opened:
+        group = await five(opened)
+        link = await group.connect(hello())
+        session = await link.open_session(b"a", prefetch=3)
+        delivered = await next_of(link)
+        link.disconnected()
+        held = [HeldSession(b"a", session.token, 3)]
+        link = await group.connect(hello(held=[0, 1, 3], sessions=held))
+        assert (link.resumed, link.sessions) == (True, held)
+        await ack(link, delivered.first_receipt)
+    async with shell(tmp_path) as opened:
+        group = opened.groups.group("g")
+        link = await group.connect(hello(held=[1, 3], sessions=held))
+        assert (link.resumed, link.sessions) == (False, held)
+        again = await next_of(link)
+        assert (values(again), again.redelivered, again.session) == (
+            [b"a2", b"a3"],
+            [True, True],
+            (session.token, b"a"),
+        )
+        await link.close_session(b"a", session.token)
+
+
+async def test_a_session_that_nobody_reclaims_is_free_after_the_grace(tmp_path: Path) -> None:
+    async with shell(tmp_path, crash=True) as opened:
+        await opened.topic()
+        await opened.append((b"a", b"a1"))
+        group = await opened.group(grace_seconds=0.1)
+        link = await group.connect(hello())
+        session = await link.open_session(b"a", wait_seconds=10)
+    async with shell(tmp_path) as opened:
+        group = opened.groups.group("g")
+        other = await group.connect(hello("other"))
+        taken = await other.open_session(b"a", wait_seconds=10)
+        assert taken.token > session.token
+        assert values(await next_of(other)) == [b"a1"]
