@@ -8,6 +8,7 @@ order of their receipts.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import repeat
 from typing import Final, NamedTuple
 
 import msgspec
@@ -15,7 +16,7 @@ import msgspec
 from logbroker.errors import LogbrokerError
 from logbroker.queues.messages import Granted
 from logbroker.queues.places import offset_of, partition_of
-from logbroker.queues.records import INLINE_RECORDS, Found, Records, in_thread_if
+from logbroker.queues.records import INLINE_RECORDS, LATER, NO_BOUND, Found, Records, in_thread_if
 from logbroker.record.codec import BatchBuilder, LogRecord, check_crc
 from logbroker.record.stored_batch import StoredBatch
 
@@ -67,11 +68,16 @@ async def pack(
     *,
     session: Session | None = None,
     replacements: Mapping[int, LogRecord] | None = None,
+    max_bytes: int = NO_BOUND,
 ) -> Packed:
-    """Fetch the records that are granted, and put them into messages. `replacements`: what goes in a record's place."""
+    """Fetch the records that are granted, and put them into messages.
+
+    `replacements`: what goes in a record's place. What would take more memory than about `max_bytes` is left out: it is
+    unreadable with the error `records.LATER`.
+    """
     packed = Packed([], [])
     if not isinstance(granted.places, range):
-        await _pack_anew(records, granted, session, replacements or {}, packed)
+        await _pack_anew(records, granted, session, replacements or {}, max_bytes, packed)
         return packed
     run: list[Found] = []
     run_bytes = begun = index = 0
@@ -81,7 +87,7 @@ async def pack(
             packed.delivered.append(_as_in_log(_part(granted, begun, index), run))
             run.clear()
 
-    for places, found in await records.find(granted.places):
+    for places, found in await records.find(granted.places, max_bytes):
         batch = found.batch
         if isinstance(batch, StoredBatch) and _goes_whole(batch, len(places)):
             if run_bytes + len(batch.raw) > MAX_BATCHES_BYTES:
@@ -90,10 +96,14 @@ async def pack(
                 begun, run_bytes = index, 0
             run.append(found)
             run_bytes += len(batch.raw)
+        elif batch is LATER:
+            hand_on()
+            receipts = range(granted.first_receipt + index, granted.first_receipt + index + len(places))
+            packed.unreadable.extend(map(Unreadable, receipts, places, repeat(LATER)))
         else:
             hand_on()
             part = _part(granted, index, index + len(places))
-            await _pack_anew(records, part, session, replacements or {}, packed)
+            await _pack_anew(records, part, session, replacements or {}, max_bytes, packed)
         index += len(places)
     hand_on()
     return packed
@@ -139,9 +149,10 @@ async def _pack_anew(
     granted: Granted,
     session: Session | None,
     replacements: Mapping[int, LogRecord],
+    max_bytes: int,
     packed: Packed,
 ) -> None:
-    fetched = await records.fetch(granted.places)
+    fetched = await records.fetch(granted.places, max_bytes)
     if replacements:
         fetched = [replacements.get(place, record) for place, record in zip(granted.places, fetched, strict=True)]
     await in_thread_if(len(fetched) > INLINE_RECORDS, lambda: _encode(granted, fetched, session, packed))

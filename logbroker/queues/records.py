@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple, TypeVar
 
 from logbroker.engine import Read, ReadableLog, ReadResult
-from logbroker.errors import LogbrokerError, OffsetOutOfRangeError
+from logbroker.errors import LogbrokerError, OffsetOutOfRangeError, OverloadedError
 from logbroker.queues.places import offset_of, partition_of, place_of
 from logbroker.record.codec import LogRecord
 from logbroker.record.stored_batch import StoredBatch, stored_batches
@@ -33,6 +33,9 @@ ENTRY_BYTES: Final = 512
 _NEAR_RECORDS: Final = 256
 """Records that lie no farther apart are read as one piece."""
 _READS_AT_ONCE: Final = 16
+
+NO_BOUND: Final = 1 << 63
+LATER: Final = OverloadedError("what is fetched before it takes all the memory that one fetch may take")
 
 T = TypeVar("T")
 
@@ -64,16 +67,17 @@ class Records:
 
     # --- reading -----------------------------------------------------------------------------------------------------
 
-    async def fetch(self, places: Sequence[int]) -> list[LogRecord | LogbrokerError]:
+    async def fetch(self, places: Sequence[int], max_bytes: int = NO_BOUND) -> list[LogRecord | LogbrokerError]:
         """Return the records at these places, in their order.
 
         In place of a record stands OffsetOutOfRangeError where it is not in the log any more, another error where it
-        cannot be read (PartitionOfflineError, CorruptLogError) or decoded (CorruptBatchError and its like).
+        cannot be read (PartitionOfflineError, CorruptLogError) or decoded (CorruptBatchError and its like), and `LATER`
+        where it would take more memory than about `max_bytes`; one record is always fetched.
         """
-        groups = await self.find(places)
+        groups = await self.find(places, max_bytes)
         records = await in_thread_if(
             len(places) > INLINE_RECORDS or any(_is_heavy(found.batch) for _, found in groups),
-            lambda: _decode(groups),
+            lambda: _decode(groups, max_bytes),
         )
         for _, found in groups:
             if found.start in self._counted:
@@ -81,15 +85,18 @@ class Records:
         self._evict()
         return records
 
-    async def find(self, places: Sequence[int]) -> list[tuple[Sequence[int], Found]]:
-        """Return what holds these places, which are cut, in their order, by it. Decodes nothing."""
+    async def find(self, places: Sequence[int], max_bytes: int = NO_BOUND) -> list[tuple[Sequence[int], Found]]:
+        """Return what holds these places, which are cut, in their order, by it. Decodes nothing.
+
+        When about `max_bytes` are read from the log, all else is `LATER`.
+        """
         loaded: list[Found] = []
         while True:
             groups, missing = self._group(places, loaded)
             if not missing:
                 return groups
             # What was kept at first may be gone by now: then there is another round.
-            loaded = sorted([*loaded, *await self._load(_spans(missing))], key=lambda found: found.start)
+            loaded = sorted([*loaded, *await self._load(_spans(missing), max_bytes)], key=lambda found: found.start)
 
     def _group(
         self, places: Sequence[int], loaded: Sequence[Found]
@@ -130,16 +137,19 @@ class Records:
         index = bisect_right(self._starts, place)
         return (min(stop, self._starts[index]) if index < len(self._starts) else stop) - 1
 
-    async def _load(self, spans: list[tuple[int, int]]) -> list[Found]:
+    async def _load(self, spans: list[tuple[int, int]], max_bytes: int) -> list[Found]:
         """Read the batches that hold the places of some spans (first, last); what is returned covers all of them."""
         loaded: list[Found] = []
-        while spans:
+        while spans and max_bytes > 0:
             now, spans = spans[:_READS_AT_ONCE], spans[_READS_AT_ONCE:]
             results = await self._engine.read([self._wish(first, last) for first, last in now])
             for (first, last), result in zip(now, results, strict=True):
+                if isinstance(result, ReadResult):
+                    max_bytes -= len(result.batches)
                 covered = self._take_in(first, last, result, loaded)
                 if covered <= last:
                     spans.append((covered, last))
+        loaded += (Found(first, last + 1, LATER) for first, last in spans)
         self._evict()
         return loaded
 
@@ -246,21 +256,26 @@ def is_large(batch: StoredBatch) -> bool:
     return len(batch.raw) > INLINE_BYTES or batch.header.codec != 0
 
 
-def _decode(groups: Sequence[tuple[Sequence[int], Found]]) -> list[LogRecord | LogbrokerError]:
+def _decode(groups: Sequence[tuple[Sequence[int], Found]], max_bytes: int) -> list[LogRecord | LogbrokerError]:
     records: list[LogRecord | LogbrokerError] = []
     for places, found in groups:
         batch = found.batch
-        if isinstance(batch, LogbrokerError):
-            records += [batch] * len(places)
+        if isinstance(batch, LogbrokerError) or max_bytes <= 0:
+            records += [batch if isinstance(batch, LogbrokerError) else LATER] * len(places)
             continue
-        try:
-            records += batch.records([offset_of(place) for place in places])
-        except OffsetOutOfRangeError:
-            for place in places:
-                try:
-                    records += batch.records([offset_of(place)])
-                except LogbrokerError as error:
-                    records.append(error)
-        except LogbrokerError as error:
-            records += [error] * len(places)
+        size_bytes = batch.size_bytes
+        decoded = _records_of(batch, places)
+        max_bytes -= batch.size_bytes - size_bytes
+        max_bytes -= sum(len(record.value or b"") for record in decoded if isinstance(record, LogRecord))
+        records += decoded
     return records
+
+
+def _records_of(batch: StoredBatch, places: Sequence[int]) -> Sequence[LogRecord | LogbrokerError]:
+    try:
+        return batch.records([offset_of(place) for place in places])
+    except OffsetOutOfRangeError as error:
+        # One that is not there spoils none of the others.
+        return [error] if len(places) == 1 else [_records_of(batch, [place])[0] for place in places]
+    except LogbrokerError as error:
+        return [error] * len(places)

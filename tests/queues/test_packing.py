@@ -14,7 +14,7 @@ from logbroker.errors import CorruptBatchError, OffsetOutOfRangeError
 from logbroker.queues.messages import Granted
 from logbroker.queues.packing import MAX_BATCHES_BYTES, Delivered, Packed, pack
 from logbroker.queues.places import offset_of, partition_of, place_of
-from logbroker.queues.records import Records
+from logbroker.queues.records import LATER, Records
 from logbroker.record.codec import LogRecord, NewRecord, decode_batch, split_batches
 from logbroker.record.compression import Codec
 from logbroker.types import TopicId
@@ -164,6 +164,32 @@ async def test_what_cannot_be_read_is_told_by_receipt() -> None:
         (0, [1], (7, b"k")),
         (3, [4], (7, b"k")),
     ]
+
+
+async def test_no_more_is_fetched_than_memory_is_given_for() -> None:
+    log = FakeLog()
+    for number in range(200):
+        log.append(NewRecord(bytes(100_000), b"%d" % number))
+    for places in (list(range(200)), range(200)):
+        records = records_of(log, 50_000)
+        log.reads.clear()
+        packed = await pack(records, Granted(FIRST, places, [], []), max_bytes=1_000_000)
+        assert 10 <= sum(each.count for each in packed.delivered) <= 40
+        assert {each.error for each in packed.unreadable} == {LATER}
+        left = [each.receipt for each in packed.unreadable]
+        assert len(left) + sum(each.count for each in packed.delivered) == 200
+        assert sum(wish.max_bytes for wish in log.reads) < 20_000_000
+        packed = await pack(records, Granted(FIRST, places[:1], [], []), max_bytes=1)
+        assert [each.count for each in packed.delivered] == [1]
+
+
+async def test_what_is_compressed_takes_no_more_memory_either() -> None:
+    log = FakeLog()
+    for _ in range(50):
+        log.append(*[NewRecord(bytes(1_000_000))] * 2, codec=Codec.ZSTD)
+    packed = await pack(records_of(log), Granted(FIRST, list(range(0, 100, 2)), [], []), max_bytes=4_000_000)
+    assert sum(each.count for each in packed.delivered) <= 3
+    assert {each.error for each in packed.unreadable} == {LATER}
 
 
 async def test_damaged_bytes_are_not_handed_on() -> None:
