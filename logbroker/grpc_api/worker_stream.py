@@ -29,6 +29,7 @@ from logbroker.grpc_api.queue_messages import (
     welcome_message,
 )
 from logbroker.grpc_api.status import Context
+from logbroker.grpc_api.worker_sessions import WorkerSessions
 from logbroker.queues.deliveries import Refusal
 from logbroker.queues.line import HANDOUT_BYTES
 from logbroker.queues.packing import Delivered
@@ -79,7 +80,8 @@ class WorkerStream:
         Raises what refused the Hello, or the error that ends the stream otherwise.
         """
         group, link = await self._greet()
-        reading = asyncio.create_task(self._follow_requests(link))
+        sessions = WorkerSessions(group, link, lambda answer: self._answer(pb.WorkerResponse(session=answer)))
+        reading = asyncio.create_task(self._follow_requests(link, sessions))
         writing = asyncio.create_task(self._write(group, link))
         stopping = asyncio.create_task(self._follow_stop())
         try:
@@ -103,7 +105,7 @@ class WorkerStream:
                     task.cancel()
             # Gathered, so that what went wrong beside the first error is not reported as lost.
             tasks = [reading, stopping, writing] + ([] if self._pull is None else [self._pull])
-            await asyncio.gather(*tasks, return_exceptions=True)
+            await asyncio.gather(*tasks, sessions.end(), return_exceptions=True)
 
     async def _greet(self) -> tuple[QueueGroup, WorkerLink]:
         try:
@@ -120,12 +122,12 @@ class WorkerStream:
         link.seat.max_bytes = partial(self._budget.allowance, HANDOUT_BYTES)
         queue = group.queue
         welcome = welcome_message(topic_name(self._engine, TopicId(queue.topic_id)), queue.settings, link)
-        self._answer(welcome.SerializeToString())
+        self._answer(welcome)
         return group, link
 
     # --- requests ----------------------------------------------------------------------------------------------------
 
-    async def _follow_requests(self, link: WorkerLink) -> None:
+    async def _follow_requests(self, link: WorkerLink, sessions: WorkerSessions) -> None:
         """Carry out requests until their end, and wait until they are answered."""
         said_goodbye = False
         while not said_goodbye and (request := await self._context.read()) is not grpc.aio.EOF:
@@ -137,9 +139,19 @@ class WorkerStream:
                 link.add_credit(request.credit.records)
             elif kind == "goodbye":
                 said_goodbye = True
+            elif kind == "open_session":
+                await self._room_for_answer()
+                sessions.open(request.open_session)
+            elif kind == "renew_session":
+                await self._room_for_answer()
+                sessions.renew(request.renew_session)
+            elif kind == "close_session":
+                await self._room_for_answer()
+                sessions.close(request.close_session)
             else:
                 raise InvalidRequestError("after the Hello a worker sends Credit, Settle, ... but no second Hello")
         self._end_deliveries()
+        await sessions.end()
         while self._answers_due:
             await self._next_answer()
         if said_goodbye:
@@ -163,7 +175,7 @@ class WorkerStream:
 
         def done(answer: pb.SettleAnswer) -> None:
             self._answers_due -= 1
-            self._answer(pb.WorkerResponse(settled=answer).SerializeToString())
+            self._answer(pb.WorkerResponse(settled=answer))
 
         def synced(settling: asyncio.Future[list[Refusal]]) -> None:
             try:
@@ -183,7 +195,8 @@ class WorkerStream:
 
     # --- responses ---------------------------------------------------------------------------------------------------
 
-    def _answer(self, message: bytes) -> None:
+    def _answer(self, response: pb.WorkerResponse) -> None:
+        message = response.SerializeToString()
         self._answers.append(message)
         self._unsent_bytes += len(message)
         self._wake.set()

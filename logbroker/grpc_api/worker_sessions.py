@@ -1,0 +1,108 @@
+"""What a worker's stream asks of sessions: each request is answered by its correlation id, when that is synced."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from typing import Any, Final
+
+from logbroker.errors import InvalidRequestError, LogbrokerError, OverloadedError
+from logbroker.grpc_api.fetch import MAX_WAIT_MS
+from logbroker.grpc_api.queue_messages import session_lost
+from logbroker.grpc_api.status import item_status
+from logbroker.queues.queue_group import QueueGroup
+from logbroker.queues.workers import WorkerLink
+from logbroker.v1 import queues_pb2 as pb
+
+_log = logging.getLogger(__name__)
+
+MAX_OPENINGS: Final = 1_000
+"""Requests for a session that one stream may have waiting."""
+
+
+class WorkerSessions:
+    """The sessions of one stream."""
+
+    def __init__(self, group: QueueGroup, link: WorkerLink, answer: Callable[[pb.SessionAnswer], None]) -> None:
+        self._group = group
+        self._link = link
+        self._answer = answer
+        self._openings: set[asyncio.Task[None]] = set()
+        self._closings: set[asyncio.Task[None]] = set()
+        link.on_session_lost = lambda key, token: answer(session_lost(key, token))
+
+    def open(self, request: pb.OpenSession) -> None:
+        """Open now, or wait for it as long as asked for; the stream goes on meanwhile."""
+        answer = pb.SessionAnswer(correlation_id=request.correlation_id)
+        if len(self._openings) >= MAX_OPENINGS:
+            error = OverloadedError(f"{MAX_OPENINGS:,} requests of the worker wait for a session: ask again later")
+            self._refuse(answer, error)
+        else:
+            self._begin(self._openings, lambda: self._open(request, answer), answer)
+
+    async def _open(self, request: pb.OpenSession, answer: pb.SessionAnswer) -> None:
+        if not 0 <= request.max_wait_ms <= MAX_WAIT_MS:
+            raise InvalidRequestError(f"max_wait_ms must be 0 to {MAX_WAIT_MS:,}, not {request.max_wait_ms}")
+        opened = await self._link.open_session(
+            request.key if request.HasField("key") else None,
+            request.prefetch if request.HasField("prefetch") else 1,
+            request.max_wait_ms / 1000,
+        )
+        answer.key, answer.token, answer.state = opened.key, opened.token, opened.state
+        answer.lock_ms = self._lock_ms
+
+    def renew(self, request: pb.RenewSession) -> None:
+        answer = pb.SessionAnswer(correlation_id=request.correlation_id)
+        session = request.session
+        try:
+            self._link.renew_session(session.key, session.token)
+        except LogbrokerError as error:
+            self._refuse(answer, error)
+        else:
+            answer.key, answer.token, answer.lock_ms = session.key, session.token, self._lock_ms
+            self._answer(answer)
+
+    def close(self, request: pb.CloseSession) -> None:
+        session = request.session
+        answer = pb.SessionAnswer(correlation_id=request.correlation_id, key=session.key, token=session.token)
+        self._begin(self._closings, lambda: self._link.close_session(session.key, session.token), answer)
+
+    async def end(self) -> None:
+        """Nobody waits for a session any more; what is closed is still answered."""
+        for task in self._openings:
+            task.cancel()
+        tasks = (*self._openings, *self._closings)
+        if tasks:
+            await asyncio.wait(tasks)
+
+    @property
+    def _lock_ms(self) -> int:
+        return round(self._group.queue.settings.lease_seconds * 1000)
+
+    def _begin(
+        self,
+        tasks: set[asyncio.Task[None]],
+        work: Callable[[], Coroutine[Any, Any, None]],
+        answer: pb.SessionAnswer,
+    ) -> None:
+        async def carry_out() -> None:
+            try:
+                await work()
+            except LogbrokerError as error:
+                self._refuse(answer, error)
+            except Exception:
+                # Without an answer the client would wait for ever.
+                _log.exception("a request of a session failed")
+                self._refuse(answer, LogbrokerError("the broker met an unexpected error; its log tells more"))
+            else:
+                self._answer(answer)
+
+        # Tasks run their first step in the order in which they are made, and that step decides.
+        task = asyncio.create_task(carry_out())
+        tasks.add(task)
+        task.add_done_callback(tasks.discard)
+
+    def _refuse(self, answer: pb.SessionAnswer, error: LogbrokerError) -> None:
+        answer.status.CopyFrom(item_status(error))
+        self._answer(answer)
