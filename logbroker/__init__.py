@@ -9,10 +9,10 @@ import importlib
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from logbroker.client import Admin, Consumer, Producer
+    from logbroker.client import Admin, Consumer, Producer, Worker
     from logbroker.embedded_broker import embedded
 
-__all__ = ["Admin", "Consumer", "Producer", "__version__", "embedded"]
+__all__ = ["Admin", "Consumer", "Producer", "Worker", "__version__", "embedded"]
 
 __version__ = "0.1.0"
 
@@ -20,6 +20,7 @@ _HOMES: Final = {
     "Admin": "logbroker.client",
     "Consumer": "logbroker.client",
     "Producer": "logbroker.client",
+    "Worker": "logbroker.client",
     "embedded": "logbroker.embedded_broker",
 }
 

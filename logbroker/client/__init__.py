@@ -16,15 +16,32 @@ from logbroker.client.cursor import Record
 from logbroker.client.delivery import Delivery, RecordMetadata
 from logbroker.client.group_offsets import CommittedOffset
 from logbroker.client.groups import GroupDescription, GroupInfo, MemberDescription, PartitionLag
+from logbroker.client.leased_record import WorkerDelivery
 from logbroker.client.metadata import TopicInfo
 from logbroker.client.offsets import ListedOffset
 from logbroker.client.producer import Producer
+from logbroker.client.queue_admin import QueueAdmin
+from logbroker.client.queue_descriptions import (
+    LaneDescription,
+    QueueAlarm,
+    QueueCounts,
+    QueueDescription,
+    QueuePartition,
+    QueueSettings,
+    Redriven,
+    RewoundPartition,
+    WorkerDescription,
+)
+from logbroker.client.worker import Session, Worker
 from logbroker.types import Durability, TopicPartition
 
 __all__ = [
     "Admin",
     "Consumer",
     "Producer",
+    "QueueAdmin",
+    "Session",
+    "Worker",
     "BrokerDescription",
     "CommittedOffset",
     "ConfigValue",
@@ -32,15 +49,25 @@ __all__ = [
     "Durability",
     "GroupDescription",
     "GroupInfo",
+    "LaneDescription",
     "ListedOffset",
     "MemberDescription",
     "NewTopic",
     "PartitionDescription",
     "PartitionLag",
+    "QueueAlarm",
+    "QueueCounts",
+    "QueueDescription",
+    "QueuePartition",
+    "QueueSettings",
     "Record",
     "RecordMetadata",
+    "Redriven",
+    "RewoundPartition",
     "TopicDescription",
     "TopicGeneration",
     "TopicInfo",
     "TopicPartition",
+    "WorkerDelivery",
+    "WorkerDescription",
 ]

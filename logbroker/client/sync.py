@@ -18,17 +18,34 @@ from logbroker.client.delivery import RecordMetadata
 from logbroker.client.delivery import SyncDelivery as Delivery
 from logbroker.client.group_offsets import CommittedOffset
 from logbroker.client.groups import GroupDescription, GroupInfo, MemberDescription, PartitionLag
+from logbroker.client.leased_record import SyncWorkerDelivery as WorkerDelivery
 from logbroker.client.metadata import TopicInfo
 from logbroker.client.offsets import ListedOffset
+from logbroker.client.queue_descriptions import (
+    LaneDescription,
+    QueueAlarm,
+    QueueCounts,
+    QueueDescription,
+    QueuePartition,
+    QueueSettings,
+    Redriven,
+    RewoundPartition,
+    WorkerDescription,
+)
 from logbroker.client.sync_admin import Admin
 from logbroker.client.sync_consumer import Consumer
 from logbroker.client.sync_producer import Producer
+from logbroker.client.sync_queue_admin import QueueAdmin
+from logbroker.client.sync_worker import Session, Worker
 from logbroker.types import Durability, TopicPartition
 
 __all__ = [
     "Admin",
     "Consumer",
     "Producer",
+    "QueueAdmin",
+    "Session",
+    "Worker",
     "BrokerDescription",
     "CommittedOffset",
     "ConfigValue",
@@ -36,15 +53,25 @@ __all__ = [
     "Durability",
     "GroupDescription",
     "GroupInfo",
+    "LaneDescription",
     "ListedOffset",
     "MemberDescription",
     "NewTopic",
     "PartitionDescription",
     "PartitionLag",
+    "QueueAlarm",
+    "QueueCounts",
+    "QueueDescription",
+    "QueuePartition",
+    "QueueSettings",
     "Record",
     "RecordMetadata",
+    "Redriven",
+    "RewoundPartition",
     "TopicDescription",
     "TopicGeneration",
     "TopicInfo",
     "TopicPartition",
+    "WorkerDelivery",
+    "WorkerDescription",
 ]

@@ -1,0 +1,214 @@
+"""QueueAdmin: queue groups, their settings, and what an operator decides about their lanes."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Any, Final, Literal, Self
+
+from logbroker.client.connection import Connection
+from logbroker.client.groups import GroupInfo, list_groups
+from logbroker.client.offsets import milliseconds
+from logbroker.client.queue_descriptions import (
+    LaneDescription,
+    LaneOrder,
+    QueueDescription,
+    QueueSettings,
+    Redriven,
+    RewoundPartition,
+    lane_description,
+    queue_description,
+    settings_message,
+)
+from logbroker.client.status import error_of_item
+from logbroker.errors import InvalidRequestError, LogbrokerError
+from logbroker.record.codec import Headers
+from logbroker.v1 import common_pb2, queues_pb2
+
+QueueStart = Literal["earliest", "latest"] | datetime.datetime
+"""Where a queue group begins in each partition; a time: at the first record at or after it."""
+
+Lane = bytes | tuple[int, int]
+"""A lane, by its ordering key or, where its record has none, by the partition and offset of that."""
+
+_ORDERS: Final = {
+    "hottest": queues_pb2.LANE_ORDER_HOTTEST,
+    "oldest": queues_pb2.LANE_ORDER_OLDEST,
+    "held": queues_pb2.LANE_ORDER_HELD,
+}
+
+
+class QueueAdmin:
+    """Creates, describes, alters and deletes queue groups; looks into their lanes, and moves those that stand."""
+
+    def __init__(self, broker: str, *, request_timeout_seconds: float = 10.0) -> None:
+        """`broker` is "HOST:PORT". Calls that change nothing are repeated while the broker is away."""
+        self._connection = Connection(broker, request_timeout_seconds=request_timeout_seconds)
+
+    async def create_queue(
+        self, group: str, topic: str, settings: QueueSettings | None = None, *, start: QueueStart = "earliest"
+    ) -> tuple[QueueDescription, bool]:
+        """Create a queue group, durably; False: it was there, with the same settings.
+
+        Raises GroupExistsError where it has others, UnknownTopicError, or InvalidRequestError.
+        """
+        request = queues_pb2.CreateQueueRequest(
+            group_id=group, topic=topic, settings=settings_message(settings or QueueSettings()), start=_start(start)
+        )
+        response = await self._connection.unary("CreateQueue", request, retry=False)
+        return queue_description(response.queue), response.created
+
+    async def list_queues(self) -> list[GroupInfo]:
+        """Return all queue groups, sorted by id."""
+        return [group for group in await list_groups(self._connection) if group.type == "queue"]
+
+    async def describe_queue(self, group: str) -> QueueDescription:
+        """Return the settings and numbers of a queue group; raises UnknownGroupError."""
+        (outcome,) = await self.describe_queues([group])
+        if isinstance(outcome, LogbrokerError):
+            raise outcome
+        return outcome
+
+    async def describe_queues(self, groups: Sequence[str]) -> list[QueueDescription | LogbrokerError]:
+        """Return the settings and numbers of queue groups, or their errors."""
+        response = await self._connection.unary(
+            "DescribeQueues", queues_pb2.DescribeQueuesRequest(group_ids=list(groups))
+        )
+        return [error_of_item(queue.status) or queue_description(queue) for queue in response.queues]
+
+    async def alter_queue(self, group: str, settings: QueueSettings) -> tuple[QueueDescription, bool]:
+        """Change settings while the group runs; True: another ordering waits until all in flight is settled.
+
+        Raises UnknownGroupError or InvalidRequestError.
+        """
+        request = queues_pb2.AlterQueueRequest(group_id=group, settings=settings_message(settings))
+        response = await self._connection.unary("AlterQueue", request, retry=False)
+        return queue_description(response.queue), response.draining
+
+    async def delete_queue(self, group: str) -> None:
+        """Delete a queue group and all it knows, durably; its topic stays. Raises UnknownGroupError."""
+        request = queues_pb2.DeleteQueuesRequest(group_ids=[group])
+        response = await self._connection.unary("DeleteQueues", request, retry=False)
+        _raise_status(response.results[0])
+
+    # --- lanes ------------------------------------------------------------------------------------------------------
+
+    async def list_lanes(
+        self, group: str, *, order: LaneOrder = "hottest", top: int = 20
+    ) -> tuple[list[LaneDescription], int]:
+        """Return up to `top` lanes in this order, and how many there are; each with its last reason only."""
+        request = queues_pb2.ListLanesRequest(group_id=group, order=_ORDERS[order], top=top)
+        response = await self._connection.unary("ListLanes", request)
+        return [lane_description(lane) for lane in response.lanes], response.total
+
+    async def explain_lane(self, group: str, key: bytes) -> LaneDescription:
+        """Return why the lane of an ordering key stands, or that it does not."""
+        request = queues_pb2.ExplainLanesRequest(group_id=group, keys=[key])
+        (lane,) = (await self._connection.unary("ExplainLanes", request)).lanes
+        _raise_status(lane.status)
+        return lane_description(lane)
+
+    async def resume_lane(self, group: str, lane: Lane) -> None:
+        """Let a lane that is blocked, parked or waiting go on with its head, whose attempts begin anew.
+
+        This and the next three raise UnknownLaneError or LaneNotHeldError.
+        """
+        await self._decide(group, lane, resume=True)
+
+    async def skip_head(self, group: str, lane: Lane) -> int:
+        """Let a lane go on without its head, which counts as done; return how many records that are."""
+        return await self._decide(group, lane, skip_head=True)
+
+    async def drop_lane(self, group: str, lane: Lane) -> int:
+        """Count all records of a lane that are scanned as done; return how many."""
+        return await self._decide(group, lane, drop=True)
+
+    async def replace_head(
+        self, group: str, lane: Lane, value: bytes | None, *, key: bytes | None = None, headers: Headers = ()
+    ) -> None:
+        """Let a lane go on with another record in the place of its head, for this group. Its key must be the same;
+        None: it is."""
+        record = common_pb2.Record(
+            key=key, value=value, headers=[common_pb2.Header(key=name, value=content) for name, content in headers]
+        )
+        await self._decide(group, lane, replace_head=record)
+
+    async def _decide(self, group: str, lane: Lane, **decision: Any) -> int:
+        if isinstance(lane, bytes):
+            message = queues_pb2.LaneDecision(key=lane, **decision)
+        else:
+            partition, offset = lane
+            message = queues_pb2.LaneDecision(place=queues_pb2.Place(partition=partition, offset=offset), **decision)
+        request = queues_pb2.DecideLanesRequest(group_id=group, decisions=[message])
+        (result,) = (await self._connection.unary("DecideLanes", request, retry=False)).results
+        _raise_status(result.status)
+        return int(result.records_done)
+
+    # --- beginning again --------------------------------------------------------------------------------------------
+
+    async def redrive(
+        self, group: str, *, key: bytes | None = None, dry_run: bool = False, max_records: int | None = None
+    ) -> Redriven:
+        """Send dead letters, at most so many in one call, back to the tail of the topic they came from, each key in its
+        original order. `dry_run` only counts them."""
+        request = queues_pb2.RedriveRequest(group_id=group, key=key, dry_run=dry_run, max_records=max_records)
+        response = await self._connection.unary("Redrive", request, retry=False)
+        return Redriven(records=response.records, keys=response.keys, more=response.more)
+
+    async def rewind(
+        self,
+        group: str,
+        to: QueueStart | int,
+        *,
+        partitions: Sequence[int] = (),
+        include_parked: bool = False,
+        dry_run: bool = False,
+    ) -> list[RewoundPartition]:
+        """Begin again at earlier, or later, offsets, in these partitions; none: in all.
+
+        Receipts and attempts are void, and what was done above that place. Parked lanes stay unless they are included.
+        """
+        request = queues_pb2.RewindRequest(
+            group_id=group, to=_start(to), partitions=partitions, include_parked=include_parked, dry_run=dry_run
+        )
+        response = await self._connection.unary("Rewind", request, retry=False)
+        return [
+            RewoundPartition(
+                partition=partition.partition,
+                floor_before=partition.floor_before,
+                floor=partition.floor,
+                error=error_of_item(partition.status),
+            )
+            for partition in response.partitions
+        ]
+
+    async def close(self) -> None:
+        """Let go of the connection."""
+        await self._connection.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.close()
+
+
+def _start(start: QueueStart | int) -> queues_pb2.StartAt:
+    if isinstance(start, datetime.datetime):
+        return queues_pb2.StartAt(timestamp_ms=milliseconds(start))
+    if isinstance(start, int):
+        return queues_pb2.StartAt(offset=start)
+    if start == "earliest":
+        return queues_pb2.StartAt(earliest=True)
+    if start == "latest":
+        return queues_pb2.StartAt(latest=True)
+    raise InvalidRequestError(f"{start!r} is none of earliest, latest, a datetime")
+
+
+def _raise_status(status: common_pb2.Status) -> None:
+    error = error_of_item(status)
+    if error is not None:
+        raise error

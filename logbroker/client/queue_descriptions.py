@@ -1,0 +1,222 @@
+"""Queue groups as an administrator sees and sets them."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+
+from logbroker.client.status import error_of_item
+from logbroker.errors import LogbrokerError
+from logbroker.v1 import queues_pb2
+
+
+class QueueSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """The settings of a queue group. None: the default or, where a group is altered, as it is."""
+
+    ordering: str | None = None
+    """none, key (the default) or single."""
+    key_header: str | None = None
+    """The header that holds the ordering key; empty: the record key is it."""
+    lease_seconds: float | None = None
+    max_attempts: int | None = None
+    backoff_initial_seconds: float | None = None
+    backoff_factor: float | None = None
+    backoff_cap_seconds: float | None = None
+    backoff_jitter: float | None = None
+    """The share of a backoff that is drawn by lot."""
+    on_exhausted: str | None = None
+    """block (the default), dead-letter or park."""
+    dead_letter_topic: str | None = None
+    """By default the group's id and ".dead-letters"."""
+    grace_seconds: float | None = None
+    """How long a worker whose connection broke keeps what it held."""
+    alarm_share: float | None = None
+    alarm_age_seconds: float | None = None
+    max_parked_records: int | None = None
+    max_in_flight: int | None = None
+    """Of one worker."""
+    max_ready_records: int | None = None
+    max_held_lanes: int | None = None
+    max_delayed_records: int | None = None
+    on_undecodable: str | None = None
+    """stop (the default) or dead-letter."""
+
+
+class QueueCounts(msgspec.Struct, frozen=True, kw_only=True):
+    """A queue group in numbers. Of records, but for lanes and sessions."""
+
+    open: int
+    """Scanned and not done, of which:"""
+    ready: int
+    in_flight: int
+    parked: int
+    unscanned: int
+    lanes: int
+    held_lanes: int
+    """Blocked, parked, waiting for a retry or a time, or for the dead-letter topic."""
+    blocked_lanes: int
+    parked_lanes: int
+    sessions: int
+    delivered: int
+    """Since the broker started, as all that follow."""
+    acked: int
+    nacked: int
+    dead_lettered: int
+    leases_lost: int
+
+
+class WorkerDescription(msgspec.Struct, frozen=True, kw_only=True):
+    """One worker at one moment."""
+
+    id: str
+    client_name: str
+    in_flight: int
+    credit: int
+    """How many deliveries it waits for."""
+    sessions: int
+    connected: bool
+
+
+class QueuePartition(msgspec.Struct, frozen=True, kw_only=True):
+    """How far a queue group is in one partition, by offsets."""
+
+    partition: int
+    floor: int
+    """All records below it are done."""
+    scanned: int
+    end: int
+    """The high watermark."""
+    error: LogbrokerError | None = None
+    """Why it is not served any more."""
+
+
+class QueueAlarm(msgspec.Struct, frozen=True, kw_only=True):
+    """What somebody should look at."""
+
+    kind: str
+    """share, age or parked."""
+    key: bytes | None
+    message: str
+
+
+class QueueDescription(msgspec.Struct, frozen=True, kw_only=True):
+    """All that the broker tells of a queue group."""
+
+    id: str
+    topic: str
+    state: str
+    """serving, draining (before another ordering) or waiting (for the workers of before a crash)."""
+    settings: QueueSettings
+    counts: QueueCounts
+    workers: tuple[WorkerDescription, ...]
+    partitions: tuple[QueuePartition, ...]
+    alarms: tuple[QueueAlarm, ...]
+
+
+class LaneDescription(msgspec.Struct, frozen=True, kw_only=True):
+    """One lane: why it stands, or that it does not."""
+
+    key: bytes | None
+    """None: a record without an ordering key, by itself."""
+    state: str
+    """ready, in flight, waiting, blocked, parked, dead-lettering, in session, or idle (nothing of it waits)."""
+    partition: int
+    """Of its head, as the offset; -1: none is known."""
+    offset: int
+    waiting: int
+    """Records, the head included."""
+    attempt: int
+    worker_id: str
+    """Who holds it; empty: nobody."""
+    due_in_ms: int | None
+    """Until the lease or the session ends, or the lane is ready again."""
+    oldest_timestamp_ms: int | None
+    """Of the head."""
+    first_failure_ms: int | None
+    """Of the head, as the next two."""
+    last_failure_ms: int | None
+    reasons: tuple[str, ...]
+    session_token: int
+    """0: in no session."""
+
+
+LaneOrder = Literal["hottest", "oldest", "held"]
+"""Those with the most records first; those with the oldest head first; only blocked and parked ones, the longest held
+first."""
+
+
+class Redriven(msgspec.Struct, frozen=True, kw_only=True):
+    """What was, or would be, sent back to where it came from."""
+
+    records: int
+    keys: int
+    more: bool
+    """Dead letters are left."""
+
+
+class RewoundPartition(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a queue group was, and is, or would be, in one partition."""
+
+    partition: int
+    floor_before: int
+    floor: int
+    error: LogbrokerError | None = None
+
+
+def settings_message(settings: QueueSettings) -> queues_pb2.QueueSettings:
+    return queues_pb2.QueueSettings(**msgspec.structs.asdict(settings))
+
+
+def queue_description(queue: queues_pb2.DescribedQueue) -> QueueDescription:
+    counts: dict[str, Any] = {name: getattr(queue.counts, name) for name in QueueCounts.__struct_fields__}
+    return QueueDescription(
+        id=queue.group_id,
+        topic=queue.topic,
+        state=queue.state,
+        settings=QueueSettings(**{field.name: value for field, value in queue.settings.ListFields()}),
+        counts=QueueCounts(**counts),
+        workers=tuple(
+            WorkerDescription(
+                id=worker.worker_id,
+                client_name=worker.client_name,
+                in_flight=worker.in_flight,
+                credit=worker.credit,
+                sessions=worker.sessions,
+                connected=worker.connected,
+            )
+            for worker in queue.workers
+        ),
+        partitions=tuple(
+            QueuePartition(
+                partition=partition.partition,
+                floor=partition.floor,
+                scanned=partition.scanned,
+                end=partition.end,
+                error=error_of_item(partition.status),
+            )
+            for partition in queue.partitions
+        ),
+        alarms=tuple(
+            QueueAlarm(kind=alarm.kind, key=alarm.key if alarm.HasField("key") else None, message=alarm.message)
+            for alarm in queue.alarms
+        ),
+    )
+
+
+def lane_description(lane: queues_pb2.Lane) -> LaneDescription:
+    return LaneDescription(
+        key=lane.key if lane.HasField("key") else None,
+        state=lane.state,
+        partition=lane.partition,
+        offset=lane.offset,
+        waiting=lane.waiting,
+        attempt=lane.attempt,
+        worker_id=lane.worker_id,
+        due_in_ms=lane.due_in_ms if lane.HasField("due_in_ms") else None,
+        oldest_timestamp_ms=lane.oldest_timestamp_ms if lane.oldest_timestamp_ms >= 0 else None,
+        first_failure_ms=lane.first_failure_ms or None,
+        last_failure_ms=lane.last_failure_ms or None,
+        reasons=tuple(lane.reasons),
+        session_token=lane.session_token,
+    )
