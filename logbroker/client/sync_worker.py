@@ -16,7 +16,7 @@ from logbroker.client.shelf import Shelf
 from logbroker.client.sync_loop import run, shared_loop
 from logbroker.client.worker import DEFAULT_IDLE_SECONDS, DEFAULT_SESSION_PREFETCH
 from logbroker.client.worker_core import DEFAULT_MAX_EXTENSION_SECONDS, DEFAULT_PREFETCH, WorkerCore
-from logbroker.errors import InvalidRequestError, SessionHeldError, StaleSessionError
+from logbroker.errors import InvalidRequestError, NoFreeSessionError, StaleSessionError
 
 _log = logging.getLogger(__name__)
 
@@ -115,7 +115,7 @@ class Worker:
             session = Session(self._core, None, prefetch, _ASK_SECONDS, idle_seconds)
             try:
                 session.open()
-            except SessionHeldError:
+            except NoFreeSessionError:
                 continue
             try:
                 with session:

@@ -15,7 +15,7 @@ from logbroker.client.held_session import HeldSession
 from logbroker.client.leased_record import WorkerDelivery
 from logbroker.client.shelf import Shelf
 from logbroker.client.worker_core import DEFAULT_MAX_EXTENSION_SECONDS, DEFAULT_PREFETCH, WorkerCore
-from logbroker.errors import InvalidRequestError, SessionHeldError, StaleSessionError
+from logbroker.errors import InvalidRequestError, NoFreeSessionError, StaleSessionError
 
 Handler = Callable[[WorkerDelivery], Awaitable[object] | object]
 SessionHandler = Callable[["Session"], Awaitable[object]]
@@ -129,7 +129,8 @@ class Worker:
         idle_seconds: float | None = None,
     ) -> Session:
         """Return the session of one ordering key, or of the next free one that has records, to be used with
-        `async with`: it waits for it for `wait_seconds` (None: for ever), then raises SessionHeldError.
+        `async with`: it waits for it for `wait_seconds` (None: for ever), then raises SessionHeldError or,
+        of the next free one, NoFreeSessionError.
 
         Up to `prefetch` records of it come ahead. Its loop ends when none has come for `idle_seconds`; None: never.
         """
@@ -158,7 +159,7 @@ class Worker:
             session = Session(self._core, None, prefetch, _ASK_SECONDS, idle_seconds)
             try:
                 await session.open()
-            except SessionHeldError:
+            except NoFreeSessionError:
                 continue
             try:
                 async with session:

@@ -20,6 +20,7 @@ from logbroker.errors import (
     BrokerUnavailableError,
     InvalidRequestError,
     LogbrokerError,
+    NoFreeSessionError,
     SessionHeldError,
     StaleSessionError,
 )
@@ -112,13 +113,14 @@ class WorkerCore(Generic[D]):
             _log.warning("%s: %s", _name(delivery), lost)
 
     async def open_session(self, key: bytes | None, prefetch: int, wait_seconds: float | None) -> HeldSession[D]:
-        """Ask for a session until it can be had, or the time is over: SessionHeldError, or why it cannot be asked."""
+        """Ask for a session until it can be had, or the time is over: SessionHeldError, NoFreeSessionError, or why it
+        cannot be asked."""
         deadline = None if wait_seconds is None else monotonic() + wait_seconds
         while True:
             left = _ASK_SECONDS if deadline is None else min(_ASK_SECONDS, max(0.0, deadline - monotonic()))
             try:
                 return await self.link.open_session(key, prefetch, round(left * 1000))
-            except (SessionHeldError, BrokerUnavailableError) as error:
+            except (SessionHeldError, NoFreeSessionError, BrokerUnavailableError) as error:
                 self.link.check()
                 if deadline is not None and monotonic() >= deadline:
                     raise
