@@ -21,6 +21,7 @@ from logbroker.queues.lane import BLOCKED, NO_PLACE, PARKED, WAITING, Lane
 from logbroker.queues.lanes import Lanes
 from logbroker.queues.messages import Notice, NoticeKind
 from logbroker.queues.places import OFFSET_MASK, Moment, offset_of, partition_of
+from logbroker.queues.replacements import Replacements
 from logbroker.queues.retry import Failures, backoff_seconds
 from logbroker.queues.rows import PARKED_ROW, decode, delete, hashed_key, upsert
 from logbroker.queues.settings import OnExhausted, QueueSettings
@@ -49,6 +50,7 @@ class HeldLanes:
         lanes: Lanes,
         failures: Failures,
         dead_letters: DeadLetters,
+        replacements: Replacements,
         random: Callable[[], float],
     ) -> None:
         self.settings = settings
@@ -65,6 +67,7 @@ class HeldLanes:
         self._lanes = lanes
         self._failures = failures
         self._dead_letters = dead_letters
+        self._replacements = replacements
         self._random = random
         self._changed: dict[bytes, None] = {}
         self._stored: set[bytes] = set()
@@ -88,7 +91,7 @@ class HeldLanes:
 
     def expect_all(self) -> None:
         """Nothing is admitted (any more): every record of which something is stored is to be looked at."""
-        self.attention.update(self._failures.places(), self._dead_letters.intents())
+        self.attention.update(self._failures.places(), self._dead_letters.intents(), self._replacements.records)
 
     @property
     def count(self) -> int:

@@ -14,6 +14,7 @@ from logbroker.queues.lanes import Lanes
 from logbroker.queues.ledger import Ledger
 from logbroker.queues.places import partition_of, place_of
 from logbroker.queues.redelivery import Redelivery
+from logbroker.queues.replacements import Replacements
 from logbroker.queues.retry import Failures
 from logbroker.queues.sessions import Sessions
 
@@ -30,6 +31,7 @@ class Index:
         dead_letters: DeadLetters,
         held: HeldLanes,
         redelivery: Redelivery,
+        replacements: Replacements,
         intake: Intake,
         ledger: Ledger,
         sessions: Sessions,
@@ -43,6 +45,7 @@ class Index:
         self._dead_letters = dead_letters
         self._held = held
         self._redelivery = redelivery
+        self._replacements = replacements
         self._intake = intake
         self._ledger = ledger
         self._sessions = sessions
@@ -60,6 +63,7 @@ class Index:
             self._done.rewind(partition, offset)
         if include_parked:
             self._held.forget_parked(lambda parked: partition_of(parked.head) in targets)
+        self._replacements.forget_all([place for place in self._replacements.records if place in self._done])
         for place, failure in list(self._failures.items()):
             stays = failure.state == retry.PARKED and not include_parked and place not in self._done
             if partition_of(place) in targets and not stays and not self._dead_letters.has_intent(place):

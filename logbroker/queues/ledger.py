@@ -16,6 +16,7 @@ from logbroker.queues.lanes import Lanes
 from logbroker.queues.messages import Granted, Tally
 from logbroker.queues.places import Moment
 from logbroker.queues.redelivery import Redelivery
+from logbroker.queues.replacements import Replacements
 from logbroker.queues.retry import Failures
 
 
@@ -31,6 +32,7 @@ class Ledger:
         dead_letters: DeadLetters,
         held: HeldLanes,
         redelivery: Redelivery,
+        replacements: Replacements,
         intake: Intake,
     ) -> None:
         self.open_records = 0
@@ -43,6 +45,7 @@ class Ledger:
         self._dead_letters = dead_letters
         self._held = held
         self._redelivery = redelivery
+        self._replacements = replacements
         self._intake = intake
 
     # --- out ---------------------------------------------------------------------------------------------------------
@@ -89,6 +92,7 @@ class Ledger:
             self.finish([lane], now)
             return
         self._failures.forget(place)
+        self._replacements.forget_all((place,))
         if place in self._done:
             # Skipped by a rewind meanwhile.
             self._held.attention.discard(place)
@@ -108,6 +112,7 @@ class Ledger:
         self._done.mark(places)
         self._failures.forget_all(places)
         self._redelivery.forget_all(places)
+        self._replacements.forget_all(places)
 
     # --- back --------------------------------------------------------------------------------------------------------
 

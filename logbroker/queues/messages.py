@@ -78,7 +78,8 @@ class Settlement(msgspec.Struct, gc=False):
 
 
 class DeadLetter(msgspec.Struct, frozen=True):
-    """A record to append to the dead-letter topic, with the group's producer id, as a batch of its own."""
+    """A record to append to the dead-letter topic, or what `Queue.replacements` has in its place; with the group's
+    producer id, as a batch of its own."""
 
     place: int
     partition: int

@@ -13,6 +13,7 @@ from logbroker.queues.lane import IN_FLIGHT, IN_SESSION, NO_PLACE, STATE_NAMES, 
 from logbroker.queues.places import Moment
 from logbroker.queues.queue import Queue
 from logbroker.queues.retry import Failure
+from logbroker.record.codec import LogRecord
 
 
 class Counts(msgspec.Struct, frozen=True, kw_only=True):
@@ -179,6 +180,20 @@ class Operator:
             self._queue.lanes.remove(lane)
         else:
             self._queue.ledger.finish([lane], now)
+
+    def replace_head(self, lane: Lane, record: LogRecord) -> None:
+        """Let a held lane go on with another record in its head's place, for this group; attempts begin anew.
+
+        Whoever hands records out takes it from `Queue.replacements`. Its key, offset and timestamp should be those of
+        the head. Raises LaneNotHeldError, RecordTooLargeError over 1 MiB, or OverloadedError.
+        """
+        self._queue.replacements.check(record)
+        if lane.state in HELD and not len(lane):
+            raise UnknownLaneError("no record of the lane is scanned yet: try again later")
+        self._take_over(lane)
+        self._queue.replacements.put(lane.head, record)
+        self._queue.redelivery.returned.add(lane.head)
+        self._queue.lanes.make_ready(lane)
 
     def drop(self, lane: Lane) -> int:
         """All records of a held lane that are admitted count as done; return how many. Those yet to arrive form a lane

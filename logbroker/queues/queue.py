@@ -38,6 +38,7 @@ from logbroker.queues.ledger import Ledger
 from logbroker.queues.messages import Granted, Outputs, Settlement, Tally
 from logbroker.queues.places import Moment
 from logbroker.queues.redelivery import Redelivery
+from logbroker.queues.replacements import Replacements
 from logbroker.queues.retry import Failures
 from logbroker.queues.rows import (
     GROUP_TYPE,
@@ -82,7 +83,8 @@ class Queue:
         self.deliveries = Deliveries(life)
         self.failures = Failures()
         self.dead_letters = DeadLetters(route)
-        self.held = HeldLanes(settings, self.lanes, self.failures, self.dead_letters, random)
+        self.replacements = Replacements()
+        self.held = HeldLanes(settings, self.lanes, self.failures, self.dead_letters, self.replacements, random)
         self.redelivery = Redelivery()
         self.intake = Intake(self.done, self.lanes, self.held, self.redelivery)
         self.ledger = Ledger(
@@ -93,6 +95,7 @@ class Queue:
             self.dead_letters,
             self.held,
             self.redelivery,
+            self.replacements,
             self.intake,
         )
         self._graces = Graces()
@@ -114,6 +117,7 @@ class Queue:
             self.dead_letters,
             self.held,
             self.redelivery,
+            self.replacements,
             self.intake,
             self.ledger,
             self.sessions,
@@ -348,6 +352,7 @@ class Queue:
         events += self.failures.take_rows()
         events += self.held.take_rows()
         events += self.dead_letters.take_rows()
+        events += self.replacements.take_rows()
         events += self.sessions.take_rows()
         rescan, self._index.rescan = self._index.rescan, False
         self.redelivery.drop_a_mark(self.done)

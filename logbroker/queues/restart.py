@@ -38,6 +38,7 @@ def load_queue(
     queue.failures.load(rows, ends)
     queue.dead_letters.load(rows, ends)
     queue.held.load(rows, ends)
+    queue.replacements.load(rows, ends)
     queue.sessions.load(rows)
     queue.after_crash = not queue.redelivery.load(rows, ends, header.life)
     for _ in range(len(queue.redelivery.marks)):

@@ -15,8 +15,11 @@ All integers in keys are big-endian; values are msgpack arrays but for the pages
     sequence  b"q" partition (4)                     the next sequence in this partition of the dead-letter topic
     producer  b"i" partition (4)                     who appends to it: see `dead_lettering.Producer`
     copies    b"t", b"c" ...                         the internal topic, and what is copied there: see `copies`
+    replaced  b"r" partition (4) offset (8)          what stands in a record's place: see `replacements`
     session   b"z" BLAKE2b of the key (16)           lane key, fencing token; only while the session is open
     state     b"y" BLAKE2b of the key (16)           lane key, the state that sessions of this key leave to the next
+    progress  b"e" partition (4)                     what is sent back of it: see `redrive`
+    round     b"w"                                   what is being sent back: see `redrive`
     handed    b"h"                                   life, and a map: per partition the end of what may have been handed
                                                      out; by a clean stop; void under a header of another life
 
@@ -46,9 +49,12 @@ COPIES_TOPIC_ROW: Final = b"t"
 COPIES_ROW: Final = b"c"
 INTENT_ROW: Final = b"d"
 SEQUENCE_ROW: Final = b"q"
+REPLACEMENT_ROW: Final = b"r"
 SESSION_ROW: Final = b"z"
 STATE_ROW: Final = b"y"
 PRODUCER_ROW: Final = b"i"
+PROGRESS_ROW: Final = b"e"
+ROUND_ROW: Final = b"w"
 
 GROUP_TYPE: Final = "queue"
 VERSION: Final = 1

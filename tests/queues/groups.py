@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from logbroker.queues.messages import Granted, Nack, Settlement
+from logbroker.queues.messages import Granted, Nack, Outputs, Settlement
 from logbroker.queues.places import Moment
 from logbroker.queues.queue import Queue
 from logbroker.queues.restart import load_queue
@@ -55,7 +55,11 @@ def nack(queue: Queue, granted: Sequence[Granted], seconds: float = 0, delay_sec
 
 def commit(queue: Queue, rows: dict[bytes, bytes]) -> dict[bytes, bytes]:
     """Keep the rows that a queue owes, and return them."""
-    for event in queue.take_outputs().events:
+    return keep(queue.take_outputs(), rows)
+
+
+def keep(outputs: Outputs, rows: dict[bytes, bytes]) -> dict[bytes, bytes]:
+    for event in outputs.events:
         if event.value is None:
             del rows[event.key]
         else:

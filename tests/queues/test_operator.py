@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from logbroker.errors import LaneNotHeldError, UnknownLaneError
+from logbroker.errors import LaneNotHeldError, OverloadedError, RecordTooLargeError, UnknownLaneError
 from logbroker.queues.operator import AlarmKind, Operator
+from logbroker.queues.queue import Queue
 from logbroker.queues.settings import OnExhausted, Ordering
-from tests.queues.groups import ack, admit, at, commit, nack, new_queue, places, restart
+from logbroker.record.codec import LogRecord
+from tests.queues.groups import ack, admit, at, commit, keep, nack, new_queue, places, restart
 
 
 def test_explain_says_why_a_key_stands_still() -> None:
@@ -83,6 +85,87 @@ def test_a_record_without_a_key_is_found_by_its_place() -> None:
     assert operator.counts().parked == 1
     operator.resume(operator.lane_of_record(0))
     assert sorted(places(queue.take("w", 5, at(0)))) == [0, 1, 2]
+
+
+def replacement(place: int, value: bytes = b"mended") -> LogRecord:
+    return LogRecord(place, 1000, b"k", value, (("header", b"x"), ("none", None)))
+
+
+@pytest.mark.parametrize("policy", list(OnExhausted))
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_head_is_replaced_until_it_is_done(policy: OnExhausted, restarted: bool) -> None:
+    rows: dict[bytes, bytes] = {}
+    dead = "dead" if policy is OnExhausted.DEAD_LETTER else ""
+    queue = new_queue(max_attempts=2, on_exhausted=policy, dead_letter_topic=dead, backoff_initial_seconds=9.0)
+    operator = Operator(queue)
+    admit(queue, [b"k", b"k"])
+    nack(queue, queue.take("w", 1, at(0)))
+    operator.replace_head(operator.lane(b"k"), replacement(0))
+    commit(queue, rows)
+    if restarted:
+        queue = restart(rows, 2)
+        admit(queue, [b"k", b"k"])
+    assert queue.replacements.get(0) == replacement(0)
+    for _ in range(2):
+        (granted,) = queue.take("w", 9, at(100))
+        assert (granted.places, granted.redelivered) == ([0], [True])
+        nack(queue, [granted], 0, 0.0)
+    if policy is OnExhausted.DEAD_LETTER:
+        outputs = queue.take_outputs()
+        keep(outputs, rows)
+        (letter,) = outputs.dead_letters
+        assert letter.attempts == 2
+        assert queue.replacements.get(letter.place) == replacement(0)
+        queue.dead_lettered(letter.place, at(0))
+    else:
+        operator = Operator(queue)
+        operator.skip(operator.lane(b"k"), at(0))
+    assert places(queue.take("w", 9, at(0))) == [1]
+    assert not queue.replacements.records
+    assert not [key for key in commit(queue, rows) if key.startswith(b"r")]
+
+
+def test_without_an_order_a_replaced_record_leaves_its_run() -> None:
+    queue = new_queue(ordering=Ordering.NONE, max_attempts=1)
+    queue.admit(0, 1, range(3), 3, (), (), at(0))
+    nack(queue, queue.take("w", 1, at(0)))
+    operator = Operator(queue)
+    operator.replace_head(operator.lane_of_record(0), replacement(0))
+    queue = restart(commit(queue, {}), 3)
+    queue.admit(0, 1, range(3), 3, (), (), at(0))
+    assert [piece.places for piece in queue.take("w", 9, at(0))] == [[0], range(1, 3)]
+
+
+def test_replacements_are_bounded_and_of_what_the_log_has() -> None:
+    queue = new_queue(max_attempts=1, on_exhausted=OnExhausted.PARK)
+    operator = Operator(queue)
+    admit(queue, [b"k"])
+    nack(queue, queue.take("w", 1, at(0)))
+    with pytest.raises(RecordTooLargeError, match="skip"):
+        operator.replace_head(operator.lane(b"k"), replacement(0, bytes(1 << 20)))
+    operator.replace_head(operator.lane(b"k"), replacement(0))
+    with pytest.raises(LaneNotHeldError):
+        operator.replace_head(operator.lane(b"k"), replacement(0))
+    for place in range(1, 65):
+        queue.replacements.put(place, replacement(place, bytes((1 << 20) - 100)))
+    nack(queue, queue.take("w", 1, at(0)))
+    with pytest.raises(OverloadedError):
+        operator.replace_head(operator.lane(b"k"), replacement(0, bytes((1 << 20) - 100)))
+    rows = commit(queue, {})
+    queue = restart(rows, 0)
+    commit(queue, rows)
+    assert not [key for key in rows if key[:1] == b"r"]
+    queue = restart({**rows, **commit(park_only(), {})}, 1)
+    operator = Operator(queue)
+    with pytest.raises(UnknownLaneError, match="scanned"):
+        operator.replace_head(operator.lane(b"k"), replacement(0))
+
+
+def park_only() -> Queue:
+    queue = new_queue(max_attempts=1, on_exhausted=OnExhausted.PARK)
+    admit(queue, [b"k"])
+    nack(queue, queue.take("w", 1, at(0)))
+    return queue
 
 
 def test_the_hottest_lanes_and_the_alarms() -> None:
