@@ -13,7 +13,7 @@ from logbroker.queues.messages import Granted, Nack, Settlement
 from logbroker.queues.packing import Delivered, Unreadable, pack
 from logbroker.queues.places import Moment
 from logbroker.queues.queue import Queue
-from logbroker.queues.records import Records
+from logbroker.queues.records import LATER, Records
 
 _log = logging.getLogger(__name__)
 
@@ -84,18 +84,28 @@ class Handouts:
         slices = [piece for whole in turn.granted for piece in _sliced(whole)]
         session = None if turn.session is None else (turn.session.token, turn.session.key)
         unused = 0
+        is_full = False
         try:
             for piece in slices:
-                if size_bytes >= MAX_HANDOUT_BYTES:
+                if is_full:
                     unused += len(piece)
                     self.release(seat.worker_id, [_receipts(piece)])
                     continue
-                delivered, unreadable = await pack(self._records, piece, session=session)
-                packed += delivered
-                size_bytes += sum(len(each.batches) for each in delivered)
-                unused += len(unreadable)
-                for each in unreadable:
+                result = await pack(self._records, piece, session=session, max_bytes=MAX_HANDOUT_BYTES)
+                packed += result.delivered
+                size_bytes += sum(len(each.batches) for each in result.delivered)
+                unused += len(result.unreadable)
+                for each in result.unreadable:
+                    if each.error is LATER:
+                        self.release(seat.worker_id, [(each.receipt, _receipts(piece)[1])])
+                        break
                     self._drop(seat.worker_id, each)
+                # In a session nothing goes ahead of a record that comes again.
+                is_full = (
+                    size_bytes >= MAX_HANDOUT_BYTES
+                    or result.leaves_out
+                    or (session is not None and bool(result.unreadable))
+                )
         except BaseException:
             self.release(seat.worker_id, [_receipts(piece) for piece in slices])
             raise

@@ -61,6 +61,11 @@ class Packed(NamedTuple):
     """In the order of their receipts."""
     unreadable: list[Unreadable]
 
+    @property
+    def leaves_out(self) -> bool:
+        """Whether the last ones were left out."""
+        return bool(self.unreadable) and self.unreadable[-1].error is LATER
+
 
 async def pack(
     records: Records,
@@ -72,8 +77,9 @@ async def pack(
 ) -> Packed:
     """Fetch the records that are granted, and put them into messages.
 
-    `replacements`: what goes in a record's place. What would take more memory than about `max_bytes` is left out: it is
-    unreadable with the error `records.LATER`.
+    `replacements`: what goes in a record's place. Left out is what would take more memory than about `max_bytes`, and
+    in a session all that follows on a record that cannot be read: the last of the records are then unreadable, with
+    the error `records.LATER`.
     """
     packed = Packed([], [])
     if not isinstance(granted.places, range):
@@ -96,7 +102,7 @@ async def pack(
                 begun, run_bytes = index, 0
             run.append(found)
             run_bytes += len(batch.raw)
-        elif batch is LATER:
+        elif batch is LATER or packed.leaves_out:
             hand_on()
             receipts = range(granted.first_receipt + index, granted.first_receipt + index + len(places))
             packed.unreadable.extend(map(Unreadable, receipts, places, repeat(LATER)))
@@ -155,6 +161,10 @@ async def _pack_anew(
     fetched = await records.fetch(granted.places, max_bytes)
     if replacements:
         fetched = [replacements.get(place, record) for place, record in zip(granted.places, fetched, strict=True)]
+    for index, record in enumerate(fetched):
+        if record is LATER or (session is not None and not isinstance(record, LogRecord)):
+            fetched[index + 1 :] = [LATER] * (len(fetched) - index - 1)
+            break
     await in_thread_if(len(fetched) > INLINE_RECORDS, lambda: _encode(granted, fetched, session, packed))
 
 

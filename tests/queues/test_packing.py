@@ -155,15 +155,24 @@ async def test_what_cannot_be_read_is_told_by_receipt() -> None:
     log.append_values(b"a", b"b")
     log.append_batch(undecodable_batch(b"x"))
     log.append_values(b"c")
-    packed = await pack(records_of(log), Granted(FIRST, [0, 2, 9, 3], [1, 2, 3, 4], []), session=(7, b"k"))
+    packed = await pack(records_of(log), Granted(FIRST, [0, 2, 9, 3], [1, 2, 3, 4], []))
     assert [(each.receipt - FIRST, each.place, type(each.error)) for each in packed.unreadable] == [
         (1, 2, CorruptBatchError),
         (2, 9, OffsetOutOfRangeError),
     ]
-    assert [(each.first_receipt - FIRST, each.attempts, each.session) for each in packed.delivered] == [
-        (0, [1], (7, b"k")),
-        (3, [4], (7, b"k")),
-    ]
+    assert [(each.first_receipt - FIRST, each.attempts) for each in packed.delivered] == [(0, [1]), (3, [4])]
+
+
+async def test_in_a_session_nothing_goes_ahead_of_a_record_that_cannot_be_read() -> None:
+    log = FakeLog()
+    log.append_values(b"a")
+    log.append_batch(undecodable_batch(b"x"))
+    log.append_values(b"b", b"c")
+    packed = await pack(records_of(log), Granted(FIRST, [0, 1, 2, 3], [], []), session=(7, b"k"))
+    assert [(each.count, each.session) for each in packed.delivered] == [(1, (7, b"k"))]
+    assert isinstance(packed.unreadable[0].error, CorruptBatchError)
+    assert [each.error for each in packed.unreadable[1:]] == [LATER, LATER]
+    assert packed.leaves_out
 
 
 async def test_no_more_is_fetched_than_memory_is_given_for() -> None:
@@ -177,6 +186,7 @@ async def test_no_more_is_fetched_than_memory_is_given_for() -> None:
         assert 10 <= sum(each.count for each in packed.delivered) <= 40
         assert {each.error for each in packed.unreadable} == {LATER}
         left = [each.receipt for each in packed.unreadable]
+        assert left == list(range(FIRST + 200 - len(left), FIRST + 200))
         assert len(left) + sum(each.count for each in packed.delivered) == 200
         assert sum(wish.max_bytes for wish in log.reads) < 20_000_000
         packed = await pack(records, Granted(FIRST, places[:1], [], []), max_bytes=1)
