@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from typing import cast
+from typing import Any, cast
 
 import google_crc32c
 
@@ -184,6 +184,6 @@ def undecodable_batch(*values: bytes) -> bytes:
     return with_crc(batch)
 
 
-def unopened_queue(**settings: object) -> Queue:
+def unopened_queue(topic_id: bytes = TOPIC_ID, **settings: Any) -> Queue:
     """A queue whose partitions the scan is to open."""
-    return Queue(TOPIC_ID, QueueSettings(**settings), random=lambda: 0.0, route=lambda key: 0)  # type: ignore[arg-type]
+    return Queue(topic_id, QueueSettings(**settings), random=lambda: 0.0, route=lambda key: 0)

@@ -7,13 +7,20 @@ import gc
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 
+from logbroker.broker.local_engine.lifetime import open_engine
+from logbroker.clock import SystemClock
+from logbroker.config import BrokerConfig
+from logbroker.engine import Append, Appended
 from logbroker.errors import CorruptBatchError, OverloadedError, PartitionOfflineError
 from logbroker.queues import scanner as scanner_module
 from logbroker.queues.columns import MAX_RECORDS
+from logbroker.queues.done import PAGE_RECORDS
 from logbroker.queues.messages import Settlement
 from logbroker.queues.places import Moment, place_of
 from logbroker.queues.queue import Queue
@@ -63,7 +70,7 @@ class Scan:
 
 
 @asynccontextmanager
-async def scanning(log: FakeLog, **settings: object) -> AsyncIterator[Scan]:
+async def scanning(log: FakeLog, **settings: Any) -> AsyncIterator[Scan]:
     scan = Scan(log, unopened_queue(**settings))
     task = asyncio.create_task(scan.scanner.run())
     try:
@@ -319,7 +326,9 @@ async def test_partitions_that_are_not_served_do_not_let_a_key_overtake_itself()
 
 
 @pytest.mark.parametrize("ordering", Ordering)
-async def test_a_batch_that_cannot_be_decoded_stops_its_partition_alone(ordering: Ordering) -> None:
+async def test_a_batch_that_cannot_be_decoded_stops_its_partition_alone(
+    ordering: Ordering, caplog: pytest.LogCaptureFixture
+) -> None:
     log = FakeLog(2)
     log.append_values(b"a")
     log.append_batch(undecodable_batch(b"x", b"y"))
@@ -330,6 +339,8 @@ async def test_a_batch_that_cannot_be_decoded_stops_its_partition_alone(ordering
         assert isinstance(scan.scanner.stopped[0], CorruptBatchError)
         assert scan.position(0) == 1
         log.append_values(b"d", partition=0)
+        await some_turns()
+        assert sum("not served" in record.message for record in caplog.records) == 1, "it is told once"
         log.append_values(b"e", partition=1)
         await scan.until(lambda: scan.position(1) == 2)
         assert scan.position(0) == 1
@@ -447,6 +458,42 @@ async def test_an_index_that_is_emptied_during_a_read_or_a_step_of_decoding_take
         assert scan.queue.open_records == ready(scan) == 40_000
 
 
+async def test_an_index_that_is_emptied_while_the_log_is_found_to_begin_later_is_not_taken_further() -> None:
+    log = FakeLog()
+    log.append_values(b"a", b"b")
+    async with scanning(log) as scan:
+        await scan.all_scanned()
+        log.append_values(b"c")
+        log.drop_below(3)
+
+        async def alter() -> None:
+            log.before_read = None
+            scan.queue.alter(msgspec.structs.replace(scan.queue.settings, ordering=Ordering.NONE))
+
+        log.before_read = alter
+        log.append_values(b"d")
+        await scan.until(lambda: scan.position(0) == 4)
+        assert await scan.values() == [b"d"]
+
+
+async def test_a_position_that_leaps_over_what_is_done_during_a_read_is_scanned_from_there() -> None:
+    log = FakeLog()
+    for number in range(40):
+        log.append(*(NewRecord(b"", b"%d-%d" % (number, index)) for index in range(1000)))
+    async with scanning(log) as scan:
+        await scan.all_scanned()
+
+        async def finish_a_page() -> None:
+            log.before_read = None
+            scan.queue.done.mark_range(0, PAGE_RECORDS)
+
+        log.before_read = finish_a_page
+        scan.queue.alter(msgspec.structs.replace(scan.queue.settings, ordering=Ordering.NONE))
+        scan.scanner.wake()
+        await scan.until(lambda: scan.position(0) == 40_000 and scan.queue.intake.generation == 1)
+        assert scan.queue.open_records == ready(scan) == 40_000 - PAGE_RECORDS
+
+
 async def test_records_done_while_they_are_scanned_are_passed_over() -> None:
     log = FakeLog()
     for number in range(5):
@@ -461,6 +508,41 @@ async def test_records_done_while_they_are_scanned_are_passed_over() -> None:
         scan.scanner.wake()
         await scan.all_scanned()
         assert scan.queue.open_records == ready(scan) == 20_000 - 9_900
+
+
+async def test_a_real_log_that_grows_and_is_deleted_under_the_scan(tmp_path: Path) -> None:
+    config = BrokerConfig(data_dir=str(tmp_path / "data"))
+    failures: list[Exception] = []
+    async with open_engine(config, SystemClock(), failures.append) as (engine, _):
+        topic = await engine.create_topic("t", 2, {"segment.bytes": "20000", "durability": "written"})
+        queue = unopened_queue(topic_id=topic.id)
+        records = Records(engine, topic.id)
+        done = asyncio.Event()
+        scanner = Scanner(engine, queue, records, lambda: NOW, done.set)
+        task = asyncio.create_task(scanner.run())
+        count = 0
+        for turn in range(60):
+            if turn in (20, 40):
+                topic = await engine.alter_topic(topic.id, partitions=topic.partitions + 2)
+                scanner.wake()
+            appends = []
+            for partition in range(topic.partitions):
+                values = [NewRecord(bytes(50), b"%d-%d-%d" % (turn, partition, index)) for index in range(20)]
+                appends.append(Append(topic.id, partition, encode_batch(values), topic.generation))
+                count += len(values)
+            assert all(isinstance(each, Appended) for each in await engine.append(appends))
+        async with asyncio.timeout(10):
+            while queue.open_records < count:
+                done.clear()
+                await done.wait()
+        granted = queue.take("w", count, NOW)
+        keys = {record.key for record in await records.fetch(places(granted)) if isinstance(record, LogRecord)}
+        assert len(keys) == count
+        await engine.delete_topic(topic.id)
+        scanner.wake()
+        async with asyncio.timeout(10):
+            await task
+        assert failures == []
 
 
 # --- what is kept, and what it costs ---------------------------------------------------------------------------------
