@@ -494,6 +494,20 @@ async def test_a_position_that_leaps_over_what_is_done_during_a_read_is_scanned_
         assert scan.queue.open_records == ready(scan) == 40_000 - PAGE_RECORDS
 
 
+async def test_whole_pages_that_are_done_are_leapt_over_in_the_middle_of_a_read() -> None:
+    log = FakeLog()
+    for _ in range(70):
+        log.append(*[NewRecord(b"")] * 1000)
+    assert sum(map(len, log.partitions[0].batches)) < 1 << 20, "one read"
+    async with scanning(log) as scan:
+        await scan.all_scanned()
+        scan.queue.done.mark_range(PAGE_RECORDS, 2 * PAGE_RECORDS)
+        scan.queue.alter(msgspec.structs.replace(scan.queue.settings, ordering=Ordering.NONE))
+        scan.scanner.wake()
+        await scan.until(lambda: scan.position(0) == 70_000 and scan.queue.intake.generation == 1)
+        assert scan.queue.open_records == ready(scan) == 70_000 - PAGE_RECORDS
+
+
 async def test_records_done_while_they_are_scanned_are_passed_over() -> None:
     log = FakeLog()
     for number in range(5):
