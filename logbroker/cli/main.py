@@ -21,6 +21,7 @@ _COMMANDS: Final = {
     "produce": "Send standard input to a topic.",
     "consume": "Write the records of a topic to standard output.",
     "group": "List, describe, reset and delete consumer groups.",
+    "queue": "Create queue groups, see why a key stands still, work on records.",
     "segment": "Look into the files of a log, and mend them.",
     "meta": "Back up and restore the metadata store.",
     "bench": "Measure a broker on this machine.",

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Final
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final
 
 import msgspec
 
 from logbroker.cli.json_text import Text, Unset, text_of
-from logbroker.client import Record
+from logbroker.client.sync import Record, WorkerDelivery
 
 
 class _JsonHeader(msgspec.Struct, gc=False):
@@ -32,6 +32,13 @@ class _JsonRecord(msgspec.Struct, kw_only=True, gc=False):
     headers: list[_JsonHeader]
 
 
+class _JsonDelivery(_JsonRecord, kw_only=True, gc=False):
+    """One line of `queue work --print`."""
+
+    attempt: int
+    redelivered: bool
+
+
 def lines(records: Iterable[Record]) -> bytes:
     """Each value as it is, with a line feed; a null is an empty line."""
     return b"".join([(record.value or b"") + b"\n" for record in records])
@@ -42,23 +49,33 @@ def json_lines(records: Iterable[Record]) -> bytes:
     return _encode_lines([_json_record(record) for record in records])
 
 
-_encode_lines: Final[Callable[[list[_JsonRecord]], bytes]] = msgspec.json.Encoder().encode_lines
+_encode_lines: Final[Callable[[Sequence[_JsonRecord]], bytes]] = msgspec.json.Encoder().encode_lines
+
+
+def json_delivery(delivery: WorkerDelivery) -> bytes:
+    """A delivery as a JSON object, with a line feed: the record, and what the queue group knows of it."""
+    fields = _fields(delivery)
+    return _encode_lines([_JsonDelivery(**fields, attempt=delivery.attempt, redelivered=delivery.redelivered)])
 
 
 def _json_record(record: Record) -> _JsonRecord:
+    return _JsonRecord(**_fields(record))
+
+
+def _fields(record: Record | WorkerDelivery) -> dict[str, Any]:
     key, key_encoding = text_of(record.key)
     value, value_encoding = text_of(record.value)
-    return _JsonRecord(
-        topic=record.topic,
-        partition=record.partition,
-        offset=record.offset,
-        timestamp=record.timestamp_ms,
-        key=key,
-        key_encoding=key_encoding,
-        value=value,
-        value_encoding=value_encoding,
-        headers=[_JsonHeader(name, *text_of(content)) for name, content in record.headers],
-    )
+    return {
+        "topic": record.topic,
+        "partition": record.partition,
+        "offset": record.offset,
+        "timestamp": record.timestamp_ms,
+        "key": key,
+        "key_encoding": key_encoding,
+        "value": value,
+        "value_encoding": value_encoding,
+        "headers": [_JsonHeader(name, *text_of(content)) for name, content in record.headers],
+    }
 
 
 FORMATS: Final[dict[str, Callable[[Iterable[Record]], bytes]]] = {"lines": lines, "json": json_lines}

@@ -1,0 +1,125 @@
+"""`logbroker queue redrive|rewind`: records that are to be worked on again."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import click
+
+from logbroker.cli import terminal
+from logbroker.cli.options import PLACE_METAVAR, Place, PlaceType, broker_option, json_option
+from logbroker.cli.queue_decisions import base64_option, key_of
+from logbroker.client.sync import QueueAdmin
+from logbroker.errors import LogbrokerError
+
+_AT_ONCE: Final = 1000
+"""Dead letters of one call: for the progress bar."""
+
+
+@click.command()
+@click.argument("group", metavar="GROUP")
+@click.option("--key", metavar="KEY", help="Only those of this ordering key.  [default: all]")
+@base64_option
+@click.option("--max-records", type=click.IntRange(min=1), metavar="N", help="At most so many.")
+@click.option("--dry-run", is_flag=True, help="Count them, and change nothing.")
+@broker_option
+@json_option
+def redrive(
+    group: str, key: str | None, in_base64: bool, max_records: int | None, dry_run: bool, broker: str, as_json: bool
+) -> None:
+    """Send the dead letters of GROUP back to the tail of the topic they came from, each key in its original order.
+
+    \b
+    Examples:
+      logbroker queue redrive billing --dry-run
+      logbroker queue redrive billing --key customer-7
+    """
+    wanted = None if key is None else key_of(key, in_base64)
+    with QueueAdmin(broker) as admin:
+        if dry_run:
+            found = admin.redrive(group, key=wanted, dry_run=True, max_records=max_records)
+            document = {"records": found.records, "keys": found.keys, "more": found.more}
+        else:
+            records, more = 0, True
+            with terminal.progress("sending back", max_records, "records") as count:
+                while more and (max_records is None or records < max_records):
+                    left = _AT_ONCE if max_records is None else min(_AT_ONCE, max_records - records)
+                    sent = admin.redrive(group, key=wanted, max_records=left)
+                    records, more = records + sent.records, sent.more
+                    count(records)
+            document = {"records": records, "more": more}
+    if as_json:
+        terminal.write_json({**document, "dry_run": dry_run})
+        return
+    told = f"of {document['keys']:,} keys would be sent back (--dry-run)" if dry_run else "sent back"
+    rest = "; more are left" if document["more"] else ""
+    click.echo(f"{document['records']:,} dead letter{'' if document['records'] == 1 else 's'} {told}{rest}")
+
+
+@click.command()
+@click.argument("group", metavar="GROUP")
+@click.option(
+    "--to",
+    "place",
+    type=PlaceType(),
+    required=True,
+    metavar=PLACE_METAVAR,
+    help="Where to begin again; TIME is local unless it names its zone.",
+)
+@click.option(
+    "--partition", "partitions", type=click.IntRange(min=0), multiple=True, metavar="N", help="Only this. Repeatable."
+)
+@click.option("--include-parked", is_flag=True, help="Resume parked lanes, too.")
+@click.option("--dry-run", is_flag=True, help="Show what would change, and change nothing.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@broker_option
+@json_option
+def rewind(
+    group: str,
+    place: Place,
+    partitions: tuple[int, ...],
+    include_parked: bool,
+    dry_run: bool,
+    yes: bool,
+    broker: str,
+    as_json: bool,
+) -> None:
+    """Begin again with the records of GROUP at an earlier place, or go on at a later one.
+
+    What workers have in hand is void, and so are attempts and what was done above that place. Sessions keep their
+    states; parked lanes stay parked unless they are included.
+
+    \b
+    Examples:
+      logbroker queue rewind billing --to 2026-01-31T12:00:00Z --dry-run
+      logbroker queue rewind billing --to earliest --yes
+      logbroker queue rewind billing --to 1200 --partition 3 --yes
+    """
+    if isinstance(place, int) and not partitions:
+        raise click.UsageError("an offset needs --partition")
+    if not (dry_run or yes):
+        click.confirm(f"Rewind queue group {group}? Records that were done may come again", abort=True, err=True)
+    with QueueAdmin(broker) as admin:
+        rewound = admin.rewind(group, place, partitions=partitions, include_parked=include_parked, dry_run=dry_run)
+    failures = [partition.error for partition in rewound if partition.error is not None]
+    if as_json:
+        terminal.write_json(
+            [
+                {"partition": partition.partition, "floor_before": partition.floor_before, "floor": partition.floor}
+                if partition.error is None
+                else {"partition": partition.partition, "error": str(partition.error)}
+                for partition in rewound
+            ]
+        )
+    else:
+        numbers = ("partition", "done below", "from now on")
+        rows = terminal.table(*numbers, "", numbers=numbers)
+        for partition in rewound:
+            error = "" if partition.error is None else str(partition.error)
+            rows.add_row(str(partition.partition), str(partition.floor_before), str(partition.floor), error)
+        terminal.show(rows)
+        if dry_run:
+            click.echo("nothing was changed (--dry-run)")
+    if failures:
+        first: LogbrokerError = failures[0]
+        raise type(first)(str(first))

@@ -1,0 +1,235 @@
+"""`logbroker queue resume|skip|drop|replace`: an operator's decisions about lanes that stand."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any, Final, TypeVar
+
+import click
+
+from logbroker.cli import terminal
+from logbroker.cli.options import broker_option, json_option
+from logbroker.cli.queue_text import key_document, key_text
+from logbroker.client.queue_admin import Lane
+from logbroker.client.sync import QueueAdmin
+from logbroker.errors import LogbrokerError
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_MAX_HELD: Final = 10_000
+
+base64_option: Final = click.option("--base64", "in_base64", is_flag=True, help="KEY is base64, of any bytes.")
+
+
+def key_of(text: str, in_base64: bool) -> bytes:
+    """Return an ordering key as it was given."""
+    if not in_base64:
+        return text.encode("utf-8", "surrogateescape")
+    try:
+        return base64.b64decode(text, validate=True)
+    except binascii.Error:
+        raise click.UsageError(f"{text!r} is not base64") from None
+
+
+class _PlaceType(click.ParamType[tuple[int, int]]):
+    """PARTITION:OFFSET."""
+
+    name = "place"
+
+    def convert(
+        self, value: str | tuple[int, int], param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[int, int]:
+        if not isinstance(value, str):
+            return value
+        partition, _, offset = value.partition(":")
+        if not (partition.isascii() and partition.isdigit() and offset.isascii() and offset.isdigit()):
+            self.fail(f"{value!r} is not PARTITION:OFFSET, such as 0:1200", param, ctx)
+        return int(partition), int(offset)
+
+
+def _lane_options(function: F) -> F:
+    for option in (
+        base64_option,
+        click.option(
+            "--record",
+            "places",
+            type=_PlaceType(),
+            multiple=True,
+            metavar="PARTITION:OFFSET",
+            help="The lane of a record without an ordering key. Repeatable.",
+        ),
+        click.argument("keys", metavar="[KEY]...", nargs=-1),
+        click.argument("group", metavar="GROUP"),
+    ):
+        function = option(function)
+    return function
+
+
+def _lanes(keys: Sequence[str], places: Sequence[tuple[int, int]], in_base64: bool) -> list[Lane]:
+    return [*(key_of(key, in_base64) for key in keys), *places]
+
+
+@click.command()
+@_lane_options
+@click.option("--all", "of_all", is_flag=True, help="All lanes that are blocked or parked.")
+@broker_option
+@json_option
+def resume(
+    group: str,
+    keys: tuple[str, ...],
+    places: tuple[tuple[int, int], ...],
+    in_base64: bool,
+    of_all: bool,
+    broker: str,
+    as_json: bool,
+) -> None:
+    """Let lanes of GROUP that are blocked, parked or wait for a retry go on; their attempts begin anew.
+
+    \b
+    Examples:
+      logbroker queue resume billing customer-7 customer-8
+      logbroker queue resume billing --record 0:1200
+      logbroker queue resume billing --all
+    """
+    lanes = _lanes(keys, places, in_base64)
+    if of_all == bool(lanes):
+        raise click.UsageError("give KEY, --record or --all")
+    with QueueAdmin(broker) as admin:
+        if of_all:
+            held, _ = admin.list_lanes(group, order="held", top=_MAX_HELD)
+            lanes = [(lane.partition, lane.offset) if lane.key is None else lane.key for lane in held]
+        _decide(lanes, lambda lane: admin.resume_lane(group, lane), "resumed", as_json=as_json)
+
+
+@click.command()
+@_lane_options
+@broker_option
+@json_option
+def skip(
+    group: str,
+    keys: tuple[str, ...],
+    places: tuple[tuple[int, int], ...],
+    in_base64: bool,
+    broker: str,
+    as_json: bool,
+) -> None:
+    """Let lanes of GROUP go on without their first record, which counts as done.
+
+    \b
+    Example:
+      logbroker queue skip billing customer-7
+    """
+    lanes = _lanes(keys, places, in_base64)
+    if not lanes:
+        raise click.UsageError("give KEY or --record")
+    with QueueAdmin(broker) as admin:
+        _decide(lanes, lambda lane: admin.skip_head(group, lane), "skipped the first record of", as_json=as_json)
+
+
+@click.command()
+@_lane_options
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@broker_option
+@json_option
+def drop(
+    group: str,
+    keys: tuple[str, ...],
+    places: tuple[tuple[int, int], ...],
+    in_base64: bool,
+    yes: bool,
+    broker: str,
+    as_json: bool,
+) -> None:
+    """Count all records of lanes of GROUP that are there as done. What is yet to arrive is served as any other.
+
+    \b
+    Example:
+      logbroker queue drop billing customer-7 --yes
+    """
+    lanes = _lanes(keys, places, in_base64)
+    if not lanes:
+        raise click.UsageError("give KEY or --record")
+    if not yes:
+        names = ", ".join(map(_lane_text, lanes))
+        click.confirm(f"Count all records of {names} as done for queue group {group}?", abort=True, err=True)
+    with QueueAdmin(broker) as admin:
+        _decide(lanes, lambda lane: admin.drop_lane(group, lane), "dropped", as_json=as_json)
+
+
+@click.command()
+@click.argument("group", metavar="GROUP")
+@click.argument("key", metavar="[KEY]", required=False)
+@click.option("--record", "place", type=_PlaceType(), metavar="PARTITION:OFFSET", help="Instead of a KEY.")
+@base64_option
+@click.option("--value", metavar="TEXT", help="The value of the new record.  [default: standard input]")
+@click.option(
+    "--header", "headers", metavar="NAME=VALUE", multiple=True, help="A header of the new record. Repeatable."
+)
+@broker_option
+@json_option
+def replace(
+    group: str,
+    key: str | None,
+    place: tuple[int, int] | None,
+    in_base64: bool,
+    value: str | None,
+    headers: tuple[str, ...],
+    broker: str,
+    as_json: bool,
+) -> None:
+    """Let a lane of GROUP go on with another record in the place of its first one. The topic keeps the old one.
+
+    \b
+    Examples:
+      logbroker queue replace billing customer-7 --value '{"amount": 12}'
+      logbroker queue replace billing customer-7 < mended.json
+    """
+    if (key is None) == (place is None):
+        raise click.UsageError("give either KEY or --record")
+    lane: Lane = key_of(key, in_base64) if key is not None else place or (0, 0)
+    pairs = []
+    for header in headers:
+        name, separator, text = header.partition("=")
+        if not separator:
+            raise click.UsageError(f"{header!r} is not NAME=VALUE")
+        pairs.append((name, text.encode()))
+    content = sys.stdin.buffer.read() if value is None else value.encode()
+    with QueueAdmin(broker) as admin:
+        _decide(
+            [lane],
+            lambda lane: admin.replace_head(group, lane, content, headers=pairs),
+            "replaced the first record of",
+            as_json=as_json,
+        )
+
+
+def _decide(lanes: Sequence[Lane], decide: Callable[[Lane], int | None], done: str, *, as_json: bool) -> None:
+    """Decide about lanes one by one; those that cannot be moved fail the command after the others."""
+    failures: list[LogbrokerError] = []
+    outcomes: list[dict[str, Any]] = []
+    for lane in lanes:
+        document = key_document(lane) if isinstance(lane, bytes) else {"partition": lane[0], "offset": lane[1]}
+        try:
+            records = decide(lane)
+        except LogbrokerError as error:
+            failures.append(type(error)(f"{_lane_text(lane)}: {error}"))
+            outcomes.append({**document, "error": str(error)})
+            continue
+        outcomes.append(document if records is None else {**document, "records_done": records})
+        if not as_json:
+            count = "" if records is None else f": {records:,} record{'' if records == 1 else 's'} done"
+            click.echo(f"{done} {_lane_text(lane)}{count}")
+    if as_json:
+        terminal.write_json(outcomes)
+    if failures:
+        more = f" (and {len(failures) - 1:,} more failed)" if len(failures) > 1 else ""
+        raise type(failures[0])(f"{failures[0]}{more}")
+    if not lanes and not as_json:
+        click.echo("no lane is blocked or parked")
+
+
+def _lane_text(lane: Lane) -> str:
+    return f"lane {key_text(lane)}" if isinstance(lane, bytes) else f"the lane of record {lane[0]}:{lane[1]}"

@@ -1,0 +1,170 @@
+"""`logbroker queue lanes|explain|parked`: which lanes there are, and why one stands."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final, cast
+
+import click
+
+from logbroker.cli import terminal
+from logbroker.cli.options import broker_option, json_option
+from logbroker.cli.queue_decisions import base64_option, key_of
+from logbroker.cli.queue_text import age_ms, key_text, lane_document, moment_text
+from logbroker.client.queue_descriptions import LaneOrder
+from logbroker.client.sync import LaneDescription, QueueAdmin, QueueDescription
+
+MAX_TOP: Final = 10_000
+_REASONS: Final = 5
+"""That are shown of a lane."""
+
+
+@click.command()
+@click.argument("group", metavar="GROUP")
+@click.option("--top", type=click.IntRange(1, MAX_TOP), metavar="N", default=20, show_default=True, help="How many.")
+@click.option(
+    "--order",
+    type=click.Choice(["hottest", "oldest", "held"]),
+    help="hottest: with the most records. oldest: whose first record is the oldest. held: blocked and parked ones, the "
+    "longest held first.  [default: hottest and oldest, one after the other]",
+)
+@broker_option
+@json_option
+def lanes(group: str, top: int, order: str | None, broker: str, as_json: bool) -> None:
+    """Show the hottest and the oldest lanes of GROUP.
+
+    \b
+    Examples:
+      logbroker queue lanes billing --top 20
+      logbroker queue lanes billing --order held --json
+    """
+    orders: list[LaneOrder] = ["hottest", "oldest"] if order is None else [cast(LaneOrder, order)]
+    with QueueAdmin(broker) as admin:
+        found = {chosen: admin.list_lanes(group, order=chosen, top=top) for chosen in orders}
+    if as_json:
+        documents = {
+            chosen: {"total": total, "lanes": [lane_document(lane) for lane in listed]}
+            for chosen, (listed, total) in found.items()
+        }
+        terminal.write_json(documents if order is None else documents[orders[0]])
+        return
+    for chosen, (listed, total) in found.items():
+        _show(listed, f"{chosen}: {len(listed):,} of {total:,} lane{'' if total == 1 else 's'}")
+
+
+@click.command()
+@click.argument("group", metavar="GROUP")
+@click.option("--top", type=click.IntRange(1, MAX_TOP), metavar="N", default=100, show_default=True, help="How many.")
+@broker_option
+@json_option
+def parked(group: str, top: int, broker: str, as_json: bool) -> None:
+    """Show the lanes of GROUP that are blocked or parked and wait for an operator, the longest held first.
+
+    \b
+    Let them go on with `queue resume`, `skip`, `drop` or `replace`.
+    """
+    with QueueAdmin(broker) as admin:
+        listed, total = admin.list_lanes(group, order="held", top=top)
+    if as_json:
+        terminal.write_json({"total": total, "lanes": [lane_document(lane) for lane in listed]})
+    elif not total:
+        click.echo("no lane is blocked or parked")
+    else:
+        _show(listed, f"held: {len(listed):,} of {total:,} lane{'' if total == 1 else 's'}")
+
+
+@click.command()
+@click.argument("group", metavar="GROUP")
+@click.argument("key", metavar="KEY")
+@base64_option
+@broker_option
+@json_option
+def explain(group: str, key: str, in_base64: bool, broker: str, as_json: bool) -> None:
+    """Say why the lane of ordering key KEY stands, or that it does not.
+
+    \b
+    Examples:
+      logbroker queue explain billing customer-7
+      logbroker queue explain billing 3q2+7w== --base64
+    """
+    with QueueAdmin(broker) as admin:
+        lane = admin.explain_lane(group, key_of(key, in_base64))
+        description = admin.describe_queue(group)
+    if as_json:
+        terminal.write_json(lane_document(lane))
+        return
+    for line in explanation(lane, description):
+        click.echo(line)
+
+
+def explanation(lane: LaneDescription, queue: QueueDescription) -> Iterator[str]:
+    """One screen about one lane."""
+    yield f"key {key_text(lane.key)} of queue group {queue.id}: {lane.state}"
+    yield f"  {_sentence(lane, queue)}"
+    rows: list[tuple[str, str]] = []
+    if lane.worker_id:
+        clients = {worker.id: worker.client_name for worker in queue.workers}
+        client = f" ({clients[lane.worker_id]})" if clients.get(lane.worker_id) else ""
+        rows.append(("holder", f"{lane.worker_id}{client}"))
+    if lane.session_token:
+        rows.append(("session", f"token {lane.session_token}"))
+    if lane.due_in_ms is not None:
+        what = {"in flight": "lease ends", "in session": "lock ends"}.get(lane.state, "next retry")
+        rows.append((what, f"in {terminal.age_text(lane.due_in_ms)}"))
+    if lane.offset >= 0:
+        rows.append(("first record", f"{queue.topic}-{lane.partition}, offset {lane.offset}"))
+        rows.append(("attempts", f"{lane.attempt - 1} of {queue.settings.max_attempts} failed"))
+    rows.append(("waiting", f"{lane.waiting:,} record{'' if lane.waiting == 1 else 's'}"))
+    if lane.oldest_timestamp_ms is not None:
+        rows.append(("oldest", moment_text(lane.oldest_timestamp_ms)))
+    if lane.first_failure_ms is not None:
+        rows.append(("first failure", moment_text(lane.first_failure_ms)))
+    if lane.last_failure_ms is not None:
+        rows.append(("last failure", moment_text(lane.last_failure_ms)))
+    reasons = [reason or "(none given)" for reason in reversed(lane.reasons[-_REASONS:])]
+    rows += zip(["last reason", *["before that"] * _REASONS], reasons, strict=False)
+    for name, text in rows:
+        yield f"  {name:<14}{text}"
+
+
+def _sentence(lane: LaneDescription, queue: QueueDescription) -> str:
+    if lane.state == "blocked":
+        return "its first record used up its attempts: resume it, skip, drop or replace that record"
+    if lane.state == "parked":
+        return "it was set aside, with all that arrives: resume it, skip its first record, or drop it"
+    if lane.state == "waiting":
+        return "its first record failed, or is not due yet; the others wait for it"
+    if lane.state == "dead-lettering":
+        return f"its first record is on its way to {queue.settings.dead_letter_topic or 'the dead-letter topic'}"
+    if lane.state == "in flight":
+        return "a worker has its first record; the others wait until that is settled"
+    if lane.state == "in session":
+        return "a worker has it to itself"
+    if lane.state == "ready":
+        connected = sum(worker.connected for worker in queue.workers)
+        return "it waits for a worker with room" if connected else "no worker is connected"
+    if queue.counts.unscanned:
+        return (
+            f"nothing of it waits as far as the log is scanned; {queue.counts.unscanned:,} records are not scanned yet"
+        )
+    return "nothing of it waits"
+
+
+def _show(listed: Sequence[LaneDescription], title: str) -> None:
+    numbers = ("waiting", "oldest", "failures", "due in")
+    rows = terminal.table(
+        "key", "state", *numbers, "first record", "holder, or last reason", numbers=numbers, title=title
+    )
+    for lane in listed:
+        age = age_ms(lane)
+        rows.add_row(
+            key_text(lane.key),
+            lane.state,
+            f"{lane.waiting:,}",
+            "-" if age is None else terminal.age_text(age),
+            str(lane.attempt - 1),
+            "-" if lane.due_in_ms is None else terminal.age_text(lane.due_in_ms),
+            "-" if lane.offset < 0 else f"{lane.partition}:{lane.offset}",
+            lane.worker_id or (lane.reasons[-1] if lane.reasons else ""),
+        )
+    terminal.show(rows)

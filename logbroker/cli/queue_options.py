@@ -1,0 +1,136 @@
+"""The settings of a queue group as options of the command line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final, NamedTuple, TypeVar
+
+import click
+
+from logbroker.client.sync import QueueSettings
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class _Setting(NamedTuple):
+    flag: str
+    name: str
+    type: Any
+    metavar: str | None
+    default: str
+    """As help shows it."""
+    help: str
+
+
+_SETTINGS: Final = (
+    _Setting(
+        "--ordering",
+        "ordering",
+        click.Choice(["none", "key", "single"]),
+        None,
+        "key",
+        "none: any record to any worker. key: one record of a key at a time, in order. single: one record at a time.",
+    ),
+    _Setting("--key-header", "key_header", str, "NAME", "the record key", "The header that holds the ordering key."),
+    _Setting(
+        "--lease",
+        "lease_seconds",
+        float,
+        "SECONDS",
+        "30",
+        "How long a record is a worker's before it comes again; workers prolong it while they work.",
+    ),
+    _Setting("--max-attempts", "max_attempts", int, "N", "5", "How often a record may fail."),
+    _Setting(
+        "--on-exhausted",
+        "on_exhausted",
+        click.Choice(["block", "dead-letter", "park"]),
+        None,
+        "block",
+        "When a record's attempts are used up. block: its lane waits for an operator. dead-letter: it goes to another "
+        "topic, and the lane goes on. park: its lane goes aside with all that follows.",
+    ),
+    _Setting(
+        "--dead-letter-topic", "dead_letter_topic", str, "TOPIC", "GROUP.dead-letters", "Created where it is not there."
+    ),
+    _Setting(
+        "--jitter", "backoff_jitter", float, "SHARE", "0.2", "The share of a backoff that is drawn by lot, 0 to 1."
+    ),
+    _Setting(
+        "--grace",
+        "grace_seconds",
+        float,
+        "SECONDS",
+        "2",
+        "How long a worker whose connection broke keeps what it had.",
+    ),
+    _Setting(
+        "--alarm-share", "alarm_share", float, "SHARE", "0.5", "Alarm where one lane has more of what waits; 1: never."
+    ),
+    _Setting("--alarm-age", "alarm_age_seconds", float, "SECONDS", "3600", "Alarm where a lane stands for longer."),
+    _Setting("--max-parked", "max_parked_records", int, "N", "100000", "Alarm where more records are parked."),
+    _Setting("--max-in-flight", "max_in_flight", int, "N", "10000", "Records that one worker may have."),
+    _Setting("--max-ready", "max_ready_records", int, "N", "100000", "The scan of the log pauses above it."),
+    _Setting("--max-held-lanes", "max_held_lanes", int, "N", "500000", "The scan pauses above it."),
+    _Setting("--max-delayed", "max_delayed_records", int, "N", "500000", "The scan pauses above it."),
+    _Setting(
+        "--on-undecodable",
+        "on_undecodable",
+        click.Choice(["stop", "dead-letter"]),
+        None,
+        "stop",
+        "A batch that cannot be decoded stops its partition, or goes to the dead-letter topic as it is.",
+    ),
+)
+
+
+class _Backoff(click.ParamType[tuple[float, float, float]]):
+    """INITIAL,FACTOR,CAP."""
+
+    name = "backoff"
+
+    def convert(
+        self, value: str | tuple[float, float, float], param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[float, float, float]:
+        if not isinstance(value, str):
+            return value
+        try:
+            initial, factor, cap = map(float, value.split(","))
+        except ValueError:
+            self.fail(f"{value!r} is not INITIAL,FACTOR,CAP, such as 1,2,300", param, ctx)
+        return initial, factor, cap
+
+
+def settings_options(*, for_creation: bool) -> Callable[[F], F]:
+    """Add an option for each setting; where a group is created, with the defaults in the help."""
+
+    def decorate(function: F) -> F:
+        default = "  [default: {}]" if for_creation else ""
+        options = [
+            click.option(
+                setting.flag,
+                setting.name,
+                type=setting.type,
+                metavar=setting.metavar,
+                help=setting.help + default.format(setting.default),
+            )
+            for setting in _SETTINGS
+        ]
+        backoff = click.option(
+            "--backoff",
+            type=_Backoff(),
+            metavar="INITIAL,FACTOR,CAP",
+            help="Seconds before the second attempt, by what it grows, and the longest." + default.format("1,2,300"),
+        )
+        for option in reversed([*options[:4], backoff, *options[4:]]):
+            function = option(function)
+        return function
+
+    return decorate
+
+
+def settings_of(values: Mapping[str, Any]) -> QueueSettings:
+    """Return the settings that options gave."""
+    settings = dict(values)
+    initial, factor, cap = settings.pop("backoff") or (None, None, None)
+    return QueueSettings(backoff_initial_seconds=initial, backoff_factor=factor, backoff_cap_seconds=cap, **settings)

@@ -1,0 +1,105 @@
+"""Queue groups and lanes as text and as JSON."""
+
+from __future__ import annotations
+
+import datetime
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from logbroker.cli import terminal
+from logbroker.cli.json_text import text_of
+from logbroker.client.sync import LaneDescription, QueueDescription, QueueSettings
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def key_text(key: bytes | None) -> str:
+    """Write an ordering key for people."""
+    if key is None:
+        return "(no key)"
+    try:
+        text = key.decode("utf-8")
+    except UnicodeDecodeError:
+        return repr(key)
+    return text if text.isprintable() and text.strip() == text != "" else repr(key)
+
+
+def key_document(key: bytes | None) -> dict[str, Any]:
+    text, encoding = text_of(key)
+    return {"key": text} | ({} if encoding is msgspec.UNSET else {"key_encoding": encoding})
+
+
+def seconds_text(seconds: float) -> str:
+    """Write a span of time that was set."""
+    return f"{seconds:,.10g} s"
+
+
+def share_text(part: int, whole: int) -> str:
+    return f"{part / whole:.1%}" if whole > 0 else "-"
+
+
+def moment_text(moment_ms: int) -> str:
+    """Write a time with how long ago it was."""
+    moment = datetime.datetime.fromtimestamp(moment_ms / 1000).astimezone()
+    return f"{moment:%Y-%m-%d %H:%M:%S} ({terminal.age_text(max(0, now_ms() - moment_ms))} ago)"
+
+
+def settings_rows(settings: QueueSettings) -> Iterator[tuple[str, str]]:
+    """The settings with their values, for people."""
+    yield "ordering key", f"header {settings.key_header}" if settings.key_header else "the record key"
+    yield "lease", seconds_text(settings.lease_seconds or 0)
+    yield "max attempts", f"{settings.max_attempts:,}"
+    first, longest = (
+        seconds_text(span or 0) for span in (settings.backoff_initial_seconds, settings.backoff_cap_seconds)
+    )
+    backoff = f"{first}, times {settings.backoff_factor:g}, up to {longest}, jitter {settings.backoff_jitter:g}"
+    yield "backoff", backoff
+    to = f" to {settings.dead_letter_topic}" if settings.dead_letter_topic else ""
+    yield "when exhausted", f"{settings.on_exhausted}{to}"
+    yield "undecodable batches", f"{settings.on_undecodable}"
+    yield "grace", seconds_text(settings.grace_seconds or 0)
+    yield "alarm: share of a lane", f"over {settings.alarm_share:.0%}"
+    yield "alarm: age of a lane", f"over {seconds_text(settings.alarm_age_seconds or 0)}"
+    yield "alarm: parked", f"over {settings.max_parked_records:,} records"
+    yield "in flight, a worker", f"{settings.max_in_flight:,}"
+    yield "ready, before the scan pauses", f"{settings.max_ready_records:,}"
+    yield "held lanes, before it pauses", f"{settings.max_held_lanes:,}"
+    yield "delayed, before it pauses", f"{settings.max_delayed_records:,}"
+
+
+def description_document(queue: QueueDescription) -> dict[str, Any]:
+    """All of a description, for programs."""
+    document: dict[str, Any] = msgspec.structs.asdict(queue)
+    document["partitions"] = [
+        msgspec.structs.asdict(partition) | {"error": None if partition.error is None else str(partition.error)}
+        for partition in queue.partitions
+    ]
+    document["alarms"] = [
+        {"kind": alarm.kind, **key_document(alarm.key), "message": alarm.message} for alarm in queue.alarms
+    ]
+    return document
+
+
+def age_ms(lane: LaneDescription) -> int | None:
+    """How old the oldest record of a lane is."""
+    return None if lane.oldest_timestamp_ms is None else max(0, now_ms() - lane.oldest_timestamp_ms)
+
+
+def lane_document(lane: LaneDescription) -> dict[str, Any]:
+    """All of a lane, for programs."""
+    fields = msgspec.structs.asdict(lane)
+    del fields["key"]
+    head = {name: None if fields[name] < 0 else fields[name] for name in ("partition", "offset")}
+    return {
+        **key_document(lane.key),
+        **fields,
+        **head,
+        "worker_id": lane.worker_id or None,
+        "oldest_age_ms": age_ms(lane),
+        "session_token": lane.session_token or None,
+    }

@@ -1,0 +1,207 @@
+"""`logbroker queue work`: the records of a queue group to a command, or to standard output."""
+
+from __future__ import annotations
+
+import base64
+import itertools
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Final
+
+import click
+
+from logbroker.cli.options import broker_option
+from logbroker.cli.output_formats import json_delivery
+from logbroker.client.sync import Worker, WorkerDelivery
+from logbroker.errors import LogbrokerError
+
+_MAX_VARIABLE_BYTES: Final = 64 * 1024
+"""What is larger does not get into the environment: the system takes 128 KiB a variable, and 2 MiB in all."""
+_MAX_REASON_CHARACTERS: Final = 256
+
+
+@click.command()
+@click.argument("group", metavar="GROUP")
+@click.option(
+    "--exec", "command", metavar="CMD", help="Run CMD in a shell for each record; exit 0 acks, else it nacks."
+)
+@click.option("--print", "printed", is_flag=True, help="Write each record as a JSON line; what was written is acked.")
+@click.option(
+    "--concurrency",
+    type=click.IntRange(1, 1000),
+    metavar="N",
+    default=1,
+    show_default=True,
+    help="How many commands run at once.",
+)
+@click.option("--timeout", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS", help="Kill CMD after it.")
+@click.option("--max-records", type=click.IntRange(min=1), metavar="N", help="Stop after so many.")
+@broker_option
+def work(
+    group: str,
+    command: str | None,
+    printed: bool,
+    concurrency: int,
+    timeout: float | None,
+    max_records: int | None,
+    broker: str,
+) -> None:
+    """Work on the records of GROUP as they come, until Ctrl-C, which waits for the commands that run.
+
+    \b
+    CMD has the value on its standard input, and in its environment
+      LOGBROKER_TOPIC, LOGBROKER_PARTITION, LOGBROKER_OFFSET,
+      LOGBROKER_TIMESTAMP (ms), LOGBROKER_ATTEMPT (1 at first),
+      LOGBROKER_REDELIVERED (1 where it may have been handed out before),
+      LOGBROKER_KEY, LOGBROKER_KEY_BASE64 (none where there is no key),
+      LOGBROKER_HEADER_NAME of each header, in capitals, with _ for all
+      that is no letter or digit.
+    The last line of its standard error is the reason of a nack.
+
+    \b
+    JSON lines are those of `consume --format json`, with attempt and redelivered.
+
+    \b
+    Examples:
+      logbroker queue work mail --exec 'sendmail -t' --concurrency 8
+      logbroker queue work billing --exec './bill.sh "$LOGBROKER_KEY"' --timeout 60
+      logbroker queue work billing --print --max-records 10 | jq .key
+    """
+    if (command is None) != printed:
+        raise click.UsageError("give either --exec or --print")
+    with _stops_are_interrupts(), Worker(broker, group) as worker:
+        if command is None:
+            out = sys.stdout.buffer
+            for delivery in itertools.islice(worker, max_records):
+                out.write(json_delivery(delivery))
+                out.flush()
+                with suppress(LogbrokerError):  # Lost meanwhile: it comes again, and is written again.
+                    delivery.ack()
+        else:
+            _Runner(worker, command, timeout, max_records).run(concurrency)
+
+
+@contextmanager
+def _stops_are_interrupts() -> Iterator[None]:
+    """A service manager's stop is a goodbye, too: what the worker holds goes to others at once."""
+    default = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, default)
+
+
+class _Runner:
+    """Runs a command for each delivery, in the threads of a worker."""
+
+    def __init__(self, worker: Worker, command: str, timeout_seconds: float | None, max_records: int | None) -> None:
+        self._worker = worker
+        self._command = command
+        self._timeout_seconds = timeout_seconds
+        self._left = max_records
+        self._lock = threading.Lock()
+        self._running: set[subprocess.Popen[bytes]] = set()
+        self._killed = threading.Event()
+
+    def run(self, concurrency: int) -> None:
+        try:
+            self._worker.run(self._handle, concurrency=concurrency)
+        except KeyboardInterrupt:
+            # Interrupted while it waited for the commands: they are not waited for any longer.
+            self._kill_all()
+            raise
+
+    def _handle(self, delivery: WorkerDelivery) -> None:
+        with self._lock:
+            if self._left == 0 or self._killed.is_set():
+                delivery.release()
+                return
+            if self._left is not None:
+                self._left -= 1
+                if not self._left:
+                    self._worker.stop()
+        reason = self._work_on(delivery)
+        if self._killed.is_set():
+            delivery.release()
+        elif reason is not None:
+            delivery.nack(reason=reason[:_MAX_REASON_CHARACTERS])
+
+    def _work_on(self, delivery: WorkerDelivery) -> str | None:
+        """Run the command; return why it failed, or None."""
+        try:
+            # In a session of its own: Ctrl-C is for this program, which waits for it.
+            process = subprocess.Popen(
+                ["/bin/sh", "-c", self._command],
+                stdin=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                env=environment(delivery),
+                start_new_session=True,
+            )
+        except OSError as error:
+            return f"the command could not be started: {error}"
+        with self._lock:
+            self._running.add(process)
+        try:
+            _, errors = process.communicate(delivery.value or b"", self._timeout_seconds)
+        except subprocess.TimeoutExpired:
+            _kill(process)
+            _, errors = process.communicate()
+            self._show(errors)
+            return f"the command took more than {self._timeout_seconds:g} s"
+        finally:
+            with self._lock:
+                self._running.discard(process)
+        self._show(errors)
+        if process.returncode == 0:
+            return None
+        lines = errors.decode("utf-8", "replace").strip().splitlines()
+        status = f"exit {process.returncode}" if process.returncode > 0 else f"signal {-process.returncode}"
+        return f"{status}: {lines[-1]}" if lines else status
+
+    def _show(self, errors: bytes) -> None:
+        if errors:
+            with self._lock:
+                sys.stderr.buffer.write(errors)
+                sys.stderr.buffer.flush()
+
+    def _kill_all(self) -> None:
+        with self._lock:
+            self._killed.set()
+            for process in self._running:
+                _kill(process)
+
+
+def environment(delivery: WorkerDelivery) -> dict[bytes, bytes]:
+    """Return the environment of the command."""
+    facts: dict[bytes, bytes] = {
+        b"TOPIC": delivery.topic.encode(),
+        b"PARTITION": b"%d" % delivery.partition,
+        b"OFFSET": b"%d" % delivery.offset,
+        b"TIMESTAMP": b"%d" % delivery.timestamp_ms,
+        b"ATTEMPT": b"%d" % delivery.attempt,
+        b"REDELIVERED": b"1" if delivery.redelivered else b"0",
+    }
+    for name, content in delivery.headers:
+        variable = re.sub(r"[^A-Z0-9]", "_", name.upper())
+        if content is not None:
+            facts[b"HEADER_" + variable.encode()] = content
+    if delivery.key is not None:
+        facts[b"KEY"] = delivery.key
+        facts[b"KEY_BASE64"] = base64.b64encode(delivery.key)
+    inherited = {os.fsencode(name): os.fsencode(value) for name, value in os.environ.items()}
+    return inherited | {
+        b"LOGBROKER_" + name: value
+        for name, value in facts.items()
+        if b"\0" not in value and len(value) <= _MAX_VARIABLE_BYTES
+    }
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
