@@ -110,6 +110,7 @@ def _counts(group: QueueGroup) -> pb.QueueCounts:
         held_lanes=counts.held_lanes,
         blocked_lanes=states.count(BLOCKED),
         parked_lanes=states.count(PARKED),
+        sessions=counts.sessions,
         delivered=group.delivered,
         acked=queue.tally.acked,
         nacked=queue.tally.nacked,

@@ -11,6 +11,7 @@ from logbroker.errors import InvalidRequestError, LogbrokerError, OverloadedErro
 from logbroker.grpc_api.fetch import MAX_WAIT_MS
 from logbroker.grpc_api.queue_messages import session_lost
 from logbroker.grpc_api.status import item_status
+from logbroker.queues.packing import Delivered
 from logbroker.queues.queue_group import QueueGroup
 from logbroker.queues.workers import WorkerLink
 from logbroker.v1 import queues_pb2 as pb
@@ -30,7 +31,13 @@ class WorkerSessions:
         self._answer = answer
         self._openings: set[asyncio.Task[None]] = set()
         self._closings: set[asyncio.Task[None]] = set()
+        self._last_token = max((session.token for session in link.sessions), default=0)
+        """Of the sessions that the worker knows it has: tokens grow, and answers come in their order."""
         link.on_session_lost = lambda key, token: answer(session_lost(key, token))
+
+    def knows(self, delivered: Delivered) -> bool:
+        """Whether the worker was told of the session that these are of, if any: none of its records come before."""
+        return delivered.session is None or delivered.session[0] <= self._last_token
 
     def open(self, request: pb.OpenSession) -> None:
         """Open now, or wait for it as long as asked for; the stream goes on meanwhile."""
@@ -51,6 +58,7 @@ class WorkerSessions:
         )
         answer.key, answer.token, answer.state = opened.key, opened.token, opened.state
         answer.lock_ms = self._lock_ms
+        self._last_token = max(self._last_token, opened.token)
 
     def renew(self, request: pb.RenewSession) -> None:
         answer = pb.SessionAnswer(correlation_id=request.correlation_id)

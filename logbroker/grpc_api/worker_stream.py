@@ -82,7 +82,7 @@ class WorkerStream:
         group, link = await self._greet()
         sessions = WorkerSessions(group, link, lambda answer: self._answer(pb.WorkerResponse(session=answer)))
         reading = asyncio.create_task(self._follow_requests(link, sessions))
-        writing = asyncio.create_task(self._write(group, link))
+        writing = asyncio.create_task(self._write(group, link, sessions))
         stopping = asyncio.create_task(self._follow_stop())
         try:
             done, _ = await asyncio.wait([reading, writing, stopping], return_when=asyncio.FIRST_COMPLETED)
@@ -202,15 +202,14 @@ class WorkerStream:
         self._wake.set()
         self._answered.set()
 
-    async def _write(self, group: QueueGroup, link: WorkerLink) -> None:
+    async def _write(self, group: QueueGroup, link: WorkerLink, sessions: WorkerSessions) -> None:
         """Write answers as they come, and deliveries while there are none. Raises what ended the link."""
         with suppress(grpc.aio.InternalError):  # The client is gone; reading, or the end of the call, says so too.
             while not self._is_finished or self._answers:
                 self._wake.clear()
                 if self._answers:
                     await self._send_answer(self._answers.popleft())
-                elif self._pull is not None and self._pull.done() and not self._reading_ended:
-                    delivered = self._pull.result()
+                elif (delivered := self._pulled()) is not None and sessions.knows(delivered):
                     self._pull = None
                     await self._send_deliveries(delivered, round(group.queue.settings.lease_seconds * 1000))
                 else:
@@ -218,6 +217,10 @@ class WorkerStream:
                         self._pull = asyncio.create_task(self._next_deliveries(link))
                         self._pull.add_done_callback(lambda _: self._wake.set())
                     await self._wake.wait()
+
+    def _pulled(self) -> Delivered | None:
+        """What is to be sent next. Raises what ended the link."""
+        return self._pull.result() if self._pull is not None and self._pull.done() and not self._reading_ended else None
 
     async def _next_deliveries(self, link: WorkerLink) -> Delivered:
         while not self._budget.fits(HANDOUT_BYTES):
