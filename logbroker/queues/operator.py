@@ -10,7 +10,7 @@ import msgspec
 from logbroker.errors import LaneNotHeldError, UnknownLaneError, quoted
 from logbroker.queues.held import HELD
 from logbroker.queues.lane import IN_FLIGHT, IN_SESSION, NO_PLACE, STATE_NAMES, WAITING, Lane
-from logbroker.queues.places import Moment
+from logbroker.queues.places import Moment, place_of
 from logbroker.queues.queue import Queue
 from logbroker.queues.retry import Failure
 from logbroker.record.codec import LogRecord
@@ -56,7 +56,7 @@ class AlarmKind(enum.Enum):
     SHARE = "share"
     """One lane holds more than the set share of what waits."""
     AGE = "age"
-    """A lane has been failing or standing for longer than the set time."""
+    """A lane has been failing or standing for longer than the set time, or its oldest record has waited so long."""
     PARKED = "parked"
     """More records are parked than set."""
 
@@ -66,7 +66,10 @@ class Alarm(msgspec.Struct, frozen=True):
 
     kind: AlarmKind
     key: bytes | None
+    """Of the lane; None: it has none, or the alarm is of no lane."""
     place: int
+    """The head of a lane without a key, offset 0 of a partition whose oldest record it is about, or -1. Kind, key and
+    place tell one cause from another."""
     message: str
 
 
@@ -143,24 +146,42 @@ class Operator:
         return list(lanes.values())
 
     def alarms(self, now: Moment) -> list[Alarm]:
-        """All that is alarming now. Looks at the lanes with over 512 successors, and at those that are set aside."""
+        """All that is alarming now. Looks at the lanes with over 512 successors, at those that are set aside, and at
+        the oldest record of each partition."""
         queue, settings = self._queue, self._queue.settings
         alarms: list[Alarm] = []
         for lane in queue.lanes.long_lanes():
             if len(lane) > settings.alarm_share * queue.open_records:
                 text = f"{len(lane)} of {queue.open_records} records that wait are of one key"
-                alarms.append(Alarm(AlarmKind.SHARE, lane.key, lane.head, text))
+                alarms.append(Alarm(AlarmKind.SHARE, lane.key, NO_PLACE, text))
+            if lane.head not in queue.held.set_aside and (seconds := self._too_old(lane.head, now)):
+                text = f"the oldest of {len(lane)} records of the lane has waited for {seconds} s"
+                alarms.append(Alarm(AlarmKind.AGE, lane.key, NO_PLACE, text))
         for lane in queue.held.set_aside.values():
             failure = queue.failures.get(lane.head)
             if failure is not None and now.wall_ms - failure.first_ms > settings.alarm_age_seconds * 1000:
                 seconds = (now.wall_ms - failure.first_ms) // 1000
                 text = f"the lane has been {STATE_NAMES[lane.state]}, or failing before that, for {seconds} s"
-                alarms.append(Alarm(AlarmKind.AGE, lane.key, lane.head, text))
+                alarms.append(Alarm(AlarmKind.AGE, lane.key, lane.head if lane.key is None else NO_PLACE, text))
+        for partition in queue.done.partitions():
+            floor = queue.done.floor(partition)
+            if floor < queue.position(partition) and (seconds := self._too_old(place_of(partition, floor), now)):
+                text = f"the oldest record of partition {partition}, at offset {floor}, has waited for {seconds} s"
+                alarms.append(Alarm(AlarmKind.AGE, None, place_of(partition, 0), text))
         parked = sum(map(len, queue.held.parked_lanes()))
         if parked > settings.max_parked_records:
             text = f"{parked} records are parked, more than max_parked_records, {settings.max_parked_records}"
             alarms.append(Alarm(AlarmKind.PARKED, None, NO_PLACE, text))
         return alarms
+
+    def _too_old(self, place: int, now: Moment) -> int:
+        """For how many seconds a record has waited, if that is alarming; 0: it is not. About, as `Ages` tells it."""
+        queue = self._queue
+        if queue.held.waits.get(place) is not None and not queue.failures.count(place):
+            return 0  # It has a not-before time: it is meant to wait.
+        timestamp_ms = queue.ages.timestamp_ms(place)
+        waited_ms = 0 if timestamp_ms is None else now.wall_ms - timestamp_ms
+        return waited_ms // 1000 if waited_ms > queue.settings.alarm_age_seconds * 1000 else 0
 
     # --- deciding ----------------------------------------------------------------------------------------------------
 

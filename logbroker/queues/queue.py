@@ -25,6 +25,7 @@ from typing import Final
 
 from logbroker.engine import StateEvent
 from logbroker.errors import InvalidRequestError
+from logbroker.queues.ages import Ages
 from logbroker.queues.dead_letters import DeadLetters, Route
 from logbroker.queues.deliveries import Deliveries, Refusal
 from logbroker.queues.done import DoneRecords
@@ -36,7 +37,7 @@ from logbroker.queues.lane import Run
 from logbroker.queues.lanes import ChunkStore, Lanes
 from logbroker.queues.ledger import Ledger
 from logbroker.queues.messages import Granted, Outputs, Settlement, Tally
-from logbroker.queues.places import Moment
+from logbroker.queues.places import Moment, place_of
 from logbroker.queues.redelivery import Redelivery
 from logbroker.queues.replacements import Replacements
 from logbroker.queues.retry import Failures
@@ -86,6 +87,7 @@ class Queue:
         self.replacements = Replacements()
         self.held = HeldLanes(settings, self.lanes, self.failures, self.dead_letters, self.replacements, random)
         self.redelivery = Redelivery()
+        self.ages = Ages()
         self.intake = Intake(self.done, self.lanes, self.held, self.redelivery)
         self.ledger = Ledger(
             self.done,
@@ -173,13 +175,16 @@ class Queue:
         keys: Sequence[bytes | None],
         not_before: Iterable[tuple[int, int]],
         now: Moment,
+        timestamp_ms: int = -1,
     ) -> None:
         """Take in the next records of a partition: rising `offsets` below `next_offset`, where the next batch begins.
 
         `keys`: `lanes.lane_key` of each record, with ordering `key`; else empty. `not_before`: offsets and wall clock
-        times (ms). What is done, or lies below the position, is passed over. Raises ValueError where the scan goes
-        back.
+        times (ms). `timestamp_ms`: of the first record, -1: not known; alarms tell ages by it. What is done, or lies
+        below the position, is passed over. Raises ValueError where the scan goes back.
         """
+        if timestamp_ms >= 0:
+            self.ages.admit(place_of(partition, self.intake.position(partition)), timestamp_ms)
         self.ledger.open_records += self.intake.admit(
             self.settings, partition, generation, offsets, next_offset, keys, not_before, now
         )
@@ -324,6 +329,7 @@ class Queue:
         self._set(self._altered)
         self._altered = None
         self._index.rebuild()
+        self.ages.clear()
 
     def rewind(self, targets: Mapping[int, int], now: Moment, *, include_parked: bool = False) -> None:
         """Begin some partitions at other offsets: all below is done, nothing from there on is, and its failures are
@@ -336,6 +342,7 @@ class Queue:
         """
         self.tick(now)
         self._index.rewind(targets, include_parked=include_parked)
+        self.ages.clear()
         self._rebuild_if_drained()
 
     @property

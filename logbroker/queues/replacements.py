@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final
 
+import msgspec
+
 from logbroker.engine import StateEvent
 from logbroker.errors import OverloadedError, RecordTooLargeError
 from logbroker.queues.places import OFFSET_MASK, offset_of, partition_of
@@ -23,7 +25,12 @@ MAX_REPLACEMENTS_BYTES: Final = 67_108_864
 _OWN_BYTES: Final = 256
 """Reckoned for each, besides what it holds."""
 
-_Row = tuple[int, bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...]]
+
+class _Row(msgspec.Struct, frozen=True, array_like=True):
+    timestamp_ms: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...]
 
 
 class Replacements:
@@ -41,10 +48,13 @@ class Replacements:
         for row, value in rows.items():
             if row.startswith(REPLACEMENT_ROW):
                 place = place_in(row)
-                timestamp_ms, key, content, headers = decode(row, value, _Row)
+                stored = decode(row, value, _Row)
                 self._stored.add(place)
                 if offset_of(place) < ends.get(partition_of(place), OFFSET_MASK):
-                    self._put(place, LogRecord(offset_of(place), timestamp_ms, key, content, headers))
+                    self._put(
+                        place,
+                        LogRecord(offset_of(place), stored.timestamp_ms, stored.key, stored.value, stored.headers),
+                    )
                 else:
                     self._changed[place] = None
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from logbroker.errors import LaneNotHeldError, OverloadedError, RecordTooLargeError, UnknownLaneError
+from logbroker.queues.ages import MAX_SAMPLES, Ages
 from logbroker.queues.operator import AlarmKind, Operator
+from logbroker.queues.places import place_of
 from logbroker.queues.queue import Queue
 from logbroker.queues.settings import OnExhausted, Ordering
 from logbroker.record.codec import LogRecord
@@ -177,3 +179,29 @@ def test_the_hottest_lanes_and_the_alarms() -> None:
     nack(queue, queue.take("w", 1, at(0)))
     assert {alarm.kind for alarm in operator.alarms(at(59))} == {AlarmKind.SHARE, AlarmKind.PARKED}
     assert {alarm.kind for alarm in operator.alarms(at(61))} == {AlarmKind.SHARE, AlarmKind.PARKED, AlarmKind.AGE}
+
+
+def test_a_record_that_waits_for_too_long_raises_an_alarm() -> None:
+    queue = new_queue(partitions=2, alarm_age_seconds=60.0, alarm_share=1.0)
+    operator = Operator(queue)
+    queue.admit(0, 1, range(1000), 1000, [b"slow"] * 1000, (), at(0), 10_000)
+    queue.admit(0, 1, range(1000, 1010), 1010, [b"other"] * 10, (), at(0), 20_000)
+    queue.admit(1, 1, range(1), 1, [b"delayed"], [(0, 200_000)], at(0), 10_000)
+    assert operator.alarms(at(70)) == []
+    causes = [(alarm.kind, alarm.key, alarm.place) for alarm in operator.alarms(at(71))]
+    assert causes == [(AlarmKind.AGE, b"slow", -1), (AlarmKind.AGE, None, 0)]
+    for _ in range(1000):
+        ack(queue, queue.take("w", 1, at(71)), 71)
+    assert "offset" in operator.alarms(at(81))[0].message
+
+
+def test_ages_take_little_memory_and_stay_about_right() -> None:
+    ages = Ages()
+    assert ages.timestamp_ms(place_of(0, 5)) is None
+    for number in range(100_000):
+        ages.admit(place_of(1, 10 * number), 5000 * number)
+    assert len(ages._samples[1].places) <= MAX_SAMPLES
+    for offset in (0, 5, 123_456, 999_999):
+        timestamp_ms = ages.timestamp_ms(place_of(1, offset))
+        assert timestamp_ms is not None
+        assert 0 <= offset * 500 - timestamp_ms <= 500_000
