@@ -58,6 +58,11 @@ class Flush:
         while self._running is not None:
             await asyncio.wait([self._running])
 
+    def close(self, error: LogbrokerError) -> None:
+        """Store nothing more: whoever waits, or comes, is told of the error."""
+        self._error = self._error or error
+        self._refuse()
+
     async def _run(self) -> None:
         try:
             while self._due:

@@ -14,7 +14,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Final, TypeVar
+from typing import TypeVar
 
 from logbroker.clock import Clock
 from logbroker.engine import LogEngine
@@ -37,19 +37,19 @@ from logbroker.queues.packing import Delivered
 from logbroker.queues.places import Moment
 from logbroker.queues.queue import Queue
 from logbroker.queues.records import Records
+from logbroker.queues.redrive import Redriven, Redriving
 from logbroker.queues.retention_hold import RetentionHold
 from logbroker.queues.roster import Roster
 from logbroker.queues.scanner import Scanner
 from logbroker.queues.session_openings import SessionOpenings
 from logbroker.queues.settings import QueueSettings
+from logbroker.queues.starts import Rewound, StartAt
+from logbroker.queues.timer import Timer
 from logbroker.queues.worker_messages import Hello, check_credit, check_worker_id
 from logbroker.queues.workers import WorkerLink
 from logbroker.types import TopicId
 
 _log = logging.getLogger(__name__)
-
-LATE_SECONDS: Final = 0.1
-"""A timer that is later than this tells of a stalled process: workers are heard before they are judged."""
 
 T = TypeVar("T")
 
@@ -84,11 +84,12 @@ class QueueGroup:
         self.dead_lettering = DeadLettering(
             group_id, queue, engine, self.records, dead_letter_topic, self._flush, self.moment, self._touched
         )
+        self.redriving = Redriving(group_id, queue, engine, dead_letter_topic, self._flush)
+        self._engine = engine
         self._tasks: list[asyncio.Task[None]] = []
         self._serving_due = False
         self._reserved_until = 0.0
-        self._timer: asyncio.TimerHandle | None = None
-        self._armed_for = 0.0
+        self._timer = Timer(self._on_time)
         self._frozen = False
         self._error: LogbrokerError | None = None
 
@@ -177,6 +178,38 @@ class QueueGroup:
         self._touched()
         return self._flush.synced(result)
 
+    async def redrive(self, key: bytes | None, max_records: int, *, dry_run: bool = False) -> Redriven:
+        """See `Redriving.redrive`."""
+        self._check_serving()
+        return await self.redriving.redrive(key, max_records, dry_run=dry_run)
+
+    async def rewind(
+        self,
+        start: StartAt,
+        partitions: Sequence[int] | None = None,
+        *,
+        include_parked: bool = False,
+        dry_run: bool = False,
+    ) -> list[Rewound | LogbrokerError]:
+        """Begin partitions (None: all) anew elsewhere; returns when that is synced. A partition whose offset cannot be
+        told has its error, and stays where it is."""
+        self._check_serving()
+        queue = self.queue
+        numbers = sorted(queue.done.partitions()) if partitions is None else partitions
+        targets = await start.offsets(self._engine, self.hold.log, TopicId(queue.topic_id), numbers)
+        self._check_serving()
+        before = {partition: queue.done.floor(partition) for partition in targets if queue.done.is_open(partition)}
+        found = {partition: target for partition, target in targets.items() if isinstance(target, int)}
+        if not dry_run and found:
+            queue.rewind(found, self.moment(), include_parked=include_parked)
+            self._touched()
+            await self._flush.synced(None)
+            _log.info("queue group %s: rewound to %s", self.group_id, found)
+        return [
+            Rewound(partition, before[partition], target) if isinstance(target, int) else target
+            for partition, target in targets.items()
+        ]
+
     # --- steps -------------------------------------------------------------------------------------------------------
 
     def _on_scanned(self) -> None:
@@ -227,23 +260,9 @@ class QueueGroup:
         deadline = self.queue.deadline()
         if self.reserved:
             deadline = min(self._reserved_until, deadline or self._reserved_until)
-        if deadline is None:
-            return
-        if self._timer is not None:
-            if self._armed_for <= deadline:
-                return
-            self._timer.cancel()
-        self._armed_for = deadline
-        self._timer = self._loop.call_at(deadline, self._on_timer)
-
-    def _on_timer(self) -> None:
-        if self._loop.time() - self._armed_for > LATE_SECONDS:
-            self._timer = self._loop.call_later(LATE_SECONDS, self._on_time)
-        else:
-            self._on_time()
+        self._timer.arm(deadline)
 
     def _on_time(self) -> None:
-        self._timer = None
         now = self.moment()
         self.queue.tick(now)
         self.roster.tick(now)
@@ -262,6 +281,7 @@ class QueueGroup:
         self._tasks = [
             self._loop.create_task(self._scan(), name=f"scan of queue group {self.group_id}"),
             self._loop.create_task(self.alarms.watch(), name=f"alarms of queue group {self.group_id}"),
+            self._loop.create_task(self.redriving.finish(), name=f"redrive of queue group {self.group_id}"),
         ]
         self._changed()
 
@@ -289,8 +309,7 @@ class QueueGroup:
     def freeze(self) -> None:
         """The broker stops: nothing is handed out any more, and streams that break are not their workers' fault."""
         self._frozen = True
-        if self._timer is not None:
-            self._timer.cancel()
+        self._timer.stop()
         error = BrokerUnavailableError("the broker is stopping; connect again once it is back")
         self.openings.close(error)
         self.handouts.line.close(error)
@@ -302,17 +321,18 @@ class QueueGroup:
         with suppress(StorageFailedError):
             await self._flush.synced(None, self.queue.stop_events())
         self._error = self._error or BrokerUnavailableError("the broker has stopped")
+        self._flush.close(self._error)
 
     async def end(self, error: LogbrokerError) -> None:
         """The group is no more: all streams end with the error, and nothing is stored any more."""
         self._send_home(error)
         await self._end_tasks()
         await self._flush.settle()
+        self._flush.close(error)
 
     def _send_home(self, error: LogbrokerError) -> None:
         self._error = error
-        if self._timer is not None:
-            self._timer.cancel()
+        self._timer.stop()
         self.roster.end_all(error)
         self.openings.close(error)
         self.handouts.line.close(error)

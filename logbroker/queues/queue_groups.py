@@ -143,11 +143,13 @@ class QueueGroups:
             )
         self._begun.add(group_id)
         try:
-            offsets = await start.offsets(self._engine, topic_id, range(topic.partitions))
+            offsets = await start.offsets(self._engine, self._engine, topic_id, range(topic.partitions))
             await self._make_dead_letter_topic(topic, settings)
-            letters = DeadLetterTopic(self._engine, settings.dead_letter_topic)
+            letters = DeadLetterTopic(self._engine, settings.dead_letter_topic or dead_letter_topic_of(group_id))
             queue = Queue(topic_id, settings, random=random.random, route=letters.route, store=self._spill(group_id))
             for partition, offset in offsets.items():
+                if isinstance(offset, LogbrokerError):
+                    raise offset
                 queue.open_partition(partition, offset)
             group = self._group(group_id, queue, letters, is_stored=False)
             await group.start()
@@ -286,6 +288,7 @@ class QueueGroups:
         letters.name = queue.settings.dead_letter_topic or letters.name
         group = self._group(group_id, queue, letters, is_stored=True)
         group.dead_lettering.load(rows)
+        group.redriving.load(rows)
         group.hold.copies.load(rows)
         return group
 

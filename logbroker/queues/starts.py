@@ -7,9 +7,17 @@ from collections.abc import Iterable
 
 import msgspec
 
-from logbroker.engine import LogEngine
-from logbroker.errors import InvalidRequestError
+from logbroker.engine import LogEngine, ReadableLog
+from logbroker.errors import InvalidRequestError, LogbrokerError
 from logbroker.types import TopicId
+
+
+class Rewound(msgspec.Struct, frozen=True):
+    """A partition that begins elsewhere now, or would."""
+
+    partition: int
+    floor_before: int
+    floor: int
 
 
 class StartAt(msgspec.Struct, frozen=True, kw_only=True):
@@ -21,25 +29,33 @@ class StartAt(msgspec.Struct, frozen=True, kw_only=True):
     offset: int | None = None
     """The same in every partition; cut to what the log has."""
 
-    async def offsets(self, engine: LogEngine, topic_id: TopicId, partitions: Iterable[int]) -> dict[int, int]:
-        """Look up the offset for each partition.
+    async def offsets(
+        self, engine: LogEngine, log: ReadableLog, topic_id: TopicId, partitions: Iterable[int]
+    ) -> dict[int, int | LogbrokerError]:
+        """Look up the offset for each partition in a topic as `log` has it.
 
-        Raises InvalidRequestError, UnknownTopicError, UnknownPartitionError or PartitionOfflineError.
+        In place of an offset stands UnknownTopicError, UnknownPartitionError or PartitionOfflineError. Raises
+        InvalidRequestError.
         """
         for name in ("timestamp_ms", "offset"):
             if (getattr(self, name) or 0) < 0:
                 raise InvalidRequestError(f"{name} is {getattr(self, name)}: give one that is not negative")
-        numbers = list(partitions)
-        found = await asyncio.gather(*(self._offset(engine, topic_id, partition) for partition in numbers))
+        numbers = list(dict.fromkeys(partitions))
+        found = await asyncio.gather(*(self._offset(engine, log, topic_id, partition) for partition in numbers))
         return dict(zip(numbers, found, strict=True))
 
-    async def _offset(self, engine: LogEngine, topic_id: TopicId, partition: int) -> int:
-        facts = engine.partition_facts(topic_id, partition)
-        if self.latest:
-            return facts.high_watermark
-        if self.offset is not None:
-            return max(facts.log_start_offset, min(self.offset, facts.high_watermark))
-        if self.timestamp_ms is not None:
-            offset = (await engine.offset_for_time(topic_id, partition, self.timestamp_ms)).offset
-            return facts.high_watermark if offset < 0 else offset
+    async def _offset(
+        self, engine: LogEngine, log: ReadableLog, topic_id: TopicId, partition: int
+    ) -> int | LogbrokerError:
+        try:
+            facts = log.partition_facts(topic_id, partition)
+            if self.latest:
+                return facts.high_watermark
+            if self.offset is not None:
+                return max(facts.log_start_offset, min(self.offset, facts.high_watermark))
+            if self.timestamp_ms is not None:
+                offset = (await engine.offset_for_time(topic_id, partition, self.timestamp_ms)).offset
+                return facts.high_watermark if offset < 0 else offset
+        except LogbrokerError as error:
+            return error
         return facts.log_start_offset

@@ -1,0 +1,269 @@
+"""Redriving: dead letters go back to the tail of the topic that they came from, each key in its order.
+
+A letter is redriven once. A round of letters is appended under a producer id of its own, and its row is committed
+before: where a crash comes in between, it is appended again as it was, and what was there already is dropped as a
+repeat.
+
+    row       key                    value
+    progress  b"e" partition (4)     msgpack array, the fields of `Progress`, for a partition of the dead-letter topic
+    round     b"w"                   msgpack array, the fields of `Round`; there between its commit and that of progress
+
+Only letters of this group and its topic are taken; what a group could not decode stays where it is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+import msgspec
+
+from logbroker.engine import Append, LogEngine, StateEvent, Topic
+from logbroker.errors import InvalidRequestError, LogbrokerError, OverloadedError, UnknownTopicError
+from logbroker.queues.dead_lettering import DeadLetterTopic
+from logbroker.queues.flush import Flush
+from logbroker.queues.letters import Gathered, Letter, Wanted, gather
+from logbroker.queues.places import offset_of, partition_of
+from logbroker.queues.queue import Queue
+from logbroker.queues.records import Records
+from logbroker.queues.rows import PROGRESS_ROW, ROUND_ROW, decode, delete, partition_in, partition_key, upsert
+from logbroker.record.codec import LogRecord, NewRecord, encode_batch, with_producer
+from logbroker.record.compression import Codec
+from logbroker.record.dead_letter import without_origin
+from logbroker.record.partitioner import partition_for_key
+from logbroker.types import Durability, TopicId
+
+_log = logging.getLogger(__name__)
+
+MAX_BATCHES: Final = 5
+"""Of a round in one partition: so many of a producer a partition remembers."""
+RECORD_BYTES: Final = 64
+"""More than a record takes beside its key, value and headers."""
+MAX_OUT_OF_ORDER: Final = 50_000
+"""Letters of one partition that may be redriven while one before them is not."""
+
+
+class Progress(msgspec.Struct, frozen=True, array_like=True):
+    """What is redriven of one partition of the dead-letter topic."""
+
+    topic_id: bytes
+    position: int
+    """All below is redriven, or never will be."""
+    redriven: frozenset[int] = frozenset()
+    """Offsets from there on."""
+
+
+class Round(msgspec.Struct, frozen=True, array_like=True):
+    """Letters that are being appended: all batches of it, in order, by partition and places of the letters."""
+
+    dead_topic_id: bytes
+    producer_id: int
+    epoch: int
+    generation: int
+    batches: list[tuple[int, list[int]]]
+
+
+class Redriven(msgspec.Struct, frozen=True):
+    """What a call did, or would do."""
+
+    records: int
+    keys: int
+    more: bool
+
+
+class Redriving:
+    """The redriving of one queue group; one call at a time."""
+
+    def __init__(
+        self, group_id: str, queue: Queue, engine: LogEngine, dead_letter_topic: DeadLetterTopic, flush: Flush
+    ) -> None:
+        self._group_id = group_id
+        self._queue = queue
+        self._engine = engine
+        self._dead_letter_topic = dead_letter_topic
+        self._flush = flush
+        self._lock = asyncio.Lock()
+        self._progress: dict[int, Progress] = {}
+        self._round: Round | None = None
+
+    def load(self, rows: Mapping[bytes, bytes]) -> None:
+        """Take over what is stored. Raises CorruptLogError."""
+        for key, value in rows.items():
+            if key.startswith(PROGRESS_ROW):
+                self._progress[partition_in(key)] = decode(key, value, Progress)
+            elif key == ROUND_ROW:
+                self._round = decode(key, value, Round)
+
+    async def finish(self) -> None:
+        """Finish what a crash broke off."""
+        async with self._lock:
+            if self._round is not None:
+                try:
+                    await self._finish_round(self._round)
+                except LogbrokerError as error:
+                    _log.warning("queue group %s: a redrive was broken off: %s", self._group_id, error.message)
+
+    async def redrive(self, key: bytes | None, max_records: int, *, dry_run: bool) -> Redriven:
+        """Send up to so many letters back, all or those of one ordering key; returns when that is synced.
+
+        Raises InvalidRequestError, UnknownTopicError, or what an append was refused with: then those before it are
+        redriven, and none is left out by another call.
+        """
+        if max_records < 1:
+            raise InvalidRequestError(f"max_records is {max_records}: redrive at least one")
+        async with self._lock:
+            if key is not None and any(len(each.redriven) >= MAX_OUT_OF_ORDER for each in self._progress.values()):
+                raise OverloadedError(
+                    f"{MAX_OUT_OF_ORDER:,} letters are redriven behind others that are not: redrive those first, by a"
+                    " call without a key"
+                )
+            records, keys = 0, set[bytes]()
+            while True:
+                if self._round is not None:
+                    await self._finish_round(self._round)
+                gathered = await self._gather(key, max_records - records, counting=dry_run)
+                done = {letter.place for letter in gathered.letters} if dry_run else await self._carry_out(gathered)
+                records += len(done)
+                keys.update(
+                    letter.key for letter in gathered.letters if letter.key is not None and letter.place in done
+                )
+                if dry_run or not done or not gathered.more or records >= max_records:
+                    return Redriven(records, len(keys), gathered.more)
+
+    # --- gathering ---------------------------------------------------------------------------------------------------
+
+    async def _gather(self, key: bytes | None, limit: int, *, counting: bool) -> Gathered:
+        dead_topic = self._dead_letter_topic.get()
+        starts: dict[int, tuple[int, frozenset[int]]] = {}
+        for partition in range(dead_topic.partitions):
+            progress = self._progress.get(partition)
+            if progress is not None and progress.topic_id == dead_topic.id:
+                starts[partition] = progress.position, progress.redriven
+            else:
+                starts[partition] = 0, frozenset()
+        wanted = Wanted(self._group_id, self._topic().name, self._queue.settings.key_header, key)
+        return await gather(self._engine, dead_topic, starts, wanted, limit, counting=counting)
+
+    def _topic(self) -> Topic:
+        return self._engine.topic_by_id(TopicId(self._queue.topic_id))
+
+    # --- carrying out ------------------------------------------------------------------------------------------------
+
+    async def _carry_out(self, gathered: Gathered) -> set[int]:
+        """Redrive what was gathered, but for what has to wait for another round; return the places of what was."""
+        batches = self._batches(gathered.letters)
+        taken = {place for _, places in batches for place in places}
+        for letter in gathered.letters:
+            if letter.place not in taken:
+                gathered.leave(letter.place)
+        if not batches:
+            await self._flush.synced(None, self._move_on(gathered.dead_topic_id, gathered.next_offsets, ()))
+            return set()
+        topic = self._topic()
+        producer_id, epoch = await self._engine.init_producer_id()
+        self._round = Round(gathered.dead_topic_id, producer_id, epoch, topic.generation, batches)
+        await self._flush.synced(None, [upsert(ROUND_ROW, self._round)])
+        records = {letter.place: letter.record for letter in gathered.letters}
+        return await self._append(self._round, records, gathered)
+
+    def _batches(self, letters: Iterable[Letter]) -> list[tuple[int, list[int]]]:
+        """Put letters into batches by their partitions; what would be too much of one is left for another round."""
+        topic = self._topic()
+        bound = topic.config.max_message_bytes
+        batches: list[tuple[int, list[int]]] = []
+        last: dict[int, tuple[list[int], int]] = {}
+        counts: dict[int, int] = {}
+        for letter in letters:
+            partition = self._partition(topic, letter)
+            size_bytes = letter.size_bytes + RECORD_BYTES
+            places, used_bytes = last.get(partition, ([], bound))
+            if used_bytes + size_bytes > bound:
+                counts[partition] = counts.get(partition, 0) + 1
+                if counts[partition] > MAX_BATCHES:
+                    last[partition] = [], bound  # Nor anything after it, as that may be of its key.
+                    continue
+                places, used_bytes = [], RECORD_BYTES
+                batches.append((partition, places))
+            places.append(letter.place)
+            last[partition] = places, used_bytes + size_bytes
+        return batches
+
+    def _partition(self, topic: Topic, letter: Letter) -> int:
+        """Where a producer would put it now."""
+        if letter.key is None:
+            return letter.origin_partition % topic.partitions
+        return partition_for_key(letter.key, topic.partitions)
+
+    async def _finish_round(self, round_: Round) -> None:
+        """Append a round again that a crash broke off."""
+        places = [place for _, places in round_.batches for place in places]
+        records: dict[int, LogRecord] = {}
+        try:
+            found = await Records(self._engine, TopicId(round_.dead_topic_id)).fetch(places)
+        except UnknownTopicError:
+            found = []
+        for place, record in zip(places, found, strict=False):
+            if isinstance(record, LogRecord):
+                records[place] = record
+            elif record.retriable:
+                raise record
+        await self._append(round_, records, None)
+
+    async def _append(self, round_: Round, records: Mapping[int, LogRecord], gathered: Gathered | None) -> set[int]:
+        """Append a round, store what came of it, and return the places of what is there. Raises what the first batch
+        was refused with that was."""
+        topic = self._topic()
+        appends: list[Append] = []
+        sent: list[list[int]] = []
+        sequences: dict[int, int] = {}
+        for partition, places in round_.batches:
+            stamp = (round_.producer_id, round_.epoch, sequences.get(partition, 0))
+            sequences[partition] = stamp[2] + len(places)
+            if all(place in records for place in places):
+                batch = _encoded([records[place] for place in places], topic.config.max_message_bytes)
+                appends.append(Append(topic.id, partition, with_producer(batch, *stamp), round_.generation))
+                sent.append(places)
+        results = await self._engine.append(appends, Durability.SYNCED)
+        done: set[int] = set()
+        refused: LogbrokerError | None = None
+        for places, result in zip(sent, results, strict=True):
+            if not isinstance(result, LogbrokerError):
+                done.update(places)
+                continue
+            refused = refused or result
+            if gathered is not None:
+                for place in places:
+                    gathered.leave(place)
+        next_offsets = gathered.next_offsets if gathered is not None else {}
+        events = self._move_on(round_.dead_topic_id, next_offsets, done)
+        self._round = None
+        await self._flush.synced(None, [*events, delete(ROUND_ROW)])
+        if refused is not None:
+            raise refused
+        return done
+
+    def _move_on(self, dead_topic_id: bytes, next_offsets: Mapping[int, int], done: Iterable[int]) -> list[StateEvent]:
+        """Note letters that are redriven, by place, and the offsets up to which partitions are through with."""
+        redriven: dict[int, set[int]] = {partition: set() for partition in next_offsets}
+        for place in done:
+            redriven.setdefault(partition_of(place), set()).add(offset_of(place))
+        events: list[StateEvent] = []
+        for partition, offsets in redriven.items():
+            before = self._progress.get(partition)
+            if before is None or before.topic_id != dead_topic_id:
+                before = Progress(dead_topic_id, 0)
+            position = max(before.position, next_offsets.get(partition, 0))
+            left = frozenset(offset for offset in before.redriven | offsets if offset >= position)
+            progress = Progress(dead_topic_id, position, left)
+            if progress != before:
+                self._progress[partition] = progress
+                events.append(upsert(partition_key(PROGRESS_ROW, partition), progress))
+        return events
+
+
+def _encoded(records: Iterable[LogRecord], max_bytes: int) -> bytes:
+    new = [NewRecord(record.value, record.key, without_origin(record.headers)) for record in records]
+    batch = encode_batch(new)
+    return batch if len(batch) <= max_bytes else encode_batch(new, codec=Codec.ZSTD)

@@ -1,0 +1,47 @@
+"""Telling a machine the time when it wants to be told."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+LATE_SECONDS: Final = 0.1
+"""A timer that is later than this tells of a stalled process: workers are heard before they are judged."""
+
+
+class Timer:
+    """Calls at the deadlines that it is given; only for one at a time, and perhaps too early."""
+
+    def __init__(self, on_time: Callable[[], None]) -> None:
+        self._on_time = on_time
+        self._loop = asyncio.get_running_loop()
+        self._handle: asyncio.TimerHandle | None = None
+        self._deadline = 0.0
+        self._is_stopped = False
+
+    def arm(self, deadline: float | None) -> None:
+        """Call at this moment (monotonic) or before; None: there is no new one."""
+        if deadline is None or self._is_stopped:
+            return
+        if self._handle is not None:
+            if self._deadline <= deadline:
+                return
+            self._handle.cancel()
+        self._deadline = deadline
+        self._handle = self._loop.call_at(deadline, self._due)
+
+    def stop(self) -> None:
+        self._is_stopped = True
+        if self._handle is not None:
+            self._handle.cancel()
+
+    def _due(self) -> None:
+        if self._loop.time() - self._deadline > LATE_SECONDS:
+            self._handle = self._loop.call_later(LATE_SECONDS, self._call)
+        else:
+            self._call()
+
+    def _call(self) -> None:
+        self._handle = None
+        self._on_time()

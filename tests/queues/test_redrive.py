@@ -1,0 +1,159 @@
+"""Dead letters go back to where they came from: once, in order, also over a crash."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from logbroker.errors import RecordTooLargeError, UnknownTopicError
+from logbroker.queues.queue_group import QueueGroup
+from logbroker.queues.redrive import Redriven, Redriving
+from logbroker.queues.settings import OnExhausted
+from logbroker.record import dead_letter
+from tests.queues.shell import Shell, hello, nack, shell, take, until
+
+LETTERS = "g.dead-letters"
+
+
+async def group_of(opened: Shell, **settings: Any) -> QueueGroup:
+    return await opened.group(
+        on_exhausted=OnExhausted.DEAD_LETTER, max_attempts=1, backoff_initial_seconds=0.0, **settings
+    )
+
+
+async def fail_all(opened: Shell, group: QueueGroup, count: int) -> None:
+    sent = group.dead_lettering.sent
+    link = await group.connect(hello("failing"))
+    await nack(link, *[receipt for receipt, _ in await take(link, count)])
+    await link.goodbye()
+    await until(lambda: group.dead_lettering.sent == sent + count)
+
+
+async def dead(opened: Shell, *keys: bytes, **settings: Any) -> QueueGroup:
+    """A group all of whose records became dead letters; each has its number as value."""
+    await opened.topic()
+    await opened.append(*[(key, b"%d" % number) for number, key in enumerate(keys)])
+    group = await group_of(opened, **settings)
+    await fail_all(opened, group, len(keys)) if len(set(keys)) == len(keys) else await fail_in_turn(opened, group, keys)
+    return group
+
+
+async def fail_in_turn(opened: Shell, group: QueueGroup, keys: tuple[bytes, ...]) -> None:
+    for number in range(len(keys)):
+        link = await group.connect(hello("failing"))
+        [(receipt, _)] = await take(link, 1)
+        await nack(link, receipt)
+        await link.goodbye()
+        await until(lambda number=number: group.dead_lettering.sent == number + 1)  # type: ignore[misc]
+
+
+async def tail(opened: Shell, start: int) -> list[tuple[bytes | None, bytes | None]]:
+    return [(record.key, record.value) for record in await opened.stored("t") if record.offset >= start]
+
+
+async def test_all_go_back_in_their_order_and_as_they_were(tmp_path: Path) -> None:
+    async with shell(tmp_path) as opened:
+        group = await dead(opened, b"a", b"b", b"a", b"a", b"c")
+        assert await group.redrive(None, 100, dry_run=True) == Redriven(5, 3, False)
+        assert await tail(opened, 5) == []
+        assert await group.redrive(None, 100) == Redriven(5, 3, False)
+        found = await tail(opened, 5)
+        assert [value for key, value in found if key == b"a"] == [b"0", b"2", b"3"]
+        assert sorted(found) == sorted([(b"a", b"0"), (b"b", b"1"), (b"a", b"2"), (b"a", b"3"), (b"c", b"4")])
+        assert not any(name in dead_letter.HEADERS for record in await opened.stored("t") for name, _ in record.headers)
+        assert await group.redrive(None, 100) == Redriven(0, 0, False)
+        # They are records as any other, and may fail again.
+        await fail_all(opened, group, 3)
+        assert await group.redrive(None, 100) == Redriven(3, 3, False)
+
+
+async def test_one_key_goes_back_before_the_others(tmp_path: Path) -> None:
+    async with shell(tmp_path) as opened:
+        group = await dead(opened, b"a", b"b", b"a", b"b")
+        assert await group.redrive(b"b", 100) == Redriven(2, 1, False)
+        assert await tail(opened, 4) == [(b"b", b"1"), (b"b", b"3")]
+        assert await group.redrive(b"b", 100) == Redriven(0, 0, False)
+        assert await group.redrive(None, 1) == Redriven(1, 1, True)
+        assert await group.redrive(None, 100) == Redriven(1, 1, False)
+        assert await tail(opened, 6) == [(b"a", b"0"), (b"a", b"2")]
+
+
+async def test_what_is_redriven_stays_so_over_restarts(tmp_path: Path) -> None:
+    async with shell(tmp_path) as opened:
+        group = await dead(opened, b"a", b"b", b"c")
+        await group.redrive(b"b", 100)
+        await group.redrive(None, 1)
+    async with shell(tmp_path) as opened:
+        group = opened.groups.group("g")
+        assert await group.redrive(None, 100) == Redriven(1, 1, False)
+        assert await tail(opened, 3) == [(b"b", b"1"), (b"a", b"0"), (b"c", b"2")]
+
+
+@pytest.mark.parametrize("appended", [True, False])
+async def test_a_crash_within_a_redrive_leaves_no_letter_out_and_doubles_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, appended: bool
+) -> None:
+    class KilledError(Exception):
+        pass
+
+    async with shell(tmp_path, crash=True) as opened:
+        group = await dead(opened, b"a", b"b", b"c")
+        append = opened.engine.append
+
+        async def dies(*arguments: Any) -> Any:
+            if appended:
+                await append(*arguments)
+            raise KilledError
+
+        with monkeypatch.context() as patched:
+            patched.setattr(opened.engine, "append", dies)
+            with pytest.raises(KilledError):
+                await group.redrive(None, 100)
+    async with shell(tmp_path) as opened:
+        group = opened.groups.group("g")
+        await until(lambda: group.redriving._round is None)
+        assert await tail(opened, 3) == [(b"a", b"0"), (b"b", b"1"), (b"c", b"2")]
+        assert await group.redrive(None, 100) == Redriven(0, 0, False)
+
+
+async def test_a_refusal_leaves_what_it_is_about_for_another_call(tmp_path: Path) -> None:
+    async with shell(tmp_path) as opened:
+        await opened.topic()
+        large = b"x" * 3000
+        await opened.append((b"a", b"0"), (b"b", large))
+        group = await group_of(opened)
+        await fail_all(opened, group, 2)
+        topic = opened.engine.topic("t")
+        await opened.engine.alter_topic(topic.id, set_configs={"max.message.bytes": "80"})
+        with pytest.raises(RecordTooLargeError):
+            await group.redrive(None, 100)
+        await opened.engine.alter_topic(topic.id, unset_configs=["max.message.bytes"])
+        await group.redrive(None, 100)
+        assert sorted(await tail(opened, 2)) == [(b"a", b"0"), (b"b", large)]
+
+
+async def test_many_go_in_rounds_and_small_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("logbroker.queues.letters.MAX_ROUND_RECORDS", 30)
+    async with shell(tmp_path) as opened:
+        keys = [b"%d" % number for number in range(100)]
+        group = await dead(opened, *keys)
+        await opened.engine.alter_topic(opened.engine.topic("t").id, set_configs={"max.message.bytes": "400"})
+        assert await group.redrive(None, 1000) == Redriven(100, 100, False)
+        assert await tail(opened, 100) == [(key, key) for key in keys]
+
+
+async def test_letters_of_other_groups_are_not_touched(tmp_path: Path) -> None:
+    async with shell(tmp_path) as opened:
+        group = await dead(opened, b"a", dead_letter_topic="letters")
+        monkey = Redriving("other", group.queue, opened.engine, group.dead_lettering.topic, group._flush)
+        assert await monkey.redrive(None, 100, dry_run=True) == Redriven(0, 0, False)
+
+
+async def test_without_a_dead_letter_topic_there_is_nothing_to_redrive(tmp_path: Path) -> None:
+    async with shell(tmp_path) as opened:
+        await opened.topic()
+        group = await opened.group()
+        with pytest.raises(UnknownTopicError, match=r"g\.dead-letters"):
+            await group.redrive(None, 100)
