@@ -26,7 +26,7 @@ import msgspec
 
 from logbroker.config import MAX_BATCH_BYTES, MAX_INT32, MAX_INT64, MIB
 from logbroker.engine import Append, LogEngine, Read, StateEvent
-from logbroker.errors import CorruptLogError, LogbrokerError, UnknownTopicError
+from logbroker.errors import CorruptLogError, LogbrokerError, OffsetOutOfRangeError, UnknownTopicError
 from logbroker.queues.done import DoneRecords
 from logbroker.queues.places import offset_of, partition_of, place_of
 from logbroker.queues.rows import COPIES_ROW, COPIES_TOPIC_ROW, decode, delete, place_in, place_key, upsert
@@ -157,10 +157,14 @@ class Copies:
         if self.topic_id is None:
             raise UnknownTopicError(f"the topic {self._name} is gone, and the records that it kept")
         [result] = await self._engine.read([Read(self.topic_id, partition, batch.base_offset, 1)])
-        if isinstance(result, LogbrokerError):
+        if isinstance(result, LogbrokerError) and not isinstance(result, OffsetOutOfRangeError):
             raise result
-        if not result.batches or parse_header(result.batches).base_offset != batch.base_offset:
-            raise CorruptLogError(f"the topic {self._name} has no batch at offset {batch.base_offset}")
+        if (
+            isinstance(result, OffsetOutOfRangeError)
+            or not result.batches
+            or parse_header(result.batches).base_offset != batch.base_offset
+        ):
+            raise CorruptLogError(f"partition {partition} of {self._name} has no batch at {batch.base_offset} any more")
         return await asyncio.to_thread(_originals, result.batches)
 
     # --- more and less -----------------------------------------------------------------------------------------------

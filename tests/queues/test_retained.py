@@ -1,0 +1,322 @@
+"""Retention beside queue groups: a lane that stands keeps its records, and the disk does not fill."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from logbroker.engine import StateEvent
+from logbroker.errors import DiskFullError, UnknownTopicError
+from logbroker.queues import copies, retention_hold
+from logbroker.queues.rows import COPIES_ROW
+from logbroker.queues.scanner import Scanner
+from logbroker.queues.settings import OnExhausted, Ordering
+from logbroker.record.compression import Codec
+from tests.queues.retained import COPIES, HOLD_BYTES, KEPT_BYTES, SEGMENT_BYTES, Life, again, begin
+from tests.queues.shell import shell, until
+
+KEYS = [b"blocked", *(b"k%d" % number for number in range(6)), b"other"]
+"""In the order of the records of each batch."""
+MOST_BYTES = KEPT_BYTES + HOLD_BYTES + 3 * SEGMENT_BYTES
+
+
+def said(caplog: pytest.LogCaptureFixture) -> list[str]:
+    quiet = "logbroker.queues.alarms"
+    return [record.getMessage() for record in caplog.records if record.name != quiet]
+
+
+async def all_held(life: Life, records: int) -> None:
+    held = life.group.operator.held
+    await until(lambda: sum(map(len, held())) == records)
+
+
+@pytest.mark.parametrize("crash", [False, True])
+@pytest.mark.parametrize("on_exhausted", [OnExhausted.BLOCK, OnExhausted.PARK])
+async def test_lanes_that_stand_neither_fill_the_disk_nor_lose_a_record(
+    tmp_path: Path, on_exhausted: OnExhausted, crash: bool
+) -> None:
+    count = 150  # Ten times what is held.
+    async with shell(tmp_path, crash=crash) as opened:
+        life = await begin(opened, [b"blocked", b"other"], on_exhausted=on_exhausted)
+        for start in range(0, count, 30):
+            await life.write(KEYS, range(start, start + 30))
+            await life.work(6 * 30)
+            await life.retain()
+            assert life.facts().size_bytes < MOST_BYTES
+        assert sum(path.stat().st_size for path in (tmp_path / "data" / "t-0").glob("*.log")) < MOST_BYTES
+        assert life.facts().log_start_offset > 8 * 100
+        assert life.group.hold.expired == 0
+    async with shell(tmp_path) as opened:
+        life = await again(opened)
+        await all_held(life, 2 * count)
+        await life.resume()
+        await life.work(2 * count)
+        assert life.done == {b"blocked": list(range(count)), b"other": list(range(count))}
+        await life.retain()
+        assert life.group.queue.done.floor(0) == 8 * count
+        assert life.facts().size_bytes < KEPT_BYTES + 3 * SEGMENT_BYTES
+
+
+async def test_nothing_is_copied_below_the_bound(tmp_path: Path) -> None:
+    async with shell(tmp_path) as opened:
+        life = await begin(opened, [b"blocked"])
+        await life.write(KEYS, range(10))
+        await life.work(70)
+        await life.retain()
+        assert life.facts().log_start_offset == 0
+        with pytest.raises(UnknownTopicError):
+            opened.engine.topic(COPIES)
+
+
+async def test_what_no_lane_holds_goes_as_from_any_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    count = 80
+    async with shell(tmp_path) as opened:
+        life = await begin(opened, [b"blocked"])
+        await life.write([b"blocked"], [0])
+        assert await life.work_once() == 0
+        life.group.records.cache_bytes = 0  # Else what was read shortly before is still served.
+        await life.write([b"blocked", b"waits", b"waits too"], range(1, count))
+        await until(lambda: life.group.queue.position(0) == life.facts().high_watermark)
+        with caplog.at_level(logging.WARNING):
+            await life.retain()
+        start = life.facts().log_start_offset
+        gone = start // 3
+        assert life.group.hold.expired == 2 * gone
+        [line] = said(caplog)
+        assert f"below offset {start}" in line
+        assert f"{2 * gone} others" in line
+        await life.work(2 * (count - 1 - gone))
+        left = list(range(gone + 1, count))
+        assert life.done == {b"waits": left, b"waits too": left}
+        life.failing.clear()
+        await life.resume()
+        await life.work(count)
+        assert life.done[b"blocked"] == list(range(count))
+        assert life.group.queue.done.floor(0) == life.facts().high_watermark
+        assert len(said(caplog)) == 1, "one line each time, not one for each record"
+
+
+async def test_a_successor_that_the_scan_has_not_met_is_kept_too(tmp_path: Path) -> None:
+    count = 60
+    async with shell(tmp_path) as opened:
+        life = await begin(opened, [b"blocked"], max_ready_records=1)
+        await life.write([b"blocked"], [0])
+        assert await life.work_once() == 0
+        await life.write([b"blocked", *(b"x%d" % number for number in range(5))], range(1, count))
+        await life.retain()
+        assert life.facts().log_start_offset > life.group.queue.position(0), "the scan has met all, and shows nothing"
+        life.failing.clear()
+        await life.resume()
+        while len(life.done.get(b"blocked", ())) < count:
+            await life.work_once()
+        assert life.done[b"blocked"] == list(range(count))
+
+
+async def test_retention_that_comes_before_the_scan_finds_what_stands(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    count = 60
+    async with shell(tmp_path, crash=True) as opened:
+        life = await begin(opened, [b"blocked"])
+        await life.write(KEYS, range(count))
+        await life.work(7 * count)
+    with monkeypatch.context() as patch:
+        patch.setattr(Scanner, "_scan_some", scan_nothing)
+        async with shell(tmp_path) as opened:
+            life = await again(opened)
+            await life.retain()
+            assert life.facts().log_start_offset > 0
+            assert life.group.queue.position(0) == 0
+    async with shell(tmp_path) as opened:
+        life = await again(opened)
+        await all_held(life, count)
+        await life.resume()
+        await life.work(count)
+        assert life.done == {b"blocked": list(range(count))}
+
+
+async def scan_nothing(scanner: Scanner, partition: int) -> None:
+    pass
+
+
+@pytest.mark.parametrize("when", ["before its row", "after its row"])
+async def test_a_crash_between_copying_and_letting_go_keeps_one_copy_of_each(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    count = 60
+    monkeypatch.setattr(retention_hold, "BATCH_BYTES", 2000)
+    async with shell(tmp_path, crash=True) as opened:
+        life = await begin(opened, [b"blocked"])
+        await life.write(KEYS, range(count))
+        await life.work(7 * count)
+        commit = life.group.hold.copies._commit
+        commits = 0
+
+        async def die_at_the_third(events: Sequence[StateEvent]) -> None:
+            nonlocal commits
+            commits += any(event.key.startswith(COPIES_ROW) for event in events)
+            if commits == 3:
+                if when == "after its row":
+                    await commit(events)
+                raise DiskFullError("as good as a crash: nothing follows it")
+            await commit(events)
+
+        monkeypatch.setattr(life.group.hold.copies, "_commit", die_at_the_third)
+        await life.look()
+        assert life.facts().log_start_offset == 0
+        assert life.facts(COPIES).high_watermark > 10
+    monkeypatch.undo()
+    async with shell(tmp_path, crash=True) as opened:
+        life = await again(opened, [b"blocked"])
+        await life.write(KEYS, range(count, count + 10))
+        await life.work(70)
+        await life.retain()
+        assert life.facts().log_start_offset > 0
+        assert life.copied() == sorted(set(life.copied()))
+    async with shell(tmp_path) as opened:
+        life = await again(opened)
+        await all_held(life, count + 10)
+        await life.resume()
+        await life.work(count + 10)
+        assert life.done == {b"blocked": list(range(count + 10))}
+
+
+async def test_retention_waits_where_copies_cannot_be_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with shell(tmp_path) as opened:
+        life = await begin(opened, [b"blocked"])
+        await life.write(KEYS, range(40))
+        await life.work(7 * 40)
+        disk = opened.engine._upkeep.disk
+        with monkeypatch.context() as patch:
+            patch.setattr(type(disk), "check", lambda self, size_bytes=0: raise_(DiskFullError("the disk is full")))
+            for _ in range(3):
+                await life.look()
+        assert life.facts().log_start_offset == 0
+        [line] = said(caplog)
+        assert "has to wait" in line
+        assert "the disk is full" in line
+        await life.retain()
+        assert life.facts().log_start_offset > 0
+        assert life.copied()[0] == 0
+
+
+def raise_(error: Exception) -> None:
+    raise error
+
+
+@pytest.mark.parametrize("ordering", [Ordering.NONE, Ordering.KEY])
+async def test_records_without_a_key_are_kept_one_by_one(tmp_path: Path, ordering: Ordering) -> None:
+    async with shell(tmp_path, crash=True) as opened:
+        life = await begin(opened, [b"bad"] if ordering is Ordering.NONE else [None], ordering=ordering)
+        if ordering is Ordering.NONE:
+            await life.write([b"bad", *[b"good"] * 4], range(2))
+            await life.work(8)
+            await life.write([b"good"], range(2, 200))
+            await life.work(198)
+        else:
+            await life.write([None, b"good"], range(2))
+            await life.work(2)
+            await life.write([b"good"], range(2, 200))
+            await life.work(198)
+        await life.retain()
+        assert life.facts().log_start_offset > 10
+        assert len(life.copied()) == 2
+    async with shell(tmp_path) as opened:
+        life = await again(opened)
+        await all_held(life, 2)
+        await life.resume()
+        await life.work(2)
+        assert list(life.done.values()) == [[0, 1]]
+
+
+async def test_a_single_lane_that_stands_is_copied_as_a_whole(tmp_path: Path) -> None:
+    async with shell(tmp_path, crash=True) as opened:
+        life = await begin(opened, [b"bad"], ordering=Ordering.SINGLE)
+        await life.write([b"bad", b"good"], range(100))
+        assert await life.work_once() == 0
+        await life.retain()
+        assert life.facts().log_start_offset > 0
+    async with shell(tmp_path) as opened:
+        life = await again(opened)
+        await all_held(life, 200)
+        await life.resume()
+        await life.work(200)
+        assert life.done == {b"bad": list(range(100)), b"good": list(range(100))}
+
+
+async def test_a_key_that_growth_moved_keeps_its_order(tmp_path: Path) -> None:
+    async with shell(tmp_path, crash=True) as opened:
+        life = await begin(opened, [b"blocked"])
+        topic = opened.engine.topic("t")
+        await life.write([b"blocked", b"free"], range(60))
+        await life.work(60)
+        await opened.engine.alter_topic(topic.id, partitions=2)
+        await life.write([b"free"], range(60, 120), partition=0)
+        await life.write([b"blocked"], range(60, 160), partition=1)
+        await life.work(60)
+        await until(lambda: life.group.queue.position(1) == 100)
+        await life.retain()
+        assert life.facts(partition=0).log_start_offset > 0
+        assert life.facts(partition=1).log_start_offset > 0
+        assert opened.engine.topic(COPIES).partitions == 2
+    async with shell(tmp_path) as opened:
+        life = await again(opened)
+        await all_held(life, 160)
+        await life.resume()
+        await life.work(160)
+        assert life.done == {b"blocked": list(range(160))}
+
+
+async def test_copies_of_both_sides_of_growth_lie_in_batches_of_their_own(tmp_path: Path) -> None:
+    async with shell(tmp_path, crash=True) as opened:
+        life = await begin(opened, [b"blocked"])
+        await life.write([b"blocked"], range(5))
+        await opened.engine.alter_topic(opened.engine.topic("t").id, partitions=2)
+        await life.write([b"blocked"], range(5, 200))
+        assert await life.work_once() == 0
+        await until(lambda: life.group.queue.position(0) == 200)
+        await life.retain()
+        assert life.copied()[:4] == [0, 4, 5, life.copied()[-1]]
+    async with shell(tmp_path) as opened:
+        life = await again(opened)
+        await all_held(life, 200)
+        await life.resume()
+        await life.work(200)
+        assert life.done == {b"blocked": list(range(200))}
+
+
+async def test_copies_of_done_records_make_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One lane stands for ever, others for a while."""
+    monkeypatch.setattr(retention_hold, "MIN_REWRITTEN_BYTES", 8_000)
+    monkeypatch.setattr(copies, "Codec", SimpleNamespace(ZSTD=Codec.NONE))
+    monkeypatch.setitem(copies._CONFIGS, "segment.bytes", "2000")
+    async with shell(tmp_path, crash=True) as opened:
+        life = await begin(opened, [b"for ever"])
+        sizes = []
+        await life.write([b"for ever"], [0])
+        assert await life.work_once() == 0
+        for turn in range(8):
+            key = b"for a while %d" % turn
+            life.failing.add(key)
+            await life.write([key, b"free"], range(100))
+            await life.work(100)
+            await life.retain()
+            life.failing.discard(key)
+            await life.resume(key)
+            await life.work(100)
+            sizes.append(life.facts(COPIES).size_bytes)
+        assert max(sizes) < 60_000, "copies fill the disk"
+        assert life.facts(COPIES).log_start_offset > 0
+        await life.write([b"for ever"], [1])
+    async with shell(tmp_path) as opened:
+        life = await again(opened)
+        await all_held(life, 2)
+        await life.resume()
+        await life.work(2)
+        assert life.done == {b"for ever": [0, 1]}
