@@ -55,32 +55,32 @@ class WireRequest(msgspec.Struct, gc=False):
 
 def read_produce_request(message: bytes) -> WireRequest:
     """Read a serialized ProduceRequest; raises InvalidRequestError for bytes that are none, or hold too much."""
-    correlation_id = durability = position = 0
-    items: list[WireItem] = []
-    end = len(message)
+    view = memoryview(message)
+    request = WireRequest(0, 0, [])
+    position, end = 0, len(message)
     try:
         while position < end:
             tag, position = read_varint32(message, position)
             if tag == _ITEMS:
-                if len(items) >= MAX_ITEMS:
-                    raise InvalidRequestError(f"the request lists more than {MAX_ITEMS} items; split it")
                 size, position = read_varint32(message, position)
+                if len(request.items) >= MAX_ITEMS:
+                    raise InvalidRequestError(f"the request lists more than {MAX_ITEMS} items; split it")
                 item_end = end_of(position, size, end)
-                items.append(_read_item(message, position, item_end))
+                request.items.append(_read_item(message, view, position, item_end))
                 position = item_end
             elif tag == _CORRELATION_ID:
-                correlation_id, position = read_varint(message, position)
+                request.correlation_id, position = read_varint(message, position)
             elif tag == _DURABILITY:
-                durability, position = read_varint(message, position)
+                request.durability, position = read_varint(message, position)
             else:
                 position = skip_value(message, position, tag, end)
     except (IndexError, UnicodeDecodeError, DecodeError):
         raise malformed("ProduceRequest") from None
-    return WireRequest(correlation_id, durability, items)
+    return request
 
 
-def _read_item(message: bytes, position: int, end: int) -> WireItem:
-    topic, topic_id, partition, generation, batch, records = "", b"", None, 0, None, None
+def _read_item(message: bytes, view: memoryview, position: int, end: int) -> WireItem:
+    item = WireItem()
     while position < end:
         # Numbers of one byte are read in place: this loop runs for every batch that comes in.
         tag = message[position]
@@ -98,32 +98,32 @@ def _read_item(message: bytes, position: int, end: int) -> WireItem:
             if field_end > end:
                 raise IndexError
             if tag == _BATCH:
-                batch, records = memoryview(message)[position:field_end], None
+                item.batch, item.records = view[position:field_end], None
             elif tag == _TOPIC:
-                topic = message[position:field_end].decode()
+                item.topic = message[position:field_end].decode()
             elif tag == _TOPIC_ID:
-                topic_id = message[position:field_end]
+                item.topic_id = message[position:field_end]
             elif tag == _RECORDS:
                 _count_records(message, position, field_end)
                 # A message field that comes twice is merged.
-                records = records or PlainRecords()
-                records.MergeFromString(message[position:field_end])
-                batch = None
+                item.records = item.records or PlainRecords()
+                item.records.MergeFromString(message[position:field_end])
+                item.batch = None
             elif not tag >> 3:
                 raise DecodeError("a field with number 0")
             position = field_end
         elif tag == _PARTITION:
             value, position = read_varint(message, position)
             value &= 0xFFFF_FFFF
-            partition = value - (1 << 32) if value >> 31 else value
+            item.partition = value - (1 << 32) if value >> 31 else value
         elif tag == _GENERATION:
             value, position = read_varint(message, position)
-            generation = value & 0xFFFF_FFFF
+            item.generation = value & 0xFFFF_FFFF
         else:
             position = skip_value(message, position, tag, end)
     if position != end:
         raise IndexError
-    return WireItem(topic, topic_id, partition, generation, batch, records)
+    return item
 
 
 def _count_records(message: bytes, position: int, end: int) -> None:
