@@ -1,4 +1,4 @@
-"""A member process in the hands of a storm: started, frozen, thawed, sent away and killed."""
+"""A member or worker process in the hands of a storm: started, frozen, thawed, sent away and killed."""
 
 from __future__ import annotations
 
@@ -7,31 +7,40 @@ import contextlib
 import multiprocessing
 import os
 import signal
+from collections.abc import Callable
+from multiprocessing.connection import Connection
 from pathlib import Path
 from time import monotonic
-from typing import Final
-
-from tests.groups.member_process import MemberSpec
-from tests.groups.member_process import run as run_member
+from typing import Any, Final, Protocol
 
 _END_SECONDS: Final = 20.0
 
 _processes = multiprocessing.get_context("forkserver")
-# What a member imports is imported once: it begins in a few milliseconds.
-_processes.set_forkserver_preload(["tests.groups.member_process"])
+# What they import is imported once: each begins in a few milliseconds.
+_processes.set_forkserver_preload(["tests.groups.member_process", "tests.queue_storm.worker_process"])
 
 
 class MemberFailedError(AssertionError):
     """A member's process ended by itself, or did not end as it was told to."""
 
 
-class Life:
-    """One process that is, or was, a member."""
+class Spec(Protocol):
+    """What such a process is told when it begins."""
 
-    def __init__(self, spec: MemberSpec) -> None:
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def history_path(self) -> str: ...
+
+
+class Life:
+    """One process that is, or was, a member or a worker. `run` is what it does."""
+
+    def __init__(self, spec: Spec, run: Callable[[Any, Connection], None]) -> None:
         self.spec = spec
         receiver, self._orders = _processes.Pipe(duplex=False)
-        self._process = _processes.Process(target=run_member, args=(spec, receiver), name=spec.name, daemon=True)
+        self._process = _processes.Process(target=run, args=(spec, receiver), name=spec.name, daemon=True)
         self._process.start()
         receiver.close()
         self.frozen = False

@@ -44,6 +44,7 @@ from tests.groups.group_plants import BROKER_PLANTS, CLIENT_PLANTS
 from tests.groups.group_watch import GroupWatch
 from tests.groups.member_life import Life
 from tests.groups.member_process import MODES, MemberSpec
+from tests.groups.member_process import run as run_member
 
 GROUP: Final = "storm"
 _QUIET_SECONDS: Final = 60.0
@@ -181,7 +182,7 @@ class _Storm:
             handle_seconds=0.01,
             plant=weather.plant if weather.plant in CLIENT_PLANTS else "",
         )
-        self._lives[place] = Life(spec)
+        self._lives[place] = Life(spec, run_member)
 
     def _anyone(self) -> str | None:
         awake = [place for place, life in self._lives.items() if not life.frozen]

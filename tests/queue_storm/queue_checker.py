@@ -56,6 +56,9 @@ class Kind(enum.Enum):
     LOST = "a record that nobody finished"
     DEAD_TWICE = "a record that lies in the dead-letter topic twice"
     DEAD_WRONGLY = "a dead letter that had attempts left, or was acknowledged"
+    TOKEN_TWICE = "two sessions of one lane with one fencing token"
+    STALE_TOKEN = "a word accepted under a fencing token that a newer one had replaced"
+    STATE_LOST = "a session's state that is not the last one that was answered"
     UNKNOWN = "a delivery of a record that is not in the log"
 
 

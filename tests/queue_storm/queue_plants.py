@@ -1,0 +1,150 @@
+"""Planted bugs: small faults put into a running broker, to prove that the storm's checkers find such faults.
+
+Each function replaces something in the modules of this process, which then goes on as ever. None of this is in the
+product. `python -m tests.queue_storm.queue_plants NAME serve ...` is a broker with one of them. Those of the machine
+without I/O are planted, and found much faster, in tests/queues; these show that the real thing is looked at as closely.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+
+def _replace(owner: Any, name: str, make: Callable[[Any], Any]) -> None:
+    setattr(owner, name, make(getattr(owner, name)))
+
+
+def two_in_flight_in_a_lane() -> None:
+    """Hand out the successor of a lane beside its head."""
+    from logbroker.queues.lane import Lane
+    from logbroker.queues.lanes import Lanes
+
+    def make(take: Any) -> Any:
+        def greedy(self: Any, credit: int) -> Any:
+            taken = take(self, credit)
+            for piece in taken:
+                for lane in piece if isinstance(piece, list) else ():
+                    if lane.tail:
+                        self.make_ready(Lane(None, lane.tail.pop(0), 0))
+                        lane.tail = lane.tail or None
+            return taken
+
+        return greedy
+
+    _replace(Lanes, "take", make)
+
+
+def late_settlements_accepted() -> None:
+    """Accept settlements after the lease has ended, though the record is handed out again."""
+    from logbroker.queues.deliveries import Deliveries
+
+    finish = Deliveries._finish
+
+    def make(expire: Any) -> Any:
+        def leave_open(self: Any, now: float) -> Any:
+            Deliveries._finish = lambda *_: None  # type: ignore[method-assign]
+            lost = expire(self, now)
+            Deliveries._finish = finish  # type: ignore[method-assign]
+            return lost
+
+        return leave_open
+
+    _replace(Deliveries, "pop_expired", make)
+
+
+def answered_before_synced() -> None:
+    """Answer at once, and store half a second later."""
+    from logbroker.group_store import GroupStore
+    from logbroker.queues.flush import Flush
+
+    def make(synced: Any) -> Any:
+        def at_once(self: Any, result: Any, rows: Any = ()) -> Any:
+            synced(self, result, rows)
+            answered = asyncio.get_running_loop().create_future()
+            answered.set_result(result)
+            return answered
+
+        return at_once
+
+    def make_slow(commit: Any) -> Any:
+        async def slow(self: Any, events: Any) -> None:
+            await asyncio.sleep(0.5)
+            await commit(self, events)
+
+        return slow
+
+    _replace(Flush, "synced", make)
+    _replace(GroupStore, "commit", make_slow)
+
+
+def attempts_forgotten_at_restart() -> None:
+    """Load a queue group without its failures."""
+    from logbroker.queues.retry import Failures
+
+    _replace(Failures, "load", lambda _: lambda *_: None)
+
+
+def backoffs_ignored() -> None:
+    """Hand a record that failed out again at once."""
+    from logbroker.queues.held import HeldLanes
+
+    _replace(HeldLanes, "wait", lambda _: lambda self, lane, _due: self._lanes.make_ready(lane))
+
+
+def parked_lanes_leak() -> None:
+    """Let one successor out of each lane that is parked."""
+    from logbroker.queues.held import HeldLanes
+    from logbroker.queues.lane import Lane
+
+    def make(park: Any) -> Any:
+        def leaky(self: Any, lane: Any, *rest: Any) -> None:
+            park(self, lane, *rest)
+            if lane.key is not None and lane.tail:
+                self._lanes.make_ready(Lane(None, lane.tail.pop(), 0))
+                lane.tail = lane.tail or None
+
+        return leaky
+
+    _replace(HeldLanes, "_park", make)
+
+
+def stale_tokens_accepted() -> None:
+    """Let whoever names the key of a session write its state."""
+    from logbroker.queues.sessions import Sessions
+
+    def make(own: Any) -> Any:
+        def anybody(self: Any, worker_id: str, key: bytes, token: int) -> Any:
+            return self._table.get(key) or own(self, worker_id, key, token)
+
+        return anybody
+
+    _replace(Sessions, "_own", make)
+
+
+PLANTS: Final[Mapping[str, Callable[[], None]]] = {
+    plant.__name__: plant
+    for plant in (
+        two_in_flight_in_a_lane,
+        late_settlements_accepted,
+        answered_before_synced,
+        attempts_forgotten_at_restart,
+        backoffs_ignored,
+        parked_lanes_leak,
+        stale_tokens_accepted,
+    )
+}
+
+
+def main() -> None:
+    """Run the command `logbroker` with the bug that the first argument names."""
+    from logbroker.cli.main import main as logbroker
+
+    PLANTS[sys.argv.pop(1)]()
+    logbroker()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,411 @@
+"""The storm: workers of a queue group, each in a process of its own, are killed, frozen, sent away and replaced, and so
+is the broker, while records are sent. `run` is one history; at its end every record must be finished, and the checkers
+must find nothing.
+
+The seed fixes what is done and when, not how threads and processes interleave: a failure may take a few runs of its
+seed to come again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections import Counter, defaultdict
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from time import monotonic
+from typing import Any, Final
+
+import msgspec
+
+from logbroker.client import Admin, Consumer, Producer, Record, TopicGeneration
+from logbroker.client.connection import Connection
+from logbroker.client.status import error_of_item
+from logbroker.errors import BrokerUnavailableError, StaleSessionError
+from logbroker.record.dead_letter import ORIGIN_OFFSET, ORIGIN_PARTITION, header_value
+from logbroker.v1 import queues_pb2 as pb
+from tests.crash.broker_process import BrokerProcess
+from tests.groups.group_history import HistoryFile
+from tests.groups.member_life import Life
+from tests.queue_storm import session_checker
+from tests.queue_storm.queue_checker import Facts, StormError, check
+from tests.queue_storm.queue_history import (
+    Event,
+    How,
+    Place,
+    ResumeBegun,
+    SessionEnded,
+    SessionOpened,
+    SettleBegun,
+    SettleEnded,
+    Taken,
+    read_histories,
+)
+from tests.queue_storm.worker_process import RECORDS, SESSIONS, WorkerSpec
+from tests.queue_storm.worker_process import run as run_worker
+
+GROUP: Final = "storm"
+TOPIC: Final = "work"
+DEAD: Final = "dead"
+_QUIET_SECONDS: Final = 90.0
+_LOOK_SECONDS: Final = 0.05
+_MAX_FROZEN: Final = 3
+_SEND_SECONDS: Final = 0.02
+
+
+class Weather(msgspec.Struct, frozen=True, kw_only=True):
+    """What kind of storm it is. `chances` are the weights of the events, by name."""
+
+    records: int = 20_000
+    keys: int = 1000
+    partitions: int = 4
+    workers: int = 6
+    session_workers: int = 2
+    lease_seconds: float = 1.0
+    grace_seconds: float = 0.5
+    max_attempts: int = 4
+    on_exhausted: str = "dead-letter"
+    poison: float = 0.002
+    """The share of records that fail whenever they are tried."""
+    nacks: float = 0.05
+    late: float = 0.002
+    grows: bool = True
+    """Whether the topic gets another partition half way."""
+    events: int = 100
+    pause_seconds: float = 0.4
+    """At most, between two events."""
+    chances: dict[str, float] = msgspec.field(
+        default_factory=lambda: {"kill": 30, "freeze": 30, "nap": 15, "leave": 15, "broker": 10}
+    )
+    plant: str = ""
+    """A bug in the broker."""
+
+    def with_plant(self, plant: str, fields: Mapping[str, object]) -> Weather:
+        """Return the same weather with a bug, and what shows it."""
+        return msgspec.structs.replace(self, plant=plant, **fields)
+
+
+def run(directory: Path, seed: int, weather: Weather) -> Counter[str]:
+    """Return figures of one history; raises StormError, BrokerFailedError or MemberFailedError."""
+    return asyncio.run(_Storm(directory, seed, weather).run())
+
+
+class _Storm:
+    def __init__(self, directory: Path, seed: int, weather: Weather) -> None:
+        self._rng = random.Random(seed)
+        self._seed = seed
+        self._weather = weather
+        self._broker = BrokerProcess(
+            directory,
+            seed=seed,
+            child_module="tests.queue_storm.queue_plants",
+            child_options=[weather.plant] if weather.plant else [],
+        )
+        self._histories = directory / "histories"
+        self._histories.mkdir()
+        self._file = HistoryFile(self._histories / "storm", "storm")
+        self.figures: Counter[str] = Counter()
+        self._lives: dict[str, Life] = {}
+        """Those that work, by the name of the place that they fill."""
+        self._gone: list[Life] = []
+        self._names = Counter[str]()
+        self._healed = False
+        self._background: set[asyncio.Task[None]] = set()
+        """Events that take their time."""
+
+    async def run(self) -> Counter[str]:
+        weather = self._weather
+        try:
+            async with asyncio.timeout(2 * _QUIET_SECONDS + 3 * weather.events + weather.records / 100):
+                await self._run()
+        finally:
+            for task in self._background:
+                task.cancel()
+            await asyncio.gather(*self._background, return_exceptions=True)
+            for life in [*self._lives.values(), *self._gone]:
+                life.end()
+            await self._broker.end()
+        return self.figures
+
+    async def _run(self) -> None:
+        weather = self._weather
+        await self._broker.spawn()
+        await self._broker.wait_ready()
+        async with Admin(self._broker.address) as admin:
+            await admin.create_topic(TOPIC, weather.partitions)
+            self._connection = Connection(self._broker.address, request_timeout_seconds=30)
+            await self._create()
+            for number in range(weather.workers + weather.session_workers):
+                self._join(f"{'s' if number < weather.session_workers else 'w'}{number}")
+            sending = asyncio.create_task(self._send(admin))
+            self._background.add(sending)
+            for _ in range(weather.events):
+                await self._event()
+                await asyncio.sleep(self._rng.uniform(0, weather.pause_seconds))
+                self._check_tasks()
+            async with asyncio.timeout(_QUIET_SECONDS):
+                await asyncio.gather(*self._background)
+            self._check_tasks()
+            await self._become_quiet()
+            facts = await self._facts(admin)
+            await self._connection.close()
+            await asyncio.gather(*(life.leave() for life in self._lives.values()))
+        await self._broker.stop()
+        self._judge(facts)
+
+    async def _create(self) -> None:
+        weather = self._weather
+        settings = pb.QueueSettings(
+            lease_seconds=weather.lease_seconds,
+            grace_seconds=weather.grace_seconds,
+            max_attempts=weather.max_attempts,
+            backoff_initial_seconds=0.05,
+            backoff_cap_seconds=0.3,
+            on_exhausted=weather.on_exhausted,
+            dead_letter_topic=DEAD if weather.on_exhausted == "dead-letter" else None,
+        )
+        await self._connection.unary(
+            "CreateQueue", pb.CreateQueueRequest(group_id=GROUP, topic=TOPIC, settings=settings)
+        )
+
+    # --- events ------------------------------------------------------------------------------------------------------
+
+    async def _event(self) -> None:
+        doings: dict[str, Callable[[], Awaitable[None]]] = {
+            "kill": self._kill_one,
+            "freeze": self._freeze_one,
+            "nap": self._nap_one,
+            "leave": self._leave_one,
+            "broker": self._kill_broker,
+        }
+        chances = self._weather.chances
+        [name] = self._rng.choices(list(chances), list(chances.values()))
+        self.figures[f"events {name}"] += 1
+        await doings[name]()
+
+    def _join(self, place: str) -> None:
+        """Let a new process be the worker of this place."""
+        weather = self._weather
+        self._names[place] += 1
+        name = f"{place}.{self._names[place]}"
+        spec = WorkerSpec(
+            name=name,
+            broker=self._broker.address,
+            group=GROUP,
+            history_path=str(self._histories / name),
+            lease_seconds=weather.lease_seconds,
+            mode=SESSIONS if place.startswith("s") else RECORDS,
+            nacks=weather.nacks,
+            late=weather.late,
+            poison=0.0 if self._healed else weather.poison,
+        )
+        self._lives[place] = Life(spec, run_worker)
+
+    def _anyone(self) -> str | None:
+        awake = [place for place, life in self._lives.items() if not life.frozen]
+        return self._rng.choice(awake) if awake else None
+
+    async def _kill_one(self) -> None:
+        """Frozen ones too: their last words were never heard."""
+        place = self._rng.choice(list(self._lives))
+        await self._take_out(place).kill()
+        self._join(place)
+
+    def _take_out(self, place: str) -> Life:
+        life = self._lives.pop(place)
+        self._gone.append(life)
+        return life
+
+    async def _leave_one(self) -> None:
+        place = self._anyone()
+        if place is not None:
+            self._in_background(self._take_out(place).leave())
+            self._join(place)
+
+    async def _freeze_one(self) -> None:
+        """For longer than its leases."""
+        await self._freeze(self._weather.lease_seconds + self._rng.uniform(0.1, 1.0))
+
+    async def _nap_one(self) -> None:
+        """For less than its leases."""
+        await self._freeze(self._rng.uniform(0.1, 0.9) * self._weather.lease_seconds)
+
+    async def _freeze(self, seconds: float) -> None:
+        place = self._anyone()
+        if place is not None and sum(life.frozen for life in self._lives.values()) < _MAX_FROZEN:
+            life = self._lives[place]
+            await life.freeze()
+            self._in_background(self._thaw_later(place, life, seconds))
+
+    async def _thaw_later(self, place: str, life: Life, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+        if self._lives.get(place) is life:
+            life.thaw()
+            life.order("zombie")
+
+    async def _kill_broker(self) -> None:
+        await self._broker.kill()
+        await asyncio.sleep(self._rng.uniform(0, 0.3))
+        await self._broker.spawn()
+        await self._broker.wait_ready()
+
+    # --- what goes on meanwhile --------------------------------------------------------------------------------------
+
+    def _in_background(self, doing: Any) -> None:
+        self._background.add(asyncio.create_task(doing))
+
+    def _check_tasks(self) -> None:
+        """Raise what any of them failed with."""
+        for task in list(self._background):
+            if task.done():
+                self._background.discard(task)
+                task.result()
+
+    async def _send(self, admin: Admin) -> None:
+        """As evenly over the events as can be told before; some records have no key."""
+        weather = self._weather
+        rng = random.Random(f"{self._seed} sender")
+        seconds = weather.events * weather.pause_seconds / 2
+        begun = monotonic()
+        grown = not weather.grows
+        async with Producer(self._broker.address, delivery_timeout_seconds=120, batch_bytes=4000) as producer:
+            sent = 0
+            while sent < weather.records:
+                due = (
+                    weather.records
+                    if monotonic() - begun > seconds
+                    else (monotonic() - begun) / seconds * weather.records
+                )
+                while sent < due:
+                    key = b"k%d" % rng.randrange(weather.keys) if rng.random() < 0.97 else None
+                    await producer.send(TOPIC, b"%d" % sent, key=key)
+                    sent += 1
+                if not grown and sent > weather.records // 2:
+                    grown = True
+                    await self._grow(admin)
+                await asyncio.sleep(_SEND_SECONDS)
+            await producer.flush()
+        self.figures["records sent"] = sent
+
+    async def _grow(self, admin: Admin) -> None:
+        while True:
+            try:
+                return await self._grow_once(admin)
+            except BrokerUnavailableError:
+                await asyncio.sleep(_LOOK_SECONDS)
+
+    async def _grow_once(self, admin: Admin) -> None:
+        if (await admin.describe_topic(TOPIC)).info.partitions == self._weather.partitions:
+            await admin.alter_topic(TOPIC, partitions=self._weather.partitions + 1)
+
+    # --- quiet -------------------------------------------------------------------------------------------------------
+
+    async def _become_quiet(self) -> None:
+        """Nothing fails any more, lanes that were set aside go on, and everything is finished."""
+        self._healed = True
+        for life in self._lives.values():
+            life.order("heal")
+        deadline = monotonic() + _QUIET_SECONDS
+        while (counts := (queue := await self._describe()).counts).open or counts.unscanned:
+            if monotonic() > deadline:
+                raise StormError([f"the queue group does not come to an end: {queue}"])
+            await self._resume_all()
+            await asyncio.sleep(_LOOK_SECONDS)
+
+    async def _describe(self) -> pb.DescribedQueue:
+        response = await self._connection.unary("DescribeQueues", pb.DescribeQueuesRequest(group_ids=[GROUP]))
+        queue: pb.DescribedQueue = response.queues[0]
+        if error := error_of_item(queue.status):
+            raise error
+        return queue
+
+    async def _resume_all(self) -> None:
+        request = pb.ListLanesRequest(group_id=GROUP, order=pb.LANE_ORDER_HELD, top=10_000)
+        lanes = (await self._connection.unary("ListLanes", request)).lanes
+        decisions = []
+        for lane in lanes:
+            decision = pb.LaneDecision(resume=True)
+            if lane.HasField("key"):
+                self._file.write(ResumeBegun, key=lane.key.decode())
+                decision.key = lane.key
+            else:
+                decision.place.partition, decision.place.offset = lane.partition, lane.offset
+            decisions.append(decision)
+        if decisions:
+            self.figures["lanes resumed"] += len(decisions)
+            await self._connection.unary("DecideLanes", pb.DecideLanesRequest(group_id=GROUP, decisions=decisions))
+
+    async def _facts(self, admin: Admin) -> Facts:
+        generations = (await admin.describe_topic(TOPIC)).generations
+        lanes: dict[str, list[Place]] = defaultdict(list)
+        for record in await self._read(TOPIC):
+            lanes[(record.key or b"").decode()].append(Place(record.partition, record.offset))
+        for places in lanes.values():
+            places.sort(key=lambda place: (_generation_of(place, generations), place))
+        dead: Counter[Place] = Counter()
+        if self._weather.on_exhausted == "dead-letter":
+            for record in await self._read(DEAD):
+                partition, offset = (header_value(record.headers, name) for name in (ORIGIN_PARTITION, ORIGIN_OFFSET))
+                dead[Place(int(partition or -1), int(offset or -1))] += 1
+        self.figures["dead letters"] = dead.total()
+        return Facts(
+            lanes=lanes,
+            dead=dead,
+            max_attempts=self._weather.max_attempts,
+            set_aside=self._weather.on_exhausted != "dead-letter",
+        )
+
+    async def _read(self, topic: str) -> list[Record]:
+        async with Consumer(self._broker.address) as consumer:
+            await consumer.assign([topic])
+            return [record async for record in consumer.until_end()]
+
+    # --- judgement ---------------------------------------------------------------------------------------------------
+
+    def _judge(self, facts: Facts) -> None:
+        paths = [path for path in self._histories.iterdir() if path.suffix != ".log"]
+        events = read_histories(paths)
+        self._count(events)
+        found = [*check(events, facts), *session_checker.check(events)]
+        in_log = sum(map(len, facts.lanes.values()))
+        troubles = [] if in_log >= self._weather.records else [f"only {in_log} records are in the log"]
+        if found or troubles:
+            raise StormError([*map(str, found), *troubles], {each.kind for each in found})
+
+    def _count(self, events: list[Event]) -> None:
+        figures = self.figures
+        for event in events:
+            match event:
+                case Taken():
+                    figures["records delivered"] += len(event.deliveries)
+                    figures["repeats delivered"] += sum(
+                        each.redelivered or each.attempt > 1 for each in event.deliveries
+                    )
+                case SettleBegun():
+                    figures[f"records {event.how.value}ed" if event.how is not How.RELEASE else "records released"] += 1
+                case SettleEnded():
+                    for reason in event.refused.values():
+                        figures[f"refused {reason}"] += 1
+                case SessionOpened():
+                    figures["sessions opened"] += 1
+                case SessionEnded():
+                    figures["stale words refused"] += event.refused == StaleSessionError.reason
+        figures["lives of workers"] = self._names.total()
+
+
+def _generation_of(place: Place, generations: tuple[TopicGeneration, ...]) -> int:
+    """Return the generation of the topic in which a record was written."""
+    found = 0
+    for number, generation in enumerate(generations):
+        starts = generation.start_offsets
+        if place.partition < generation.partitions:
+            begun = starts[place.partition] if place.partition < len(starts) else 0
+            if place.offset >= begun:
+                found = number
+    return found
+
+
+def be_quiet() -> None:
+    """Every client says that it reconnects, after every kill; a failure would be hard to find in that."""
+    logging.getLogger("logbroker.client").setLevel(logging.ERROR)

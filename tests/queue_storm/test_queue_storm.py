@@ -1,0 +1,90 @@
+"""A queue group keeps its promises through a storm, and each planted bug is found by what it does.
+
+Each run has a new seed, which is printed when it fails; STORM_SEED=<seed> sets it. `make torture` sends fifty times as
+many records.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tests.crash.torture import repeat_command
+from tests.queue_storm.queue_checker import Kind, StormError
+from tests.queue_storm.queue_plants import PLANTS
+from tests.queue_storm.storm import Weather, be_quiet, run
+
+TRIES: Final = 5
+
+_SMALL: Final = Weather(records=600, keys=30, workers=3, session_workers=0, events=6, pause_seconds=0.3, grows=False)
+_FAILING: Final = {"nacks": 0.3, "poison": 0.0}
+
+SHOWS: Final[dict[str, tuple[dict[str, object], Kind]]] = {
+    "two_in_flight_in_a_lane": ({"events": 0, "keys": 10}, Kind.TWO_IN_FLIGHT),
+    "late_settlements_accepted": ({"chances": {"freeze": 1.0}, "late": 0.05}, Kind.LATE_SETTLEMENT),
+    "answered_before_synced": ({"chances": {"broker": 1.0}, "events": 3}, Kind.ACK_LOST),
+    "attempts_forgotten_at_restart": (
+        {"chances": {"broker": 1.0}, "events": 4, "nacks": 0.6, "max_attempts": 1000},
+        Kind.ATTEMPTS_FORGOTTEN,
+    ),
+    "backoffs_ignored": ({"events": 0, **_FAILING}, Kind.TOO_EARLY),
+    "parked_lanes_leak": (
+        {"events": 2, "keys": 10, "on_exhausted": "park", "poison": 0.1, "max_attempts": 2, "records": 1500},
+        Kind.LEAKED,
+    ),
+    "stale_tokens_accepted": (
+        {"chances": {"freeze": 1.0}, "workers": 0, "session_workers": 4, "keys": 8, "records": 4000},
+        Kind.STALE_TOKEN,
+    ),
+}
+"""By the name of the plant: what in a small storm shows it, and what it is found by."""
+
+
+@pytest.fixture(autouse=True)
+def quiet() -> None:
+    be_quiet()
+
+
+def test_a_queue_group_keeps_its_promises_through_a_storm(tmp_path: Path) -> None:
+    seed = int(os.environ.get("STORM_SEED") or random.randrange(10**6))
+    try:
+        figures = run(tmp_path, seed, Weather())
+    except BaseException as error:
+        error.add_note(f"seed {seed} failed; repeat it: {repeat_command('queue-storm', seed)}")
+        raise
+    assert figures["records sent"] == 20_000
+    assert figures["dead letters"] > 0
+    assert figures["sessions opened"] > 0
+    assert figures["refused LEASE_LOST"] > 0
+    assert figures["stale words refused"] > 0
+
+
+def test_lanes_that_are_parked_stay_so_through_a_storm(tmp_path: Path) -> None:
+    figures = run(tmp_path, 1, Weather(records=3000, keys=200, events=15, on_exhausted="park", max_attempts=2))
+    assert figures["lanes resumed"] > 0
+
+
+def test_every_plant_has_a_storm() -> None:
+    assert SHOWS.keys() == PLANTS.keys()
+
+
+@pytest.mark.parametrize("plant", SHOWS)
+def test_a_planted_bug_is_found(plant: str, tmp_path: Path) -> None:
+    fields, kind = SHOWS[plant]
+    for seed in range(TRIES):
+        directory = tmp_path / str(seed)
+        directory.mkdir()
+        kinds: set[Kind] = set()
+        try:
+            run(directory, seed, _SMALL.with_plant(plant, fields))
+        except StormError as error:
+            kinds = error.kinds
+        if kinds:
+            # Others only would mean that the plant itself is broken.
+            assert kind in kinds
+            return
+    pytest.fail(f"{plant} was not found in {TRIES} storms")
