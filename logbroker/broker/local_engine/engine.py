@@ -26,7 +26,7 @@ from logbroker.errors import (
     StorageFailedError,
 )
 from logbroker.record.header import check_new_batch
-from logbroker.storage.partition_log import Staged
+from logbroker.storage.partition_log import PartitionLog, Staged
 from logbroker.types import Durability, TimestampType, TopicId
 
 
@@ -114,7 +114,7 @@ class LocalEngine:
         if self._upkeep.must_wait:
             waiting_bytes = sum(len(item.batch) for item in appends)
             try:
-                self._check_room(waiting_bytes)
+                self._check_room(0, waiting_bytes)
             except (DiskFullError, OverloadedError) as error:
                 return [error] * len(appends)
             self._bytes_in_flight += waiting_bytes
@@ -122,18 +122,20 @@ class LocalEngine:
                 await self._upkeep.wait_turn()
             finally:
                 self._release(waiting_bytes)
-        # From here to the flush there is no await: the order of the calls is the order of the offsets.
+        failed = self._failure.error
+        if failed is not None:
+            return [failed] * len(appends)
+        # From here to the writing there is no await: the order of the calls is the order of the offsets.
         now_ms = self._clock.wall_ms()
-        staged: list[tuple[Partition, Staged]] = []
         touched: list[Partition] = []
         results: list[Appended | LogbrokerError] = []
-        accepted_bytes = 0
+        accepted_bytes = batches = 0
         for item in appends:
             size_bytes = len(item.batch)
             try:
-                self._check_room(size_bytes)
+                self._check_room(accepted_bytes, size_bytes)
                 partition = self._partitions.get(item.topic_id, item.partition)
-                found = self._append_one(item, partition, now_ms, durability)
+                found = self._append_one(item, partition.log, now_ms)
             except StorageFailedError as error:
                 results.append(self._failure.report(error))
                 continue
@@ -146,41 +148,37 @@ class LocalEngine:
                     found.base_offset, found.log_append_time_ms, log.log_start_offset, log.leader_epoch, found.duplicate
                 )
             )
-            staged.append((partition, found))
-            self._bytes_in_flight += size_bytes
             accepted_bytes += size_bytes
+            batches += 1
             if not touched or touched[-1] is not partition:
                 touched.append(partition)
-        self._upkeep.appended(touched, accepted_bytes, len(staged))
-        for partition in touched:
-            partition.flush()
-        late = [partition for partition, found in staged if not partition.has(found, durability)]
+        self._upkeep.appended(touched, accepted_bytes, batches)
+        late = [partition for partition in touched if not partition.commit(durability)]
         if late:
             # Its bytes are held until they are written, also when the caller goes away.
+            self._bytes_in_flight += accepted_bytes
             pending = Pending(lambda: self._release(accepted_bytes))
             for partition in late:
                 partition.expect(durability, pending)
             await pending.wait()
-        else:
-            self._bytes_in_flight -= accepted_bytes
         # Also where this call's own partitions went well: after a failure nothing is acknowledged.
         failed = self._failure.error
         return results if failed is None else [failed if isinstance(each, Appended) else each for each in results]
 
-    def _check_room(self, size_bytes: int) -> None:
-        self._upkeep.disk.check(self._bytes_in_flight + size_bytes)
-        if self._bytes_in_flight and self._bytes_in_flight + size_bytes > self._max_bytes_in_flight:
+    def _check_room(self, accepted_bytes: int, size_bytes: int) -> None:
+        waiting_bytes = self._bytes_in_flight + accepted_bytes
+        self._upkeep.disk.check(waiting_bytes + size_bytes)
+        if waiting_bytes and waiting_bytes + size_bytes > self._max_bytes_in_flight:
             raise OverloadedError(
-                f"{self._bytes_in_flight} bytes wait to be written, the bound is {self._max_bytes_in_flight}"
+                f"{waiting_bytes} bytes wait to be written, the bound is {self._max_bytes_in_flight}"
                 " (max_produce_bytes_in_flight); try again shortly"
             )
 
     def _release(self, size_bytes: int) -> None:
         self._bytes_in_flight -= size_bytes
 
-    def _append_one(self, item: Append, partition: Partition, now_ms: int, durability: Durability | None) -> Staged:
-        batch, log = item.batch, partition.log
-        config = log.config
+    def _append_one(self, item: Append, log: PartitionLog, now_ms: int) -> Staged:
+        batch, config = item.batch, log.config
         header = check_new_batch(batch)
         # What was taken once is still a retry after the topic's bound or its generation has changed.
         if len(batch) > config.max_message_bytes and not log.is_retry(header):
@@ -202,7 +200,7 @@ class LocalEngine:
                 f"a record is stamped {header.max_timestamp_ms - now_ms} ms ahead of the broker; the topic takes"
                 f" {config.message_timestamp_after_max_ms} (message.timestamp.after.max.ms)"
             )
-        return partition.append(batch, header, now_ms, durability)
+        return log.stage(batch, header, now_ms)
 
     async def init_producer_id(self, producer_id: int = -1, producer_epoch: int = -1) -> tuple[int, int]:
         if producer_id == -1:

@@ -11,10 +11,8 @@ import msgspec
 
 from logbroker.broker.local_engine.failure import Failure
 from logbroker.broker.local_engine.io_pool import IoPool
-from logbroker.engine import Buffer
 from logbroker.errors import LogbrokerError
-from logbroker.record.header import BatchHeader
-from logbroker.storage.partition_log import LogEnd, PartitionCheckpoint, PartitionLog, Staged, WriteGroup
+from logbroker.storage.partition_log import LogEnd, PartitionCheckpoint, PartitionLog, WriteGroup
 from logbroker.types import Durability, PartitionKey
 
 
@@ -92,27 +90,21 @@ class Partition:
         self._await_written: deque[_Waiter] = deque()
         self._await_synced: deque[_Waiter] = deque()
 
-    def append(self, batch: Buffer, header: BatchHeader, now_ms: int, durability: Durability | None) -> Staged:
-        """Give the batch its offset; the next `flush` writes it. Raises what `PartitionLog.stage` raises."""
-        if self._failure.error is not None:
-            raise self._failure.error
-        log = self.log
-        staged = log.stage(batch, header, now_ms)
-        topic_durability = log.config.durability
-        if durability is Durability.SYNCED or topic_durability is Durability.SYNCED:
-            self._sync_wanted = True
-        if (durability or topic_durability) is Durability.WRITTEN:
-            self._answer_early = True
-        return staged
+    def commit(self, durability: Durability | None) -> bool:
+        """Begin to make what was staged in `log` as durable as asked for (None: as the topic says).
 
-    def has(self, staged: Staged, durability: Durability | None) -> bool:
-        """After the `flush`: whether nobody has to wait for a batch any more (also because storage failed)."""
+        Returns whether nobody has to wait for it: it is done, or never will be because storage failed.
+        """
         log = self.log
-        if (durability or log.config.durability) is Durability.SYNCED:
-            covered_offset = log.synced_offset
-        else:
-            covered_offset = log.high_watermark
-        return staged.next_offset <= covered_offset or self._failure.error is not None
+        topic_durability = log.config.durability
+        synced = (durability or topic_durability) is Durability.SYNCED
+        if synced or topic_durability is Durability.SYNCED:
+            self._sync_wanted = True
+        if not synced:
+            self._answer_early = True
+        self.flush()
+        covered_offset = log.synced_offset if synced else log.high_watermark
+        return covered_offset >= log.log_end_offset or self._failure.error is not None
 
     def expect(self, durability: Durability | None, pending: Pending) -> None:
         """Let a call wait until all that is staged so far is as durable as it asks for.
@@ -140,7 +132,11 @@ class Partition:
             except Exception as error:
                 self._fail(error, [])
             else:
-                self._wrote(group)
+                self.log.wrote(group, synced=False)
+                if self._await_written:
+                    self._settle_waiters(self._await_written, group.end_offset)
+                if self.listeners:
+                    self.notify_listeners()
 
     async def settle(self) -> PartitionCheckpoint:
         """Write and sync all that is staged and save the indexes; return the recovery point of that moment."""
@@ -227,13 +223,6 @@ class Partition:
         if log.high_watermark != readable_offset:
             self.notify_listeners()
         self.flush()
-
-    def _wrote(self, group: WriteGroup) -> None:
-        self.log.wrote(group, synced=False)
-        if self._await_written:
-            self._settle_waiters(self._await_written, group.end_offset)
-        if self.listeners:
-            self.notify_listeners()
 
     def _settle_waiters(self, waiters: deque[_Waiter], offset: int) -> None:
         while waiters and waiters[0].offset <= offset:
