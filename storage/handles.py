@@ -41,9 +41,8 @@ class HandleCache:
         self._lock = threading.Lock()
         self._failure: StorageFailedError | None = None
         """Of a sync. The kernel tells a failure once only, so the next sync of that file would seem to succeed."""
-        self._open: dict[str, Handle] = {}
-        self._idle: OrderedDict[str, Handle] = OrderedDict()
-        self._idle_dirty: OrderedDict[str, Handle] = OrderedDict()
+        self._open: OrderedDict[str, Handle] = OrderedDict()
+        """The one acquired last at the end."""
 
     def __len__(self) -> int:
         return len(self._open)
@@ -60,8 +59,8 @@ class HandleCache:
             handle = self._open.get(path)
             if handle is None:
                 handle = self._open[path] = Handle(path, self._open_file(path, create))
-            elif not handle.pins:
-                (self._idle_dirty if handle.dirty else self._idle).pop(path, None)
+            else:
+                self._open.move_to_end(path)
             handle.pins += 1
             return handle
 
@@ -69,12 +68,8 @@ class HandleCache:
         """Give a handle back that `acquire` returned."""
         with self._lock:
             handle.pins -= 1
-            if handle.pins:
-                return
-            if handle.forgotten:
+            if handle.forgotten and not handle.pins:
                 self._files.close(handle.fd)
-            else:
-                (self._idle_dirty if handle.dirty else self._idle)[handle.path] = handle
 
     @contextmanager
     def pinned(self, path: str, *, create: bool = False) -> Iterator[Handle]:
@@ -96,8 +91,6 @@ class HandleCache:
             handle = self._open.pop(path, None)
             if handle is None:
                 return
-            self._idle.pop(path, None)
-            self._idle_dirty.pop(path, None)
             handle.forgotten = True
             if not handle.pins:
                 self._files.close(handle.fd)
@@ -136,17 +129,17 @@ class HandleCache:
                 raise too_many_open_files(path)
 
     def _evict(self) -> bool:
-        if self._idle:
-            path, handle = self._idle.popitem(last=False)
-        elif self._idle_dirty:
-            path, handle = self._idle_dirty.popitem(last=False)
+        """Close the idle file that was acquired longest ago, a clean one if there is any; False: all are in use."""
+        idle = [handle for handle in self._open.values() if not handle.pins]
+        if not idle:
+            return False
+        handle = next((handle for handle in idle if not handle.dirty), idle[0])
+        if handle.dirty:
             try:
                 self._files.fdatasync(handle.fd)
             except OSError as error:
-                self._failure = storage_failed("sync", path, error)
+                self._failure = storage_failed("sync", handle.path, error)
                 raise self._failure from error
-        else:
-            return False
-        del self._open[path]
+        del self._open[handle.path]
         self._files.close(handle.fd)
         return True
