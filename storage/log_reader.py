@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import OrderedDict
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
 from logbroker.engine import FoundOffset
 from logbroker.errors import (
@@ -37,7 +38,7 @@ class LogRead(msgspec.Struct, gc=False):
     """The offset after the last batch, or the one asked for where there is none."""
 
 
-class LogView(NamedTuple):
+class LogView(msgspec.Struct, frozen=True, gc=False):
     """What is readable at one moment."""
 
     segments: tuple[Segment, ...]
@@ -50,7 +51,8 @@ class LogView(NamedTuple):
     """Where the high watermark lies in it."""
 
     def with_segments(self, segments: tuple[Segment, ...]) -> LogView:
-        return self._replace(segments=segments, base_offsets=tuple(segment.base_offset for segment in segments))
+        base_offsets = tuple(segment.base_offset for segment in segments)
+        return replace(self, segments=segments, base_offsets=base_offsets)
 
     def end_of(self, index: int) -> tuple[int, int]:
         """Where reading of a segment ends: (position, the offset that follows)."""

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from logbroker.config import MAX_INT64, TopicConfig
 from logbroker.engine import FoundOffset
 from logbroker.errors import OutOfOrderSequenceError, ProducerFencedError
@@ -23,7 +25,7 @@ from logbroker.storage.producer_state import ProducerStates
 from logbroker.storage.progress import LogEnd, LogProgress
 from logbroker.storage.recovery import RecoveredPartition, recover_partition
 from logbroker.storage.retention import ExpiredOffsets, SealedSegment, expired_offsets
-from logbroker.storage.segment import MAX_POSITION, MAX_RELATIVE_OFFSET, Segment
+from logbroker.storage.segment import Segment
 from logbroker.storage.write_group import Staged, WriteGroup
 from logbroker.types import Durability, TimestampType, TopicId
 
@@ -167,10 +169,14 @@ class PartitionLog:
         base_offset = self.log_end_offset
         next_offset = base_offset + header.last_offset_delta + 1
         size_bytes = len(batch)
-        segment = self._segment_for(next_offset - 1, size_bytes, timestamp_ms, now_ms)
         group = self._staged
         if group is None:
-            group = self._staged = WriteGroup()
+            group = self._begin_group(now_ms)
+        segments = self._view.segments
+        segment = segments[-1] if segments else None
+        if segment is None or segment.is_full(next_offset - 1, size_bytes, timestamp_ms, now_ms, config):
+            segment = self._roll(group, segment, now_ms)
+        self._staged = group
         if not self._epochs:
             group.epochs = self._epochs = [EpochStart(self.leader_epoch, base_offset)]
         if has_producer:
@@ -187,14 +193,9 @@ class PartitionLog:
         group, self._staged = self._staged, None
         return group
 
-    def _segment_for(self, last_offset: int, size_bytes: int, timestamp_ms: int, now_ms: int) -> Segment:
-        """The segment that a batch goes to: the active one, or a new one."""
-        segments = self._view.segments
-        if not segments:
-            return self._roll(None, now_ms)
-        active = segments[-1]
-        if self._staged is None:
-            # The first of a group: what hinders the write to come is better met now.
+    def _begin_group(self, now_ms: int) -> WriteGroup:
+        """A new group. What hinders its write is better met now: makes sure that the active segment is open."""
+        for active in self._view.segments[-1:]:
             try:
                 if not active.loaded:
                     active.load(self.log_end_offset)
@@ -202,26 +203,15 @@ class PartitionLog:
                 self._handles.ensure_open(active.log_path)
             except OSError as error:
                 raise storage_failed("open", active.log_path, error) from error
-        config = self.config
-        size_after_bytes = active.size_bytes + size_bytes
-        if (
-            size_after_bytes > config.segment_bytes
-            or size_after_bytes > MAX_POSITION
-            or last_offset - active.base_offset > MAX_RELATIVE_OFFSET
-            or active.age_ms(timestamp_ms, now_ms) > config.segment_ms
-        ) and active.size_bytes:
-            return self._roll(active, now_ms)
-        return active
+        return WriteGroup()
 
-    def _roll(self, active: Segment | None, now_ms: int) -> Segment:
+    def _roll(self, group: WriteGroup, active: Segment | None, now_ms: int) -> Segment:
+        """Begin a new segment, to be written and synced with the group."""
         segment = Segment(self._directory, self.log_end_offset, self._files, self._handles)
         try:
             segment.create(now_ms)
         except OSError as error:
             raise creation_failed(segment.log_path, error) from error
-        group = self._staged
-        if group is None:
-            group = self._staged = WriteGroup()
         group.created_segment = True
         if active is not None:
             active.seal()
@@ -264,7 +254,7 @@ class PartitionLog:
         """Let readers see the log up to here."""
         view = self._view
         if end.offset > view.high_watermark:
-            # Runs for every group; _replace would take three times as long.
+            # Runs for every group; `replace` would take longer.
             self._view = LogView(
                 view.segments, view.base_offsets, view.log_start_offset, end.offset, end.segment, end.position
             )
@@ -317,7 +307,7 @@ class PartitionLog:
             taken.append(segment)
         self.size_bytes -= sum(segment.size_bytes for segment in taken)
         kept = view.with_segments(view.segments[len(taken) :])
-        self._view = kept._replace(log_start_offset=max(view.log_start_offset, offset))
+        self._view = replace(kept, log_start_offset=max(view.log_start_offset, offset))
         return taken
 
     def remove_files(self, taken: list[Segment]) -> None:

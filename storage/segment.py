@@ -12,7 +12,7 @@ from contextlib import suppress
 from itertools import islice
 from typing import Final, TypeVar
 
-from logbroker.config import MAX_BATCH_BYTES
+from logbroker.config import MAX_BATCH_BYTES, TopicConfig
 from logbroker.errors import CorruptLogError
 from logbroker.record.header import HEADER_BYTES, BatchHeader
 from logbroker.storage.files import Files, storage_failed
@@ -127,11 +127,20 @@ class Segment:
             self._append_time_entry()
             self.save_indexes()
 
-    def age_ms(self, timestamp_ms: int, now_ms: int) -> int:
-        """How old the segment is for a new batch: by the records' own time where they have one, as in Kafka."""
+    def is_full(self, last_offset: int, size_bytes: int, timestamp_ms: int, now_ms: int, config: TopicConfig) -> bool:
+        """Whether a new batch needs a new segment: this one would grow too large, or is too old for it."""
+        size_after_bytes = self.size_bytes + size_bytes
+        # Age is by the records' own time where they have one, as in Kafka.
         if timestamp_ms >= 0 and self.first_timestamp_ms >= 0:
-            return timestamp_ms - self.first_timestamp_ms
-        return now_ms - self.created_ms
+            age_ms = timestamp_ms - self.first_timestamp_ms
+        else:
+            age_ms = now_ms - self.created_ms
+        return self.size_bytes > 0 and (
+            size_after_bytes > config.segment_bytes
+            or size_after_bytes > MAX_POSITION
+            or last_offset - self.base_offset > MAX_RELATIVE_OFFSET
+            or age_ms > config.segment_ms
+        )
 
     def _append_time_entry(self) -> None:
         if self.max_timestamp_ms > self._indexed_timestamp_ms:

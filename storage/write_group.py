@@ -20,23 +20,20 @@ class Staged(msgspec.Struct, gc=False):
     """An idempotent producer sent it before; the offsets are the original's."""
 
 
-class WriteGroup:
+class WriteGroup(msgspec.Struct):
     """Batches that were staged together and are written together."""
 
-    __slots__ = ("created_segment", "end_offset", "end_position", "epochs", "runs", "sealed")
-
-    def __init__(self) -> None:
-        self.end_offset = 0
-        """The log end offset after it."""
-        self.end_position = 0
-        """Where it ends in its last segment."""
-        self.runs: list[tuple[Segment, int, list[Buffer]]] = []
-        """Per segment: where to write, and what."""
-        self.sealed: list[Segment] = []
-        """Segments that got their last batch in or before this group."""
-        self.created_segment = False
-        self.epochs: list[EpochStart] | None = None
-        """The leader epochs to store, where they changed."""
+    end_offset: int = 0
+    """The log end offset after it."""
+    end_position: int = 0
+    """Where it ends in its last segment."""
+    runs: list[tuple[Segment, int, list[Buffer]]] = []
+    """Per segment: where to write, and what."""
+    sealed: list[Segment] = []
+    """Segments that got their last batch in or before this group."""
+    created_segment: bool = False
+    epochs: list[EpochStart] | None = None
+    """The leader epochs to store, where they changed."""
 
     def add(
         self, segment: Segment, position: int, prefix: bytes, rest: Buffer, end_position: int, next_offset: int
