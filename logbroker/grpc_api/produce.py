@@ -27,7 +27,7 @@ from logbroker.v1.log_pb2 import (
 )
 
 if TYPE_CHECKING:
-    from google.protobuf.internal.containers import RepeatedCompositeFieldContainer
+    pass
 
 _DURABILITIES: Final[dict[int, Durability | None]] = {
     DURABILITY_UNSPECIFIED: None,
@@ -75,13 +75,23 @@ class PreparedProduce:
         # Filled in place: a list of messages would be copied.
         results = response.results
         for asked, item in zip(self._request.items, self._items, strict=True):
-            if isinstance(item, int):
-                _add_batch_result(results, self._appends[item].partition, outcomes[item])
-            elif isinstance(item, _RoutedItem):
+            if isinstance(item, _RoutedItem):
                 await item.route_again_where_stale(self._engine, outcomes, durability)
                 item.fill(results.add(log_append_time_ms=-1), outcomes)
+                continue
+            outcome = outcomes[item] if isinstance(item, int) else item
+            partition = asked.partition or 0
+            if isinstance(outcome, LogbrokerError):
+                results.add(status=item_status(outcome), partition=partition, base_offset=-1, log_append_time_ms=-1)
             else:
-                _add_batch_result(results, asked.partition or 0, item)
+                results.add(
+                    partition=partition,
+                    base_offset=outcome.base_offset,
+                    log_append_time_ms=outcome.log_append_time_ms,
+                    log_start_offset=outcome.log_start_offset,
+                    leader_epoch=outcome.leader_epoch,
+                    duplicate=outcome.duplicate,
+                )
         return response
 
     async def _prepare_records(self, topic: Topic, partition: int | None, plain: PlainRecords, generation: int) -> None:
@@ -181,22 +191,6 @@ class _RoutedItem:
             if isinstance(outcome, LogbrokerError) and not result.HasField("status"):
                 result.status.CopyFrom(item_status(outcome))
         result.placements.extend(placement for placement in placements if placement is not None)
-
-
-def _add_batch_result(
-    results: RepeatedCompositeFieldContainer[ProduceResult], partition: int, outcome: Appended | LogbrokerError
-) -> None:
-    if isinstance(outcome, LogbrokerError):
-        results.add(status=item_status(outcome), partition=partition, base_offset=-1, log_append_time_ms=-1)
-    else:
-        results.add(
-            partition=partition,
-            base_offset=outcome.base_offset,
-            log_append_time_ms=outcome.log_append_time_ms,
-            log_start_offset=outcome.log_start_offset,
-            leader_epoch=outcome.leader_epoch,
-            duplicate=outcome.duplicate,
-        )
 
 
 async def _encoded(

@@ -55,32 +55,32 @@ class WireRequest(msgspec.Struct, gc=False):
 
 def read_produce_request(message: bytes) -> WireRequest:
     """Read a serialized ProduceRequest; raises InvalidRequestError for bytes that are none, or hold too much."""
-    view = memoryview(message)
-    request = WireRequest(0, 0, [])
-    position, end = 0, len(message)
+    correlation_id = durability = position = 0
+    items: list[WireItem] = []
+    end = len(message)
     try:
         while position < end:
             tag, position = read_varint32(message, position)
             if tag == _ITEMS:
-                size, position = read_varint32(message, position)
-                if len(request.items) >= MAX_ITEMS:
+                if len(items) >= MAX_ITEMS:
                     raise InvalidRequestError(f"the request lists more than {MAX_ITEMS} items; split it")
+                size, position = read_varint32(message, position)
                 item_end = end_of(position, size, end)
-                request.items.append(_read_item(message, view, position, item_end))
+                items.append(_read_item(message, position, item_end))
                 position = item_end
             elif tag == _CORRELATION_ID:
-                request.correlation_id, position = read_varint(message, position)
+                correlation_id, position = read_varint(message, position)
             elif tag == _DURABILITY:
-                request.durability, position = read_varint(message, position)
+                durability, position = read_varint(message, position)
             else:
                 position = skip_value(message, position, tag, end)
     except (IndexError, UnicodeDecodeError, DecodeError):
         raise malformed("ProduceRequest") from None
-    return request
+    return WireRequest(correlation_id, durability, items)
 
 
-def _read_item(message: bytes, view: memoryview, position: int, end: int) -> WireItem:
-    item = WireItem()
+def _read_item(message: bytes, position: int, end: int) -> WireItem:
+    topic, topic_id, partition, generation, batch, records = "", b"", None, 0, None, None
     while position < end:
         # Numbers of one byte are read in place: this loop runs for every batch that comes in.
         tag = message[position]
@@ -98,32 +98,32 @@ def _read_item(message: bytes, view: memoryview, position: int, end: int) -> Wir
             if field_end > end:
                 raise IndexError
             if tag == _BATCH:
-                item.batch, item.records = view[position:field_end], None
+                batch, records = memoryview(message)[position:field_end], None
             elif tag == _TOPIC:
-                item.topic = message[position:field_end].decode()
+                topic = message[position:field_end].decode()
             elif tag == _TOPIC_ID:
-                item.topic_id = message[position:field_end]
+                topic_id = message[position:field_end]
             elif tag == _RECORDS:
                 _count_records(message, position, field_end)
                 # A message field that comes twice is merged.
-                item.records = item.records or PlainRecords()
-                item.records.MergeFromString(message[position:field_end])
-                item.batch = None
+                records = records or PlainRecords()
+                records.MergeFromString(message[position:field_end])
+                batch = None
             elif not tag >> 3:
                 raise DecodeError("a field with number 0")
             position = field_end
         elif tag == _PARTITION:
             value, position = read_varint(message, position)
             value &= 0xFFFF_FFFF
-            item.partition = value - (1 << 32) if value >> 31 else value
+            partition = value - (1 << 32) if value >> 31 else value
         elif tag == _GENERATION:
             value, position = read_varint(message, position)
-            item.generation = value & 0xFFFF_FFFF
+            generation = value & 0xFFFF_FFFF
         else:
             position = skip_value(message, position, tag, end)
     if position != end:
         raise IndexError
-    return item
+    return WireItem(topic, topic_id, partition, generation, batch, records)
 
 
 def _count_records(message: bytes, position: int, end: int) -> None:
