@@ -27,9 +27,12 @@ MAX_STATE_BYTES: Final = 256 * 1024
 class HeldSession(Generic[D]):
     """One session, from its opening to its end."""
 
-    def __init__(self, holdings: Holdings[D], key: bytes, token: int, state: bytes, shelf: Shelf[D]) -> None:
+    def __init__(
+        self, holdings: Holdings[D], shelf: Shelf[D], *, key: bytes, token: int, prefetch: int, state: bytes
+    ) -> None:
         self.key = key
         self.token = token
+        self.prefetch = prefetch
         self.state = state
         """As the program sees it."""
         self.shelf = shelf

@@ -298,12 +298,14 @@ class Holdings(Generic[D]):
 
     # --- sessions ---------------------------------------------------------------------------------------------------
 
-    def session_opened(self, answer: queues_pb2.SessionAnswer, now: float) -> HeldSession[D]:
+    def session_opened(self, answer: queues_pb2.SessionAnswer, prefetch: int, now: float) -> HeldSession[D]:
         """A session is the worker's."""
         with self.lock:
             shelf = Shelf(self._make)
             shelf.open = True
-            session = HeldSession(self, answer.key, answer.token, answer.state, shelf)
+            session = HeldSession(
+                self, shelf, key=answer.key, token=answer.token, prefetch=prefetch, state=answer.state
+            )
             session.locked(now, answer.lock_ms / 1000)
             self.sessions[answer.token, answer.key] = session
             return session

@@ -16,7 +16,7 @@ from logbroker.client.shelf import Shelf
 from logbroker.client.sync_loop import run, shared_loop
 from logbroker.client.worker import DEFAULT_IDLE_SECONDS, DEFAULT_SESSION_PREFETCH
 from logbroker.client.worker_core import DEFAULT_MAX_EXTENSION_SECONDS, DEFAULT_PREFETCH, WorkerCore
-from logbroker.errors import InvalidRequestError, NoFreeSessionError, StaleSessionError
+from logbroker.errors import InvalidRequestError, LeaseLostError, NoFreeSessionError, StaleSessionError
 
 _log = logging.getLogger(__name__)
 
@@ -120,7 +120,7 @@ class Worker:
             try:
                 with session:
                     handler(session)
-            except StaleSessionError as error:
+            except (LeaseLostError, StaleSessionError) as error:
                 _log.warning("the session of key %r: %s", session.key, error)
 
     def _in_threads(self, count: int, work: Callable[[], None]) -> None:

@@ -15,7 +15,7 @@ from logbroker.client.held_session import HeldSession
 from logbroker.client.leased_record import WorkerDelivery
 from logbroker.client.shelf import Shelf
 from logbroker.client.worker_core import DEFAULT_MAX_EXTENSION_SECONDS, DEFAULT_PREFETCH, WorkerCore
-from logbroker.errors import InvalidRequestError, NoFreeSessionError, StaleSessionError
+from logbroker.errors import InvalidRequestError, LeaseLostError, NoFreeSessionError, StaleSessionError
 
 Handler = Callable[[WorkerDelivery], Awaitable[object] | object]
 SessionHandler = Callable[["Session"], Awaitable[object]]
@@ -164,7 +164,7 @@ class Worker:
             try:
                 async with session:
                     await handler(session)
-            except StaleSessionError as error:
+            except (LeaseLostError, StaleSessionError) as error:
                 _log.warning("the session of key %r: %s", session.key, error)
 
     async def flush(self) -> None:

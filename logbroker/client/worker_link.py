@@ -8,7 +8,7 @@ import logging
 import secrets
 import uuid
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from time import monotonic
 from typing import Any, Final, Generic, TypeVar
 
@@ -68,6 +68,8 @@ class WorkerLink(Generic[D]):
         self._changed = asyncio.Event()
         self._calls: dict[int, asyncio.Future[Any]] = {}
         """Calls about sessions that wait for their answer."""
+        self._prefetches: dict[int, int] = {}
+        """Of the sessions that are being opened."""
         self._call_id = 0
         self._attempt = 0
         self._leaving = False
@@ -153,44 +155,40 @@ class WorkerLink(Generic[D]):
 
     async def open_session(self, key: bytes | None, prefetch: int, wait_ms: int) -> HeldSession[D]:
         """Ask for the session of a key, or for the next free one that has records; raises why it cannot be had."""
-        answer = await self._call(
-            lambda call_id: queues_pb2.WorkerRequest(
-                open_session=queues_pb2.OpenSession(
-                    correlation_id=call_id, key=key, prefetch=prefetch, max_wait_ms=wait_ms
-                )
-            ),
-            wait_ms / 1000,
-        )
-        assert isinstance(answer, HeldSession)
-        return answer
+        call_id = self._next_call()
+        self._prefetches[call_id] = prefetch
+        request = queues_pb2.OpenSession(correlation_id=call_id, key=key, prefetch=prefetch, max_wait_ms=wait_ms)
+        try:
+            opened = await self._call(call_id, wait_ms / 1000, open_session=request)
+        finally:
+            del self._prefetches[call_id]
+        assert isinstance(opened, HeldSession)
+        return opened
 
     async def close_session(self, session: HeldSession[D]) -> None:
         """Give a session back, with what is not settled of it; raises nothing: it may be lost by then."""
         ref = queues_pb2.SessionRef(key=session.key, token=session.token)
+        call_id = self._next_call()
         with contextlib.suppress(LogbrokerError):
-            await self._call(
-                lambda call_id: queues_pb2.WorkerRequest(
-                    close_session=queues_pb2.CloseSession(correlation_id=call_id, session=ref)
-                ),
-                0.0,
-            )
+            await self._call(call_id, 0.0, close_session=queues_pb2.CloseSession(correlation_id=call_id, session=ref))
 
-    async def _call(self, request: Callable[[int], queues_pb2.WorkerRequest], wait_seconds: float) -> Any:
+    def _next_call(self) -> int:
+        self._call_id += 1
+        return self._call_id
+
+    async def _call(self, call_id: int, wait_seconds: float, **request: Any) -> Any:
         if not self._connected.is_set():
             raise BrokerUnavailableError("the worker is not connected at the moment")
-        self._call_id += 1
-        call_id = self._call_id
         answered: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._calls[call_id] = answered
-        self._outbox.append(request(call_id))
-        self.wake()
+        self._send(**request)
         try:
             async with asyncio.timeout(wait_seconds + self.connection.request_timeout_seconds):
                 return await answered
         except TimeoutError:
             raise RequestTimeoutError("the broker has not answered about the session") from None
         finally:
-            self._calls.pop(call_id, None)
+            del self._calls[call_id]
 
     # --- the stream -------------------------------------------------------------------------------------------------
 
@@ -242,7 +240,10 @@ class WorkerLink(Generic[D]):
             incarnation=self._incarnation,
             client_name=self._options.client_name,
             held=self.holdings.places(),
-            sessions=[queues_pb2.SessionRef(key=key, token=token) for token, key in self.holdings.sessions],
+            sessions=[
+                queues_pb2.SessionRef(key=session.key, token=session.token, prefetch=session.prefetch)
+                for session in self.holdings.sessions.values()
+            ],
         )
         await stream.write(queues_pb2.WorkerRequest(hello=hello))
         while True:
@@ -280,10 +281,9 @@ class WorkerLink(Generic[D]):
             await asyncio.sleep(self.holdings.shortest_hold_seconds() / _LEASE_SHARE)
 
     def _renew(self, session: HeldSession[D]) -> None:
-        self._call_id += 1
-        session.renewal_id, session.renewal_at = self._call_id, monotonic()
+        session.renewal_id, session.renewal_at = self._next_call(), monotonic()
         ref = queues_pb2.SessionRef(key=session.key, token=session.token)
-        self._send(renew_session=queues_pb2.RenewSession(correlation_id=self._call_id, session=ref))
+        self._send(renew_session=queues_pb2.RenewSession(correlation_id=session.renewal_id, session=ref))
 
     async def _read(self, stream: Stream) -> None:
         while True:
@@ -327,15 +327,16 @@ class WorkerLink(Generic[D]):
         if self.holdings.session_answered(answer, error):
             return
         answered = self._calls.get(answer.correlation_id)
-        opened = answer.lock_ms > 0 and error is None
+        prefetch = self._prefetches.get(answer.correlation_id)
         if answered is None or answered.done():
-            if opened:
-                # Nobody waits for it any more.
+            if error is None and answer.lock_ms:
+                # It was opened for somebody who does not wait for it any more.
                 ref = queues_pb2.SessionRef(key=answer.key, token=answer.token)
-                self._call_id += 1
-                self._send(close_session=queues_pb2.CloseSession(correlation_id=self._call_id, session=ref))
+                self._send(close_session=queues_pb2.CloseSession(correlation_id=self._next_call(), session=ref))
         elif error is not None:
             answered.set_exception(error)
-        else:
+        elif prefetch is not None:
             # At once, as its records may follow.
-            answered.set_result(self.holdings.session_opened(answer, monotonic()) if opened else None)
+            answered.set_result(self.holdings.session_opened(answer, prefetch, monotonic()))
+        else:
+            answered.set_result(None)
