@@ -215,6 +215,9 @@ class DeadLettering:
 
         Raises what kept it from being read, if only for now.
         """
+        replacement = self._queue.replacements.get(letter.place)
+        if replacement is not None:
+            return replacement, False
         [record] = await self._records.fetch([letter.place])
         if isinstance(record, LogRecord):
             return record, False

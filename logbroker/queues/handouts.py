@@ -91,7 +91,13 @@ class Handouts:
                     unused += len(piece)
                     self.release(seat.worker_id, [_receipts(piece)])
                     continue
-                result = await pack(self._records, piece, session=session, max_bytes=MAX_HANDOUT_BYTES)
+                result = await pack(
+                    self._records,
+                    piece,
+                    session=session,
+                    replacements=self._queue.replacements.records,
+                    max_bytes=MAX_HANDOUT_BYTES,
+                )
                 packed += result.delivered
                 size_bytes += sum(len(each.batches) for each in result.delivered)
                 unused += len(result.unreadable)

@@ -24,12 +24,13 @@ from logbroker.errors import (
     StorageFailedError,
 )
 from logbroker.group_store import GroupStore
+from logbroker.queues import operations
 from logbroker.queues.alarms import Alarms
 from logbroker.queues.dead_lettering import DeadLettering, DeadLetterTopic
 from logbroker.queues.deliveries import Refusal
 from logbroker.queues.flush import Flush
 from logbroker.queues.handouts import Handouts
-from logbroker.queues.lanes import lane_key
+from logbroker.queues.lane import Lane
 from logbroker.queues.line import Seat
 from logbroker.queues.messages import Outputs, Settlement
 from logbroker.queues.operator import Operator
@@ -47,6 +48,7 @@ from logbroker.queues.starts import Rewound, StartAt
 from logbroker.queues.timer import Timer
 from logbroker.queues.worker_messages import Hello, check_credit, check_worker_id
 from logbroker.queues.workers import WorkerLink
+from logbroker.record.codec import NewRecord
 from logbroker.types import TopicId
 
 _log = logging.getLogger(__name__)
@@ -134,17 +136,6 @@ class QueueGroup:
         self.handouts.line.credited(link.seat, records)
         self._changed()
 
-    def renew_session(self, worker_id: str, key: bytes, token: int) -> None:
-        self._check_serving(settling=True)
-        self.queue.sessions.renew(worker_id, lane_key(key), token, self.moment())
-        self._touched()
-
-    async def close_session(self, worker_id: str, key: bytes, token: int) -> None:
-        self._check_serving(settling=True)
-        self.queue.sessions.close(worker_id, lane_key(key), token, self.moment())
-        self._touched()
-        await self._flush.synced(None)
-
     async def receive(self, worker_id: str, max_records: int, wait_seconds: float) -> list[Delivered]:
         """Take up to so many records for a program without a stream, waiting for the first of them.
 
@@ -194,21 +185,28 @@ class QueueGroup:
         """Begin partitions (None: all) anew elsewhere; returns when that is synced. A partition whose offset cannot be
         told has its error, and stays where it is."""
         self._check_serving()
-        queue = self.queue
-        numbers = sorted(queue.done.partitions()) if partitions is None else partitions
-        targets = await start.offsets(self._engine, self.hold.log, TopicId(queue.topic_id), numbers)
+        rewound = await operations.rewind(
+            self.queue,
+            self._engine,
+            self.hold.log,
+            self.moment,
+            start,
+            partitions,
+            include_parked=include_parked,
+            dry_run=dry_run,
+        )
+        self._touched()
+        if not dry_run:
+            _log.info("queue group %s: rewound by an operator: %s", self.group_id, rewound)
+        return await self._flush.synced(rewound)
+
+    async def replace_head(self, find: Callable[[Operator], Lane], record: NewRecord) -> None:
+        """Put another record, of the same key, in the place of a held lane's head, for this group, and go on with it;
+        returns when that is synced. Raises what `find` and `Operator.replace_head` raise, and InvalidRequestError."""
         self._check_serving()
-        before = {partition: queue.done.floor(partition) for partition in targets if queue.done.is_open(partition)}
-        found = {partition: target for partition, target in targets.items() if isinstance(target, int)}
-        if not dry_run and found:
-            queue.rewind(found, self.moment(), include_parked=include_parked)
-            self._touched()
-            await self._flush.synced(None)
-            _log.info("queue group %s: rewound to %s", self.group_id, found)
-        return [
-            Rewound(partition, before[partition], target) if isinstance(target, int) else target
-            for partition, target in targets.items()
-        ]
+        await operations.replace_head(self.queue, self.records, self.operator, find, record)
+        self._touched()
+        await self._flush.synced(None)
 
     # --- steps -------------------------------------------------------------------------------------------------------
 

@@ -67,6 +67,17 @@ class SessionOpenings:
         state = self._queue.sessions.state(session.key)
         return await self._flush.synced(OpenedSession(session.key if key is None else key, session.token, state))
 
+    def renew(self, worker_id: str, key: bytes, token: int) -> None:
+        """See `WorkerLink.renew_session`."""
+        self._queue.sessions.renew(worker_id, lane_key(key), token, self._moment())
+        self._touched()
+
+    async def close_session(self, worker_id: str, key: bytes, token: int) -> None:
+        """See `WorkerLink.close_session`."""
+        self._queue.sessions.close(worker_id, lane_key(key), token, self._moment())
+        self._touched()
+        await self._flush.synced(None)
+
     def serve(self) -> None:
         """Open what can be opened."""
         if not self._waiting:

@@ -67,11 +67,11 @@ class WorkerLink:
 
     def renew_session(self, key: bytes, token: int) -> None:
         """Let the lock of a session end so late as if it was opened now. Raises StaleSessionError."""
-        self._group.renew_session(self.worker_id, key, token)
+        self._group.openings.renew(self.worker_id, key, token)
 
     async def close_session(self, key: bytes, token: int) -> None:
         """Free a session; returns when that is synced. Raises StaleSessionError."""
-        await self._group.close_session(self.worker_id, key, token)
+        await self._group.openings.close_session(self.worker_id, key, token)
 
     async def goodbye(self) -> None:
         """The worker leaves: what it holds is free at once, uncounted. Returns when that is synced."""

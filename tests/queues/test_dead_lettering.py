@@ -15,7 +15,7 @@ from logbroker.queues.dead_lettering import DeadLettering
 from logbroker.queues.queue_group import QueueGroup
 from logbroker.queues.settings import OnExhausted
 from logbroker.record import dead_letter
-from logbroker.record.codec import LogRecord
+from logbroker.record.codec import LogRecord, NewRecord
 from tests.queues.shell import Shell, ack, hello, nack, shell, take, until
 
 LETTERS = "g.dead-letters"
@@ -164,3 +164,16 @@ async def test_what_the_topic_refuses_stays_in_order(tmp_path: Path, monkeypatch
         await fail(group, 30)
         letters = await letters_of(opened, 30)
         assert [letter.value for letter in letters] == [b"%d" % number for number in range(30)]
+
+
+async def test_the_dead_letter_of_a_replaced_record_is_the_replacement(tmp_path: Path) -> None:
+    async with shell(tmp_path) as opened:
+        await opened.topic()
+        await opened.append((b"a", b"bad"))
+        group = await opened.group(max_attempts=1)
+        await fail(group, 1)
+        await group.replace_head(lambda operator: operator.lane(b"a"), NewRecord(b"no better"))
+        await opened.groups.alter("g", {"on_exhausted": OnExhausted.DEAD_LETTER})
+        await fail(group, 1)
+        [letter] = await letters_of(opened, 1)
+        assert (letter.key, letter.value) == (b"a", b"no better")

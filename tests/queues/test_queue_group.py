@@ -10,13 +10,16 @@ import pytest
 from logbroker.errors import (
     AlreadySettledError,
     InvalidRequestError,
+    LaneNotHeldError,
     LeaseLostError,
+    UnknownLaneError,
     WorkerIdInUseError,
     WorkerReplacedError,
 )
 from logbroker.queues.messages import Settlement
 from logbroker.queues.settings import Ordering
 from logbroker.queues.starts import StartAt
+from logbroker.record.codec import NewRecord
 from tests.queues.shell import ack, hello, nack, records, shell, take, until, values
 
 
@@ -286,3 +289,53 @@ async def test_runs_are_handed_on_as_they_lie(tmp_path: Path) -> None:
         assert [record.value for _, record in taken] == [b"%d" % number for number in range(1000)]
         await ack(link, *[receipt for receipt, _ in taken])
         assert group.queue.done.floor(0) == 1000
+
+
+async def test_an_operator_puts_another_record_in_the_place_of_a_blocked_one(tmp_path: Path) -> None:
+    async with shell(tmp_path) as opened:
+        await opened.topic()
+        await opened.append((b"a", b"bad"), (b"a", b"next"))
+        group = await opened.group(max_attempts=1)
+        link = await group.connect(hello())
+        [(receipt, old)] = await take(link, 1)
+        with pytest.raises(LaneNotHeldError):
+            await group.replace_head(lambda operator: operator.lane(b"a"), NewRecord(b"good"))
+        await nack(link, receipt)
+        with pytest.raises(InvalidRequestError, match="another key"):
+            await group.replace_head(lambda operator: operator.lane(b"a"), NewRecord(b"good", b"b"))
+        await group.replace_head(lambda operator: operator.lane(b"a"), NewRecord(b"good", headers=[("h", b"1")]))
+    async with shell(tmp_path) as opened:
+        group = opened.groups.group("g")
+        link = await group.connect(hello())
+        [(receipt, new)] = await take(link, 1)
+        assert (new.key, new.value, new.timestamp_ms) == (b"a", b"good", old.timestamp_ms)
+        assert list(new.headers) == [("h", b"1")]
+        await ack(link, receipt)
+        [(_, following)] = await take(link, 1)
+        assert following.value == b"next"
+
+
+async def test_decisions_of_an_operator_outlive_a_crash(tmp_path: Path) -> None:
+    async with shell(tmp_path, crash=True) as opened:
+        await opened.topic()
+        await opened.append((b"a", b"a1"), (b"b", b"b1"), (b"b", b"b2"))
+        group = await opened.group(max_attempts=1)
+        link = await group.connect(hello())
+        await nack(link, *[receipt for receipt, _ in await take(link, 2)])
+        await group.decide(lambda operator, now: operator.skip(operator.lane(b"a"), now))
+        assert await group.decide(lambda operator, now: operator.drop(operator.lane(b"b"))) == 2
+        with pytest.raises(UnknownLaneError):
+            group.decide(lambda operator, now: operator.lane(b"a"))
+    async with shell(tmp_path) as opened:
+        assert opened.groups.group("g").queue.done.floor(0) == 3
+
+
+async def test_alarms_are_told_once_as_long_as_they_last(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async with shell(tmp_path) as opened:
+        await opened.topic()
+        group = await opened.group()
+        await opened.append(*[(b"hot", b"x")] * 1000)
+        await until(lambda: group.queue.position(0) == 1000)
+        assert len(group.alarms.check()) == len(group.alarms.check()) == 1
+        assert caplog.text.count("are of one key") == 1
+        assert group.alarms.raised == 1
