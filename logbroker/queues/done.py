@@ -150,14 +150,15 @@ class DoneRecords:
     def any_in(self, start: int, end: int) -> bool:
         """Whether the pages of a range hold anything: False where certainly none of it is done."""
         pages, full = self._pages, self._full
-        return any(
+        return start < self._floors.get(partition_of(start), start) or any(
             page_id in pages or page_id in full for page_id in range(start >> PAGE_SHIFT, (end - 1 >> PAGE_SHIFT) + 1)
         )
 
     def undone(self, start: int, end: int) -> Iterator[tuple[int, int]]:
         """Yield the ranges within `start` to `end` that are not done."""
         begun = -1
-        place = start
+        # The scan may be below the floor, where the record that held the floor back is done since the scan began.
+        place = max(start, self._floors.get(partition_of(start), start))
         while place < end:
             page_id = place >> PAGE_SHIFT
             stop = min(end, page_id + 1 << PAGE_SHIFT)
@@ -188,7 +189,8 @@ class DoneRecords:
             yield begun, end
 
     def skip_full(self, place: int) -> int:
-        """The first place from this one on that does not lie in a page that is all done."""
+        """The first place from this one on that lies neither below the floor nor in a page that is all done."""
+        place = max(place, self._floors.get(partition_of(place), place))
         while place >> PAGE_SHIFT in self._full:
             place = (place >> PAGE_SHIFT) + 1 << PAGE_SHIFT
         return place

@@ -21,18 +21,19 @@ from logbroker.errors import CorruptBatchError, OverloadedError, PartitionOfflin
 from logbroker.queues import scanner as scanner_module
 from logbroker.queues.columns import MAX_RECORDS
 from logbroker.queues.done import PAGE_RECORDS
-from logbroker.queues.messages import Settlement
+from logbroker.queues.messages import Nack, Settlement
 from logbroker.queues.places import Moment, place_of
 from logbroker.queues.queue import Queue
 from logbroker.queues.records import Records
+from logbroker.queues.restart import load_queue
 from logbroker.queues.scanner import Scanner
-from logbroker.queues.settings import OnUndecodable, Ordering
+from logbroker.queues.settings import OnExhausted, OnUndecodable, Ordering
 from logbroker.record.codec import LogRecord, NewRecord, encode_batch
 from logbroker.record.compression import Codec
 from logbroker.record.message_headers import NOT_BEFORE
 from logbroker.types import TopicId
 from tests.queues.fake_log import FakeLog, undecodable_batch, unopened_queue
-from tests.queues.groups import TOPIC_ID, ack, at, places
+from tests.queues.groups import TOPIC_ID, ack, at, commit, places
 
 NOW = at(0)
 
@@ -486,6 +487,7 @@ async def test_a_position_that_leaps_over_what_is_done_during_a_read_is_scanned_
         async def finish_a_page() -> None:
             log.before_read = None
             scan.queue.done.mark_range(0, PAGE_RECORDS)
+            scan.queue.take_outputs()
 
         log.before_read = finish_a_page
         scan.queue.alter(msgspec.structs.replace(scan.queue.settings, ordering=Ordering.NONE))
@@ -496,16 +498,46 @@ async def test_a_position_that_leaps_over_what_is_done_during_a_read_is_scanned_
 
 async def test_whole_pages_that_are_done_are_leapt_over_in_the_middle_of_a_read() -> None:
     log = FakeLog()
-    for _ in range(70):
-        log.append(*[NewRecord(b"")] * 1000)
+    for number in range(70):
+        values = [b""] * 1000
+        log.append_batch(undecodable_batch(*values) if number == 50 else encode_batch([*map(NewRecord, values)]))
     assert sum(map(len, log.partitions[0].batches)) < 1 << 20, "one read"
-    async with scanning(log) as scan:
+    async with scanning(log, on_undecodable=OnUndecodable.DEAD_LETTER, dead_letter_topic="d") as scan:
         await scan.all_scanned()
         scan.queue.done.mark_range(PAGE_RECORDS, 2 * PAGE_RECORDS)
+        scan.queue.take_outputs()
         scan.queue.alter(msgspec.structs.replace(scan.queue.settings, ordering=Ordering.NONE))
         scan.scanner.wake()
         await scan.until(lambda: scan.position(0) == 70_000 and scan.queue.intake.generation == 1)
         assert scan.queue.open_records == ready(scan) == 70_000 - PAGE_RECORDS
+
+
+async def test_nothing_done_comes_again_where_the_floor_passes_the_scan_after_a_start() -> None:
+    log = FakeLog()
+    for number in range(40):
+        log.append(*(NewRecord(b"", b"%d-%d" % (number, index)) for index in range(1000)))
+    settings = {"max_in_flight": 100_000, "max_attempts": 1, "on_exhausted": OnExhausted.DEAD_LETTER}
+    rows: dict[bytes, bytes] = {}
+    async with scanning(log, **settings, dead_letter_topic="d") as scan:
+        await scan.all_scanned()
+        [granted] = scan.queue.take("w", 39_000, NOW)
+        first = granted.first_receipt
+        settlement = Settlement(acks=[(first + 1, first + 38_999)], nacks=[Nack(first, first, "broken")])
+        assert scan.queue.settle("w", settlement, NOW) == []
+        commit(scan.queue, rows)
+    again = Scan(log, load_queue(rows, {0: 40_000}, random=lambda: 0.0, route=lambda key: 0))
+    [letter] = again.queue.take_outputs().dead_letters
+
+    async def synced() -> None:
+        log.before_read = None
+        again.queue.dead_lettered(letter.place, NOW)
+        again.queue.take_outputs()
+
+    log.before_read = synced
+    task = asyncio.create_task(again.scanner.run())
+    await again.all_scanned()
+    task.cancel()
+    assert again.queue.open_records == ready(again) == 1000
 
 
 async def test_records_done_while_they_are_scanned_are_passed_over() -> None:
