@@ -14,7 +14,7 @@ from logbroker.grpc_api.status import item_status
 from logbroker.queues.lane import BLOCKED, PARKED
 from logbroker.queues.queue_group import QueueGroup
 from logbroker.queues.settings import OnExhausted, OnUndecodable, Ordering, QueueSettings
-from logbroker.queues.starts import StartAt
+from logbroker.queues.starts import Rewound, StartAt
 from logbroker.types import TopicId
 from logbroker.v1 import queues_pb2 as pb
 
@@ -114,6 +114,7 @@ def _counts(group: QueueGroup) -> pb.QueueCounts:
         delivered=group.delivered,
         acked=queue.tally.acked,
         nacked=queue.tally.nacked,
+        dead_lettered=group.dead_lettering.sent,
         leases_lost=queue.tally.leases_lost,
     )
 
@@ -130,3 +131,9 @@ def _partition(engine: LogEngine, group: QueueGroup, topic_id: TopicId, partitio
     if error is not None:
         described.status.CopyFrom(item_status(error))
     return described
+
+
+def rewound_partition(partition: int, outcome: Rewound | LogbrokerError) -> pb.RewoundPartition:
+    if isinstance(outcome, LogbrokerError):
+        return pb.RewoundPartition(partition=partition, floor_before=-1, floor=-1, status=item_status(outcome))
+    return pb.RewoundPartition(partition=partition, floor_before=outcome.floor_before, floor=outcome.floor)

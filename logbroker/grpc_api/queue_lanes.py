@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
 from typing import Final
 
-from logbroker.errors import InvalidRequestError, LogbrokerError, UnknownLaneError
+from logbroker.errors import InvalidRequestError, LaneNotHeldError, LogbrokerError, UnknownLaneError, quoted
 from logbroker.grpc_api.paging import FRAME_BYTES
 from logbroker.grpc_api.queue_messages import read_place
 from logbroker.grpc_api.status import item_status
@@ -19,6 +19,7 @@ from logbroker.queues.places import Moment, offset_of, partition_of
 from logbroker.queues.queue_group import QueueGroup
 from logbroker.record.codec import LogRecord
 from logbroker.v1 import queues_pb2 as pb
+from logbroker.v1.common_pb2 import Record
 
 DEFAULT_TOP: Final = 20
 MAX_TOP: Final = 10_000
@@ -163,8 +164,7 @@ async def decide_lanes(group: QueueGroup, decisions: Iterable[pb.LaneDecision]) 
     outcomes: list[asyncio.Future[int] | LogbrokerError] = []
     for message in decisions:
         try:
-            decision = _read_decision(message)
-            outcomes.append(group.decide(decision))
+            outcomes.append(group.decide(await _read_decision(group, message)))
         except LogbrokerError as error:
             outcomes.append(error)
     response = pb.DecideLanesResponse()
@@ -176,16 +176,22 @@ async def decide_lanes(group: QueueGroup, decisions: Iterable[pb.LaneDecision]) 
     return response
 
 
-def _read_decision(message: pb.LaneDecision) -> Callable[[Operator, Moment], int]:
-    """Return what carries out a decision, and tells how many records are done by it. Raises InvalidRequestError."""
+async def _read_decision(group: QueueGroup, message: pb.LaneDecision) -> Callable[[Operator, Moment], int]:
+    """Return what carries out a decision, and tells how many records are done by it.
+
+    Raises InvalidRequestError, or what prevents the reading of a head that is to be replaced.
+    """
     named, kind = message.WhichOneof("lane"), message.WhichOneof("decision")
     if named is None or kind is None:
         raise InvalidRequestError("a decision names a lane, by `key` or `place`, and says what to do with it")
     key = lane_key(message.key)
     place = read_place(message.place.partition, message.place.offset) if named == "place" else NO_PLACE
 
+    def lane_of(operator: Operator) -> Lane:
+        return operator.lane(key) if named == "key" else operator.lane_of_record(place)
+
     def decide(operator: Operator, now: Moment) -> int:
-        lane = operator.lane(key) if named == "key" else operator.lane_of_record(place)
+        lane = lane_of(operator)
         if kind == "drop":
             return operator.drop(lane)
         waited = lane.head != NO_PLACE
@@ -195,4 +201,46 @@ def _read_decision(message: pb.LaneDecision) -> Callable[[Operator, Moment], int
         operator.resume(lane)
         return 0
 
-    return decide
+    if kind != "replace_head":
+        return decide
+    head = lane_of(group.operator).head
+    replacement = await _replacement(group, head, message.replace_head)
+
+    def replace(operator: Operator, _: Moment) -> int:
+        lane = lane_of(operator)
+        if lane.head != head:
+            raise LaneNotHeldError("the lane went on meanwhile, and has another head: look at it again")
+        operator.replace_head(lane, replacement)
+        return 0
+
+    return replace
+
+
+async def _replacement(group: QueueGroup, head: int, message: Record) -> LogRecord:
+    """Return a record in the place of the head, whose key and time it has."""
+    if head == NO_PLACE:
+        raise UnknownLaneError("no record of the lane is scanned yet: try again later")
+    [record] = await group.records.fetch([head])
+    if isinstance(record, LogbrokerError):
+        raise record
+    if message.HasField("key") and message.key != record.key:
+        raise InvalidRequestError(
+            f"the record in the head's place has key {quoted(message.key)}, not {quoted(record.key)}: leave it out"
+        )
+    return LogRecord(
+        offset=record.offset,
+        timestamp_ms=record.timestamp_ms,
+        key=record.key,
+        value=message.value if message.HasField("value") else None,
+        headers=_headers(record, message, group.queue.settings.key_header),
+    )
+
+
+def _headers(record: LogRecord, message: Record, key_header: str) -> tuple[tuple[str, bytes | None], ...]:
+    """The headers of a replacement; those that hold the ordering key stay what they are."""
+    headers = tuple((header.key, header.value if header.HasField("value") else None) for header in message.headers)
+    ordering = tuple(header for header in record.headers if key_header and header[0] == key_header)
+    given = tuple(header for header in headers if key_header and header[0] == key_header)
+    if given and given != ordering:
+        raise InvalidRequestError(f"header {quoted(key_header)} holds the ordering key: leave it out, or as it is")
+    return headers if given else (*ordering, *headers)

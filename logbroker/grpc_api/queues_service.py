@@ -6,12 +6,12 @@ import asyncio
 from typing import Final
 
 from logbroker.broker.broker import Broker
-from logbroker.errors import InvalidRequestError, LogbrokerError, OverloadedError, UnsupportedFeatureError
+from logbroker.errors import InvalidRequestError, LogbrokerError, OverloadedError
 from logbroker.grpc_api.budget import ReadBudget
 from logbroker.grpc_api.delivery_frames import plain_deliveries, receive_response
 from logbroker.grpc_api.fetch import MAX_WAIT_MS
 from logbroker.grpc_api.paging import FRAME_BYTES
-from logbroker.grpc_api.queue_admin_messages import described_queue, read_settings, read_start
+from logbroker.grpc_api.queue_admin_messages import described_queue, read_settings, read_start, rewound_partition
 from logbroker.grpc_api.queue_lanes import MAX_EXPLAINED, decide_lanes, explain_lanes, list_lanes
 from logbroker.grpc_api.queue_messages import read_settle, settle_answer
 from logbroker.grpc_api.refs import check_item_count, find_topic
@@ -25,6 +25,8 @@ from logbroker.v1.common_pb2 import Status
 
 COLUMN_BYTES: Final = 16
 """That one delivery takes in an answer beside its batches, about."""
+DEFAULT_REDRIVEN: Final = 10_000
+MAX_REDRIVEN: Final = 1_000_000
 MAX_RECEIVED: Final = 10_000
 """Records that one Receive may ask for."""
 
@@ -169,10 +171,26 @@ class QueuesService:
         check_item_count(len(request.decisions))
         return await decide_lanes(self._queues.group(request.group_id), request.decisions)
 
+    # --- records anew ------------------------------------------------------------------------------------------------
+
     @answers
     async def redrive(self, request: pb.RedriveRequest, context: Context) -> pb.RedriveResponse:
-        raise UnsupportedFeatureError("dead letters are not sent back yet")
+        max_records = request.max_records if request.HasField("max_records") else DEFAULT_REDRIVEN
+        if not 1 <= max_records <= MAX_REDRIVEN:
+            raise InvalidRequestError(f"max_records must be 1 to {MAX_REDRIVEN:,}, not {max_records}")
+        group = self._queues.group(request.group_id)
+        key = request.key if request.HasField("key") else None
+        redriven = await group.redrive(key, max_records, dry_run=request.dry_run)
+        return pb.RedriveResponse(records=redriven.records, keys=redriven.keys, more=redriven.more)
 
     @answers
     async def rewind(self, request: pb.RewindRequest, context: Context) -> pb.RewindResponse:
-        raise UnsupportedFeatureError("queue groups are not rewound yet")
+        check_item_count(len(request.partitions))
+        group = self._queues.group(request.group_id)
+        if request.to.WhichOneof("at") is None:
+            raise InvalidRequestError("the request says not where to go on: set `to`")
+        asked = list(dict.fromkeys(request.partitions)) or sorted(group.queue.done.partitions())
+        outcomes = await group.rewind(
+            read_start(request.to), asked, include_parked=request.include_parked, dry_run=request.dry_run
+        )
+        return pb.RewindResponse(partitions=map(rewound_partition, asked, outcomes))

@@ -245,3 +245,7 @@ class QueueGroup:
         """Reasons of what was refused, and how many records are done."""
         request = pb.DecideLanesRequest(group_id=self.id, decisions=decisions)
         return [(each.status.reason, each.records_done) for each in self.calls.DecideLanes(request).results]
+
+    def redrive(self, **fields: Any) -> tuple[int, int, bool]:
+        response = self.calls.Redrive(pb.RedriveRequest(group_id=self.id, **fields))
+        return response.records, response.keys, response.more
