@@ -2,8 +2,8 @@
 
 Several consecutive records of a session may be in flight. Where one is not acknowledged, it comes again with all that
 follow it: those that the worker has, or that are on their way, are void. The worker cannot tell the ones from the
-others by their receipts, so it takes nothing of the session until the first one of those comes again, or the broker has
-answered; what comes in between is given back, unseen by the program.
+others by their receipts, so it takes nothing of the session until one of those comes again, or the broker has answered;
+what comes in between is given back, unseen by the program.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ class HeldSession(Generic[D]):
         self.lost: LogbrokerError | None = None
         self._unsaved = False
         """The state was set, and has not been put down yet."""
-        self._returned_at: tuple[int, int] | None = None
-        """The place of the first record that comes again, as long as others may come before it."""
+        self._returned: set[tuple[int, int]] = set()
+        """The places that come again, as long as others may come before them."""
         self._returned_by: Settlement | None = None
 
     def set_state(self, state: bytes) -> None:
@@ -76,8 +76,9 @@ class HeldSession(Generic[D]):
         for index in range(len(lot)):
             if self._returned_by is None:
                 break
-            if lot.place(index) == self._returned_at or self._returned_by.answered:
-                self._returned_at = self._returned_by = None
+            if lot.place(index) in self._returned or self._returned_by.answered:
+                self._returned.clear()
+                self._returned_by = None
             else:
                 record = self.ledger.holdings.bare_record(lot, index)
                 self.ledger.holdings.put_down(record, RELEASE)
@@ -91,13 +92,14 @@ class HeldSession(Generic[D]):
             return
         lot = delivery.lot
         self._returned_by = settlement
-        self._returned_at = lot.place(delivery.index)
+        self._returned.add(lot.place(delivery.index))
         error = LeaseLostError("a record before it in the session was given back: it comes again after that one")
         receipt = lot.receipt(delivery.index)
         for later in self.lots:
             for index in list(later.held()):
                 if later.receipt(index) > receipt:
                     later.lose(index, error)
+                    self._returned.add(later.place(index))
 
     def lose(self, error: LogbrokerError) -> list[Settlement]:
         """The session is another's, or over: so are its deliveries. Return the settlements that fail by that."""
