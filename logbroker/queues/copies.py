@@ -142,6 +142,10 @@ class Copies:
         found = index >= 0 and partition_of(self._lasts[index]) == partition
         return offset_of(self._lasts[index]) + 1 if found else 0
 
+    def floor(self, partition: int) -> int:
+        """The offset below which all records of a partition are done."""
+        return self._done.floor(partition) if self._done.is_open(partition) else 0
+
     def size_bytes(self, partition: int) -> int:
         """What the copies take on disk, those that are of no use any more included."""
         with suppress(LogbrokerError):
@@ -198,7 +202,7 @@ class Copies:
 
     async def forget_done(self, partition: int) -> None:
         """Forget the batches whose records are all done."""
-        floor = self._done.floor(partition)
+        floor = self.floor(partition)
         await self.forget(partition, [last for last, _ in self.batches(partition) if last < floor])
 
     def _remove(self, lasts: Iterable[int]) -> None:
@@ -224,8 +228,8 @@ class Copies:
     # --- as the holder of the internal topic -------------------------------------------------------------------------
 
     def needed_from(self, partition: int) -> int:
-        floor = self._done.floor(partition) if self._done.is_open(partition) else 0
-        return min((batch.base_offset for _, batch in self.batches(partition, floor)), default=MAX_INT64)
+        batches = self.batches(partition, self.floor(partition))
+        return min((batch.base_offset for _, batch in batches), default=MAX_INT64)
 
     def let_go(self, partition: int, offset: int) -> None:
         """Never asked, as the hold has no bound."""

@@ -27,7 +27,7 @@ from logbroker.queues.lane import CHUNK_RECORDS, IN_FLIGHT, IN_SESSION, NO_PLACE
 
 CHUNKS_IN_MEMORY: Final = 16
 MAX_KEY_BYTES: Final = 256
-_SHOWN_BYTES: Final = 64
+SHOWN_BYTES: Final = 64
 
 
 def lane_key(ordering_key: bytes) -> bytes:
@@ -37,7 +37,7 @@ def lane_key(ordering_key: bytes) -> bytes:
     """
     if len(ordering_key) <= MAX_KEY_BYTES:
         return ordering_key
-    return ordering_key[:_SHOWN_BYTES] + hashlib.blake2b(ordering_key, digest_size=32).digest()
+    return ordering_key[:SHOWN_BYTES] + hashlib.blake2b(ordering_key, digest_size=32).digest()
 
 
 class ChunkStore(Protocol):

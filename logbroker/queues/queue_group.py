@@ -325,6 +325,7 @@ class QueueGroup:
         """The group is no more: all streams end with the error, and nothing is stored any more."""
         self._send_home(error)
         await self._end_tasks()
+        await self.hold.close()
         await self._flush.settle()
         self._flush.close(error)
 
@@ -340,7 +341,7 @@ class QueueGroup:
             task.cancel()
         if self._tasks:
             await asyncio.wait(self._tasks)
-        await self.hold.close()
+        await self.hold.stop()
         await self.dead_lettering.stop()
 
     def _check_serving(self, *, settling: bool = False) -> None:

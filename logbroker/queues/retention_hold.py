@@ -25,12 +25,13 @@ from logbroker.queues.columns import Columns, columns_of, lane_key_of
 from logbroker.queues.copies import Copies
 from logbroker.queues.kept_log import KeptLog
 from logbroker.queues.lane import BLOCKED, DEAD_LETTERING, PARKED, WAITING
-from logbroker.queues.places import place_of
+from logbroker.queues.lanes import SHOWN_BYTES
+from logbroker.queues.places import offset_of, partition_of, place_of
 from logbroker.queues.queue import Queue
 from logbroker.queues.records import MAX_READ_BYTES, Records
 from logbroker.queues.settings import Ordering, QueueSettings
 from logbroker.record.codec import LogRecord
-from logbroker.record.stored_batch import stored_batches
+from logbroker.record.stored_batch import StoredBatch, stored_batches
 from logbroker.types import TopicId
 
 _log = logging.getLogger(__name__)
@@ -42,6 +43,8 @@ MIN_REWRITTEN_BYTES: Final = 64 * MIB
 they took the last time."""
 
 _STANDING: Final = frozenset((WAITING, BLOCKED, PARKED, DEAD_LETTERING))
+_SOUGHT_KEYS: Final = 8
+"""Keys for which the bytes of a batch are searched before it is decoded."""
 _RECORD_BYTES: Final = 32
 """What a record takes beside its key, value and headers, about."""
 
@@ -51,6 +54,19 @@ class Standing(NamedTuple):
 
     keys: frozenset[bytes | None]
     places: frozenset[int]
+
+    def may_be_in(self, partition: int, batch: StoredBatch) -> bool:
+        """Whether to look for it in a batch. Where few lanes stand, most batches have none of their keys."""
+        if len(self.keys) > _SOUGHT_KEYS or any(
+            partition_of(place) == partition and batch.header.base_offset <= offset_of(place) < batch.header.next_offset
+            for place in self.places
+        ):
+            return True
+        try:
+            plain = batch.plain()
+        except LogbrokerError:
+            return True  # Who decodes it says so.
+        return any(key is not None and key[:SHOWN_BYTES] in plain for key in self.keys)
 
 
 class RetentionHold:
@@ -81,28 +97,34 @@ class RetentionHold:
         self._complaints: dict[int, str] = {}
         """By partition, why it cannot be let go: told once."""
         self._task: asyncio.Task[None] | None = None
+        self._stopped = False
 
     def open(self) -> None:
         """Hold what is needed."""
         self._engine.hold(self._topic_id, self)
         self.copies.open()
 
-    async def close(self) -> None:
-        """Hold nothing any more; after it, `open` is called no more."""
-        self._engine.release(self._topic_id, self)
+    async def stop(self) -> None:
+        """Copy nothing any more; what is held stays so, as retention goes on until the engine stops."""
+        self._stopped = True
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])
+
+    async def close(self) -> None:
+        """Hold nothing any more: the group is no more."""
+        await self.stop()
+        self._engine.release(self._topic_id, self)
         self.copies.close()
 
     # --- what retention asks -----------------------------------------------------------------------------------------
 
     def needed_from(self, partition: int) -> int:
-        done = self._queue.done
-        floor = done.floor(partition) if done.is_open(partition) else 0
-        return max(floor, self._let_go.get(partition, 0))
+        return max(self.copies.floor(partition), self._let_go.get(partition, 0))
 
     def let_go(self, partition: int, offset: int) -> None:
+        if self._stopped:
+            return
         self._asked[partition] = offset
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._run(), name=f"copies of queue group {self._group_id}")
@@ -130,6 +152,7 @@ class RetentionHold:
     async def _copy_below(self, partition: int, until: int) -> None:
         """Copy what stands below an offset and is not copied yet, then let go."""
         copies = self.copies
+        loop = asyncio.get_running_loop()
         await copies.forget_done(partition)
         log_start_offset = self._engine.partition_facts(self._topic_id, partition).log_start_offset
         begun = max(self.needed_from(partition), log_start_offset)
@@ -140,6 +163,7 @@ class RetentionHold:
             gathered = _Gathered(self._generation_starts(partition))
             offset = max(copies.end(partition), log_start_offset)
             while offset < until:
+                begun_at = loop.time()
                 [result] = await self._engine.read([Read(self._topic_id, partition, offset, MAX_READ_BYTES)])
                 if isinstance(result, LogbrokerError):
                     raise result
@@ -153,12 +177,15 @@ class RetentionHold:
                     gathered.add([record])
                 copied += len(found)
                 offset = result.next_offset
+                # Nobody waits for it: the interpreter belongs to the deliveries.
+                await asyncio.sleep(loop.time() - begun_at)
             if gathered.records:
                 await copies.add(partition, gathered.records)
         self._let_go[partition] = until
         expired = await asyncio.to_thread(self._count_undone, partition, begun, until) - copied
         self.expired += max(0, expired)
-        _log.warning(
+        _log.log(
+            logging.WARNING if expired > 0 else logging.INFO,
             "queue group %s: retention takes partition %d below offset %d; %d records of lanes that stand are copied,"
             " about %d others were not done",
             self._group_id,
@@ -179,7 +206,11 @@ class RetentionHold:
             lambda: {lane.key for lane in lanes if lane.state in _STANDING or failures.count(lane.head)}
         )
         # After a start the scan may not have met them yet.
-        unmet = sorted(place for place in places if not queue.intake.has_admitted(place))
+        unmet = sorted(
+            place
+            for place in places
+            if not queue.done.is_open(partition_of(place)) or not queue.intake.has_admitted(place)
+        )
         for record in await self._records.fetch(unmet):
             if isinstance(record, LogRecord):
                 keys.add(lane_key_of(record, settings))
@@ -193,6 +224,8 @@ class RetentionHold:
         base = place_of(partition, 0)
         found: list[LogRecord] = []
         for batch in stored_batches(batches):
+            if not standing.may_be_in(partition, batch):
+                continue
             wanted: list[int] = []
             for piece in columns_of([batch], offsets.start, settings):
                 if not isinstance(piece, Columns):

@@ -320,3 +320,86 @@ async def test_copies_of_done_records_make_room(tmp_path: Path, monkeypatch: pyt
         await life.resume()
         await life.work(2)
         assert life.done == {b"for ever": [0, 1]}
+
+
+async def test_what_is_held_stays_until_the_engine_stops(tmp_path: Path) -> None:
+    async with shell(tmp_path) as opened:
+        life = await begin(opened, [b"blocked"])
+        await life.write(KEYS, range(60))
+        await life.work(7 * 60)
+        await life.group.hold.stop()
+        await life.retain()
+        assert life.facts().log_start_offset == 0
+        assert life.copied() == []
+
+
+async def test_other_groups_and_deleted_ones_hold_nothing(tmp_path: Path) -> None:
+    async with shell(tmp_path) as opened:
+        life = await begin(opened, [b"blocked"])
+        await life.write(KEYS, range(60))
+        await life.work(7 * 60)
+        await opened.groups.delete("g")
+        await opened.engine._upkeep.apply_retention()
+        assert life.facts().size_bytes < KEPT_BYTES + 2 * SEGMENT_BYTES
+
+
+async def test_copies_that_a_crash_left_without_their_group_go_at_the_next_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with shell(tmp_path) as opened:
+        life = await begin(opened, [b"blocked"])
+        await life.write(KEYS, range(60))
+        await life.work(7 * 60)
+        await life.retain()
+        with monkeypatch.context() as patch:
+            patch.setattr(copies.Copies, "delete", lambda self: until(lambda: True))
+            await opened.groups.delete("g")
+        opened.engine.topic(COPIES)
+    async with shell(tmp_path) as opened:
+        assert [topic.name for topic in opened.engine.topics()] == ["t"]
+
+
+async def test_a_group_outlives_the_loss_of_its_copies(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async with shell(tmp_path) as opened:
+        life = await begin(opened, [b"blocked"])
+        await life.write(KEYS, range(60))
+        await life.work(7 * 60)
+        await life.retain()
+        gone = life.facts().log_start_offset
+    async with shell(tmp_path) as opened:
+        await opened.engine.delete_topic(opened.engine.topic(COPIES).id)
+    async with shell(tmp_path) as opened:
+        assert f"the topic {COPIES} is gone" in caplog.text
+        life = await again(opened, [b"blocked"])  # Its lane goes on, as its head is lost: fail it again.
+        await life.write(KEYS, range(60, 120))
+        await life.work(7 * 60)
+        await life.retain()
+        assert life.copied()[0] == gone
+    async with shell(tmp_path) as opened:
+        life = await again(opened)
+        await all_held(life, 120 - gone // 8)
+        await life.resume()
+        await life.work(120 - gone // 8)
+        assert life.done == {b"blocked": list(range(gone // 8, 120))}
+
+
+async def test_keys_of_any_length_are_found_in_what_goes(tmp_path: Path) -> None:
+    keys = [b"", b"k", b"x" * 256, b"y" * 257, b"y" * 64, *(b"z%d" % number for number in range(8))]
+    async with shell(tmp_path, crash=True) as opened:
+        life = await begin(opened, keys[:5])
+        await life.write([*keys, b"free"], range(20))
+        await life.work(20 * 9)
+        await life.retain()
+        start = life.facts().log_start_offset
+        assert start > 0
+        life.failing.update(keys)  # More than are looked for one by one.
+        await life.write([*keys, b"free"], range(20, 40))
+        await life.work(20)
+        await life.retain()
+        assert life.facts().log_start_offset > 14 * 20
+    async with shell(tmp_path) as opened:
+        life = await again(opened)
+        await all_held(life, 40 * 5 + 20 * 8)
+        await life.resume()
+        await life.work(40 * 5 + 20 * 8)
+        assert life.done == {key: list(range(0 if key in keys[:5] else 20, 40)) for key in keys}
