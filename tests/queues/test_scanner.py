@@ -19,7 +19,7 @@ from logbroker.config import BrokerConfig
 from logbroker.engine import Append, Appended
 from logbroker.errors import CorruptBatchError, OverloadedError, PartitionOfflineError
 from logbroker.queues import scanner as scanner_module
-from logbroker.queues.columns import MAX_RECORDS
+from logbroker.queues.columns import MAX_BATCHES, MAX_RECORDS, Columns, columns_of
 from logbroker.queues.done import PAGE_RECORDS
 from logbroker.queues.messages import Nack, Settlement
 from logbroker.queues.places import Moment, place_of
@@ -27,10 +27,12 @@ from logbroker.queues.queue import Queue
 from logbroker.queues.records import Records
 from logbroker.queues.restart import load_queue
 from logbroker.queues.scanner import Scanner
-from logbroker.queues.settings import OnExhausted, OnUndecodable, Ordering
+from logbroker.queues.settings import OnExhausted, OnUndecodable, Ordering, QueueSettings
 from logbroker.record.codec import LogRecord, NewRecord, encode_batch
 from logbroker.record.compression import Codec
+from logbroker.record.header import parse_header, stored_prefix
 from logbroker.record.message_headers import NOT_BEFORE
+from logbroker.record.stored_batch import StoredBatch
 from logbroker.types import TopicId
 from tests.queues.fake_log import FakeLog, undecodable_batch, unopened_queue
 from tests.queues.groups import TOPIC_ID, ack, at, commit, places
@@ -376,6 +378,31 @@ async def test_such_a_batch_becomes_one_dead_letter_where_the_group_says_so(orde
         ack(scan.queue, scan.queue.take("w", 10, NOW))
         scan.queue.take_outputs()
         assert scan.queue.done.floor(0) == 5
+
+
+async def test_bytes_that_are_no_batch_stop_the_partition_after_what_comes_before_them() -> None:
+    log = FakeLog()
+    log.append_values(b"a", b"b")
+    log.append_values(b"c")
+    log.partitions[0].batches[1] = log.partitions[0].batches[1][:-3]
+    async with scanning(log) as scan:
+        await scan.until(lambda: bool(scan.scanner.stopped))
+        assert isinstance(scan.scanner.stopped[0], CorruptBatchError)
+        assert scan.position(0) == 2
+        assert ready(scan) == 2
+
+
+def test_many_small_batches_are_many_pieces() -> None:
+    raw = encode_batch([NewRecord(b"v", b"k")])
+    batches = []
+    for offset in range(2000):
+        batch = stored_prefix(offset, len(raw) - 12, 0) + raw[16:]
+        batches.append(StoredBatch(parse_header(batch), batch))
+    pieces = [piece for piece in columns_of(batches, 1990, QueueSettings()) if isinstance(piece, Columns)]
+    assert [piece.offsets for piece in pieces] == [range(1990, 2000)]
+    pieces = [piece for piece in columns_of(batches, 0, QueueSettings()) if isinstance(piece, Columns)]
+    assert [len(piece.batches) for piece in pieces] == [MAX_BATCHES] * 3 + [2000 - 3 * MAX_BATCHES]
+    assert [offset for piece in pieces for offset in piece.offsets] == list(range(2000))
 
 
 async def test_damaged_bytes_are_never_handed_out() -> None:
