@@ -23,6 +23,9 @@ MAX_RECORDS: Final = 4096
 MAX_BATCHES: Final = 512
 """Of one piece: to decode and to keep a batch takes some microseconds, however small it is."""
 
+MAX_BYTES: Final = 4 * 1024 * 1024
+"""Of the batches of one piece, with what they expand to."""
+
 _NOT_BEFORE_BYTES: Final = NOT_BEFORE.encode()
 
 
@@ -39,10 +42,16 @@ class Columns(msgspec.Struct):
     """Offsets and wall clock times (ms)."""
     batches: list[StoredBatch]
     """Those that end in these columns."""
+    size_bytes: int = 0
+    """What the batches take in memory, about."""
 
     def has_room_for(self, more: Columns) -> bool:
         """Whether these columns and those that follow may be one piece."""
-        return len(self.offsets) + len(more.offsets) <= MAX_RECORDS and len(self.batches) < MAX_BATCHES
+        return (
+            len(self.offsets) + len(more.offsets) <= MAX_RECORDS
+            and len(self.batches) < MAX_BATCHES
+            and self.size_bytes < MAX_BYTES
+        )
 
     def add(self, more: Columns) -> None:
         """Append the columns that follow."""
@@ -58,6 +67,7 @@ class Columns(msgspec.Struct):
         self.keys += more.keys
         self.not_before += more.not_before
         self.batches += more.batches
+        self.size_bytes += more.size_bytes
 
 
 class Undecodable(msgspec.Struct):
@@ -133,7 +143,8 @@ def _columns(batch: StoredBatch, settings: QueueSettings) -> Columns:
             _, headers = batch.column("headers")
         times = map(not_before_ms, headers)
         not_before = [(offset, due_ms) for offset, due_ms in zip(offsets, times, strict=True) if due_ms is not None]
-    return Columns(offsets, header.next_offset, keys, not_before, [batch])
+    batch.let_go()
+    return Columns(offsets, header.next_offset, keys, not_before, [batch], batch.size_bytes)
 
 
 def lane_key_of(record: LogRecord, settings: QueueSettings) -> bytes | None:
@@ -156,8 +167,8 @@ def _cut(columns: Columns, position: int) -> Iterator[Columns]:
         if next_offset > position:
             due = columns.not_before
             not_before = due[bisect_left(due, (offsets[start],)) : bisect_left(due, (next_offset,))]
-            batches = columns.batches if is_last else []
-            yield Columns(offsets[start:end], next_offset, columns.keys[start:end], not_before, batches)
+            batches, size_bytes = (columns.batches, columns.size_bytes) if is_last else ([], 0)
+            yield Columns(offsets[start:end], next_offset, columns.keys[start:end], not_before, batches, size_bytes)
 
 
 def _value_of(name: str, headers: Headers) -> bytes | None:

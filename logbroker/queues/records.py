@@ -11,6 +11,7 @@ import asyncio
 from bisect import bisect_right, insort
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Final, NamedTuple, TypeVar
 
 from logbroker.engine import Read, ReadableLog, ReadResult
@@ -38,6 +39,8 @@ NO_BOUND: Final = 1 << 63
 LATER: Final = OverloadedError("what is fetched before it takes all the memory that one fetch may take")
 
 T = TypeVar("T")
+
+_decoders: Final = ThreadPoolExecutor(max_workers=2, thread_name_prefix="queue decoder")
 
 
 class Found(NamedTuple):
@@ -219,8 +222,11 @@ class Records:
 
 
 async def in_thread_if(heavy: bool, work: Callable[[], T]) -> T:
-    """Do some work on the event loop or, where it would hold that up, in a thread."""
-    return await asyncio.to_thread(work) if heavy else work()
+    """Do some work on the event loop or, where it would hold that up, in a thread.
+
+    A few threads do it for all queue groups: each may hold what one batch expands to.
+    """
+    return await asyncio.get_running_loop().run_in_executor(_decoders, work) if heavy else work()
 
 
 def _found(partition: int, batch: StoredBatch) -> Found:
@@ -265,6 +271,7 @@ def _decode(groups: Sequence[tuple[Sequence[int], Found]], max_bytes: int) -> li
             continue
         size_bytes = batch.size_bytes
         decoded = _records_of(batch, places)
+        batch.let_go()
         max_bytes -= batch.size_bytes - size_bytes
         max_bytes -= sum(len(record.value or b"") for record in decoded if isinstance(record, LogRecord))
         records += decoded

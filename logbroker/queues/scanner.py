@@ -282,7 +282,7 @@ class Scanner:
 
     def _stop(self, partition: int, error: LogbrokerError) -> None:
         self.stopped[partition] = error
-        _log.error("%s is not served to a queue group any more: %s", self._name_of(partition), error)
+        _log.warning("%s is not served to a queue group any more: %s", self._name_of(partition), error)
         self._changed()
 
     def _name_of(self, partition: int) -> str:

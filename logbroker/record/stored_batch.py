@@ -29,6 +29,9 @@ from logbroker.record.header import HEADER_BYTES, BatchHeader
 MAX_RECORDS: Final = 1_000_000
 """More in one batch are not read: a bomb of empty records would take hundreds of MB as objects."""
 
+KEPT_EXPANDED_BYTES: Final = 8 * 1024 * 1024
+"""Of a compressed batch, beside its own bytes, when nobody is at work on it."""
+
 _COUNT: Final = struct.Struct(">i")
 _COUNT_AT: Final = HEADER_BYTES - _COUNT.size
 
@@ -66,7 +69,8 @@ class StoredBatch:
 
     def plain(self) -> bytes:
         """The batch without compression, its CRC checked the first time."""
-        if self._plain is None:
+        plain = self._plain
+        if plain is None:
             header = self.header
             if header.record_count > MAX_RECORDS:
                 raise BatchExpandsTooFarError(
@@ -74,8 +78,13 @@ class StoredBatch:
                     f" {MAX_RECORDS} are read"
                 )
             check_crc(header, self.raw)
-            self._plain = expanded_batch(self.raw)[1]
-        return self._plain
+            self._plain = plain = expanded_batch(self.raw)[1]
+        return plain
+
+    def let_go(self) -> None:
+        """Forget what the batch expanded to, where that is much: it is expanded again when it is asked for."""
+        if self._plain is not None and self._plain is not self.raw and len(self._plain) > KEPT_EXPANDED_BYTES:
+            self._plain = None
 
     # --- a column of all records -------------------------------------------------------------------------------------
 
