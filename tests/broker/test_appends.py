@@ -61,7 +61,7 @@ async def test_a_request_for_less_is_only_answered_earlier(open_at: OpenEngine, 
 
 
 async def test_a_request_for_more_waits_for_a_sync(open_at: OpenEngine, held_sync: HeldSync) -> None:
-    async with open_at() as opened:
+    async with open_at(checkpoint_seconds=3600) as opened:
         topic = await opened.engine.create_topic("t", 1, {"durability": "written"})
         held_sync.active = True
         assert await opened.append(topic.id, b"a") == 0
@@ -126,6 +126,7 @@ async def test_a_failed_sync_is_the_end(open_at: OpenEngine, held_sync: HeldSync
         for topic_id in (topic.id, other.id):
             with pytest.raises((StorageFailedError, BrokerUnavailableError)):
                 await opened.append(topic_id, b"c")
+        assert opened.engine.partition_facts(other.id, 0).log_end_offset == 0
 
 
 async def test_bytes_in_flight_are_bounded(open_at: OpenEngine, held_sync: HeldSync) -> None:
@@ -139,6 +140,14 @@ async def test_bytes_in_flight_are_bounded(open_at: OpenEngine, held_sync: HeldS
         held_sync.release.set()
         assert await first == 0
         assert await opened.append(topic.id, bytes(800)) == 1, "what was refused took no offset"
+
+
+async def test_bytes_of_one_call_are_bounded_together(open_at: OpenEngine) -> None:
+    async with open_at(max_produce_bytes_in_flight=1000) as opened:
+        topic = await opened.engine.create_topic("t", 1, {"durability": "written"})
+        first, second = await opened.engine.append([Append(topic.id, 0, batch(bytes(800)))] * 2)
+        assert isinstance(first, Appended)
+        assert isinstance(second, OverloadedError)
 
 
 async def test_bytes_that_are_written_count_no_more(open_at: OpenEngine) -> None:

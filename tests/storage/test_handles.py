@@ -53,6 +53,19 @@ def test_a_pinned_file_is_never_closed(tmp_path: Path, files: FaultyFiles) -> No
     handles.release(handle)
 
 
+def test_a_forgotten_file_is_closed_by_its_last_user(tmp_path: Path, files: FaultyFiles) -> None:
+    [path] = names(tmp_path, 1)
+    handles = HandleCache(files, 1)
+    handle = handles.acquire(path, create=True)
+    assert handles.acquire(path) is handle
+    handles.forget(path)
+    handles.release(handle)
+    assert files.pwritev(handle.fd, [b"x"], 0) == 1
+    handles.release(handle)
+    with pytest.raises(OSError, match="descriptor"):
+        files.pwritev(handle.fd, [b"x"], 0)
+
+
 def test_a_dirty_file_goes_last_and_is_synced_first(tmp_path: Path, files: FaultyFiles) -> None:
     dirty, *others = names(tmp_path, 4)
     handles = HandleCache(files, 2)

@@ -21,8 +21,10 @@ from logbroker.record.codec import split_batches
 from logbroker.record.compression import Codec
 from logbroker.record.header import parse_header
 from logbroker.storage.files import RealFiles
+from logbroker.storage.handles import HandleCache
 from logbroker.storage.index_file import OFFSET_ENTRY
 from logbroker.storage.partition_log import PartitionLog
+from logbroker.storage.segment import Segment
 from logbroker.types import Durability, TimestampType, new_topic_id
 from tests.storage.faulty_files import FaultyFiles
 from tests.storage.partition import NOW_MS, SMALL, PartitionOnDisk, batch_of, decoded
@@ -45,6 +47,16 @@ def test_a_batch_larger_than_a_segment_gets_one_of_its_own(partition: PartitionO
         partition.append(batch_of(bytes(size)))
     assert len(partition.logs()) == 3
     assert [len(value or b"") for value in partition.values()] == [10, 5000, 10]
+
+
+def test_an_empty_segment_takes_any_batch(tmp_path: Path) -> None:
+    files = RealFiles()
+    segment = Segment(str(tmp_path), 0, files, HandleCache(files, 4))
+    segment.create(NOW_MS)
+    assert not segment.is_full(0, SMALL.segment_bytes + 1, NOW_MS, NOW_MS, SMALL)
+    segment.append(0, 100, NOW_MS, SMALL.index_interval_bytes)
+    assert segment.is_full(1, SMALL.segment_bytes, NOW_MS, NOW_MS, SMALL)
+    segment.close()
 
 
 def test_segments_roll_by_the_age_of_their_records(partition: PartitionOnDisk) -> None:
