@@ -1,0 +1,113 @@
+"""A broker that is killed while retention takes what stands in a queue group: a process of its own, and SIGKILL."""
+
+from __future__ import annotations
+
+import asyncio
+import multiprocessing
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from logbroker.broker.local_engine.engine import LocalEngine
+from logbroker.broker.local_engine.topic_changes import TopicChanges
+from logbroker.broker.local_engine.upkeep import Upkeep
+from logbroker.queues import retention_hold
+from logbroker.queues.copies import Copies
+from logbroker.storage.partition_log import PartitionLog
+from tests.queues.retained import COPIES, again, begin
+from tests.queues.shell import shell, until
+
+COUNT = 50
+KEYS = [b"blocked", *[b"free"] * 4, b"also blocked"]
+
+
+def killed_in(owner: type, name: str, *, call: int, after: bool) -> Callable[[], None]:
+    """Let the process die in a call of a method, before or after what it does."""
+
+    def plant() -> None:
+        real = getattr(owner, name)
+        calls = 0
+
+        def die_if_due() -> None:
+            if calls == call:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        if asyncio.iscoroutinefunction(real):
+
+            async def method(*arguments: Any, **fields: Any) -> Any:
+                nonlocal calls
+                calls += 1
+                if not after:
+                    die_if_due()
+                result = await real(*arguments, **fields)
+                die_if_due()
+                return result
+
+            setattr(owner, name, method)
+        else:
+
+            def function(*arguments: Any, **fields: Any) -> Any:
+                nonlocal calls
+                calls += 1
+                if not after:
+                    die_if_due()
+                result = real(*arguments, **fields)
+                die_if_due()
+                return result
+
+            setattr(owner, name, function)
+
+    return plant
+
+
+MOMENTS = {
+    "the internal topic is made, and nothing says so": killed_in(TopicChanges, "create", call=2, after=True),
+    "a batch is copied, and has no row": killed_in(LocalEngine, "append", call=COUNT + 2, after=True),
+    "a batch is copied": killed_in(Copies, "add", call=2, after=True),
+    "all is copied": killed_in(Upkeep, "_remove_below", call=1, after=False),
+    "the log has a new start, and the files of before": killed_in(PartitionLog, "remove_files", call=1, after=False),
+    "all is let go": killed_in(Upkeep, "_remove_below", call=1, after=True),
+}
+
+
+def life_that_ends(path: Path, moment: str) -> None:
+    """Runs in a process of its own."""
+    retention_hold.BATCH_BYTES = 3_000  # type: ignore[misc]
+    MOMENTS[moment]()
+
+    async def live() -> None:
+        async with shell(path) as opened:
+            life = await begin(opened, [b"blocked", b"also blocked"])
+            await life.write(KEYS, range(COUNT))
+            await life.work(4 * COUNT)
+            for _ in range(3):
+                await life.look()
+
+    asyncio.run(live())
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+async def test_a_kill_at_any_moment_loses_nothing(tmp_path: Path, moment: str) -> None:
+    process = multiprocessing.get_context("spawn").Process(target=life_that_ends, args=(tmp_path, moment))
+    process.start()
+    await asyncio.to_thread(process.join, 60)
+    assert process.exitcode == -signal.SIGKILL
+    for turn in (1, 2):
+        async with shell(tmp_path, crash=True) as opened:
+            life = await again(opened, [b"blocked", b"also blocked"])
+            await life.write(KEYS, range(COUNT * turn, COUNT * (turn + 1)))
+            await life.work(4 * COUNT)
+            await life.retain()
+            assert life.facts().log_start_offset > len(KEYS) * COUNT * (turn - 0.5)
+            assert life.copied() == sorted(set(life.copied()))
+    async with shell(tmp_path) as opened:
+        life = await again(opened)
+        await until(lambda: sum(map(len, life.group.operator.held())) == 2 * 3 * COUNT)
+        await life.resume()
+        await life.work(2 * 3 * COUNT)
+        assert life.done == {b"blocked": list(range(3 * COUNT)), b"also blocked": list(range(3 * COUNT))}
+        assert {topic.name for topic in opened.engine.topics()} == {"t", COPIES}
