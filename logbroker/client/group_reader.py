@@ -118,6 +118,7 @@ class GroupReader:
                 if untold:
                     yield self._on_revoked, untold
                     self._released.update(untold)
+                    membership.displace()
                 if self._settings.auto_commit:
                     await self._try_commit({p: self._assigned[p].position for p in revoked})
                 if self.member.take(assignment):
@@ -126,16 +127,16 @@ class GroupReader:
             elif self._unplaced:
                 if placed := await self._place(ends):
                     yield self._on_assigned, placed
-            elif membership.epoch and not membership.placed:
-                membership.place()
-            elif not self.permit.open():
-                if not await self._wait(deadline):
-                    return
             elif self._released:
                 # They were told to go, and stay after all: the assignment became void before it was taken.
                 kept = list(self._released)
                 self._released.clear()
                 yield self._on_assigned, kept
+            elif membership.epoch and not membership.placed:
+                membership.place()
+            elif not self.permit.open():
+                if not await self._wait(deadline):
+                    return
             else:
                 return
 

@@ -187,6 +187,11 @@ class Membership:
         self.placed = self.epoch > 0
         self._update()
 
+    def displace(self) -> None:
+        """The program was told that some of it goes, and is given nothing before it knows what it holds after all."""
+        self.placed = False
+        self._update()
+
     def forget(self) -> None:
         """The program knows that it has lost everything."""
         self.lost = False

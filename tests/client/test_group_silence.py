@@ -11,11 +11,11 @@ from typing import Any
 import grpc
 import pytest
 
-from logbroker.client import Admin, Consumer, Record, group_reader
+from logbroker.client import Admin, Consumer, Record, TopicPartition, group_reader
 from logbroker.client.connection import Connection
 from logbroker.client.offsets import list_offsets
 from logbroker.embedded_broker import EmbeddedBroker, embedded
-from tests.client.group_helpers import Events, committed, drain, fill, rest, take
+from tests.client.group_helpers import Events, add, committed, drain, fill, rest, settle, take
 from tests.groups.members import GroupsApi, Member
 
 
@@ -99,6 +99,33 @@ async def test_nor_of_what_it_lost_while_it_asked_where_to_begin(
             await take(consumer, 1)
             assert slept
             assert events.all == [("it", "assigned", [0, 1])]
+
+
+async def test_what_was_to_go_is_not_read_on_before_the_program_knows_that_it_stays(address: str, topic: str) -> None:
+    """The stream breaks while it lets go, and the member is back between two calls, before it hears more than that."""
+    await fill(address, topic, 2, 0)
+    events = Events()
+    with grpc.insecure_channel(address) as channel:
+        async with Consumer(address, group=topic, auto_commit=False) as consumer:
+            await consumer.subscribe(topic, **events.listen("it"))
+            await settle(consumer, partitions=2)
+            assert consumer._group is not None
+            membership = consumer._group.member.membership
+
+            def revoked(partitions: list[TopicPartition]) -> None:
+                events.all.append(("it", "revoked", [number for _, number in partitions]))
+                membership.broken()
+
+            await consumer.subscribe(topic, on_revoked=revoked)
+            Member(channel, topic, "other", [topic], rebalance_timeout_ms=30_000).joined()
+            while not events.all[1:]:
+                await consumer.poll(timeout_seconds=0.1)
+            await add(address, topic, 2, 2)
+            membership.joining(time.monotonic())
+            membership.joined(resumed=True, session_timeout_seconds=10.0)
+            assert not consumer.permit.open()
+            assert len(await drain(consumer, 2)) == 2
+            assert events.all == [("it", "assigned", [0, 1]), ("it", "revoked", [1]), ("it", "assigned", [1])]
 
 
 async def test_who_works_long_on_a_record_is_not_fenced_for_its_session(address: str, topic: str) -> None:
