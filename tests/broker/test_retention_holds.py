@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 
 from logbroker.broker.broker import open_broker
-from logbroker.broker.local_engine.upkeep import Upkeep
 from logbroker.config import BrokerConfig
-from logbroker.consumer_groups.groups import Groups
 from logbroker.engine import Append, Topic
+from logbroker.queues.queue_groups import QueueGroups
+from logbroker.queues.settings import QueueSettings
+from logbroker.queues.starts import StartAt
 from tests.broker.conftest import Opened, OpenEngine, batch
 
 CONFIGS = {"segment.bytes": "1000", "retention.bytes": "3000", "retention.hold.bytes": "4000"}
@@ -95,21 +96,28 @@ async def test_retention_begins_when_it_is_told_to(open_at: OpenEngine) -> None:
                 await asyncio.sleep(0.01)
 
 
-async def test_a_broker_starts_retention_only_when_its_groups_are_there(
+async def test_at_a_start_nothing_goes_before_queue_groups_hold_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    opened: list[str] = []
-    real_start, real_groups = Upkeep.start_retention, Groups.load
+    config = BrokerConfig(data_dir=str(tmp_path), retention_check_seconds=0.01, checkpoint_seconds=0.01)
+    failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    async with open_broker(config, failure) as broker:
+        topic = await broker.engine.create_topic("t", 1, {"segment.bytes": "1000", "retention.bytes": "-1"})
+        for number in range(30):
+            await broker.engine.append([Append(topic.id, 0, batch(b"%0200d" % number))])
+        await broker.queues.create("g", topic, QueueSettings(), StartAt())
+        await broker.engine.alter_topic(topic.id, set_configs={"retention.bytes": "1000"})
+    real = QueueGroups.load
 
-    def start_retention(self: Upkeep) -> None:
-        opened.append("retention")
-        real_start(self)
+    async def load_late(groups: QueueGroups) -> None:
+        await asyncio.sleep(0.2)
+        await real(groups)
 
-    async def load(self: Groups) -> None:
-        await real_groups(self)
-        opened.append("groups")
-
-    monkeypatch.setattr(Upkeep, "start_retention", start_retention)
-    monkeypatch.setattr(Groups, "load", load)
-    async with open_broker(BrokerConfig(data_dir=str(tmp_path)), asyncio.get_running_loop().create_future()):
-        assert opened == ["groups", "retention"]
+    monkeypatch.setattr(QueueGroups, "load", load_late)
+    async with open_broker(config, failure) as broker:
+        await asyncio.sleep(0.2)
+        assert broker.engine.partition_facts(topic.id, 0).log_start_offset == 0
+        await broker.queues.delete("g")
+        async with asyncio.timeout(10):
+            while not broker.engine.partition_facts(topic.id, 0).log_start_offset:
+                await asyncio.sleep(0.01)
