@@ -15,6 +15,10 @@ from logbroker.queues.places import Moment
 _log = logging.getLogger(__name__)
 
 CHECK_SECONDS: Final = 10.0
+CHECK_SHARE: Final = 0.01
+"""Of the time, at most, goes into checks: they look at every lane that is set aside."""
+MAX_LINES: Final = 20
+"""Of the log, by one check."""
 
 
 class Alarms:
@@ -33,34 +37,30 @@ class Alarms:
         for kind in NoticeKind:
             told = [notice for notice in notices if notice.kind is kind]
             if told:
-                _log.warning(
-                    "queue group %s: %d lanes %s, the first of key %s: %s",
-                    self._group_id,
-                    len(told),
-                    kind.value,
-                    quoted(told[0].key),
-                    quoted(told[0].reason),
-                )
+                first = "without a key" if told[0].key is None else f"of key {quoted(told[0].key)}"
+                text = "queue group %s: %d lanes %s, the first %s: %s"
+                _log.warning(text, self._group_id, len(told), kind.value, first, quoted(told[0].reason))
 
     def check(self) -> list[Alarm]:
         """Look for causes of alarm, log those that are new, and return all that there are."""
         alarms = self._operator.alarms(self._moment())
         causes = {(alarm.kind, alarm.key, alarm.place): alarm for alarm in alarms}
-        for cause, alarm in causes.items():
-            if cause not in self._known:
-                self.raised += 1
-                _log.warning(
-                    "queue group %s: alarm (%s), key %s: %s",
-                    self._group_id,
-                    alarm.kind.value,
-                    quoted(alarm.key),
-                    alarm.message,
-                )
+        new = [alarm for cause, alarm in causes.items() if cause not in self._known]
+        self.raised += len(new)
+        for alarm in new[:MAX_LINES]:
+            key = "" if alarm.key is None else f", key {quoted(alarm.key)}"
+            _log.warning("queue group %s: alarm (%s)%s: %s", self._group_id, alarm.kind.value, key, alarm.message)
+        if len(new) > MAX_LINES:
+            _log.warning("queue group %s: %d more alarms", self._group_id, len(new) - MAX_LINES)
         self._known = set(causes)
         return alarms
 
     async def watch(self) -> None:
         """Check again and again, until cancelled."""
+        loop = asyncio.get_running_loop()
+        pause_seconds = CHECK_SECONDS
         while True:
-            await asyncio.sleep(CHECK_SECONDS)
+            await asyncio.sleep(pause_seconds)
+            begun = loop.time()
             self.check()
+            pause_seconds = max(CHECK_SECONDS, (loop.time() - begun) / CHECK_SHARE)

@@ -143,7 +143,7 @@ class DeadLettering:
                 except StorageFailedError:
                     return  # The broker ends by this.
                 except LogbrokerError as error:
-                    self._complain(error)
+                    self._complain(error.message)
                     await asyncio.sleep(pause_seconds)
                     pause_seconds = min(2 * pause_seconds, LONGEST_PAUSE_SECONDS)
                 else:
@@ -151,21 +151,21 @@ class DeadLettering:
         finally:
             self._sending = None
 
-    def _complain(self, error: LogbrokerError) -> None:
-        if error.message != self._complaint:
-            self._complaint = error.message
+    def _complain(self, why: str) -> None:
+        if why != self._complaint:
+            self._complaint = why
             _log.warning(
                 "queue group %s: topic %s does not take its dead letters, whose lanes wait: %s",
                 self._group_id,
                 self.topic.name,
-                error.message,
+                why,
             )
 
     async def _send_some(self) -> None:
         """Send the letters that come next. Raises what the first one was refused with that was."""
         topic = self.topic.get()
         letters: list[DeadLetter] = []
-        for partition, waiting in self._pending.items():
+        for partition, waiting in list(self._pending.items()):  # More may come meanwhile.
             if len(letters) < LETTERS_AT_ONCE:
                 await self._check_producer(topic, partition, waiting[0].sequence)
                 letters += waiting

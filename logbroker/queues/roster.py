@@ -136,6 +136,7 @@ class Roster:
         now = self._moment()
         link.kept_until = now.seconds + self._queue.settings.grace_seconds
         self._queue.worker_gone(link.worker_id, now)
+        self.tick(now)
         self._touched()
 
     def _end(self, link: WorkerLink, error: LogbrokerError | None) -> None:
