@@ -35,7 +35,7 @@ from logbroker.record.message_headers import NOT_BEFORE
 from logbroker.record.stored_batch import StoredBatch
 from logbroker.types import TopicId
 from tests.queues.fake_log import FakeLog, undecodable_batch, unopened_queue
-from tests.queues.groups import TOPIC_ID, ack, at, commit, places
+from tests.queues.groups import TOPIC_ID, ack, at, commit, keep, places
 
 NOW = at(0)
 
@@ -378,6 +378,25 @@ async def test_such_a_batch_becomes_one_dead_letter_where_the_group_says_so(orde
         ack(scan.queue, scan.queue.take("w", 10, NOW))
         scan.queue.take_outputs()
         assert scan.queue.done.floor(0) == 5
+
+
+async def test_such_a_batch_is_one_dead_letter_also_from_its_middle_and_after_a_start() -> None:
+    log = FakeLog()
+    log.append_batch(undecodable_batch(b"x", b"y", b"z"))
+    log.append_values(b"a")
+    queue = unopened_queue(on_undecodable=OnUndecodable.DEAD_LETTER, dead_letter_topic="d")
+    queue.open_partition(0, 1)
+    rows: dict[bytes, bytes] = {}
+    for _ in range(3):
+        scan = Scan(log, queue)
+        task = asyncio.create_task(scan.scanner.run())
+        await scan.all_scanned()
+        task.cancel()
+        assert scan.queue.open_records == 2
+        outputs = queue.take_outputs()
+        assert [(letter.place, letter.attempts) for letter in outputs.dead_letters] == [(1, 1)]
+        keep(outputs, rows)
+        queue = load_queue(rows, {0: 4}, random=lambda: 0.0, route=lambda key: 0)
 
 
 async def test_bytes_that_are_no_batch_stop_the_partition_after_what_comes_before_them() -> None:

@@ -80,6 +80,18 @@ def test_a_disk_that_is_full_sends_chunks_to_memory(
     ]
 
 
+def test_a_slot_that_the_disk_refused_is_used_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    spill = SpillFile(tmp_path, "g")
+    first, second = spill.put(chunk(1)), spill.put(chunk(2))
+    spill.drop(first)
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "pwrite", lambda fd, data, offset: 0)
+        refused = spill.put(chunk(3))
+    assert spill.put(chunk(4)) == first
+    assert [spill.take(number) for number in (first, second, refused)] == [chunk(4), chunk(2), chunk(3)]
+    assert size_bytes(spill) is None
+
+
 def test_a_directory_that_is_gone_sends_chunks_to_memory(tmp_path: Path) -> None:
     spill = SpillFile(tmp_path / "nowhere", "g")
     assert spill.take(spill.put(chunk(1))) == chunk(1)
