@@ -173,10 +173,10 @@ class Copies:
 
     # --- more and less -----------------------------------------------------------------------------------------------
 
-    async def add(self, partition: int, records: Sequence[LogRecord], instead_of: Iterable[int] = ()) -> None:
+    async def add(self, partition: int, records: Sequence[LogRecord], instead_of: int | None = None) -> None:
         """Make a batch of copies of records of a partition, in the order of their offsets.
 
-        It takes the place of the batches whose last offsets are `instead_of`. Raises DiskFullError and what else
+        It takes the place of the batch whose last offset is `instead_of`. Raises DiskFullError and what else
         hinders an append, or the making of a topic.
         """
         topic_id = await self._topic_for(partition)
@@ -186,7 +186,7 @@ class Copies:
             raise appended
         last = place_of(partition, records[-1].offset)
         copied = CopyBatch(records[0].offset, appended.base_offset)
-        gone = [place_of(partition, offset) for offset in instead_of]
+        gone = [] if instead_of is None else [place_of(partition, instead_of)]
         events = [delete(place_key(COPIES_ROW, place)) for place in gone if place != last]
         await self._commit([*events, upsert(place_key(COPIES_ROW, last), copied)])
         self._remove(gone)

@@ -161,26 +161,25 @@ class RetentionHold:
         standing = await self._standing(settings)
         if standing.keys or standing.places:
             gathered = _Gathered(self._generation_starts(partition))
+
+            def gather(batches: bytes, offsets: range) -> list[list[LogRecord]]:
+                return gathered.add(self._pick(partition, batches, offsets, standing, settings))
+
             offset = max(copies.end(partition), log_start_offset)
             while offset < until:
                 begun_at = loop.time()
                 [result] = await self._engine.read([Read(self._topic_id, partition, offset, MAX_READ_BYTES)])
                 if isinstance(result, LogbrokerError):
                     raise result
-                found = await asyncio.to_thread(
-                    self._pick, partition, result.batches, range(offset, until), standing, settings
-                )
-                for record in found:
-                    if not gathered.takes([record]):
-                        await copies.add(partition, gathered.records)
-                        gathered.clear()
-                    gathered.add([record])
-                copied += len(found)
+                for records in await asyncio.to_thread(gather, result.batches, range(offset, until)):
+                    await copies.add(partition, records)
+                    copied += len(records)
                 offset = result.next_offset
                 # Nobody waits for it: the interpreter belongs to the deliveries.
                 await asyncio.sleep(loop.time() - begun_at)
             if gathered.records:
                 await copies.add(partition, gathered.records)
+                copied += len(gathered.records)
         self._let_go[partition] = until
         expired = await asyncio.to_thread(self._count_undone, partition, begun, until) - copied
         self.expired += max(0, expired)
@@ -265,46 +264,40 @@ class RetentionHold:
         if before_bytes < max(MIN_REWRITTEN_BYTES, 2 * self._rewritten_bytes.get(partition, 0)):
             return
         base = place_of(partition, 0)
-        gathered = _Gathered(self._generation_starts(partition))
-        old: list[int] = []
         for last, batch in copies.batches(partition):
             records = await copies.read(partition, batch)
             kept = [record for record in records if base | record.offset not in self._queue.done]
-            if not gathered.takes(kept):
-                await copies.add(partition, gathered.records, instead_of=old)
-                gathered.clear()
-                old.clear()
-            gathered.add(kept)
-            old.append(last)
-        if gathered.records:
-            await copies.add(partition, gathered.records, instead_of=old)
-        else:
-            await copies.forget(partition, old)
+            if kept:
+                await copies.add(partition, kept, instead_of=last)
+            else:
+                await copies.forget(partition, [last])
         self._rewritten_bytes[partition] = copies.size_bytes(partition) - before_bytes
 
 
 class _Gathered:
-    """Records of one partition on their way into a batch of copies; of one generation of the topic, as any batch."""
+    """Records of one partition on their way into batches of copies; as any batch, each is of one generation."""
 
     def __init__(self, generation_starts: Sequence[int]) -> None:
         self.records: list[LogRecord] = []
         self._size_bytes = 0
         self._generation_starts = generation_starts
 
-    def takes(self, records: Sequence[LogRecord]) -> bool:
-        if not self.records or not records:
-            return True
+    def add(self, records: Sequence[LogRecord]) -> list[list[LogRecord]]:
+        """Take records in their order, and return the batches that are complete."""
+        complete: list[list[LogRecord]] = []
         starts = self._generation_starts
-        same_generation = bisect_right(starts, self.records[0].offset) == bisect_right(starts, records[0].offset)
-        return same_generation and self._size_bytes + sum(map(_size_bytes, records)) <= BATCH_BYTES
-
-    def add(self, records: Sequence[LogRecord]) -> None:
-        self.records += records
-        self._size_bytes += sum(map(_size_bytes, records))
-
-    def clear(self) -> None:
-        self.records = []
-        self._size_bytes = 0
+        for record in records:
+            size_bytes = _size_bytes(record)
+            if self.records and (
+                self._size_bytes + size_bytes > BATCH_BYTES
+                or bisect_right(starts, self.records[0].offset) != bisect_right(starts, record.offset)
+            ):
+                complete.append(self.records)
+                self.records = []
+                self._size_bytes = 0
+            self.records.append(record)
+            self._size_bytes += size_bytes
+        return complete
 
 
 def _size_bytes(record: LogRecord) -> int:
