@@ -7,10 +7,8 @@ told that the partition goes. What can be proved of other members' spans:
 - A span that ended otherwise (`lost`, a kill, nothing) ended at an unknown time, but not before the last record that
   was delivered in it. So does every span in which the process stood still, or the broker was killed and the member may
   not have come back in time: the partition may have been given away meanwhile.
-- A process that stood still may be told of a partition that it had lost meanwhile: what it does not deliver from, it
-  did not have. So a span that begins before anything was delivered again counts from its first delivery on.
-- One delivery is excused: the first one after a process stood still. The program was about to be given it when the
-  process was frozen, and nothing can call it back. (What the program does with it, it does late. It cannot commit it.)
+- A beginning and a delivery count from the moment at which the client made sure of its right: what the program had in
+  hand when its process was frozen, it does late, and nothing can call that back. (It cannot commit it.)
 
 The places of records, and that each member gets offset after offset from its span's beginning on, are for the checker
 of the crash tests: `polls` tells it what was delivered.
@@ -93,8 +91,6 @@ class _Span(msgspec.Struct, eq=False):
     """It lasted at least until then."""
     open: bool = True
     uncertain: bool = False
-    doubtful: bool = False
-    """It began while the process had only just woken up, and nothing was delivered in it yet."""
 
 
 class _Commit(NamedTuple):
@@ -140,8 +136,8 @@ class _Run:
         """The last span of each partition."""
         self._outages = 0
         """Kills of the broker after which it is not known yet who came back."""
-        self._standing: set[str] = set()
-        """Processes that stood still, and were given nothing since."""
+        self._stalled_until: dict[str, float] = {}
+        """Until then a process may have stood still, from an unknown moment on."""
         self._commits: dict[tuple[str, int], _Commit] = {}
         self._acknowledged: dict[TopicPartition, int] = {}
         self._tried: defaultdict[TopicPartition, set[int]] = defaultdict(set)
@@ -165,8 +161,10 @@ class _Run:
                 self._begin_commit(event)
             case CommitEnded():
                 self._end_commit(event)
-            case Frozen() | Stalled():
-                self._standing.add(event.process)
+            case Frozen():
+                self._doubt(self._of_process[event.process])
+            case Stalled():
+                self._stalled_until[event.process] = event.at + event.seconds
                 self._doubt(self._of_process[event.process])
             case BrokerKilled():
                 self._outages += 1
@@ -193,17 +191,11 @@ class _Run:
         mine = self._of_process[event.process]
         before = mine.get(partition)
         span = mine[partition] = _Span(event.process, partition, event.at, offset, handled=offset, until=event.at)
-        span.uncertain = self._outages > 0
-        if event.process in self._standing:
-            span.doubtful = True
-        else:
-            self._count(span, before)
-
-    def _count(self, span: _Span, before: _Span | None) -> None:
-        all_spans = self.spans[span.partition]
-        if before is None or before not in all_spans[-1:] or span.next_offset != before.next_offset:
+        span.uncertain = self._outages > 0 or event.at <= self._stalled_until.get(event.process, event.at - 1)
+        all_spans = self.spans[partition]
+        if before is None or before not in all_spans[-1:] or offset != before.next_offset:
             # Else it was told to let go, and then kept it after all.
-            self._check_start(span.process, span.partition, span.next_offset)
+            self._check_start(event.process, partition, offset)
         all_spans.append(span)
 
     def _check_start(self, process: str, partition: TopicPartition, offset: int) -> None:
@@ -222,18 +214,12 @@ class _Run:
                     span.until = event.at
 
     def _deliver(self, event: Delivered) -> None:
-        excused = event.process in self._standing
-        self._standing.discard(event.process)
         for partition, offset, _ in event.records:
             span = self._of_process[event.process].get(partition)
             if span is None or not span.open:
                 self._wrong(Kind.NOT_HELD, f"{event.process} got {partition}:{offset}")
                 continue
-            if span.doubtful:
-                span.doubtful, span.since, span.until = False, event.at, event.at
-                self._count(span, None)
-            elif not excused:
-                span.until = event.at
+            span.until = event.at
             span.next_offset = offset + 1
 
     def _handle(self, event: Handled) -> None:

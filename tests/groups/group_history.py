@@ -2,6 +2,10 @@
 
 `at` is the machine's monotonic clock, which all its processes share and which no step of the wall clock moves. A line
 is one write to a file that is only appended to, so what a process wrote before it was killed or frozen is there.
+
+What a member's program is told and given it has by right from the moment at which its client looked at that clock, to
+see whether it may (`Assigned`, `Delivered`). A process that is frozen just then writes it down when it wakes, and gives
+that moment.
 """
 
 from __future__ import annotations
@@ -71,7 +75,7 @@ class CommitEnded(_Happening, frozen=True):
 
 
 class Stalled(_Happening, frozen=True):
-    """The process did not run for a while, which began at `at` or soon after."""
+    """The process did not run for a while, which began at `at` or some time in these seconds after."""
 
     seconds: float
 

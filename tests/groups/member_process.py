@@ -23,7 +23,7 @@ from typing import Any, Final
 
 import msgspec
 
-from logbroker.client import Consumer
+from logbroker.client import Consumer, consumer, group_reader, permit
 from logbroker.client.cursor import Record
 from logbroker.client.group_messages import Offsets, failures_of, topic_offsets
 from logbroker.client.member import Member
@@ -80,11 +80,32 @@ def run(spec: MemberSpec, orders: Connection) -> None:
     asyncio.run(_MemberProcess(spec, orders.fileno()).run())
 
 
+class _Clock:
+    """The client's: remembers when it was last looked at, to see whether the program may be told or given something."""
+
+    def __init__(self) -> None:
+        self._seen_at = 0.0
+        self._is_used = True
+        for module in (consumer, group_reader, permit):
+            setattr(module, "monotonic", self._look)  # noqa: B010
+
+    def _look(self) -> float:
+        self._seen_at, self._is_used = monotonic(), False
+        return self._seen_at
+
+    def take(self) -> float:
+        """Return the moment of the last look, for the one thing that it allowed; without a new look: now."""
+        at = monotonic() if self._is_used else self._seen_at
+        self._is_used = True
+        return at
+
+
 class _MemberProcess:
     def __init__(self, spec: MemberSpec, orders_fd: int) -> None:
         self._spec = spec
         self._orders_fd = orders_fd
         self._file = HistoryFile(Path(spec.history_path), spec.name)
+        self._clock = _Clock()
         self._rng = random.Random(spec.name)
         self._commits = 0
         self._reading: asyncio.Task[None] | None = None
@@ -159,7 +180,8 @@ class _MemberProcess:
             await asyncio.sleep(0.05)
 
     def _on_assigned(self, partitions: list[TopicPartition]) -> None:
-        self._file.write(Assigned, positions=[(each, self._consumer.position(each)) for each in partitions])
+        positions = [(each, self._consumer.position(each)) for each in partitions]
+        self._file.write(Assigned, at=self._clock.take(), positions=positions)
 
     async def _on_revoked(self, partitions: list[TopicPartition]) -> None:
         await asyncio.sleep(self._rng.uniform(0, self._spec.release_seconds))
@@ -189,7 +211,7 @@ class _MemberProcess:
 
     async def _handle(self, records: Sequence[Record]) -> None:
         found = [(TopicPartition(each.topic, each.partition), each.offset, each.value) for each in records]
-        self._file.write(Delivered, records=found)
+        self._file.write(Delivered, at=self._clock.take(), records=found)
         if self._spec.handle_seconds and self._rng.random() < 0.2:
             await asyncio.sleep(self._rng.uniform(0, self._spec.handle_seconds))
         self._file.write(Handled, records=[(partition, offset) for partition, offset, _ in found])

@@ -82,8 +82,8 @@ class Story:
         self.events.append(Frozen(process=who, at=self._at()))
         return self
 
-    def stalled(self, who: str) -> Story:
-        self.events.append(Stalled(process=who, at=self._at(), seconds=0.5))
+    def stalled(self, who: str, seconds: float) -> Story:
+        self.events.append(Stalled(process=who, at=self._at(), seconds=seconds))
         return self
 
     def broker_killed(self) -> Story:
@@ -122,15 +122,14 @@ GOOD = {
     .assigned("b", 0),
     "a fenced member learns it late": Story().assigned("a").reads("a", 0).frozen("a").assigned("b").lost("a"),
     "a fenced member is told of a revocation": Story().assigned("a").frozen("a").assigned("b").revoked("a"),
-    "one record was in hand": Story().assigned("a").reads("a", 0).frozen("a").assigned("b").reads("a", 1).lost("a"),
-    "the same after a stall": Story().assigned("a").reads("a", 0).stalled("a").assigned("b").reads("a", 1).lost("a"),
-    "a frozen member is told of what it lost": Story()
+    "one record was in hand": Story()
+    .assigned("a")
+    .delivered("a", 0)
     .frozen("a")
     .assigned("b")
-    .reads("b", 0)
-    .commits("b", 1)
-    .assigned("a")
+    .handled("a", 0)
     .lost("a"),
+    "it stood still after it was told": Story().stalled("a", 2.5).assigned("a").assigned("b").revoked("a"),
     "a frozen member goes on": Story().assigned("a").reads("a", 0).frozen("a").reads("a", 1).reads("a", 2),
     "a zombie is refused": Story()
     .assigned("a")
@@ -170,7 +169,15 @@ BAD = {
     ),
     "a member reads on after it was fenced": (
         Kind.TWO_OWNERS,
-        Story().assigned("a").frozen("a").assigned("b").delivered("a", 0).delivered("a", 1).lost("a"),
+        Story().assigned("a").frozen("a").assigned("b").delivered("a", 0).lost("a"),
+    ),
+    "a member is told of what it lost while it was frozen": (
+        Kind.TWO_OWNERS,
+        Story().frozen("a").assigned("b").assigned("a").lost("a").delivered("b", 0),
+    ),
+    "it stood still before it was told": (
+        Kind.TWO_OWNERS,
+        Story().stalled("a", 0.5).assigned("a").assigned("b").revoked("a"),
     ),
     "a member reads on that did not come back": (
         Kind.TWO_OWNERS,
@@ -194,7 +201,7 @@ BAD = {
     "a new owner begins too late": (Kind.WRONG_START, Story().assigned("a").reads("a", 0).assigned("b", 1)),
     "a woken member begins where it was": (
         Kind.WRONG_START,
-        Story().frozen("a").assigned("b").reads("b", 0).commits("b", 1).revoked("b").assigned("a").delivered("a", 0),
+        Story().frozen("a").assigned("b").reads("b", 0).commits("b", 1).revoked("b").assigned("a"),
     ),
     "the record in hand is committed": (Kind.COMMIT_AHEAD, Story().assigned("a").delivered("a", 0).commits("a", 1)),
     "what it does not hold is committed": (Kind.COMMIT_AHEAD, Story().commits("a", 1, refused=True)),
@@ -250,7 +257,8 @@ def test_what_was_delivered_is_judged_as_the_crash_tests_do() -> None:
 
 
 def test_histories_are_read_back_in_the_order_of_time(tmp_path: Path) -> None:
-    story = Story().assigned("a").reads("a", 0).commits("a", 1).frozen("a").sees(1).lost("a").outage(1).stalled("a")
+    story = Story().assigned("a").reads("a", 0).commits("a", 1).frozen("a").sees(1).lost("a").outage(1)
+    story.stalled("a", 1)
     story.broker_killed().broker_back()
     files = {who: HistoryFile(tmp_path / who, who) for who in ("one", "two")}
     for number, event in enumerate(story.events):
