@@ -14,8 +14,9 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Final, Generic, TypeVar
 
 from logbroker.client.held_session import HeldSession
+from logbroker.client.held_sessions import HeldSessions
 from logbroker.client.leased_record import LeasedRecord
-from logbroker.client.leases import RENEW_SHARE, Leases
+from logbroker.client.leases import Leases
 from logbroker.client.ledger import RELEASE, Ledger, Settlement, Word
 from logbroker.client.lot import HELD, Lot
 from logbroker.client.shelf import Shelf
@@ -24,6 +25,7 @@ from logbroker.v1 import queues_pb2
 
 D = TypeVar("D", bound=LeasedRecord)
 
+_UNASKED_SHARE: Final = 0.4
 _LONGEST_HOLD_SECONDS: Final = 30.0
 _LOST_IN_BREAK: Final = "the connection was broken for too long: the record comes again, to this worker or another"
 
@@ -37,10 +39,13 @@ class Holdings(Generic[D]):
         self.lock = threading.Lock()
         self.shelf = Shelf(make)
         """What was received outside of sessions and waits for the program."""
-        self.sessions: dict[tuple[int, bytes], HeldSession[D]] = {}
+        self.sessions = HeldSessions(self, make)
         self.topic = ""
         self.in_hand = 0
         """Deliveries outside of sessions of which the program has said nothing."""
+        self.wanted = True
+        """The program works on deliveries outside of sessions; else none is asked for."""
+        self._asked_at = 0.0
         self._make = make
         self._wake = wake
         self._awake = False
@@ -57,7 +62,18 @@ class Holdings(Generic[D]):
     def take(self, shelf: Shelf[D], now: float) -> D | None:
         """Return the next delivery of a shelf; None: there is none at the moment."""
         with self.lock:
-            return shelf.take(now)
+            delivery = shelf.take(now)
+        if shelf is self.shelf:
+            self._asked_at = now
+            if not self.wanted:
+                self.wanted = True
+                self.wake()
+        return delivery
+
+    def want(self, now: float) -> None:
+        """The program is about to ask for deliveries outside of sessions."""
+        self._asked_at = now
+        self.wanted = True
 
     def say(self, delivery: LeasedRecord, word: Word) -> None:
         """The program settles a delivery; raises what stands against it."""
@@ -100,17 +116,21 @@ class Holdings(Generic[D]):
             session.save()
         self.wake()
 
-    def release_shelf(self, shelf: Shelf[D], now: float) -> None:
-        """Give back what waits for the program."""
+    def give_back_unwanted(self, now: float, *, at_once: bool = False) -> None:
+        """Give back what has waited on the shelf while the program did not ask for a good part of a lease (`at_once`:
+        does not ask any more), and take no more until it asks again: others may be free to work on it."""
         with self.lock:
-            while (delivery := shelf.take(now)) is not None:
-                self.put_down(delivery, RELEASE)
+            asks = self.shelf.waiters or now < self._asked_at + self._leases.lease_seconds * _UNASKED_SHARE
+            if at_once or not asks:
+                self.wanted = False
+                while (delivery := self.shelf.take(now)) is not None:
+                    self.put_down(delivery, RELEASE)
 
     def tell_all(self) -> None:
         """Let all who wait for a delivery look whether there is still something to wait for."""
         with self.lock:
             self.shelf.tell_all()
-            for session in self.sessions.values():
+            for session in self.sessions:
                 session.shelf.tell_all()
 
     def unfinished(self) -> list[Settlement]:
@@ -162,7 +182,7 @@ class Holdings(Generic[D]):
 
     def shortest_hold_seconds(self) -> float:
         """The shortest time after which something is lost that is not prolonged."""
-        locks = (session.lock_seconds for session in self.sessions.values())
+        locks = (session.lock_seconds for session in self.sessions)
         return min(_LONGEST_HOLD_SECONDS, self._leases.lease_seconds, *locks)
 
     def silent_since(self, now: float) -> float:
@@ -180,9 +200,8 @@ class Holdings(Generic[D]):
 
     def received(self, message: queues_pb2.Deliveries, now: float) -> int:
         """Deliveries came; return how many of them used up credit."""
-        token_key = (message.session_token, message.session_key)
         with self.lock:
-            session = self.sessions.get(token_key) if message.session_token else None
+            session = self.sessions.find(message.session_token, message.session_key) if message.session_token else None
             lot = Lot(message, self.topic, self._ledger if session is None else session.ledger)
             if session is not None:
                 lot.until = session.until
@@ -213,7 +232,7 @@ class Holdings(Generic[D]):
                 if settlement is not None:
                     if not settlement.answer(answer.failures):
                         return settlement
-                    self._finished(settlement)
+                    self.finished(settlement)
                     break
             for lot in [lot for lot in self._lots if not lot.left]:
                 del self._lots[lot]
@@ -240,9 +259,7 @@ class Holdings(Generic[D]):
         with self.lock:
             self._leases.broken()
             self.shelf.set_open(False)
-            for session in self.sessions.values():
-                session.shelf.set_open(False)
-                session.renewal_id = 0
+            self.sessions.broken()
             for ledger in self._ledgers():
                 ledger.broken()
 
@@ -251,25 +268,17 @@ class Holdings(Generic[D]):
         with self.lock:
             self.topic = welcome.topic
             self._leases.lease_seconds = welcome.lease_ms / 1000
-            lost = 0
-            kept = {(ref.token, ref.key) for ref in welcome.sessions}
-            for token_key in [token_key for token_key in self.sessions if token_key not in kept]:
-                lost += 1
-                self._drop_session(
-                    token_key, StaleSessionError("the session went to another while the stream was down")
-                )
+            lost = self.sessions.welcomed(welcome.sessions)
             if not welcome.resumed:
                 lost += self._reclaim(welcome.reclaimed, now)
             for ledger in self._ledgers():
                 for settlement in ledger.unfinished():
                     settlement.drop_lost()
                     if not len(settlement):
-                        self._finished(settlement)
+                        self.finished(settlement)
                 ledger.drop_answered()
             self._lots = {lot: None for lot in self._lots if lot.left}
             self.shelf.set_open(True)
-            for session in self.sessions.values():
-                session.shelf.set_open(True)
         self.wake()
         return lost
 
@@ -292,74 +301,28 @@ class Holdings(Generic[D]):
                     lost += 1
         return lost
 
-    def _finished(self, settlement: Settlement) -> None:
+    def finished(self, settlement: Settlement) -> None:
+        """A settlement has its outcome."""
         if settlement.first_failure() is not None:
             self._untold.append(settlement)
-
-    # --- sessions ---------------------------------------------------------------------------------------------------
-
-    def session_opened(self, answer: queues_pb2.SessionAnswer, prefetch: int, now: float) -> HeldSession[D]:
-        """A session is the worker's."""
-        with self.lock:
-            shelf = Shelf(self._make)
-            shelf.open = True
-            session = HeldSession(
-                self, shelf, key=answer.key, token=answer.token, prefetch=prefetch, state=answer.state
-            )
-            session.locked(now, answer.lock_ms / 1000)
-            self.sessions[answer.token, answer.key] = session
-            return session
-
-    def renewals(self, now: float) -> list[HeldSession[D]]:
-        """The sessions whose lock ends soon."""
-        return [
-            session
-            for session in self.sessions.values()
-            if not session.renewal_id and session.until < now + session.lock_seconds * RENEW_SHARE
-        ]
-
-    def session_answered(self, answer: queues_pb2.SessionAnswer, error: LogbrokerError | None) -> bool:
-        """Take the answer to a renewal; False: it is none."""
-        with self.lock:
-            for token_key, session in self.sessions.items():
-                if session.renewal_id == answer.correlation_id:
-                    session.renewal_id = 0
-                    if error is None:
-                        session.locked(session.renewal_at, answer.lock_ms / 1000)
-                    elif not error.retriable:
-                        self._drop_session(token_key, error)
-                    return True
-            return False
-
-    def session_lost(self, token: int, key: bytes, error: LogbrokerError) -> None:
-        """A session is over, or another's."""
-        with self.lock:
-            self._drop_session((token, key), error)
-
-    def _drop_session(self, token_key: tuple[int, bytes], error: LogbrokerError) -> None:
-        session = self.sessions.pop(token_key, None)
-        if session is not None:
-            for settlement in session.lose(error):
-                self._finished(settlement)
 
     def fail(self, error: LogbrokerError) -> None:
         """The worker holds nothing any more."""
         with self.lock:
-            for token_key in list(self.sessions):
-                self._drop_session(token_key, error)
+            self.sessions.fail(error)
             for lot in self._lots:
                 self._lose(lot, error)
             self._lots.clear()
             for settlement in self._ledger.fail(error):
-                self._finished(settlement)
+                self.finished(settlement)
             self.shelf.tell_all()
 
     def _ledgers(self) -> Iterator[Ledger]:
         yield self._ledger
-        for session in self.sessions.values():
+        for session in self.sessions:
             yield session.ledger
 
     def _all_lots(self) -> Iterator[Lot]:
         yield from self._lots
-        for session in self.sessions.values():
+        for session in self.sessions:
             yield from session.lots

@@ -74,7 +74,10 @@ class Worker:
         core = self._core
         _check(concurrency)
         run(core.start(max(concurrency, core.prefetch or concurrency)))
-        self._in_threads(concurrency, lambda: self._handle(handler))
+        try:
+            self._in_threads(concurrency, lambda: self._handle(handler))
+        finally:
+            core.handlers_ended()
 
     def _handle(self, handler: Handler) -> None:
         core = self._core

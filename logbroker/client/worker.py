@@ -97,7 +97,10 @@ class Worker:
         if concurrency < 1:
             raise InvalidRequestError("concurrency must be at least 1")
         await self._core.start(max(concurrency, self._core.prefetch or concurrency))
-        await all_of(self._handle(handler) for _ in range(concurrency))
+        try:
+            await all_of(self._handle(handler) for _ in range(concurrency))
+        finally:
+            self._core.handlers_ended()
 
     async def _handle(self, handler: Handler) -> None:
         core = self._core

@@ -96,6 +96,10 @@ class WorkerCore(Generic[D]):
         self.stopping = True
         self.holdings.tell_all()
 
+    def handlers_ended(self) -> None:
+        """Nothing is worked on any more: what waits goes to others."""
+        self.holdings.give_back_unwanted(monotonic(), at_once=True)
+
     def told(self, delivery: D, error: Exception | None) -> None:
         """A handler is at its end: settle what it did not settle itself. A delivery that is lost is only logged."""
         if error is not None:
@@ -140,7 +144,7 @@ class WorkerCore(Generic[D]):
         finally:
             if session.lost is None:
                 await self.link.close_session(session)
-                self.holdings.session_lost(session.token, session.key, StaleSessionError("the session was closed"))
+                self.holdings.sessions.lost(session.token, session.key, StaleSessionError("the session was closed"))
         for settlement in settlements:
             error = settlement.first_failure()
             if error is not None:

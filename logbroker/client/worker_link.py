@@ -98,6 +98,7 @@ class WorkerLink(Generic[D]):
         """
         if prefetch is not None:
             self._prefetch = prefetch
+            self.holdings.want(monotonic())
         if self._task is None or self._task.done():
             if not self._is_told:
                 self.check()
@@ -242,7 +243,7 @@ class WorkerLink(Generic[D]):
             held=self.holdings.places(),
             sessions=[
                 queues_pb2.SessionRef(key=session.key, token=session.token, prefetch=session.prefetch)
-                for session in self.holdings.sessions.values()
+                for session in self.holdings.sessions
             ],
         )
         await stream.write(queues_pb2.WorkerRequest(hello=hello))
@@ -259,7 +260,7 @@ class WorkerLink(Generic[D]):
             return queues_pb2.WorkerRequest(settle=settle)
         if self._outbox:
             return self._outbox.popleft()
-        missing = self._prefetch - self.holdings.in_hand - self._credit
+        missing = self._prefetch - self.holdings.in_hand - self._credit if self.holdings.wanted else 0
         # Little by little only where the program waits for it, and the broker has none left.
         if missing > 0 and (2 * missing >= self._prefetch or (not self._credit and self.holdings.shelf.is_empty)):
             self._credit += missing
@@ -273,10 +274,11 @@ class WorkerLink(Generic[D]):
             now = monotonic()
             if self.holdings.silent_since(now) > _SILENCE_SECONDS:
                 raise BrokerUnavailableError(f"the broker has not answered for {_SILENCE_SECONDS:g} s")
+            self.holdings.give_back_unwanted(now)
             extensions = self.holdings.extensions(now)
             if extensions is not None:
                 self._send(settle=extensions)
-            for session in self.holdings.renewals(now):
+            for session in self.holdings.sessions.renewals(now):
                 self._renew(session)
             await asyncio.sleep(self.holdings.shortest_hold_seconds() / _LEASE_SHARE)
 
@@ -322,9 +324,9 @@ class WorkerLink(Generic[D]):
     def _session_answered(self, answer: queues_pb2.SessionAnswer) -> None:
         error = error_of_item(answer.status)
         if not answer.correlation_id:
-            self.holdings.session_lost(answer.token, answer.key, error or LogbrokerError("lost without a reason"))
+            self.holdings.sessions.lost(answer.token, answer.key, error or LogbrokerError("lost without a reason"))
             return
-        if self.holdings.session_answered(answer, error):
+        if self.holdings.sessions.answered(answer, error):
             return
         answered = self._calls.get(answer.correlation_id)
         prefetch = self._prefetches.get(answer.correlation_id)
@@ -337,6 +339,6 @@ class WorkerLink(Generic[D]):
             answered.set_exception(error)
         elif prefetch is not None:
             # At once, as its records may follow.
-            answered.set_result(self.holdings.session_opened(answer, prefetch, monotonic()))
+            answered.set_result(self.holdings.sessions.opened(answer, prefetch, monotonic()))
         else:
             answered.set_result(None)

@@ -34,7 +34,7 @@ class Worker:
         self.welcome()
 
     def welcome(self, *, resumed: bool = False, reclaimed: Iterable[queues_pb2.Deliveries] = ()) -> int:
-        sessions = [queues_pb2.SessionRef(key=key, token=token) for token, key in self.holdings.sessions]
+        sessions = [queues_pb2.SessionRef(key=session.key, token=session.token) for session in self.holdings.sessions]
         welcome = queues_pb2.Welcome(
             resumed=resumed, lease_ms=round(LEASE_SECONDS * 1000), topic="t", reclaimed=reclaimed, sessions=sessions
         )
@@ -76,7 +76,7 @@ class Worker:
 
     def open_session(self, key: bytes = b"k", token: int = 7) -> HeldSession[WorkerDelivery]:
         answer = queues_pb2.SessionAnswer(key=key, token=token, state=b"before", lock_ms=round(LEASE_SECONDS * 1000))
-        return self.holdings.session_opened(answer, 10, NOW)
+        return self.holdings.sessions.opened(answer, 10, NOW)
 
 
 def deliveries(
@@ -455,7 +455,7 @@ def test_a_session_that_is_lost_takes_its_deliveries_along(worker: Worker) -> No
     worker.receive(4, [9], session=other)
     first, second, _ = worker.take(3, shelf=session.shelf)
     first.ack()
-    worker.holdings.session_lost(7, b"k", StaleSessionError("another has it"))
+    worker.holdings.sessions.lost(7, b"k", StaleSessionError("another has it"))
     for use in (session.check, second.ack, lambda: session.set_state(b"")):
         with pytest.raises(StaleSessionError, match="another has it"):
             use()
@@ -468,13 +468,13 @@ def test_a_session_that_is_lost_takes_its_deliveries_along(worker: Worker) -> No
 def test_locks_are_renewed_in_time_and_sessions_that_did_not_outlive_a_break_are_lost(worker: Worker) -> None:
     session = worker.open_session()
     worker.receive(1, [0], session=session)
-    assert worker.holdings.renewals(NOW + 3) == []
-    assert worker.holdings.renewals(NOW + 5) == [session]
+    assert worker.holdings.sessions.renewals(NOW + 3) == []
+    assert worker.holdings.sessions.renewals(NOW + 5) == [session]
     session.renewal_id, session.renewal_at = 77, NOW + 5
-    assert worker.holdings.renewals(NOW + 5) == []
+    assert worker.holdings.sessions.renewals(NOW + 5) == []
     answer = queues_pb2.SessionAnswer(correlation_id=77, lock_ms=round(LEASE_SECONDS * 1000))
-    assert worker.holdings.session_answered(answer, None)
-    assert worker.holdings.renewals(NOW + 8) == []
+    assert worker.holdings.sessions.answered(answer, None)
+    assert worker.holdings.sessions.renewals(NOW + 8) == []
     worker.take(1, NOW + 14, session.shelf)
     worker.holdings.broken()
     worker.holdings.welcomed(queues_pb2.Welcome(resumed=True, lease_ms=10_000, topic="t"), NOW)
