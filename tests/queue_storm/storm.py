@@ -78,6 +78,8 @@ class Weather(msgspec.Struct, frozen=True, kw_only=True):
     chances: dict[str, float] = msgspec.field(
         default_factory=lambda: {"kill": 30, "freeze": 30, "nap": 15, "leave": 15, "broker": 10}
     )
+    quiet_seconds: float = 90.0
+    """How long it may take at most to finish everything when all is over."""
     plant: str = ""
     """A bug in the broker."""
 
@@ -106,6 +108,7 @@ class _Storm:
         self._histories.mkdir()
         self._file = HistoryFile(self._histories / "storm", "storm")
         self.figures: Counter[str] = Counter()
+        self._troubles: list[str] = []
         self._lives: dict[str, Life] = {}
         """Those that work, by the name of the place that they fill."""
         self._gone: list[Life] = []
@@ -306,10 +309,11 @@ class _Storm:
         self._healed = True
         for life in self._lives.values():
             life.order("heal")
-        deadline = monotonic() + _QUIET_SECONDS
+        deadline = monotonic() + self._weather.quiet_seconds
         while (counts := (queue := await self._describe()).counts).open or counts.unscanned:
             if monotonic() > deadline:
-                raise StormError([f"the queue group does not come to an end: {queue}"])
+                self._troubles.append(f"the queue group does not come to an end: {queue.counts} {queue.partitions}")
+                return
             await self._resume_all()
             await asyncio.sleep(_LOOK_SECONDS)
 
@@ -369,9 +373,10 @@ class _Storm:
         self._count(events)
         found = [*check(events, facts), *session_checker.check(events)]
         in_log = sum(map(len, facts.lanes.values()))
-        troubles = [] if in_log >= self._weather.records else [f"only {in_log} records are in the log"]
-        if found or troubles:
-            raise StormError([*map(str, found), *troubles], {each.kind for each in found})
+        if in_log < self._weather.records:
+            self._troubles.append(f"only {in_log} records are in the log")
+        if found or self._troubles:
+            raise StormError([*map(str, found), *self._troubles], {each.kind for each in found})
 
     def _count(self, events: list[Event]) -> None:
         figures = self.figures

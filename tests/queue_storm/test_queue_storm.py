@@ -20,7 +20,9 @@ from tests.queue_storm.storm import Weather, be_quiet, run
 
 TRIES: Final = 5
 
-_SMALL: Final = Weather(records=600, keys=30, workers=3, session_workers=0, events=6, pause_seconds=0.3, grows=False)
+_SMALL: Final = Weather(
+    records=600, keys=30, workers=3, session_workers=0, events=6, pause_seconds=0.3, grows=False, quiet_seconds=5
+)
 _FAILING: Final = {"nacks": 0.3, "poison": 0.0}
 
 SHOWS: Final[dict[str, tuple[dict[str, object], Kind]]] = {

@@ -1,4 +1,4 @@
-"""The queue storm's columns of `make torture`: a million records through workers that fail, die, freeze and come back."""
+"""The queue storm's column of `make torture`: a million records, and workers that fail, die, freeze and come back."""
 
 from __future__ import annotations
 
