@@ -14,7 +14,7 @@ import msgspec
 
 from logbroker.client.lot import LOST, OVER, SAID
 from logbroker.client.status import error_of_item
-from logbroker.errors import AlreadySettledError, LogbrokerError
+from logbroker.errors import AlreadySettledError, LeaseLostError, LogbrokerError
 from logbroker.v1 import queues_pb2
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ _MAX_DELIVERIES: Final = 5000
 """Of one settlement; each may be a range of its own."""
 _MAX_UNANSWERED: Final = 8
 REASON_CHARACTERS: Final = 256
+_IN_DOUBT: Final = "the connection broke before the answer: whether it was settled is not known; if not, it comes again"
 
 
 class Nack(msgspec.Struct, gc=False):
@@ -120,7 +121,7 @@ class Settlement:
             if lot.states[delivery.index] != LOST:
                 kept.append((delivery, word))
             elif lot.lost is not None:
-                self.failures[delivery] = lot.lost
+                self.failures[delivery] = LeaseLostError(_IN_DOUBT) if self.uncertain else lot.lost
         self.words = kept
         if not len(self):
             self._finish()

@@ -1,0 +1,169 @@
+"""Workers whose connection breaks or whose broker goes away: what they keep, lose and say again."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable
+
+import pytest
+
+from logbroker.client import Producer, Worker, WorkerDelivery
+from logbroker.embedded_broker import EmbeddedBroker
+from logbroker.errors import LeaseLostError
+from tests.client.test_worker import numbers, take
+from tests.client.worker_helpers import Wire, create, describe, fill, in_order, wait_until, wire
+
+Restart = Callable[[EmbeddedBroker], None]
+
+
+def restart_cleanly(broker: EmbeddedBroker) -> None:
+    broker.restart()
+
+
+def kill_and_start(broker: EmbeddedBroker) -> None:
+    broker.kill()
+    broker.start()
+
+
+async def test_a_broken_connection_costs_nothing_within_the_grace(address: str, topic: str) -> None:
+    await create(address, topic, grace_seconds=10)
+    await fill(address, topic, 20, keys=20)
+    async with wire(address) as way, Worker(way.address, topic) as worker:
+        taken = await take(worker, 5)
+        taken[0].ack()
+        way.cut()
+        taken[1].ack()
+        await asyncio.gather(taken[0], taken[1])
+        await take(worker, 15)
+        for delivery in taken[2:]:
+            await delivery.ack()
+        counts = (await describe(address, topic)).counts
+        assert (counts.acked, counts.nacked, counts.leases_lost) == (5, 0, 0)
+
+
+async def test_an_ack_whose_answer_was_lost_is_no_failure(address: str, topic: str) -> None:
+    await create(address, topic, grace_seconds=10)
+    await fill(address, topic, 5, keys=5)
+    async with wire(address) as way, Worker(way.address, topic) as worker:
+        taken = await take(worker, 5)
+        way.stall_answers()
+        for delivery in taken:
+            delivery.ack()
+        await wait_until(address, topic, lambda queue: queue.counts.acked == 5)
+        assert not any(delivery.settlement.answered for delivery in taken if delivery.settlement is not None)
+        way.cut()
+        await worker.flush()
+        for delivery in taken:
+            await delivery
+
+
+async def test_deliveries_that_were_on_their_way_come_again(address: str, topic: str) -> None:
+    await create(address, topic, grace_seconds=10)
+    async with wire(address) as way, Worker(way.address, topic) as worker:
+        waiting = asyncio.create_task(take(worker, 20))
+        await wait_until(address, topic, lambda queue: any(one.credit for one in queue.workers))
+        way.stall_answers()
+        await fill(address, topic, 20, keys=20)
+        await wait_until(address, topic, lambda queue: queue.counts.in_flight == 20)
+        way.cut()
+        taken = await waiting
+        assert sorted(numbers(taken)) == list(range(20))
+        assert {delivery.attempt for delivery in taken} == {1}
+
+
+async def test_who_is_away_for_longer_than_the_grace_has_lost_what_it_held(address: str, topic: str) -> None:
+    await create(address, topic, grace_seconds=0.2, backoff_initial_seconds=0)
+    await fill(address, topic, 3, keys=1)
+    async with wire(address) as way, Worker(way.address, topic) as worker:
+        (delivery,) = await take(worker, 1)
+        way.take_down()
+        await wait_until(address, topic, lambda queue: not queue.counts.in_flight)
+        delivery.ack()
+        way.bring_up()
+        with pytest.raises(LeaseLostError):
+            await delivery
+        (again,) = await take(worker, 1)
+        assert (again.value, again.attempt) == (b"0", 2)
+
+
+@pytest.mark.parametrize("restart", [restart_cleanly, kill_and_start])
+async def test_work_goes_on_over_a_restart(logbroker_broker: EmbeddedBroker, topic: str, restart: Restart) -> None:
+    """What is in hand stays in hand; what was answered never comes again; each key keeps its order."""
+    address = logbroker_broker.address
+    await create(address, topic)
+    await fill(address, topic, 2000)
+    seen: list[int] = []
+    answered: set[int] = set()
+    in_doubt: set[int] = set()
+    restarted = asyncio.Event()
+
+    async def handle(delivery: WorkerDelivery) -> None:
+        number = int(delivery.value or b"")
+        assert number not in answered, "an answered ack was forgotten"
+        seen.append(number)
+        if number < 8:
+            # These are in hand when the broker goes.
+            await restarted.wait()
+        try:
+            await delivery.ack()
+            answered.add(number)
+        except LeaseLostError:
+            in_doubt.add(number)
+        if len(answered | in_doubt) == 2000:
+            worker.stop()
+
+    async with Worker(address, topic, prefetch=50) as worker:
+        async with asyncio.timeout(40):
+            running = asyncio.create_task(worker.run(handle, concurrency=20))
+            while len(answered) < 100:
+                await asyncio.sleep(0.01)
+            await asyncio.to_thread(restart, logbroker_broker)
+            restarted.set()
+            await running
+    again = {number for number, times in Counter(seen).items() if times > 1}
+    assert again <= in_doubt, "what was in hand came again"
+    assert len(in_doubt) <= 20
+    assert not in_doubt & set(range(8)), "what was worked on over the restart was lost"
+    assert (await describe(address, topic)).counts.open <= len(in_doubt - again)
+    first_seen = list(dict.fromkeys(seen))
+    assert in_order(first_seen)
+
+
+async def test_a_worker_that_waits_goes_on_after_a_restart(logbroker_broker: EmbeddedBroker, topic: str) -> None:
+    await create(logbroker_broker.address, topic)
+    async with Worker(logbroker_broker.address, topic) as worker:
+        waiting = asyncio.create_task(take(worker, 1))
+        await wait_until(logbroker_broker.address, topic, lambda queue: bool(queue.workers))
+        await asyncio.to_thread(logbroker_broker.restart)
+        async with Producer(logbroker_broker.address) as producer:
+            await producer.send_and_wait(topic, b"0", b"k0")
+        assert numbers(await waiting) == [0]
+
+
+async def test_many_breaks_lose_and_double_nothing(address: str, topic: str) -> None:
+    """Each within the grace: not one record comes twice."""
+    await create(address, topic, grace_seconds=30)
+    await fill(address, topic, 1000)
+    seen: list[int] = []
+
+    async def break_now_and_then(way: Wire) -> None:
+        while True:
+            await asyncio.sleep(0.05)
+            way.cut()
+
+    async with wire(address) as way, Worker(way.address, topic, prefetch=20) as worker:
+        breaking = asyncio.create_task(break_now_and_then(way))
+        async with asyncio.timeout(40):
+            async for delivery in worker:
+                async with delivery:
+                    seen.append(int(delivery.value or b""))
+                    await asyncio.sleep(0.001)
+                if len(seen) == 1000:
+                    break
+        breaking.cancel()
+        await worker.flush()
+    assert sorted(seen) == list(range(1000))
+    assert in_order(seen)
+    counts = (await describe(address, topic)).counts
+    assert (counts.acked, counts.nacked, counts.leases_lost) == (1000, 0, 0)
