@@ -10,7 +10,7 @@ from logbroker.config import TOPIC_CONFIGS, config_text
 from logbroker.engine import Topic
 from logbroker.errors import LogbrokerError, OverloadedError
 from logbroker.grpc_api.paging import page_of
-from logbroker.grpc_api.refs import check_item_count, find_topic
+from logbroker.grpc_api.refs import check_item_count, check_not_internal, find_changeable_topic, find_topic
 from logbroker.grpc_api.status import Context, answers, item_status
 from logbroker.v1 import admin_pb2 as pb
 
@@ -27,15 +27,7 @@ class AdminService:
         check_item_count(len(request.topics))
         return pb.CreateTopicsResponse(
             results=[
-                await _outcome(
-                    self._engine.create_topic(
-                        topic.name,
-                        topic.partitions if topic.HasField("partitions") else None,
-                        dict(topic.configs),
-                        validate_only=request.validate_only,
-                    )
-                )
-                for topic in request.topics
+                await _outcome(self._create(topic, validate_only=request.validate_only)) for topic in request.topics
             ]
         )
 
@@ -93,9 +85,14 @@ class AdminService:
             max_response_bytes=self._broker.config.max_response_bytes,
         )
 
+    async def _create(self, topic: pb.NewTopic, *, validate_only: bool) -> Topic:
+        check_not_internal(topic.name)
+        partitions = topic.partitions if topic.HasField("partitions") else None
+        return await self._engine.create_topic(topic.name, partitions, dict(topic.configs), validate_only=validate_only)
+
     async def _alter(self, alteration: pb.TopicAlteration, *, validate_only: bool) -> Topic:
         return await self._engine.alter_topic(
-            find_topic(self._engine, alteration.topic.name, alteration.topic.id).id,
+            find_changeable_topic(self._engine, alteration.topic.name, alteration.topic.id).id,
             partitions=alteration.partitions if alteration.HasField("partitions") else None,
             set_configs=dict(alteration.set_configs),
             unset_configs=list(alteration.unset_configs),
@@ -103,7 +100,7 @@ class AdminService:
         )
 
     async def _delete(self, ref: pb.TopicRef) -> Topic:
-        return await self._engine.delete_topic(find_topic(self._engine, ref.name, ref.id).id)
+        return await self._engine.delete_topic(find_changeable_topic(self._engine, ref.name, ref.id).id)
 
     def _description(self, topic: Topic, *, with_partitions: bool) -> pb.DescribeTopicsResult:
         return pb.DescribeTopicsResult(

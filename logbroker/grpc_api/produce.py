@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from logbroker.engine import Append, Appended, Buffer, LogEngine, Topic
 from logbroker.errors import InvalidRequestError, LogbrokerError, StaleGenerationError, UnknownTopicError
 from logbroker.grpc_api.produce_wire import WireRequest
-from logbroker.grpc_api.refs import find_topic
+from logbroker.grpc_api.refs import find_changeable_topic
 from logbroker.grpc_api.status import item_status
 from logbroker.record.codec import NewRecord, encode_batch
 from logbroker.record.partitioner import partition_for_key
@@ -57,7 +57,7 @@ class PreparedProduce:
             raise InvalidRequestError(f"durability {request.durability} is unknown")
         for item in request.items:
             try:
-                topic = find_topic(self._engine, item.topic, item.topic_id)
+                topic = find_changeable_topic(self._engine, item.topic, item.topic_id)
                 if item.batch is None:
                     await self._prepare_records(topic, item.partition, item.records or PlainRecords(), item.generation)
                 elif item.partition is None:

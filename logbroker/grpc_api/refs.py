@@ -7,6 +7,7 @@ from typing import Final, Protocol
 from logbroker.broker.topics import MAX_NAME_LENGTH
 from logbroker.engine import LogEngine, Topic
 from logbroker.errors import InvalidRequestError
+from logbroker.queues.copies import COPIES_PREFIX
 from logbroker.types import TopicId
 from logbroker.v1.log_pb2 import Isolation
 
@@ -39,6 +40,22 @@ def find_topic(engine: LogEngine, name: str, topic_id: bytes) -> Topic:
     if name:
         return engine.topic(name)
     raise InvalidRequestError("the item names no topic: set `topic` or `topic_id`")
+
+
+def find_changeable_topic(engine: LogEngine, name: str, topic_id: bytes) -> Topic:
+    """Do as `find_topic`, for who would change or write the topic; raises InvalidRequestError for an internal one."""
+    topic = find_topic(engine, name, topic_id)
+    check_not_internal(topic.name)
+    return topic
+
+
+def check_not_internal(name: str) -> None:
+    """Raise InvalidRequestError for the name of a topic that only the broker makes, changes and writes."""
+    if name.startswith(COPIES_PREFIX):
+        raise InvalidRequestError(
+            f"topics named {COPIES_PREFIX}... hold what queue groups keep from retention: they come and go with their"
+            " groups; read them, or choose another name"
+        )
 
 
 def topic_of(engine: LogEngine, item: NamesTopic) -> Topic:

@@ -38,8 +38,8 @@ from logbroker.types import Durability, TopicId
 
 _log = logging.getLogger(__name__)
 
-PREFIX: Final = "__queue."
-"""Of the names of internal topics."""
+COPIES_PREFIX: Final = "__queue."
+"""Of the names of internal topics, which nobody else makes, changes or writes."""
 
 _CONFIGS: Final = {
     "durability": "synced",
@@ -75,7 +75,7 @@ class Copies:
         commit: Callable[[Sequence[StateEvent]], Awaitable[None]],
     ) -> None:
         """`origin_id`: the topic of the group. `commit` stores rows of the group."""
-        self._name = PREFIX + group_id
+        self._name = COPIES_PREFIX + group_id
         self._origin_id = origin_id
         self._engine = engine
         self._done = done

@@ -30,7 +30,7 @@ from logbroker.errors import (
     WrongGroupTypeError,
 )
 from logbroker.group_store import GroupStore, check_group_id, stored_group_ids
-from logbroker.queues.copies import PREFIX as COPIES_PREFIX
+from logbroker.queues.copies import COPIES_PREFIX
 from logbroker.queues.dead_lettering import DeadLetterTopic
 from logbroker.queues.queue import Queue
 from logbroker.queues.queue_group import QueueGroup
@@ -188,6 +188,8 @@ class QueueGroups:
         if settings.uses_dead_letters and not settings.dead_letter_topic:
             settings = msgspec.structs.replace(settings, dead_letter_topic=dead_letter_topic_of(group_id))
         settings.check()
+        if settings.dead_letter_topic.startswith(COPIES_PREFIX):
+            raise InvalidRequestError(f"topics named {COPIES_PREFIX}... belong to queue groups: name another")
         if settings.dead_letter_topic == topic.name:
             raise InvalidRequestError("the dead_letter_topic is the queue group's own topic: name another")
         if settings.ordering is Ordering.SINGLE and topic.partitions > 1:
