@@ -40,10 +40,15 @@ def _parsing(
 ) -> Callable[[bytes, Context], Awaitable[Any]]:
     @functools.wraps(behaviour)
     async def answer(message: bytes, context: Context) -> Any:
+        request: Message | None = None
+        refusal: InvalidRequestError | None = None
         try:
             request = parse(message)
         except InvalidRequestError as error:
-            await abort(context, error)
+            refusal = error
+        del message  # The frame of an aborted call is kept until the garbage is collected.
+        if refusal is not None:
+            await abort(context, refusal)
         return await behaviour(request, context)
 
     return answer

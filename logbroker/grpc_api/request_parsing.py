@@ -1,8 +1,8 @@
 """Requests from the wire, refused before they cost more memory than their bytes.
 
 Protobuf makes an object of every element of a list before anybody can count them: 16 MiB of empty items would become
-700 MiB. So a large message is counted first. Bytes that are no message are refused like any other wrong request, not
-answered with an error of the transport.
+700 MiB, and numbers of a byte each take eight. So a large message is counted first. Bytes that are no message are
+refused like any other wrong request, not answered with an error of the transport.
 """
 
 from __future__ import annotations
@@ -18,8 +18,11 @@ from google.protobuf.message_factory import GetMessageClass
 from logbroker.errors import InvalidRequestError
 from logbroker.grpc_api.wire_format import (
     BYTES,
+    FIXED32,
+    FIXED64,
     GROUP_END,
     GROUP_START,
+    VARINT,
     end_of,
     malformed,
     read_varint32,
@@ -30,6 +33,8 @@ UNCOUNTED_BYTES: Final = 64 * 1024
 """What is smaller cannot hold enough to matter."""
 MAX_ELEMENTS: Final = 100_000
 """Of all lists of one request together."""
+MAX_PACKED_BYTES: Final = 4 * 1024 * 1024
+"""Of all packed lists of numbers of one request together."""
 
 
 def request_parser(descriptor: Descriptor) -> Callable[[bytes], Message]:
@@ -38,41 +43,51 @@ def request_parser(descriptor: Descriptor) -> Callable[[bytes], Message]:
     shape = _shape_of(descriptor)
 
     def parsed(message: bytes) -> Message:
-        if len(message) > UNCOUNTED_BYTES:
-            _check_elements(message, shape, descriptor.name)
         try:
+            if len(message) > UNCOUNTED_BYTES:
+                _check_elements(message, shape, descriptor.name)
             return parse(message)
         except DecodeError:
-            raise malformed(descriptor.name) from None
+            refusal = malformed(descriptor.name)
+        except InvalidRequestError as error:
+            refusal = InvalidRequestError(error.message)
+        # An aborted call keeps its exceptions, and with them these frames, until the garbage is collected.
+        del message
+        raise refusal
 
     return parsed
 
 
 class _Shape(msgspec.Struct):
-    """The fields of a message type that hold, or lead to, lists of messages, strings or bytes; by their tags."""
+    """The fields of a message type that hold, or lead to, lists; by their tags."""
 
     lists: set[int]
+    packed: set[int]
     nested: dict[int, _Shape]
 
 
 def _shape_of(descriptor: Descriptor) -> _Shape:
-    shape = _Shape(set(), {})
+    shape = _Shape(set(), set(), {})
     for field in descriptor.fields:
         if field.type not in (field.TYPE_MESSAGE, field.TYPE_STRING, field.TYPE_BYTES):
+            if field.is_repeated:
+                shape.packed.add(field.number << 3 | BYTES)
+                # One by one, as they may be written too.
+                shape.lists.update(field.number << 3 | kind for kind in (VARINT, FIXED64, FIXED32))
             continue
         tag = field.number << 3 | BYTES
         if field.is_repeated:
             shape.lists.add(tag)
         if field.message_type is not None:
             nested = _shape_of(field.message_type)
-            if nested.lists or nested.nested:
+            if nested.lists or nested.packed or nested.nested:
                 shape.nested[tag] = nested
     return shape
 
 
 def _check_elements(message: bytes, shape: _Shape, name: str) -> None:
     """Raise InvalidRequestError where a message holds too many elements, or is none."""
-    elements = 0
+    elements = packed_bytes = 0
     ends_and_shapes = [(len(message), shape)]
     position = 0
     try:
@@ -86,7 +101,15 @@ def _check_elements(message: bytes, shape: _Shape, name: str) -> None:
                 elements += 1
                 if elements > MAX_ELEMENTS:
                     raise InvalidRequestError(f"the request lists more than {MAX_ELEMENTS} things; split it")
-            if tag in shape.nested:
+            if tag in shape.packed:
+                size, position = read_varint32(message, position)
+                packed_bytes += size
+                if packed_bytes > MAX_PACKED_BYTES:
+                    raise InvalidRequestError(
+                        f"the request lists numbers of more than {MAX_PACKED_BYTES} bytes; split it"
+                    )
+                position = end_of(position, size, end)
+            elif tag in shape.nested:
                 size, position = read_varint32(message, position)
                 ends_and_shapes.append((end_of(position, size, end), shape.nested[tag]))
             elif tag & 7 in (GROUP_START, GROUP_END):

@@ -15,6 +15,8 @@ from google.protobuf.message import DecodeError
 
 from logbroker.record.codec import NewRecord, check_crc, decode_batch, encode_batch, split_batches
 from logbroker.v1 import log_pb2 as log
+from logbroker.v1 import queues_pb2 as queues
+from tests.hostile import queue_inputs
 from tests.hostile.api import Api
 from tests.hostile.broker import MIB, LimitedBroker
 from tests.hostile.inputs import (
@@ -25,16 +27,18 @@ from tests.hostile.inputs import (
     Input,
     Requests,
     path_of,
+    request_class,
     response_class,
 )
 from tests.hostile.ledger import Ledger
 from tests.hostile.statuses import check_call_error, check_response
 
-MEMORY_BYTES: Final = 768 * MIB
+MEMORY_BYTES: Final = 1024 * MIB
 """What the broker may allocate, by the kernel's word; it begins with 165 MiB (stacks and arenas, mostly untouched)."""
-PEAK_BYTES: Final = 512 * MIB
-"""What it may have in memory at any moment: some 60 MiB for itself, and two batches being decoded, which may expand to
-64 MiB each and are there up to three times."""
+PEAK_BYTES: Final = 704 * MIB
+"""What it may have in memory at any moment: some 60 MiB for itself, 32 MiB that each of five queue groups keeps, and
+batches being decoded, which may expand to 64 MiB each and are there up to three times: two for readers, and of the two
+for queue groups one."""
 SETTINGS: Final[dict[str, Any]] = {
     "max_request_bytes": 4 * MIB,
     "max_produce_bytes_in_flight": 16 * MIB,
@@ -132,13 +136,13 @@ class _Barrage:
     async def _send(self, channel: grpc.aio.Channel, asked: Input, ledger: Ledger) -> None:
         [message] = asked.messages
         call: Any = channel.unary_unary(path_of(asked.method))
-        waits = asked.method == "Fetch" and _asks_to_wait(message)
+        waits = _asks_to_wait(asked.method, message)
         deadline = WAIT_SECONDS if waits else DEADLINE_SECONDS
         try:
             answer = await call(message, timeout=deadline)
         except grpc.aio.AioRpcError as error:
             if waits and error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
-                self.figures["fetches that waited"] += 1
+                self.figures["calls that waited"] += 1
                 return
             self._check_error(error)
             return
@@ -164,6 +168,9 @@ class _Barrage:
                     if any(result.correlation_id == _MARKER for result in response.results):
                         call.cancel()
                         return
+                elif asked.method == "Work":
+                    _check_worker_response(answer)
+                    self.figures["messages to workers"] += 1
                 else:
                     self._check_answer(asked.method, _request_of(answer, messages), answer, ledger)
         except grpc.aio.AioRpcError as error:
@@ -174,6 +181,8 @@ class _Barrage:
             else:
                 self._check_error(error)
             return
+        if asked.method == "Work":
+            return  # It has said goodbye, or all that it says.
         assert asked.method == "ProduceStream", "a fetch stream ended before its last request was answered"
         assert answers == len(messages), f"{len(messages)} requests, {answers} answers"
 
@@ -189,6 +198,9 @@ class _Barrage:
             ledger.note(message, response)
         elif method == "Fetch":
             _check_batches(response.results)
+        elif method == "Receive":
+            _check_batches(response.deliveries)
+            self.figures["received"] += sum(delivered.count for delivered in response.deliveries)
 
     def _told(self, asked: Input) -> str:
         """What a failure needs to be repeated; where the broker died, any request on its way may have done it."""
@@ -219,9 +231,24 @@ class _SteadyClient:
             [found] = (await self._api.call("Fetch", log.FetchRequest(items=[wanted]))).results
             assert not found.status.code, f"a sound fetch was refused: {found.status}"
             assert [record.value for record in decode_batch(found.batches)] == values
+            await self._work_off(values)
             seconds = time.monotonic() - started
-            assert seconds < HEALTH_SECONDS, f"append and fetch took {seconds:.1f} s"
+            assert seconds < HEALTH_SECONDS, f"append, fetch and receiving took {seconds:.1f} s"
             self.rounds += 1
+
+    async def _work_off(self, values: list[bytes]) -> None:
+        """Receive what was appended, as records of a queue group, and acknowledge it."""
+        found: list[bytes] = []
+        while len(found) < len(values):
+            request = queues.ReceiveRequest(group_id=_STEADY, max_records=3, max_wait_ms=10_000, plain_records=True)
+            [message] = (await self._api.call("Receive", request)).deliveries
+            assert not any(message.redelivered)
+            found += [record.value for record in message.records]
+            last = message.first_receipt + message.count - 1
+            settle = queues.Settle(acks=queues.Receipts(firsts=[message.first_receipt], lasts=[last]))
+            answer = (await self._api.call("Settle", queues.SettleRequest(group_id=_STEADY, settle=settle))).answer
+            assert not answer.failures, answer
+        assert found == values
 
 
 async def _set_up(api: Api) -> Catalog:
@@ -235,13 +262,19 @@ async def _set_up(api: Api) -> Catalog:
     await api.create(_STEADY, 1, kept)
     for _ in range(PRODUCERS):
         await api.call("InitProducerId", log.InitProducerIdRequest())
+    for request in queue_inputs.set_up():
+        await api.call("CreateQueue", request)
+    await api.call("CreateQueue", queues.CreateQueueRequest(group_id=_STEADY, topic=_STEADY))
     return Catalog(ledgers, victims)
 
 
-def _asks_to_wait(message: bytes) -> bool:
-    """Whether a fetch asks for records that may not come, for longer than anybody here has time."""
+def _asks_to_wait(method: str, message: bytes) -> bool:
+    """Whether a call asks for records that may not come, for longer than anybody here has time."""
+    if method not in ("Fetch", "Receive"):
+        return False
     try:
-        return log.FetchRequest.FromString(message).max_wait_ms > 100
+        request: Any = request_class(method).FromString(message)
+        return bool(request.max_wait_ms > 100)
     except DecodeError:
         return False
 
@@ -260,7 +293,13 @@ def _request_of(answer: bytes, messages: Sequence[bytes]) -> bytes | None:
     return found[0] if len(found) == 1 else None
 
 
-def _check_batches(results: Sequence[log.FetchResult]) -> None:
+def _check_worker_response(answer: bytes) -> None:
+    response = queues.WorkerResponse.FromString(answer)
+    check_response(response)
+    _check_batches([response.deliveries])
+
+
+def _check_batches(results: Sequence[log.FetchResult | queues.Deliveries]) -> None:
     for result in results:
         for header, batch in split_batches(result.batches):
             check_crc(header, batch)

@@ -1,4 +1,4 @@
-"""What a hostile client sends: requests to every method of Log and Admin, sound, nearly sound and not at all.
+"""What a hostile client sends: requests to every method of Log, Admin and Queues, sound, nearly sound and not at all.
 
 All of it follows from a seed and a number, so that one line repeats one input.
 """
@@ -16,16 +16,22 @@ from google.protobuf.message_factory import GetMessageClass
 
 from logbroker.v1 import admin_pb2 as admin
 from logbroker.v1 import log_pb2 as log
+from logbroker.v1 import queues_pb2 as queues
 from logbroker.v1.common_pb2 import Header, Record
+from tests.hostile import queue_inputs
 from tests.hostile.batch_mutants import NOW_MS, bomb, mutated_batch, sound_batch
 from tests.hostile.wire_mutants import NUMBERS, mutated
 
 METHODS: Final[Mapping[str, MethodDescriptor]] = {
     method.name: method
-    for service in (log.DESCRIPTOR.services_by_name["Log"], admin.DESCRIPTOR.services_by_name["Admin"])
+    for service in (
+        log.DESCRIPTOR.services_by_name["Log"],
+        admin.DESCRIPTOR.services_by_name["Admin"],
+        queues.DESCRIPTOR.services_by_name["Queues"],
+    )
     for method in service.methods
 }
-STREAMS: Final = ("ProduceStream", "FetchStream")
+STREAMS: Final = ("ProduceStream", "FetchStream", "Work")
 MESSAGES_PER_STREAM: Final = 4
 PRODUCERS: Final = 3
 """Producer ids from 1 on that are handed out before."""
@@ -42,7 +48,15 @@ _CONFIGS: Final = {
     "message.timestamp.type": ("CreateTime", "LogAppendTime"),
     "message.timestamp.after.max.ms": ("0", "3600000"),
 }
-_WEIGHTS: Final = {"Produce": 6, "ProduceStream": 4, "Fetch": 5, "FetchStream": 3, "CreateTopics": 2}
+_WEIGHTS: Final = {
+    "Produce": 6,
+    "ProduceStream": 4,
+    "Fetch": 5,
+    "FetchStream": 3,
+    "CreateTopics": 2,
+    "Work": 4,
+    "Receive": 2,
+}
 """How often a method comes up; the others once."""
 
 
@@ -74,21 +88,24 @@ class Requests:
         topics = {**catalog.ledgers, **catalog.victims}
         self._log_names = [*map(str.encode, topics), *topics.values()]
         self._admin_names = [*map(str.encode, catalog.victims), *catalog.victims.values()]
+        self._queue_names = list(map(str.encode, queue_inputs.VICTIMS))
 
     def input(self, number: int) -> Input:
         rng = random.Random(f"{self._seed}-{number}")
         method = rng.choice(self._methods)
         count = MESSAGES_PER_STREAM if method in STREAMS else 1
-        return Input(number, method, [self._message(rng, method) for _ in range(count)])
+        return Input(number, method, [self._message(rng, method, index) for index in range(count)])
 
-    def _message(self, rng: random.Random, method: str) -> bytes:
-        request = _MAKERS[method](rng, self._catalog)
+    def _message(self, rng: random.Random, method: str, index: int) -> bytes:
+        begins = method == "Work" and not index
+        request = queue_inputs.hello(rng) if begins else _MAKERS[method](rng, self._catalog)
         message = request.SerializeToString()
-        if rng.random() < 0.15:
+        # A stream ends with its first error: where all of its messages were mutated, hardly any would be heard.
+        if rng.random() < (0.7 if method == "Work" else 0.15):
             return message
         # Splicing the name of a ledger into a request to delete would be no hostility, but a mistake of the test.
-        is_admin = METHODS[method].containing_service.name == "Admin"
-        names = self._admin_names if is_admin else self._log_names
+        service = METHODS[method].containing_service.name
+        names = {"Admin": self._admin_names, "Queues": self._queue_names}.get(service, self._log_names)
         return mutated(rng, message, METHODS[method].input_type, names)
 
 
@@ -257,6 +274,10 @@ def _delete_topics(rng: random.Random, catalog: Catalog) -> Message:
     return admin.DeleteTopicsRequest(topics=[admin.TopicRef(name=rng.choice(names)) for _ in range(rng.choice((1, 2)))])
 
 
+def _of_queues(maker: Callable[[random.Random], Message]) -> Callable[[random.Random, Catalog], Message]:
+    return lambda rng, _catalog: maker(rng)
+
+
 _MAKERS: Final[Mapping[str, Callable[[random.Random, Catalog], Message]]] = {
     "Produce": _produce,
     "ProduceStream": _produce,
@@ -270,5 +291,6 @@ _MAKERS: Final[Mapping[str, Callable[[random.Random, Catalog], Message]]] = {
     "AlterTopics": _alter_topics,
     "DeleteTopics": _delete_topics,
     "DescribeBroker": lambda _rng, _catalog: admin.DescribeBrokerRequest(),
+    **{name: _of_queues(maker) for name, maker in queue_inputs.MAKERS.items()},
 }
 assert set(_MAKERS) == set(METHODS)

@@ -13,7 +13,8 @@ from google.protobuf.message import DecodeError
 from logbroker.errors import InvalidRequestError
 from logbroker.grpc_api.produce_wire import WireItem, read_produce_request
 from logbroker.v1 import log_pb2 as log
-from tests.hostile import barrage
+from logbroker.v1 import queues_pb2 as pb
+from tests.hostile import barrage, queue_inputs
 from tests.hostile.api import Api
 from tests.hostile.broker import MIB, LimitedBroker
 from tests.hostile.inputs import METHODS, STREAMS, Catalog, Requests, path_of
@@ -22,6 +23,7 @@ from tests.hostile.wire_mutants import BYTES, varint
 
 SEED = 1
 INPUTS = 10_000
+QUEUE_INPUTS = 4_000
 REPEATED = {
     "Fetch": "items",
     "FetchStream": "assign",
@@ -32,8 +34,21 @@ REPEATED = {
     "DescribeTopics": "topics",
     "AlterTopics": "topics",
     "DeleteTopics": "topics",
+    "DescribeQueues": "group_ids",
+    "DeleteQueues": "group_ids",
+    "ExplainLanes": "keys",
+    "DecideLanes": "decisions",
 }
 """The methods whose requests have a list, and its name."""
+
+
+def field(number: int, content: bytes) -> bytes:
+    return varint(number << 3 | BYTES) + varint(len(content)) + content
+
+
+def settle(content: bytes) -> bytes:
+    """A message of a worker."""
+    return field(pb.WorkerRequest.SETTLE_FIELD_NUMBER, content)
 
 
 @pytest.fixture(scope="module")
@@ -48,6 +63,14 @@ def test_ten_thousand_hostile_inputs(tmp_path: Path) -> None:
     assert figures["inputs"] >= INPUTS
     assert figures["acknowledged"] > 1000, "hardly anything was right; the mutations are too coarse to test much"
     assert figures["calls refused, INVALID_ARGUMENT"] > 1000
+
+
+def test_thousands_of_hostile_inputs_to_queue_groups(tmp_path: Path) -> None:
+    figures = barrage.run(tmp_path, SEED, QUEUE_INPUTS, methods=[*queue_inputs.MAKERS, "Produce"])
+    assert figures["inputs"] >= QUEUE_INPUTS
+    assert figures["messages to workers"] > 200, "hardly any worker was welcome"
+    assert figures["received"] > 100, "hardly anything was handed out"
+    assert figures["calls refused, INVALID_ARGUMENT"] > 500
 
 
 @pytest.mark.parametrize("method", REPEATED)
@@ -69,6 +92,24 @@ async def test_millions_of_empty_configs_cost_no_memory(method: str, broker: Lim
     element = varint(changes.message_type.fields_by_name[configs].number << 3 | BYTES) + b"\0"
     inner = element * (6 * MIB)
     await _refused(broker, method, varint(changes.number << 3 | BYTES) + varint(len(inner)) + inner)
+    assert broker.peak_bytes() < 250 * MIB
+
+
+@pytest.mark.parametrize(
+    ("method", "content"),
+    [
+        ("Work", settle(field(pb.Settle.NACKS_FIELD_NUMBER, b"") * (3 * MIB))),
+        (
+            "Work",
+            settle(field(pb.Settle.ACKS_FIELD_NUMBER, field(pb.Receipts.FIRSTS_FIELD_NUMBER, b"\1" * (12 * MIB)))),
+        ),
+        ("Work", settle(field(pb.Settle.ACKS_FIELD_NUMBER, (varint(1 << 3) + b"\1") * (6 * MIB)))),
+        ("Work", field(1, field(5, field(1, b"\1" * (6 * MIB)) + field(2, b"\1" * (6 * MIB))))),
+        ("Rewind", field(pb.RewindRequest.PARTITIONS_FIELD_NUMBER, b"\1" * (12 * MIB))),
+    ],
+)
+async def test_millions_of_numbers_cost_no_memory(method: str, content: bytes, broker: LimitedBroker) -> None:
+    await _refused(broker, method, content)
     assert broker.peak_bytes() < 250 * MIB
 
 
