@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from logbroker.broker.local_engine.lifetime import open_engine
 from logbroker.broker.local_engine.state_store import LocalStateStore
 from logbroker.clock import SystemClock
 from logbroker.config import BrokerConfig
-from logbroker.engine import Append, Appended, Read, ReadResult, Topic
+from logbroker.engine import Append, Appended, Read, ReadResult, StateEvent, Topic
 from logbroker.errors import BrokerUnavailableError
 from logbroker.queues.messages import Nack, Settlement
 from logbroker.queues.packing import Delivered
@@ -52,6 +52,23 @@ class Shell:
         [result] = await self.engine.append([Append(self.engine.topic(topic).id, partition, batch)])
         assert isinstance(result, Appended), result
         return result.base_offset
+
+    @contextmanager
+    def commits_held(self) -> Iterator[asyncio.Event]:
+        """Let no commit of groups begin before the event is set."""
+        release = asyncio.Event()
+        commit = self.state.commit
+
+        async def held(scope: str, events: Sequence[StateEvent]) -> None:
+            await release.wait()
+            await commit(scope, events)
+
+        self.state.commit = held  # type: ignore[method-assign]
+        try:
+            yield release
+        finally:
+            release.set()
+            self.state.commit = commit  # type: ignore[method-assign]
 
     async def stored(self, topic: str, partition: int = 0) -> list[LogRecord]:
         """All records of a partition."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -138,7 +139,7 @@ async def test_the_largest_record_fits_into_the_dead_letter_topic(tmp_path: Path
     async with shell(tmp_path) as opened:
         await opened.topic()
         largest = int(TOPIC_CONFIGS["max.message.bytes"].parse("1048588")) - 100
-        await opened.append((b"a", b"x" * largest))
+        await opened.append((b"a", random.Random(1).randbytes(largest)))
         group = await failing_group(opened)
         await fail(group, 1)
         [letter] = await letters_of(opened, 1)

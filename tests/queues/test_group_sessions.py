@@ -140,3 +140,13 @@ async def test_a_session_that_nobody_reclaims_is_free_after_the_grace(tmp_path: 
         taken = await other.open_session(b"a", wait_seconds=10)
         assert taken.token > session.token
         assert values(await next_of(other)) == [b"a1"]
+
+
+async def test_credit_comes_while_a_worker_waits_for_its_session(tmp_path: Path) -> None:
+    async with shell(tmp_path) as opened:
+        group = await five(opened)
+        link = await group.connect(hello())
+        waiting = asyncio.create_task(next_of(link))
+        await asyncio.sleep(0)
+        link.add_credit(1)
+        assert values(await waiting) == [b"a1"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -12,14 +13,17 @@ from logbroker.errors import (
     InvalidRequestError,
     LaneNotHeldError,
     LeaseLostError,
+    LogbrokerError,
+    OverloadedError,
     UnknownLaneError,
     WorkerIdInUseError,
     WorkerReplacedError,
 )
+from logbroker.queues.line import Line, Seat, Turn
 from logbroker.queues.messages import Settlement
 from logbroker.queues.settings import Ordering
 from logbroker.queues.starts import StartAt
-from logbroker.record.codec import NewRecord
+from logbroker.record.codec import LogRecord, NewRecord
 from tests.queues.shell import ack, hello, nack, records, shell, take, until, values
 
 
@@ -339,3 +343,100 @@ async def test_alarms_are_told_once_as_long_as_they_last(tmp_path: Path, caplog:
         assert len(group.alarms.check()) == len(group.alarms.check()) == 1
         assert caplog.text.count("are of one key") == 1
         assert group.alarms.raised == 1
+
+
+async def test_a_settlement_is_answered_when_it_is_synced_and_not_before(tmp_path: Path) -> None:
+    async with shell(tmp_path) as opened:
+        await opened.topic()
+        await opened.append((b"a", b"a1"), (b"b", b"b1"))
+        group = await opened.group()
+        link = await group.connect(hello())
+        [(receipt, _), _] = await take(link, 2)
+        with opened.commits_held() as release:
+            settling = link.settle(Settlement(acks=[(receipt, receipt)]))
+            opening = asyncio.create_task(link.open_session(b"c"))
+            await asyncio.sleep(0.05)
+            assert not settling.done()
+            assert not opening.done()
+            release.set()
+            assert await settling == []
+            assert (await opening).token > 0
+
+
+async def test_what_was_granted_to_who_went_at_that_moment_is_free(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with shell(tmp_path) as opened:
+        await opened.topic()
+        group = await opened.group(grace_seconds=60)
+        hand_out = Line._hand_out
+        leave: list[Callable[[], object]] = []
+
+        def hand_out_and_leave(line: Line, seat: Seat, turn: Turn) -> None:
+            hand_out(line, seat, turn)
+            leave.pop(0)()
+
+        monkeypatch.setattr(Line, "_hand_out", hand_out_and_leave)
+        link = await group.connect(hello())
+        link.add_credit(1)
+        asking = asyncio.create_task(link.next_deliveries())
+        receiving = asyncio.create_task(group.receive("", 1, 60))
+        await asyncio.sleep(0)
+        leave += [link.disconnected, receiving.cancel]
+        await opened.append((b"a", b"a1"), (b"b", b"b1"))
+        await asyncio.wait([asking, receiving])
+        assert receiving.cancelled()
+        assert isinstance(asking.exception(), LogbrokerError)
+        monkeypatch.undo()
+        [delivered] = await group.receive("", 2, 5)
+        assert (values(delivered), delivered.attempts) == ([b"a1", b"b1"], [])
+
+
+async def test_a_clean_stop_knows_what_was_in_nobodys_hands(tmp_path: Path) -> None:
+    async with shell(tmp_path) as opened:
+        await opened.topic()
+        await opened.append((b"a", b"a1"), (b"b", b"b1"), (b"c", b"c1"))
+        group = await opened.group(grace_seconds=60)
+        link = await group.connect(hello())
+        [(receipt, _)] = await take(link, 1)
+        await ack(link, receipt)
+    async with shell(tmp_path) as opened:
+        group = opened.groups.group("g")
+        assert not group.reserved
+        link = await group.connect(hello())
+        link.add_credit(2)
+        assert (await link.next_deliveries()).redelivered == []
+
+
+async def test_a_lane_that_went_on_meanwhile_is_not_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with shell(tmp_path) as opened:
+        await opened.topic()
+        await opened.append((b"a", b"bad"), (b"a", b"next"))
+        group = await opened.group(max_attempts=1)
+        link = await group.connect(hello())
+        await nack(link, (await take(link, 1))[0][0])
+        fetch = group.records.fetch
+
+        async def fetch_late(places: Sequence[int]) -> list[LogRecord | LogbrokerError]:
+            found = await fetch(places)
+            group.decide(lambda operator, now: operator.skip(operator.lane(b"a"), now))
+            return found
+
+        monkeypatch.setattr(group.records, "fetch", fetch_late)
+        with pytest.raises(LaneNotHeldError, match="gone on"):
+            await group.replace_head(lambda operator: operator.lane(b"a"), NewRecord(b"good"))
+
+
+async def test_workers_without_a_grace_are_gone_at_once_and_bounded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with shell(tmp_path) as opened:
+        await opened.topic()
+        group = await opened.group(grace_seconds=0)
+        monkeypatch.setattr(group.roster, "_max_workers", 2)
+        first, _ = await group.connect(hello("a")), await group.connect(hello("b"))
+        with pytest.raises(OverloadedError):
+            await group.connect(hello("c"))
+        first.disconnected()
+        assert "a" not in group.links
+        await group.connect(hello("c"))

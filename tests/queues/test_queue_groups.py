@@ -139,6 +139,7 @@ async def test_a_creation_that_a_crash_broke_off_is_none(tmp_path: Path) -> None
         assert GROUP_TYPE == "queue"
     async with shell(tmp_path) as opened:
         assert opened.groups.ids() == []
+        assert await opened.state.load(GROUPS_SCOPE) == {}
         await opened.group()
 
 

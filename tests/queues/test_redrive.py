@@ -99,7 +99,9 @@ async def test_a_crash_within_a_redrive_leaves_no_letter_out_and_doubles_none(
         pass
 
     async with shell(tmp_path, crash=True) as opened:
-        group = await dead(opened, b"a", b"b", b"c")
+        keys = [b"%02d" % number for number in range(40)]
+        group = await dead(opened, *keys)
+        await opened.engine.alter_topic(opened.engine.topic("t").id, set_configs={"max.message.bytes": "400"})
         append = opened.engine.append
 
         async def dies(*arguments: Any) -> Any:
@@ -114,7 +116,8 @@ async def test_a_crash_within_a_redrive_leaves_no_letter_out_and_doubles_none(
     async with shell(tmp_path) as opened:
         group = opened.groups.group("g")
         await until(lambda: group.redriving._round is None)
-        assert await tail(opened, 3) == [(b"a", b"0"), (b"b", b"1"), (b"c", b"2")]
+        await group.redrive(None, 100)
+        assert await tail(opened, 40) == [(key, b"%d" % number) for number, key in enumerate(keys)]
         assert await group.redrive(None, 100) == Redriven(0, 0, False)
 
 
