@@ -1,0 +1,189 @@
+"""The synchronous worker: threads that work, a stream in the background."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections import Counter
+
+import pytest
+
+from logbroker.client.sync import (
+    Admin,
+    Producer,
+    QueueAdmin,
+    QueueDescription,
+    QueueSettings,
+    Session,
+    Worker,
+    WorkerDelivery,
+)
+from logbroker.errors import BrokerUnavailableError, LeaseLostError, SessionHeldError, UnknownGroupError
+from tests.client.worker_helpers import in_order
+
+
+def create(address: str, group: str, records: int, keys: int = 10, **settings: str | float) -> None:
+    with Admin(address) as admin, QueueAdmin(address) as queues, Producer(address) as producer:
+        admin.create_topic(group, 2)
+        queues.create_queue(group, group, QueueSettings(**settings))  # type: ignore[arg-type]
+        for number in range(records):
+            producer.send(group, b"%d" % number, b"k%d" % (number % keys))
+
+
+def describe(address: str, group: str) -> QueueDescription:
+    with QueueAdmin(address) as queues:
+        return queues.describe_queue(group)
+
+
+def test_a_loop_takes_everything_in_order(address: str, topic: str) -> None:
+    create(address, topic, 500)
+    values = []
+    with Worker(address, topic) as worker:
+        for delivery in worker:
+            with delivery:
+                values.append(int(delivery.value or b""))
+            if len(values) == 500:
+                break
+        worker.flush()
+        counts = describe(address, topic).counts
+    assert sorted(values) == list(range(500))
+    assert in_order(values)
+    assert (counts.acked, counts.open) == (500, 0)
+
+
+def test_run_works_in_threads_and_goes_on_after_an_exception(address: str, topic: str) -> None:
+    create(address, topic, 200, backoff_initial_seconds=0.01)
+    lock = threading.Lock()
+    running: Counter[bytes | None] = Counter()
+    done = []
+    threads = set()
+
+    def handle(delivery: WorkerDelivery) -> None:
+        with lock:
+            running[delivery.key] += 1
+            assert running[delivery.key] == 1, "two of one key at once"
+            threads.add(threading.get_ident())
+        try:
+            time.sleep(0.001)
+            if delivery.value == b"17" and delivery.attempt < 3:
+                raise ValueError("not yet")
+            with lock:
+                done.append(int(delivery.value or b""))
+                if len(done) == 200:
+                    worker.stop()
+        finally:
+            with lock:
+                running[delivery.key] -= 1
+
+    with Worker(address, topic) as worker:
+        worker.run(handle, concurrency=4)
+    assert sorted(done) == list(range(200))
+    assert in_order(done)
+    assert len(threads) == 4
+    counts = describe(address, topic).counts
+    assert (counts.acked, counts.nacked) == (200, 2)
+
+
+def test_a_result_waits_for_the_broker_and_raises_what_it_refused(address: str, topic: str) -> None:
+    create(address, topic, 2, keys=1, lease_seconds=0.3, backoff_initial_seconds=0)
+    with Worker(address, topic, max_extension_seconds=0, prefetch=1) as worker:
+        deliveries = iter(worker)
+        next(deliveries).ack().result()
+        assert describe(address, topic).counts.acked == 1
+        late = next(deliveries)
+        time.sleep(0.6)
+        with pytest.raises(LeaseLostError):
+            late.ack().result(10)
+        assert next(deliveries).attempt > 1
+
+
+def test_an_exception_nacks_and_ends_the_loop(address: str, topic: str) -> None:
+    create(address, topic, 1, backoff_initial_seconds=0)
+
+    def fail_once(worker: Worker) -> None:
+        for delivery in worker:
+            with delivery:
+                if delivery.attempt == 1:
+                    raise ValueError("no good")
+            return
+
+    with Worker(address, topic) as worker:
+        with pytest.raises(ValueError, match="no good"):
+            fail_once(worker)
+        fail_once(worker)
+    counts = describe(address, topic).counts
+    assert (counts.nacked, counts.acked) == (1, 1)
+
+
+def test_sessions_go_on_in_threads(address: str, topic: str) -> None:
+    create(address, topic, 100)
+    seen: dict[bytes, list[int]] = {}
+
+    def handle(session: Session) -> None:
+        for delivery in session:
+            with delivery:
+                seen.setdefault(session.key, []).append(int(delivery.value or b""))
+                session.state = b"%d" % len(seen[session.key])
+        if sum(map(len, seen.values())) == 100:
+            worker.stop()
+
+    with Worker(address, topic) as worker:
+        worker.sessions(handle, concurrency=3, idle_seconds=0.1)
+        assert seen == {b"k%d" % key: list(range(key, 100, 10)) for key in range(10)}
+    with Worker(address, topic) as worker, Worker(address, topic) as other, worker.session(b"k3") as session:
+        assert (session.key, session.state, session.lost) == (b"k3", b"10", False)
+        with pytest.raises(SessionHeldError), other.session(b"k3", wait_seconds=0):
+            pass
+
+
+def test_what_ends_one_thread_ends_them_all(address: str, topic: str) -> None:
+    create(address, topic, 0)
+
+    def handle(delivery: WorkerDelivery) -> None:
+        raise AssertionError("there is nothing to work on")
+
+    def delete_when_it_works() -> None:
+        while not describe(address, topic).workers:
+            time.sleep(0.02)
+        with QueueAdmin(address) as admin:
+            admin.delete_queue(topic)
+
+    deleting = threading.Thread(target=delete_when_it_works)
+    deleting.start()
+    with Worker(address, topic) as worker, pytest.raises(UnknownGroupError):
+        worker.run(handle, concurrency=3)
+    deleting.join()
+
+
+def test_ctrl_c_ends_a_run_after_what_is_in_hand(address: str, topic: str) -> None:
+    create(address, topic, 10)
+    begun = []
+    finished = []
+
+    def handle(delivery: WorkerDelivery) -> None:
+        begun.append(delivery)
+        # In the midst of the start of a thread it would leave that thread alone.
+        time.sleep(0.3)
+        signal.raise_signal(signal.SIGINT)
+        time.sleep(0.5)
+        finished.append(delivery)
+
+    def interrupted(worker: Worker) -> None:
+        with worker:
+            worker.run(handle, concurrency=1)
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted(Worker(address, topic))
+    assert len(begun) == len(finished) == 1
+    counts = describe(address, topic).counts
+    assert (counts.acked, counts.in_flight) == (1, 0)
+
+
+def test_a_closed_worker_is_of_no_use(address: str, topic: str) -> None:
+    create(address, topic, 1)
+    with Worker(address, topic) as worker:
+        pass
+    with pytest.raises(BrokerUnavailableError, match="closed"):
+        next(iter(worker))
+    worker.close()
