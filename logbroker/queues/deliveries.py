@@ -248,12 +248,13 @@ class Deliveries:
             part.deadline = deadline
             self._expect(part)
 
-    def refuse_settled(self, grant: Grant, start: int, end: int, refusals: list[Refusal]) -> None:
-        """Add refusals for those receipts, `start` to before `end`, of a grant that are settled."""
+    def refuse_settled(self, grant: Grant, start: int, end: int, refusals: list[Refusal]) -> int:
+        """Add refusals for those receipts, `start` to before `end`, of a grant that are settled; return how many."""
         lanes = grant.lanes or []
-        for receipt, lane in enumerate(lanes[start - grant.first : end - grant.first], start):
-            if lane is None:
-                self._refuse(receipt, receipt + 1, refusals)
+        settled = [receipt for receipt in range(start, end) if lanes and lanes[receipt - grant.first] is None]
+        for receipt in settled:
+            self._refuse(receipt, receipt + 1, refusals)
+        return len(settled)
 
     # --- losing ------------------------------------------------------------------------------------------------------
 

@@ -59,7 +59,7 @@ class Index:
         """See `Queue.rewind`."""
         self._ledger.mark_handed_out()
         for partition, offset in targets.items():
-            self._redelivery.mark_below(place_of(partition, self._intake.position(partition)))
+            self._redelivery.mark_below(place_of(partition, self._intake.reached(partition)))
             self._done.rewind(partition, offset)
         if include_parked:
             self._held.forget_parked(lambda parked: partition_of(parked.head) in targets)

@@ -65,6 +65,10 @@ class Intake:
             self._positions[partition] = position
         return position
 
+    def reached(self, partition: int) -> int:
+        """The offset below which records may be handed out or done, by this scan or by one before it."""
+        return max(self._positions[partition], self._scanned_to.get(partition, 0))
+
     def has_admitted(self, place: int) -> bool:
         return place & OFFSET_MASK < self._positions[place >> PARTITION_SHIFT]
 

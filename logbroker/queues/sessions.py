@@ -186,9 +186,11 @@ class Sessions:
 
     def finish(self, session: Session, settled: Settled, now: Moment) -> None:
         """Deliveries of a session are acknowledged."""
-        self._ledger.forget(_places(settled))
-        self.prolong(session, now)
-        self._go_on(session, now)
+        places = _places(settled)
+        if places:
+            self._ledger.forget(places)
+            self.prolong(session, now)
+            self._go_on(session, now)
 
     def give_back(
         self,
@@ -201,9 +203,9 @@ class Sessions:
     ) -> None:
         """Deliveries of a session, in the order of their receipts, come back, and with them all from receipt `end` on.
         With a reason the first of them has failed."""
-        self.prolong(session, now)
         places = _places(settled)
         if places:
+            self.prolong(session, now)
             places += self._deliveries.lose_from(session, end)
             self._put_back(session.key, places, reason, delay_seconds, now)
             self._go_on(session, now)

@@ -78,11 +78,13 @@ class Settling:
         self, worker_id: str, first: int, last: int, refusals: list[Refusal], now: Moment, nack: Nack | None
     ) -> Iterator[Settled]:
         """Take receipts out of flight, and yield what they stand for outside of sessions; the rest is seen to."""
-        # All are found first: the first one of a session takes those of the range that follow with it.
-        for grant, start, end in list(self._deliveries.select(worker_id, first, last, refusals)):
+        parts = list(self._deliveries.select(worker_id, first, last, refusals))
+        for grant, start, end in parts:
+            self._deliveries.refuse_settled(grant, start, end, refusals)
+        for grant, start, end in parts:
             if not grant.left:
-                continue
-            settled = self._deliveries.close(grant, start, end, refusals)
+                continue  # The first one of a session took those of the range that follow with it.
+            settled = self._deliveries.close(grant, start, end, [])
             if nack is not None:
                 self._ledger.tally.nacked += len(settled)
             if grant.session is None:
@@ -105,5 +107,6 @@ class Settling:
             if grant.session is None:
                 self._deliveries.extend(grant, start, end, now.seconds + seconds, refusals)
             else:
-                self._deliveries.refuse_settled(grant, start, end, refusals)
-                self._sessions.prolong(grant.session, now, seconds)
+                settled = self._deliveries.refuse_settled(grant, start, end, refusals)
+                if settled < end - start:
+                    self._sessions.prolong(grant.session, now, seconds)

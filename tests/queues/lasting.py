@@ -19,10 +19,34 @@ class Durable:
     """Delay and due time (wall clock), ms."""
     stands: dict[int, str] = field(default_factory=dict)
     """Records that are blocked, parked without a key, or on their way to the dead-letter topic."""
-    parked: set[bytes] = field(default_factory=set)
+    parked: dict[bytes, int] = field(default_factory=dict)
+    """The record that failed, by the key of its lane."""
+    held: dict[bytes, int] = field(default_factory=dict)
+    """Tokens of sessions, by key."""
+    states: dict[bytes, bytes] = field(default_factory=dict)
 
     def copy(self) -> Durable:
-        return Durable(set(self.done), dict(self.failures), dict(self.delays), dict(self.stands), set(self.parked))
+        return Durable(
+            set(self.done),
+            dict(self.failures),
+            dict(self.delays),
+            dict(self.stands),
+            dict(self.parked),
+            dict(self.held),
+            dict(self.states),
+        )
+
+
+@dataclass
+class Hold:
+    """What the model knows of an open session."""
+
+    token: int
+    worker: str
+    prefetch: int
+    deadline: float
+    receipts: list[int] = field(default_factory=list)
+    """In flight."""
 
 
 class DeadTopic:

@@ -6,16 +6,25 @@ must be answered, and what a crash must have kept. It is told only what happens,
 
 from __future__ import annotations
 
+import math
+
 from logbroker.engine import StateEvent
-from logbroker.errors import AlreadySettledError, LeaseLostError, LogbrokerError, NotHolderError, UnknownReceiptError
+from logbroker.errors import (
+    AlreadySettledError,
+    LeaseLostError,
+    LogbrokerError,
+    NotHolderError,
+    StaleSessionError,
+    UnknownReceiptError,
+)
 from logbroker.queues.deliveries import COUNTER_BITS
-from logbroker.queues.messages import DeadLetter, Extension, Granted, Nack, Settlement
+from logbroker.queues.messages import DeadLetter, Extension, Granted, Nack, SessionWrite, Settlement
 from logbroker.queues.operator import Operator
 from logbroker.queues.places import Moment, place_of
 from logbroker.queues.queue import Queue
 from logbroker.queues.restart import load_queue
 from logbroker.queues.settings import OnExhausted, Ordering, QueueSettings
-from tests.queues.lasting import DeadTopic, Durable, Log
+from tests.queues.lasting import DeadTopic, Durable, Hold, Log
 
 WALL_MS = 1_000_000
 Unit = bytes | int
@@ -39,6 +48,10 @@ class World(Log):
         self.durable = Durable()
         self.state = Durable()
         self.delivered: set[int] = set()
+        self.touched: set[int] = set()
+        """Records that failed, once at least."""
+        self.tokens: dict[int, tuple[str, bytes]] = {}
+        """All fencing tokens that were ever given, and for what."""
         self.dead_topic = DeadTopic()
         self.queue = Queue(bytes(16), settings, random=lambda: 0.0, route=self.route)
         self.begin_life()
@@ -53,6 +66,14 @@ class World(Log):
         """Who was handed what."""
         self.lost: set[int] = set()
         self.settled: set[int] = set()
+        self.holds: dict[bytes, Hold] = {}
+        """Open sessions by key."""
+        self.unclaimed = dict(self.state.held)
+        """Tokens of sessions that were held when the broker crashed."""
+        self.stale: set[int] = set()
+        """Receipts whose session ended."""
+        self.returned: set[int] = set()
+        """Receipts that came back by the failure or release of one before them, or with one."""
         self.waits: dict[int, float] = {}
         self.gone: dict[str, float] = {}
         self.admitted: set[int] = set()
@@ -78,6 +99,7 @@ class World(Log):
             self.queue.tick(self.now)
             self.commit()
             self.apply(self.queue.stop_events())
+            self.durable.held.clear()
         old_receipts = set(self.issued)
         self.held_before_crash.clear()
         for place, worker, _ in self.in_flight.values():
@@ -109,16 +131,22 @@ class World(Log):
         """What the queue owes is made durable: what was answered until now must survive."""
         outputs = self.queue.take_outputs()
         self.apply(outputs.events)
-        if outputs.rescan:
+        if outputs.rescan and self.altered is not None:
             # Parked while the rest drained: the records stay so.
-            self.state.stands |= {place: "park" for unit, place in self.heads().items() if unit in self.state.parked}
+            self.state.stands |= dict.fromkeys(self.state.parked.values(), "park")
             self.state.parked.clear()
+        if outputs.rescan:
+            self.holds.clear()
+            self.unclaimed.clear()
+        self.state.held = {**self.unclaimed, **{key: hold.token for key, hold in self.holds.items()}}
+        assert sum(key[:1] == b"z" for key in self.rows) == len(self.state.held)
+        assert sum(key[:1] == b"y" for key in self.rows) == len(self.state.states)
         self.durable = self.state.copy()
         self.letters += outputs.dead_letters
         if outputs.rescan:
-            assert self.altered is not None
             assert not self.in_flight
-            self.settings, self.altered = self.altered, None
+            if self.altered is not None:
+                self.settings, self.altered = self.altered, None
             self.begin_scan()
 
     # --- the scan ----------------------------------------------------------------------------------------------------
@@ -172,14 +200,26 @@ class World(Log):
     def ready(self) -> set[int]:
         if self.altered is not None:
             return set()
-        busy = {place for place, _, _ in self.in_flight.values()}
-        ready = set()
+        self.park_heads()
+        return {
+            place
+            for unit, place in self.heads().items()
+            if not self.is_busy(place) and not self.stands(unit, place) and unit not in self.holds
+        }
+
+    def is_busy(self, place: int) -> bool:
+        return any(other == place for other, _, _ in self.in_flight.values())
+
+    def stands(self, unit: Unit, place: int) -> bool:
+        """Whether a head is held."""
+        return unit in self.state.parked or place in self.state.stands or self.due(place) > self.seconds
+
+    def park_heads(self) -> None:
+        """A record that failed in a session, or before a start, parks its lane as soon as it is the head."""
         for unit, place in self.heads().items():
-            if place in busy or unit in self.state.parked or place in self.state.stands:
-                continue
-            if self.due(place) <= self.seconds:
-                ready.add(place)
-        return ready
+            if isinstance(unit, bytes) and self.state.stands.get(place) == "park" and not self.is_busy(place):
+                del self.state.stands[place]
+                self.state.parked[unit] = place
 
     def due(self, place: int) -> float:
         """The moment until which a head waits; where it was met for the first time in this life, its stored delay."""
@@ -197,6 +237,9 @@ class World(Log):
         for receipt, (_, _, deadline) in list(self.in_flight.items()):
             if deadline <= self.seconds:
                 self.lose(receipt, failed=True)
+        for key, hold in list(self.holds.items()):
+            if hold.deadline <= self.seconds:
+                self.end_session(key, failed=True)
         for worker, until in list(self.gone.items()):
             if until <= self.seconds:
                 del self.gone[worker]
@@ -208,13 +251,25 @@ class World(Log):
         if failed:
             self.fail(place, None)
 
+    def end_session(self, key: bytes, *, failed: bool) -> None:
+        """What is in flight comes back; only the first of it has failed."""
+        for number, receipt in enumerate(self.holds.pop(key).receipts):
+            place, _, _ = self.in_flight.pop(receipt)
+            self.stale.add(receipt)
+            if failed and not number:
+                self.fail(place, None)
+
     def lose_all(self, worker: str, *, failed: bool) -> None:
+        for key, hold in list(self.holds.items()):
+            if hold.worker == worker:
+                self.end_session(key, failed=failed)
         for receipt, (_, holder, _) in list(self.in_flight.items()):
             if holder == worker:
                 self.lose(receipt, failed=failed)
 
     def fail(self, place: int, delay_seconds: float | None) -> None:
         state, settings = self.state, self.settings
+        self.touched.add(place)
         count = state.failures[place] = state.failures.get(place, 0) + 1
         unit = self.unit(place)
         if count < settings.max_attempts:
@@ -223,8 +278,8 @@ class World(Log):
                 delay_seconds = min(settings.backoff_cap_seconds, settings.backoff_initial_seconds * growth)
             self.waits[place] = self.seconds + delay_seconds
             state.delays[place] = int(delay_seconds * 1000), self.now.wall_ms + int(delay_seconds * 1000)
-        elif settings.on_exhausted is OnExhausted.PARK and isinstance(unit, bytes):
-            state.parked.add(unit)
+        elif settings.on_exhausted is OnExhausted.PARK and isinstance(unit, bytes) and unit not in self.holds:
+            state.parked[unit] = place
         else:
             state.stands[place] = settings.on_exhausted.value
 
@@ -260,7 +315,7 @@ class World(Log):
         assert sorted(places) == [place for place in sorted(set(wanted))[:room] if place in ready]
         self.check_granted(worker, granted)
 
-    def check_granted(self, worker: str, granted: list[Granted]) -> None:
+    def check_granted(self, worker: str, granted: list[Granted], hold: Hold | None = None) -> None:
         for piece in granted:
             attempts = piece.attempts or [1] * len(piece)
             repeats = piece.redelivered or [False] * len(piece)
@@ -272,6 +327,9 @@ class World(Log):
                 assert not repeat or self.repeats_may_be_marked or place in self.delivered
                 self.issued[receipt] = worker
                 self.in_flight[receipt] = place, worker, self.seconds + self.settings.lease_seconds
+                if hold is not None:
+                    hold.receipts.append(receipt)
+                    self.in_flight[receipt] = place, worker, math.inf
                 self.delivered.add(place)
 
     @property
@@ -282,6 +340,10 @@ class World(Log):
     def expected_errors(self, worker: str, receipt: int) -> tuple[type[LogbrokerError], ...]:
         if receipt in self.in_flight:
             return () if self.in_flight[receipt][1] == worker else (NotHolderError,)
+        if receipt in self.stale:
+            return (StaleSessionError,)
+        if receipt in self.returned:
+            return (LeaseLostError, AlreadySettledError, NotHolderError)
         if receipt >> COUNTER_BITS < self.lives or receipt in self.lost:
             return (LeaseLostError,)
         if receipt not in self.settled:
@@ -289,7 +351,15 @@ class World(Log):
         # While the rest of what was handed out with it is in flight, another worker learns no more than that.
         return (AlreadySettledError,) if self.issued[receipt] == worker else (AlreadySettledError, NotHolderError)
 
-    def settle(self, worker: str, how: str, first: int, last: int, delay_seconds: float | None) -> None:
+    def settle(
+        self,
+        worker: str,
+        how: str,
+        first: int,
+        last: int,
+        delay_seconds: float | None,
+        write: SessionWrite | None = None,
+    ) -> None:
         self.expire()
         expected = {receipt: self.expected_errors(worker, receipt) for receipt in range(first, last + 1)}
         settlement = {
@@ -298,7 +368,20 @@ class World(Log):
             "release": Settlement(releases=[(first, last)]),
             "extend": Settlement(extensions=[Extension(first, last, 20.0)]),
         }[how]
+        if write is not None:
+            settlement.states = [write]
         refusals = self.queue.settle(worker, settlement, self.now)
+        if write is not None:
+            hold = self.holds.get(write.key)
+            fits = hold is not None and (hold.token, hold.worker) == (write.token, worker)
+            if not fits or (how == "ack" and any(expected.values())):
+                assert (refusals[0].first, refusals[0].last) == (0, 0)
+                assert fits or isinstance(refusals[0].error, StaleSessionError)
+                return
+            self.state.states.pop(write.key, None)
+            if write.state:
+                self.state.states[write.key] = write.state
+            self.prolong(write.key)
         refused = {
             receipt: type(refusal.error) for refusal in refusals for receipt in range(refusal.first, refusal.last + 1)
         }
@@ -307,7 +390,13 @@ class World(Log):
             if errors:
                 assert refused[receipt] in errors
                 continue
+            if receipt in self.returned:
+                continue
             place, _, _ = self.in_flight[receipt]
+            key = next((key for key, hold in self.holds.items() if receipt in hold.receipts), None)
+            if key is not None:
+                self.settle_in_session(key, receipt, how, last, delay_seconds)
+                continue
             if how == "extend":
                 self.in_flight[receipt] = place, worker, self.seconds + 20.0
                 continue
@@ -317,6 +406,27 @@ class World(Log):
                 self.finish(place)
             elif how == "nack":
                 self.fail(place, delay_seconds)
+
+    def settle_in_session(self, key: bytes, receipt: int, how: str, last: int, delay_seconds: float | None) -> None:
+        hold = self.holds[key]
+        self.prolong(key, 20.0 if how == "extend" else None)
+        if how == "extend":
+            return
+        back = [later for later in hold.receipts if later >= receipt] if how in ("nack", "release") else [receipt]
+        places = [self.in_flight.pop(later)[0] for later in back]
+        hold.receipts = [kept for kept in hold.receipts if kept not in back]
+        if how == "ack":
+            self.settled.add(receipt)
+            self.finish(places[0])
+            return
+        self.returned.update(later for later in back if later <= last)
+        self.lost.update(later for later in back if later > last)
+        if how == "nack":
+            self.fail(places[0], delay_seconds)
+
+    def prolong(self, key: bytes, seconds: float | None = None) -> None:
+        hold = self.holds[key]
+        hold.deadline = max(hold.deadline, self.seconds + (seconds or self.settings.lease_seconds))
 
     # --- dead letters and operators ----------------------------------------------------------------------------------
 
@@ -333,16 +443,21 @@ class World(Log):
     def held_heads(self) -> list[int]:
         self.expire()
         self.queue.tick(self.now)
+        self.park_heads()
         heads = self.heads().items()
         stands = self.state.stands
-        return [place for unit, place in heads if unit in self.state.parked or stands.get(place) in ("block", "park")]
+        return [
+            place
+            for unit, place in heads
+            if not self.is_busy(place) and (unit in self.state.parked or stands.get(place) in ("block", "park"))
+        ]
 
     def decide(self, place: int, how: str) -> None:
         """An operator moves a held lane."""
         operator, unit = Operator(self.queue), self.unit(place)
         lane = operator.lane(unit) if isinstance(unit, bytes) else operator.lane_of_record(place)
-        if isinstance(unit, bytes):
-            self.state.parked.discard(unit)
+        if isinstance(unit, bytes) and unit in self.state.parked:
+            self.forget(self.state.parked.pop(unit))
         self.forget(place)
         self.waits[place] = self.seconds
         if how == "resume":

@@ -5,11 +5,13 @@ from __future__ import annotations
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from logbroker.queues.messages import SessionWrite
 from logbroker.queues.operator import Operator
 from logbroker.queues.settings import OnExhausted, Ordering, QueueSettings
-from tests.queues.simulation import World
+from tests.queues.session_simulation import SessionWorld
 
 WORKERS = st.sampled_from(["v", "w"])
+HOW = st.sampled_from(["ack", "nack", "release", "extend"])
 KEYS = st.sampled_from([b"a", b"b", b"c", b"dd", None])
 
 
@@ -42,7 +44,7 @@ class QueueMachine(RuleBasedStateMachine):
         on_exhausted = data.draw(st.sampled_from(self.policies))
         attempts = data.draw(st.sampled_from(self.attempts))
         partitions = 1 if ordering is Ordering.SINGLE else 2
-        self.world = World(settings_of(ordering, on_exhausted, attempts), partitions)
+        self.world = SessionWorld(settings_of(ordering, on_exhausted, attempts), partitions)
 
     # --- the log -----------------------------------------------------------------------------------------------------
 
@@ -141,6 +143,70 @@ class QueueMachine(RuleBasedStateMachine):
         world.queue.goodbye(worker, world.now)
         world.lose_all(worker, failed=False)
 
+    # --- sessions ----------------------------------------------------------------------------------------------------
+
+    @rule(worker=WORKERS, key=st.none() | KEYS, prefetch=st.integers(1, 4), then_take=st.booleans())
+    def open_session(self, worker: str, key: bytes | None, prefetch: int, then_take: bool) -> None:
+        self.world.open_session(worker, key, prefetch)
+        if then_take:
+            self.world.take_sessions()
+
+    @rule()
+    def take_sessions(self) -> None:
+        self.world.take_sessions()
+
+    @rule(worker=WORKERS, keys=st.lists(KEYS, max_size=7), prefetch=st.integers(1, 4), how=HOW, pick=st.integers(0, 3))
+    def work_in_session(self, worker: str, keys: list[bytes | None], prefetch: int, how: str, pick: int) -> None:
+        """What the rules above and below seldom come to in a row."""
+        world = self.world
+        for key in keys:
+            world.append(key, 0, 0)
+        self.scan_all()
+        world.open_session(worker, None, prefetch)
+        world.take_sessions()
+        for key, hold in list(world.holds.items()):
+            if hold.worker == worker and hold.receipts:
+                receipt = hold.receipts[pick % len(hold.receipts)]
+                write = SessionWrite(key, hold.token, b"state %d" % receipt) if pick else None
+                world.settle(worker, how, receipt, receipt, 0, write)
+
+    @rule(how=st.sampled_from(["renew", "renew", "close"]), pick=st.integers(0, 20))
+    def use_token(self, how: str, pick: int) -> None:
+        """Rather that of an open session, at times any that was ever given."""
+        open_tokens = [hold.token for hold in self.world.holds.values()]
+        known = [*open_tokens, *open_tokens, *sorted(self.world.tokens, reverse=True)[:4]]
+        if known:
+            self.world.with_token(how, known[pick % len(known)])
+
+    @rule(worker=WORKERS, pick=st.integers(0, 20), length=st.integers(1, 3), state=st.sampled_from([b"", b"1", b"2"]))
+    def write_state(self, worker: str, pick: int, length: int, state: bytes) -> None:
+        """With acks of what the session has, or what it once had."""
+        world = self.world
+        tokens = sorted(world.tokens, reverse=True)[:3]
+        if tokens:
+            token = tokens[pick % len(tokens)]
+            write = SessionWrite(world.tokens[token][1], token, state)
+            known = [receipt for receipt, holder in world.issued.items() if holder == worker][-4:] or [1]
+            first = known[pick % len(known)]
+            world.settle(worker, "ack", first, first + length - 1, None, write)
+
+    @rule(pick=st.integers(0, 3))
+    def reclaim_session(self, pick: int) -> None:
+        known = [*self.world.unclaimed.values(), *sorted(self.world.tokens, reverse=True)[:2]]
+        if known:
+            self.world.reclaim_session(known[pick % len(known)])
+
+    @rule()
+    def end_reclaiming(self) -> None:
+        self.world.queue.sessions.forget_unclaimed()
+        self.world.unclaimed.clear()
+
+    @rule(partition=st.integers(0, 3), records=st.integers(0, 12), include_parked=st.booleans())
+    def rewind(self, partition: int, records: int, include_parked: bool) -> None:
+        self.world.rewind(partition, records, include_parked=include_parked)
+
+    # --- time --------------------------------------------------------------------------------------------------------
+
     @rule(seconds=st.sampled_from([0.5, 1.0, 3.0, 7.0, 12.0]))
     def wait(self, seconds: float) -> None:
         self.world.seconds += seconds
@@ -208,6 +274,8 @@ class QueueMachine(RuleBasedStateMachine):
             counts = Operator(world.queue).counts()
             assert counts.in_flight == len(world.in_flight)
             assert counts.ready == len(world.ready())
+            assert counts.sessions == len(world.holds)
+            world.check_sessions()
             assert counts.open == len(world.admitted - world.state.done)
             for partition in range(len(world.ends)):
                 floor = world.queue.done.floor(partition)
@@ -219,6 +287,7 @@ class QueueMachine(RuleBasedStateMachine):
         world = getattr(self, "world", None)
         if world is None:
             return
+        self.end_reclaiming()
         self.say_goodbye("v")
         self.say_goodbye("w")
         for _ in range(3 * len(world.order) + 10):
@@ -226,6 +295,10 @@ class QueueMachine(RuleBasedStateMachine):
             self.scan_all()
             for place in world.held_heads():
                 world.decide(place, "resume")
+            for key in list(world.state.parked):
+                # A rewind skipped all that it had.
+                world.forget(world.state.parked.pop(key))
+                Operator(world.queue).resume(Operator(world.queue).lane(key))
             self.take("v", 100)
             self.ack_all("v")
             world.finish_dead_letters()
@@ -235,4 +308,4 @@ class QueueMachine(RuleBasedStateMachine):
         world.commit()
         assert world.state.done == set(world.order), "lost"
         assert world.queue.open_records == 0
-        assert not [key for key in world.rows if key[:1] in b"akd"], "rows of records that are done"
+        assert not [key for key in world.rows if key[:1] in b"akdrz"], "rows of records that are done"

@@ -1,0 +1,181 @@
+"""Sessions and rewinds in the simulation, beside what the model says of them."""
+
+from __future__ import annotations
+
+import pytest
+
+from logbroker.errors import InvalidRequestError, LogbrokerError, OverloadedError, SessionHeldError, StaleSessionError
+from logbroker.queues.holders import Session
+from logbroker.queues.settings import Ordering
+from tests.queues.lasting import Hold
+from tests.queues.simulation import World
+
+
+class SessionWorld(World):
+    """A world whose workers hold sessions, and whose operators rewind."""
+
+    # --- sessions ----------------------------------------------------------------------------------------------------
+
+    def open_session(self, worker: str, key: bytes | None, prefetch: int) -> None:
+        self.expire()
+        refusal = self.why_not(worker, key, prefetch)
+        waits = self.altered is not None or worker in self.gone
+        keys = {unit for unit, place in self.heads().items() if place in self.ready() and isinstance(unit, bytes)}
+        if refusal is not None:
+            with pytest.raises(refusal):
+                self.queue.sessions.open(worker, key, prefetch, self.now)
+            return
+        session = self.queue.sessions.open(worker, key, prefetch, self.now)
+        if waits or (key is None and not keys):
+            assert session is None
+            return
+        assert session is not None
+        assert session.key in keys if key is None else session.key == key
+        assert session.token > max(self.tokens, default=0), "a fencing token that does not grow"
+        assert self.queue.sessions.state(session.key) == self.state.states.get(session.key, b"")
+        self.unclaimed.pop(session.key, None)
+        self.hold(session)
+
+    def why_not(self, worker: str, key: bytes | None, prefetch: int) -> type[LogbrokerError] | None:
+        """Which error an open must meet."""
+        if self.settings.ordering is not Ordering.KEY:
+            return InvalidRequestError
+        if sum(hold.prefetch for hold in self.holds.values() if hold.worker == worker) + prefetch > 8:
+            return OverloadedError
+        if self.altered is not None or worker in self.gone or key is None:
+            return None
+        taken = any(self.unit(place) == key for place, _, _ in self.in_flight.values())
+        return SessionHeldError if taken or key in self.holds else None
+
+    def hold(self, session: Session) -> None:
+        self.holds[session.key] = Hold(
+            session.token, session.worker.id, session.prefetch, self.seconds + self.settings.lease_seconds
+        )
+        self.tokens[session.token] = session.worker.id, session.key
+
+    def reclaim_session(self, token: int) -> None:
+        self.expire()
+        worker, key = self.tokens[token]
+        if self.altered is not None or worker in self.gone:
+            return
+        refusal = StaleSessionError if self.unclaimed.get(key) != token else self.why_not(worker, key, 1)
+        if refusal is not None:
+            with pytest.raises(refusal):
+                self.queue.sessions.reclaim(worker, key, token, 1, self.now)
+            return
+        session = self.queue.sessions.reclaim(worker, key, token, 1, self.now)
+        assert session.token == token
+        del self.unclaimed[key]
+        self.hold(session)
+
+    def with_token(self, how: str, token: int) -> None:
+        """Renew or close a session, as who got the token would do, however long ago."""
+        self.expire()
+        worker, key = self.tokens[token]
+        hold = self.holds.get(key)
+        act = self.queue.sessions.renew if how == "renew" else self.queue.sessions.close
+        try:
+            act(worker, key, token, self.now)
+        except StaleSessionError:
+            assert hold is None or hold.token != token
+            return
+        assert hold is not None, "a late holder is heard"
+        assert hold.token == token, "a late holder is heard"
+        if how == "renew":
+            self.prolong(key)
+        else:
+            self.end_session(key, failed=False)
+
+    def take_sessions(self) -> None:
+        """As the shell does, at once."""
+        self.expire()
+        self.queue.tick(self.now)
+        for session in self.queue.sessions.ready():
+            hold = self.holds[session.key]
+            least, most = self.bounds(session.key)
+            granted = self.queue.sessions.take(session, self.now)
+            places = [place for piece in granted for place in piece.places]
+            assert least <= len(places) <= len(most), "more or less than a session may have"
+            assert places == most[: len(places)], "not in order, or not the next"
+            self.check_granted(hold.worker, granted, hold)
+        assert self.queue.sessions.ready() == []
+
+    def bounds(self, key: bytes) -> tuple[int, list[int]]:
+        """How many records a session must have now at least, and those that it may have at most.
+
+        A record of which something is stored may end a run, and ends it where it is held.
+        """
+        hold = self.holds[key]
+        if self.altered is not None or hold.worker in self.gone or key in self.state.parked:
+            return 0, []
+        undone = [place for place in self.order if place in self.admitted - self.state.done and self.unit(place) == key]
+        busy = len(hold.receipts)
+        in_flight = [self.in_flight[receipt][0] for receipt in hold.receipts]
+        assert in_flight == undone[:busy], "what is in flight is not the next in order"
+        most: list[int] = []
+        least = 0
+        stopped = False
+        for number, place in enumerate(undone[busy : hold.prefetch], busy):
+            if place in self.state.stands or self.waits_for(place):
+                break
+            touched = place in self.state.failures or place in self.not_before or place in self.touched
+            stopped = stopped or (touched and number > 0)
+            most.append(place)
+            least += not stopped
+        return least, most
+
+    def waits_for(self, place: int) -> bool:
+        known = self.waits.get(place)
+        waits = self.due(place) > self.seconds
+        if known is None:
+            del self.waits[place]  # It may be no head yet.
+        return waits
+
+    def check_sessions(self) -> None:
+        """No session waits for what it could have."""
+        self.expire()
+        self.queue.tick(self.now)
+        self.park_heads()
+        offered = {session.key for session in self.queue.sessions.ready()}
+        for key in self.holds:
+            assert key in offered or not self.bounds(key)[0], "a session waits for what it could have"
+        assert {session.key for session in self.queue.sessions.held_by("v") + self.queue.sessions.held_by("w")} == set(
+            self.holds
+        )
+
+    # --- rewinds -----------------------------------------------------------------------------------------------------
+
+    def rewind(self, partition: int, records: int, *, include_parked: bool) -> None:
+        partition %= len(self.ends)
+        self.expire()
+        self.queue.tick(self.now)
+        self.park_heads()
+        state = self.state
+        if "dead-letter" in state.stands.values():
+            return  # Those with an intent are done in the end.
+        target = min(records, self.ends[partition])
+        self.queue.rewind({partition: target}, self.now, include_parked=include_parked)
+        self.holds.clear()
+        self.unclaimed.clear()
+        self.in_flight_is_lost()
+        here = [place for place in self.order if place >> 48 == partition]
+        for key, failed in list(state.parked.items()):
+            if include_parked and failed >> 48 == partition:
+                del state.parked[key]
+                state.failures.pop(failed, None)
+        parked = set(state.parked.values())
+        for place in here:
+            below = place & 0xFFFF_FFFF_FFFF < target
+            state.done.discard(place)
+            if below:
+                state.done.add(place)
+            stays = place in parked or state.stands.get(place) == "park"
+            if below or include_parked or not stays:
+                self.forget(place)
+        self.rescanned = True
+        self.commit()
+
+    def in_flight_is_lost(self) -> None:
+        for receipt, (_, _, deadline) in self.in_flight.items():
+            (self.stale if deadline == float("inf") else self.lost).add(receipt)
+        self.in_flight.clear()
