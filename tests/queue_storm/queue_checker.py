@@ -91,6 +91,8 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     max_attempts: int
     set_aside: bool = False
     """Whether a lane whose head is exhausted is blocked or parked, until somebody resumes it."""
+    ended: bool = True
+    """Whether the group says that all is finished."""
 
 
 class _Settlement(msgspec.Struct, eq=False):
@@ -132,7 +134,7 @@ class _Given(msgspec.Struct, eq=False):
 def check(history: Iterable[Event], facts: Facts) -> list[Anomaly]:
     """Return all that is wrong with a history of events in the order of their times.
 
-    At the end all was finished, and the workers were given the time to do so.
+    At the end the workers were given the time to finish everything.
     """
     given, resumes = _read(history)
     by_place: dict[Place, list[_Given]] = defaultdict(list)
@@ -203,7 +205,7 @@ def _of_record(place: Place, deliveries: Sequence[_Given], facts: Facts) -> Iter
             settled = each
     acked = [each for each in deliveries if each.acked_before(float("inf"))]
     dead = facts.dead.get(place, 0)
-    if not acked and not dead:
+    if facts.ended and not acked and not dead:
         yield Anomaly(Kind.LOST, f"{place.partition}:{place.offset}, handed out {len(deliveries)} times")
     if dead > 1:
         yield Anomaly(Kind.DEAD_TWICE, f"{place.partition}:{place.offset}, {dead} times")

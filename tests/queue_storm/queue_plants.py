@@ -71,7 +71,7 @@ def answered_before_synced() -> None:
 
     def make_slow(commit: Any) -> Any:
         async def slow(self: Any, events: Any) -> None:
-            await asyncio.sleep(0.5)
+            await asyncio.sleep(0.5 if self._is_stored else 0)
             await commit(self, events)
 
         return slow

@@ -272,7 +272,9 @@ class _Storm:
         seconds = weather.events * weather.pause_seconds / 2
         begun = monotonic()
         grown = not weather.grows
-        async with Producer(self._broker.address, delivery_timeout_seconds=120, batch_bytes=4000) as producer:
+        async with Producer(
+            self._broker.address, delivery_timeout_seconds=120, request_timeout_seconds=60, batch_bytes=4000
+        ) as producer:
             sent = 0
             while sent < weather.records:
                 due = (
@@ -358,6 +360,7 @@ class _Storm:
             dead=dead,
             max_attempts=self._weather.max_attempts,
             set_aside=self._weather.on_exhausted != "dead-letter",
+            ended=not self._troubles,
         )
 
     async def _read(self, topic: str) -> list[Record]:

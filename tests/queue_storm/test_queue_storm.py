@@ -33,13 +33,13 @@ SHOWS: Final[dict[str, tuple[dict[str, object], Kind]]] = {
         {"chances": {"broker": 1.0}, "events": 4, "nacks": 0.6, "max_attempts": 1000},
         Kind.ATTEMPTS_FORGOTTEN,
     ),
-    "backoffs_ignored": ({"events": 0, **_FAILING}, Kind.TOO_EARLY),
+    "backoffs_ignored": ({"chances": {"nap": 1.0}, **_FAILING}, Kind.TOO_EARLY),
     "parked_lanes_leak": (
         {"events": 2, "keys": 10, "on_exhausted": "park", "poison": 0.1, "max_attempts": 2, "records": 1500},
         Kind.LEAKED,
     ),
     "stale_tokens_accepted": (
-        {"chances": {"freeze": 1.0}, "workers": 0, "session_workers": 4, "keys": 8, "records": 4000},
+        {"chances": {"freeze": 1.0}, "events": 12, "workers": 0, "session_workers": 4, "keys": 8, "records": 4000},
         Kind.STALE_TOKEN,
     ),
 }

@@ -24,7 +24,7 @@ import msgspec
 
 from logbroker.client.leased_record import WorkerDelivery
 from logbroker.client.worker import Session, Worker
-from logbroker.errors import BrokerUnavailableError, LogbrokerError, StaleSessionError
+from logbroker.errors import BrokerUnavailableError, LeaseLostError, LogbrokerError, StaleSessionError
 from logbroker.v1 import queues_pb2
 from tests.groups.group_history import HistoryFile
 from tests.queue_storm.queue_history import (
@@ -100,8 +100,8 @@ class _WorkerProcess:
                         )
                     else:
                         await self._worker.run(self._handle, concurrency=_CONCURRENCY)
-            except BrokerUnavailableError as error:
-                # The broker was away for longer than a request may take.
+            except (BrokerUnavailableError, LeaseLostError, StaleSessionError) as error:
+                # The broker was away for longer than a request may take, or refused what nobody waited for.
                 logging.info("go on after: %s", error)
 
     def _on_order(self) -> None:
