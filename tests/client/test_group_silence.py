@@ -66,7 +66,7 @@ async def test_who_was_frozen_is_not_told_of_what_it_got_and_lost_meanwhile(addr
         other = Member(channel, topic, "other", [topic], session_timeout_ms=30_000, rebalance_timeout_ms=30_000)
         other.joined()
         other.holds({topic: [0, 1]})
-        async with Consumer(address, group=topic, auto_commit=False, session_timeout_seconds=0.3) as consumer:
+        async with Consumer(address, group=topic, auto_commit=False, session_timeout_seconds=1.0) as consumer:
             await consumer.subscribe(topic, **events.listen("it"))
             other.holds({topic: [0]})
             # Else it would ask where to begin, and hear of its fencing meanwhile.
@@ -94,7 +94,7 @@ async def test_nor_of_what_it_lost_while_it_asked_where_to_begin(
             return found
 
         monkeypatch.setattr(group_reader, "list_offsets", list_slowly)
-        async with Consumer(address, group=topic, auto_commit=False, session_timeout_seconds=0.3) as consumer:
+        async with Consumer(address, group=topic, auto_commit=False, session_timeout_seconds=1.0) as consumer:
             await consumer.subscribe(topic, **events.listen("it"))
             await take(consumer, 1)
             assert slept
