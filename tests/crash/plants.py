@@ -20,7 +20,7 @@ def ack_before_sync() -> None:
     from logbroker.broker.local_engine.partition import Partition
     from logbroker.types import Durability
 
-    _replace(Partition, "append", lambda append: lambda self, *rest: append(self, *rest[:-1], Durability.WRITTEN))
+    _replace(Partition, "commit", lambda commit: lambda self, _durability: commit(self, Durability.WRITTEN))
     _replace(
         Partition,
         "expect",
@@ -58,10 +58,20 @@ def producer_state_forgotten() -> None:
 def retry_answered_early() -> None:
     """Answer a retry from memory, while the original is still on its way to the disk."""
     from logbroker.broker.local_engine.partition import Partition
+    from logbroker.storage.partition_log import PartitionLog
 
-    _replace(
-        Partition, "has", lambda has: lambda self, staged, durability: staged.duplicate or has(self, staged, durability)
-    )
+    retried: dict[PartitionLog, bool] = {}
+
+    def remember(stage: Any) -> Any:
+        def staged(self: PartitionLog, *rest: Any) -> Any:
+            found = stage(self, *rest)
+            retried[self] = found.duplicate
+            return found
+
+        return staged
+
+    _replace(PartitionLog, "stage", remember)
+    _replace(Partition, "commit", lambda commit: lambda self, durability: commit(self, durability) or retried[self.log])
 
 
 def high_watermark_early() -> None:
