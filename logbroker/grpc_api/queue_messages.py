@@ -25,7 +25,7 @@ MAX_RECEIPTS: Final = 65_536
 MAX_HELD: Final = 100_000
 """Records that one Hello may list, so that its Welcome has room for all of them."""
 MAX_FULL_FAILURES: Final = 1_000
-"""Failures of one answer that say in words why; the others, only their code and reason."""
+"""Failures of one answer that say in full why; the others, only by their code and reason."""
 
 
 def read_hello(message: pb.Hello) -> Hello:
@@ -183,7 +183,7 @@ def settle_answer(correlation_id: int, refusals: Sequence[Refusal]) -> pb.Settle
     for number, refusal in enumerate(refusals):
         status = item_status(refusal.error)
         if number >= MAX_FULL_FAILURES:
-            status.ClearField("message")
+            status.message = "as above"
         answer.failures.add(first_receipt=refusal.first, last_receipt=refusal.last, status=status)
     return answer
 

@@ -46,6 +46,8 @@ from logbroker.types import Durability, TopicId
 _log = logging.getLogger(__name__)
 
 LETTERS_AT_ONCE: Final = 64
+LETTERS_BYTES: Final = 1024 * 1024
+"""About as much is sent at once; a record may be much larger than it was in its compressed batch."""
 FIRST_PAUSE_SECONDS: Final = 0.05
 LONGEST_PAUSE_SECONDS: Final = 5.0
 
@@ -169,7 +171,14 @@ class DeadLettering:
             if len(letters) < LETTERS_AT_ONCE:
                 await self._check_producer(topic, partition, waiting[0].sequence)
                 letters += waiting
-        contents = [await self._content(letter) for letter in letters]
+        contents: list[tuple[LogRecord, bool]] = []
+        size_bytes = 0
+        for letter in letters:
+            contents.append(await self._content(letter))
+            size_bytes += len(contents[-1][0].value or b"")
+            if size_bytes > LETTERS_BYTES:
+                break
+        letters = letters[: len(contents)]
         origin = self._engine.topic_by_id(TopicId(self._queue.topic_id)).name
         appends = [
             self._append(topic, origin, letter, content) for letter, content in zip(letters, contents, strict=True)

@@ -40,7 +40,7 @@ LATER: Final = OverloadedError("what is fetched before it takes all the memory t
 
 T = TypeVar("T")
 
-_decoders: Final = ThreadPoolExecutor(max_workers=2, thread_name_prefix="queue decoder")
+_decoders: Final = ThreadPoolExecutor(max_workers=1, thread_name_prefix="queue decoder")
 
 
 class Found(NamedTuple):
@@ -224,7 +224,8 @@ class Records:
 async def in_thread_if(heavy: bool, work: Callable[[], T]) -> T:
     """Do some work on the event loop or, where it would hold that up, in a thread.
 
-    A few threads do it for all queue groups: each may hold what one batch expands to.
+    One thread does it for all queue groups: it may hold what a batch expands to, twice, and most of the work keeps the
+    interpreter's lock anyway.
     """
     return await asyncio.get_running_loop().run_in_executor(_decoders, work) if heavy else work()
 

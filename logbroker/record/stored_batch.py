@@ -120,15 +120,18 @@ class StoredBatch:
     def records(self, offsets: Sequence[int]) -> list[LogRecord]:
         """Decode the records of these offsets. Raises OffsetOutOfRangeError too, where there is no such record."""
         plain, (known, positions) = self.plain(), self.index()
-        slices: list[bytes] = []
+        wanted: list[int] = []
         for offset in offsets:
             at = offset - known.start if isinstance(known, range) else bisect_left(known, offset)
             if not 0 <= at < len(known) or known[at] != offset:
                 raise OffsetOutOfRangeError(f"there is no record at offset {offset}, between others of its batch")
-            slices.append(plain[positions[at] : positions[at + 1]])
+            wanted.append(at)
+        if wanted != list(range(len(known))):
+            slices = [plain[positions[at] : positions[at + 1]] for at in wanted]
+            plain = b"".join((plain[:_COUNT_AT], _COUNT.pack(len(slices)), *slices))
         found: list[LogRecord] = []
         try:
-            for record in compiled_codec()[1](b"".join((plain[:_COUNT_AT], _COUNT.pack(len(slices)), *slices))):
+            for record in compiled_codec()[1](plain):
                 stamp, headers = record.timestamp, record.headers
                 found.append(
                     LogRecord(
