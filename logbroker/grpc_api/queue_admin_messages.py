@@ -65,6 +65,7 @@ def described_queue(engine: LogEngine, group: QueueGroup) -> pb.DescribedQueue:
     """Looks at all lanes that are blocked or parked, and at all partitions."""
     queue = group.queue
     topic_id = TopicId(queue.topic_id)
+    alarms = group.alarms.check()
     return pb.DescribedQueue(
         group_id=group.group_id,
         topic=topic_name(engine, topic_id),
@@ -85,7 +86,7 @@ def described_queue(engine: LogEngine, group: QueueGroup) -> pb.DescribedQueue:
         partitions=[_partition(engine, group, topic_id, partition) for partition in sorted(queue.done.partitions())],
         alarms=[
             pb.Alarm(kind=alarm.kind.value, key=alarm.key, message=alarm.message)
-            for alarm in group.operator.alarms(group.moment())[:MAX_ALARMS]
+            for alarm in alarms[:MAX_ALARMS]
         ],
         state=queue_state(group),
     )
@@ -111,11 +112,12 @@ def _counts(group: QueueGroup) -> pb.QueueCounts:
         blocked_lanes=states.count(BLOCKED),
         parked_lanes=states.count(PARKED),
         sessions=counts.sessions,
-        delivered=group.delivered,
+        delivered=group.handouts.line.delivered,
         acked=queue.tally.acked,
         nacked=queue.tally.nacked,
         dead_lettered=group.dead_lettering.sent,
         leases_lost=queue.tally.leases_lost,
+        alarms_raised=group.alarms.raised,
     )
 
 

@@ -1,8 +1,8 @@
 """The runtime of one queue group: it reads the log for the machine, tells it the time, and stores what follows.
 
-The way of a record: log -> Scanner -> Queue.admit -> Line -> Queue.take -> pack -> a worker's stream. The way of a
-settlement: stream -> Queue.settle -> Flush -> answer. All decisions are the machine's, at once and in the order in
-which they are asked for; what takes time (reads, commits, appends) happens beside it.
+A record goes log -> Scanner -> Queue.admit -> Line -> Queue.take -> pack -> stream; a settlement, stream ->
+Queue.settle -> Flush -> answer. Decisions are the machine's, at once and in the order in which they are asked for; what
+takes time (reads, commits, appends) happens beside it.
 
 After a start before which something was handed out nothing is handed out for the grace: only who held it may reclaim
 it. Time is the event loop's monotonic clock for leases, and the wall clock for what is stored.
@@ -97,11 +97,6 @@ class QueueGroup:
 
     def moment(self) -> Moment:
         return Moment(self._loop.time(), self._clock.wall_ms())
-
-    @property
-    def delivered(self) -> int:
-        """Records that were handed out in this life."""
-        return self.handouts.line.delivered
 
     # --- workers -----------------------------------------------------------------------------------------------------
 

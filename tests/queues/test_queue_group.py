@@ -47,7 +47,7 @@ async def test_records_go_to_a_worker_by_key_and_are_done_when_acknowledged(tmp_
         assert record.value == b"c1"
         await ack(link, receipt, other)
         assert group.queue.done.floor(0) == 4
-        assert (group.delivered, group.queue.tally.acked) == (4, 4)
+        assert (group.handouts.line.delivered, group.queue.tally.acked) == (4, 4)
 
 
 async def test_what_is_acknowledged_survives_a_crash_and_nothing_else_is_lost(tmp_path: Path) -> None:
