@@ -52,6 +52,7 @@ class Roster:
         link.resumed = self._take_place(link)
         self.links[link.worker_id] = link
         if link.resumed:
+            self._close_unknown(link, hello.sessions)
             self._release_lost(link, hello.held)
             link.sessions = [session for session in hello.sessions if self._has(link, session)]
         elif hello.held or hello.sessions:
@@ -91,6 +92,13 @@ class Roster:
         known = frozenset(held)
         lost = [receipt for receipt, place in self._queue.deliveries.held_by(link.worker_id) if place not in known]
         self._handouts.release(link.worker_id, [(receipt, receipt) for receipt in lost])
+
+    def _close_unknown(self, link: WorkerLink, held: Sequence[HeldSession]) -> None:
+        """A session whose opening was answered when the stream broke never came there: it is free again."""
+        known = {(lane_key(session.key), session.token) for session in held}
+        for session in self._queue.sessions.held_by(link.worker_id):
+            if (session.key, session.token) not in known:
+                self._queue.sessions.close(link.worker_id, session.key, session.token, self._moment())
 
     def _has(self, link: WorkerLink, held: HeldSession) -> bool:
         session = self._queue.sessions.get(lane_key(held.key))

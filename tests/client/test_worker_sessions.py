@@ -203,6 +203,22 @@ async def test_a_broken_connection_costs_a_session_nothing_within_the_grace(addr
     assert (await describe(address, topic)).counts.acked == 50
 
 
+async def test_a_session_whose_opening_was_never_heard_of_is_free_again(address: str, topic: str) -> None:
+    await create(address, topic, lease_seconds=60, grace_seconds=30)
+    await fill(address, topic, 3, keys=1)
+    async with wire(address) as way, Worker(way.address, topic) as worker:
+        async with worker.session(b"another"):
+            pass  # It is connected now.
+        session = worker.session(b"k0")
+        way.stall_answers()
+        opening = asyncio.create_task(session.open())
+        await wait_until(address, topic, lambda queue: queue.counts.sessions == 1)
+        way.cut()
+        async with asyncio.timeout(20):
+            await opening
+        assert await read(session, 3) == [0, 1, 2]
+
+
 async def test_a_session_outlives_a_broker_that_was_killed(logbroker_broker: EmbeddedBroker, topic: str) -> None:
     address = logbroker_broker.address
     await create(address, topic)

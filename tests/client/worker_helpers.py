@@ -104,7 +104,8 @@ async def wire(broker: str) -> AsyncIterator[Wire]:
     made = Wire()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await made.serve(reader, writer, broker)
+        with contextlib.suppress(asyncio.CancelledError):  # At the end of a test; asyncio would make noise of it.
+            await made.serve(reader, writer, broker)
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
     host, port = server.sockets[0].getsockname()[:2]
