@@ -64,10 +64,12 @@ class Roster:
             if link.connected and self._moment().seconds < reserved_until:
                 link.sessions = [session for session in hello.sessions if self._reclaim(link, session)]
                 link.reclaimed = self._queue.reclaim(link.worker_id, hello.held, self._moment())
+        link.is_in = True
         self._touched()
 
     def _take_place(self, link: WorkerLink) -> bool:
-        """Put a link in the place of its worker's before; return whether the worker was in time."""
+        """Put a link in the place of its worker's before; return whether the worker was in time for what it held. One
+        that broke off before it had reclaimed that has to do it now."""
         before = self.links.get(link.worker_id)
         if before is None:
             if len(self.links) >= self._max_workers:
@@ -84,8 +86,8 @@ class Roster:
             return False
         if before.connected:
             self._end(before, WorkerReplacedError("the worker came back on another stream"))
-            return True
-        return self._queue.worker_back(link.worker_id, self._moment())
+            return before.is_in
+        return self._queue.worker_back(link.worker_id, self._moment()) and before.is_in
 
     def _release_lost(self, link: WorkerLink, held: Sequence[int]) -> None:
         """What was on its way when the stream broke never came there: it is free again."""

@@ -30,6 +30,8 @@ class WorkerLink:
         self.incarnation = hello.incarnation
         self.client_name = hello.client_name
         self.connected = True
+        self.is_in = False
+        """It has what it held before; set by the group."""
         self.kept_until = 0.0
         """When the grace of a worker whose stream broke is over (monotonic)."""
         self.resumed = False

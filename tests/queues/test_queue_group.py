@@ -440,3 +440,31 @@ async def test_workers_without_a_grace_are_gone_at_once_and_bounded(
         first.disconnected()
         assert "a" not in group.links
         await group.connect(hello("c"))
+
+
+@pytest.mark.parametrize("breaks", [True, False])
+async def test_a_worker_that_comes_twice_after_a_crash_reclaims_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, breaks: bool
+) -> None:
+    async with shell(tmp_path, crash=True) as opened:
+        await opened.topic()
+        await opened.append((b"a", b"a1"))
+        group = await opened.group(grace_seconds=60)
+        await take(await group.connect(hello()), 1)
+    async with shell(tmp_path) as opened:
+        group = opened.groups.group("g")
+        await until(lambda: group.queue.position(0) == 1)
+        with monkeypatch.context() as patched:
+            patched.setattr(group.roster, "_wait_for_scan", lambda *_: asyncio.sleep(60))
+            first = asyncio.create_task(group.connect(hello(held=[0])))
+            await asyncio.sleep(0)
+        if breaks:
+            first.cancel()
+            await asyncio.wait([first])
+        link = await group.connect(hello(held=[0]))
+        first.cancel()
+        assert not link.resumed
+        [reclaimed] = link.reclaimed
+        await ack(link, *reclaimed.receipts())
+        await asyncio.wait([first])
+        assert link.connected
