@@ -267,7 +267,8 @@ class _Storm:
         rng = random.Random(f"{self._seed} sender")
         sender = Sender(self._log, "sender")
         topics = list(self._weather.topics)
-        async with Producer(self._broker.address, delivery_timeout_seconds=60, batch_bytes=2000) as producer:
+        # On a busy machine a broker may live for moments only, and start for long, a hundred times.
+        async with Producer(self._broker.address, delivery_timeout_seconds=300, batch_bytes=2000) as producer:
             while self._sending:
                 for _ in range(rng.randint(1, 25)):
                     topic = rng.choice(topics)
