@@ -105,6 +105,43 @@ class Copies:
         self._lasts = sorted(self._batches)
         self.topic_id = topic_id
 
+    async def take_up(self) -> None:
+        """Take up what a broker before copied, and the metadata know nothing of, as they were restored from a backup.
+
+        Batches count of which the log has no record any more: others are what a crash left, and are made again.
+        """
+        try:
+            topic = self._engine.topic(self._name)
+        except UnknownTopicError:
+            return
+        if self.topic_id is None:
+            await self._engine.alter_topic(topic.id, set_configs=_CONFIGS)
+            await self._keep_topic(topic.id)
+        for partition in range(topic.partitions):
+            try:
+                await self._take_up(topic.id, partition)
+            except LogbrokerError as error:
+                _log.error("partition %d of the topic %s cannot be taken up: %s", partition, self._name, error.message)
+
+    async def _take_up(self, topic_id: TopicId, partition: int) -> None:
+        facts = self._engine.partition_facts(topic_id, partition)
+        kept_from = self._engine.partition_facts(self._origin_id, partition).log_start_offset
+        known = {batch.base_offset for _, batch in self.batches(partition)}
+        start_offset = facts.log_start_offset
+        await self.forget(
+            partition, [last for last, batch in self.batches(partition) if batch.base_offset < start_offset]
+        )
+        offset = max(known | {start_offset})
+        while offset < facts.high_watermark:
+            [result] = await self._engine.read([Read(topic_id, partition, offset, 1)])
+            if isinstance(result, LogbrokerError):
+                raise result
+            base_offset = parse_header(result.batches).base_offset
+            records = await asyncio.to_thread(_originals, result.batches)
+            if base_offset not in known and records[-1].offset < kept_from:
+                await self._keep(partition, records, base_offset)
+            offset = result.next_offset
+
     def open(self) -> None:
         """Hold what is needed of the internal topic."""
         if self.topic_id is not None:
@@ -184,14 +221,21 @@ class Copies:
         [appended] = await self._engine.append([Append(topic_id, partition, batch)], Durability.SYNCED)
         if isinstance(appended, LogbrokerError):
             raise appended
+        await self._keep(partition, records, appended.base_offset, instead_of)
+
+    async def _keep(
+        self, partition: int, records: Sequence[LogRecord], base_offset: int, instead_of: int | None = None
+    ) -> None:
+        """Take note of a batch of copies."""
         last = place_of(partition, records[-1].offset)
-        copied = CopyBatch(records[0].offset, appended.base_offset)
+        copied = CopyBatch(records[0].offset, base_offset)
         gone = [] if instead_of is None else [place_of(partition, instead_of)]
         events = [delete(place_key(COPIES_ROW, place)) for place in gone if place != last]
         await self._commit([*events, upsert(place_key(COPIES_ROW, last), copied)])
         self._remove(gone)
+        if last not in self._batches:
+            insort(self._lasts, last)
         self._batches[last] = copied
-        insort(self._lasts, last)
 
     async def forget(self, partition: int, lasts: Iterable[int]) -> None:
         """Forget the batches with these last offsets."""
@@ -217,13 +261,18 @@ class Copies:
             with suppress(UnknownTopicError):  # Made before a crash, and not taken note of.
                 await self._engine.delete_topic(self._engine.topic(self._name).id)
             topic = await self._engine.create_topic(self._name, partitions, _CONFIGS)
-            await self._commit([*self._void, StateEvent(COPIES_TOPIC_ROW, topic.id)])
-            self._void = []
-            self.topic_id = topic.id
+            await self._keep_topic(topic.id)
             self.open()
+            return topic.id
         if partition >= self._engine.topic_by_id(self.topic_id).partitions:
             await self._engine.alter_topic(self.topic_id, partitions=partitions)
         return self.topic_id
+
+    async def _keep_topic(self, topic_id: TopicId) -> None:
+        """Take note of the internal topic."""
+        await self._commit([*self._void, StateEvent(COPIES_TOPIC_ROW, topic_id)])
+        self._void = []
+        self.topic_id = topic_id
 
     # --- as the holder of the internal topic -------------------------------------------------------------------------
 

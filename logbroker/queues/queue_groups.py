@@ -270,13 +270,14 @@ class QueueGroups:
                 _log.warning("queue group %s: its topic is gone, and the group with it", group_id)
                 await self._forget(group_id)
         await self._delete_stray_copies()
+        for group in self._groups.values():
+            await group.hold.copies.take_up()
         await asyncio.gather(*(group.start() for group in self._groups.values()))
 
     async def _delete_stray_copies(self) -> None:
         """Topics of copies that a crash left without their group."""
-        kept = {group.hold.copies.topic_id for group in self._groups.values()}
         for topic in self._engine.topics():
-            if topic.name.startswith(COPIES_PREFIX) and topic.id not in kept:
+            if topic.name.startswith(COPIES_PREFIX) and topic.name.removeprefix(COPIES_PREFIX) not in self._groups:
                 await self._engine.delete_topic(topic.id)
 
     def _load(self, group_id: str, rows: Mapping[bytes, bytes]) -> QueueGroup:

@@ -14,8 +14,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from bisect import bisect_right
-from collections.abc import Awaitable, Callable, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from logbroker.config import MIB
@@ -28,7 +28,7 @@ from logbroker.queues.lane import BLOCKED, DEAD_LETTERING, PARKED, WAITING
 from logbroker.queues.lanes import SHOWN_BYTES
 from logbroker.queues.places import offset_of, partition_of, place_of
 from logbroker.queues.queue import Queue
-from logbroker.queues.records import MAX_READ_BYTES, Records
+from logbroker.queues.records import LATER, MAX_READ_BYTES, Records
 from logbroker.queues.settings import Ordering, QueueSettings
 from logbroker.record.codec import LogRecord
 from logbroker.record.stored_batch import StoredBatch, stored_batches
@@ -45,6 +45,7 @@ they took the last time."""
 _STANDING: Final = frozenset((WAITING, BLOCKED, PARKED, DEAD_LETTERING))
 _SOUGHT_KEYS: Final = 8
 """Keys for which the bytes of a batch are searched before it is decoded."""
+_KEYS_AT_ONCE: Final = 256
 _RECORD_BYTES: Final = 32
 """What a record takes beside its key, value and headers, about."""
 
@@ -53,14 +54,19 @@ class Standing(NamedTuple):
     """What is copied: all records of some lanes, by their keys, and some records whatever their key."""
 
     keys: frozenset[bytes | None]
-    places: frozenset[int]
+    places: list[int]
+    """Sorted."""
 
-    def may_be_in(self, partition: int, batch: StoredBatch) -> bool:
-        """Whether to look for it in a batch. Where few lanes stand, most batches have none of their keys."""
-        if len(self.keys) > _SOUGHT_KEYS or any(
-            partition_of(place) == partition and batch.header.base_offset <= offset_of(place) < batch.header.next_offset
-            for place in self.places
-        ):
+    def offsets_in(self, partition: int, batch: StoredBatch) -> set[int]:
+        """Those of the records that lie in a batch."""
+        header = batch.header
+        start = bisect_left(self.places, place_of(partition, header.base_offset))
+        end = bisect_left(self.places, place_of(partition, header.next_offset))
+        return set(map(offset_of, self.places[start:end]))
+
+    def keys_may_be_in(self, batch: StoredBatch) -> bool:
+        """Whether to look for the keys in a batch. Where few lanes stand, most batches have none of them."""
+        if len(self.keys) > _SOUGHT_KEYS:
             return True
         try:
             plain = batch.plain()
@@ -162,8 +168,9 @@ class RetentionHold:
         if standing.keys or standing.places:
             gathered = _Gathered(self._generation_starts(partition))
 
-            def gather(batches: bytes, offsets: range) -> list[list[LogRecord]]:
-                return gathered.add(self._pick(partition, batches, offsets, standing, settings))
+            def complete(batches: bytes, offsets: range) -> Iterator[list[LogRecord]]:
+                for records in self._pick(partition, batches, offsets, standing, settings):
+                    yield from gathered.add(records)
 
             offset = max(copies.end(partition), log_start_offset)
             while offset < until:
@@ -171,7 +178,8 @@ class RetentionHold:
                 [result] = await self._engine.read([Read(self._topic_id, partition, offset, MAX_READ_BYTES)])
                 if isinstance(result, LogbrokerError):
                     raise result
-                for records in await asyncio.to_thread(gather, result.batches, range(offset, until)):
+                pieces = complete(result.batches, range(offset, until))
+                while (records := await asyncio.to_thread(next, pieces, None)) is not None:
                     await copies.add(partition, records)
                     copied += len(records)
                 offset = result.next_offset
@@ -199,31 +207,35 @@ class RetentionHold:
         failures = queue.failures
         places = {*failures.places(), *queue.dead_letters.intents(), *queue.held.waits.heads()}
         if not places and not queue.held.parked:
-            return Standing(frozenset(), frozenset())
+            return Standing(frozenset(), [])
         lanes = list(queue.lanes)  # They may be a million: looked at in a thread.
         keys: set[bytes | None] = await asyncio.to_thread(
             lambda: {lane.key for lane in lanes if lane.state in _STANDING or failures.count(lane.head)}
         )
         # After a start the scan may not have met them yet.
-        unmet = sorted(
+        unmet = [
             place
-            for place in places
+            for place in sorted(places)
             if not queue.done.is_open(partition_of(place)) or not queue.intake.has_admitted(place)
-        )
-        for record in await self._records.fetch(unmet):
-            if isinstance(record, LogRecord):
-                keys.add(lane_key_of(record, settings))
-        return Standing(frozenset(keys - {None}), frozenset(places))
+        ]
+        while unmet:
+            now, unmet = unmet[:_KEYS_AT_ONCE], unmet[_KEYS_AT_ONCE:]
+            for place, record in zip(now, await self._records.fetch(now, MAX_READ_BYTES), strict=True):
+                if record is LATER:
+                    unmet.append(place)
+                elif isinstance(record, LogRecord):
+                    keys.add(lane_key_of(record, settings))
+        return Standing(frozenset(keys - {None}), sorted(places))
 
     def _pick(
         self, partition: int, batches: bytes, offsets: range, standing: Standing, settings: QueueSettings
-    ) -> list[LogRecord]:
-        """Decode batches, and return what is to be copied of the records at some offsets. For a thread."""
+    ) -> Iterator[list[LogRecord]]:
+        """Decode batch by batch, and yield what is to be copied of the records at some offsets. For threads."""
         done = self._queue.done
         base = place_of(partition, 0)
-        found: list[LogRecord] = []
         for batch in stored_batches(batches):
-            if not standing.may_be_in(partition, batch):
+            alone = standing.offsets_in(partition, batch)
+            if not alone and not standing.keys_may_be_in(batch):
                 continue
             wanted: list[int] = []
             for piece in columns_of([batch], offsets.start, settings):
@@ -239,13 +251,10 @@ class RetentionHold:
                 wanted += [
                     offset
                     for offset, key in zip(piece.offsets, keys, strict=True)
-                    if (key in standing.keys or base | offset in standing.places)
-                    and offset in offsets
-                    and base | offset not in done
+                    if (key in standing.keys or offset in alone) and offset in offsets and base | offset not in done
                 ]
             if wanted:
-                found += batch.records(wanted)
-        return found
+                yield batch.records(wanted)
 
     def _count_undone(self, partition: int, start: int, end: int) -> int:
         base = place_of(partition, 0)

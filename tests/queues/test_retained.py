@@ -12,7 +12,7 @@ import pytest
 from logbroker.engine import StateEvent
 from logbroker.errors import DiskFullError, UnknownTopicError
 from logbroker.queues import copies, retention_hold
-from logbroker.queues.rows import COPIES_ROW
+from logbroker.queues.rows import COPIES_ROW, COPIES_TOPIC_ROW
 from logbroker.queues.scanner import Scanner
 from logbroker.queues.settings import OnExhausted, Ordering
 from logbroker.record.compression import Codec
@@ -403,3 +403,28 @@ async def test_keys_of_any_length_are_found_in_what_goes(tmp_path: Path) -> None
         await life.resume()
         await life.work(40 * 5 + 20 * 8)
         assert life.done == {key: list(range(0 if key in keys[:5] else 20, 40)) for key in keys}
+
+
+@pytest.mark.parametrize("known", [0, 2])
+async def test_copies_that_an_older_backup_knows_nothing_of_are_taken_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, known: int
+) -> None:
+    """As `logbroker meta restore` leaves them, with a backup from before the first copies, or after two batches."""
+    monkeypatch.setattr(retention_hold, "BATCH_BYTES", 2_000)
+    async with shell(tmp_path, crash=True) as opened:
+        life = await begin(opened, [b"blocked"])
+        await life.write(KEYS, range(60))
+        await life.work(7 * 60)
+        await life.retain()
+        batches = life.copied()
+        rows = sorted(key for key in await opened.state.load("group:g") if key.startswith(COPIES_ROW))
+        assert len(rows) > 3
+        gone = rows[known:] if known else [*rows, COPIES_TOPIC_ROW]
+        await opened.state.commit("group:g", [StateEvent(key, None) for key in gone])
+    async with shell(tmp_path) as opened:
+        life = await again(opened)
+        assert life.copied() == batches
+        await all_held(life, 60)
+        await life.resume()
+        await life.work(60)
+        assert life.done == {b"blocked": list(range(60))}
