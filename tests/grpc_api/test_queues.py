@@ -185,7 +185,7 @@ def test_a_group_has_one_type(api: Api) -> None:
     [deleted] = groups.DeleteGroups(groups_pb2.DeleteGroupsRequest(group_ids=[group.id])).results
     for status in (described.status, deleted):
         assert status.reason == "WRONG_GROUP_TYPE"
-        assert "queue group" in status.message
+        assert "service Queues" in status.message
     item = groups_pb2.TopicOffsets(topic=group.topic, partitions=[0], offsets=[0])
     commit = groups_pb2.CommitOffsetsRequest(group_id=group.id, topics=[item])
     assert status_of(lambda: groups.CommitOffsets(commit))[0] is grpc.StatusCode.FAILED_PRECONDITION
