@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 from collections import Counter
 from collections.abc import Callable
 
@@ -10,9 +12,8 @@ import pytest
 
 from logbroker.client import Producer, Worker, WorkerDelivery
 from logbroker.embedded_broker import EmbeddedBroker
-from logbroker.errors import LeaseLostError
-from tests.client.test_worker import numbers, take
-from tests.client.worker_helpers import Wire, create, describe, fill, in_order, wait_until, wire
+from logbroker.errors import LeaseLostError, RequestTimeoutError
+from tests.client.worker_helpers import Wire, create, describe, fill, in_order, numbers, take, wait_until, wire
 
 Restart = Callable[[EmbeddedBroker], None]
 
@@ -167,3 +168,23 @@ async def test_many_breaks_lose_and_double_nothing(address: str, topic: str) -> 
     assert in_order(seen)
     counts = (await describe(address, topic)).counts
     assert (counts.acked, counts.nacked, counts.leases_lost) == (1000, 0, 0)
+
+
+async def test_a_broker_that_does_not_answer_is_waited_for_only_so_long(
+    logbroker_broker: EmbeddedBroker, topic: str
+) -> None:
+    address = logbroker_broker.address
+    await create(address, topic)
+    await fill(address, topic, 2, keys=2)
+    async with Worker(address, topic, request_timeout_seconds=0.5) as worker:
+        first, second = await take(worker, 2)
+        os.kill(logbroker_broker.pid, signal.SIGSTOP)
+        try:
+            first.ack()
+            with pytest.raises(RequestTimeoutError):
+                await worker.flush()
+        finally:
+            os.kill(logbroker_broker.pid, signal.SIGCONT)
+        await first
+        await second.ack()
+    assert (await describe(address, topic)).counts.acked == 2

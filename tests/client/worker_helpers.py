@@ -7,7 +7,15 @@ import contextlib
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
-from logbroker.client import Admin, Producer, QueueAdmin, QueueDescription, QueueSettings
+from logbroker.client import (
+    Admin,
+    Producer,
+    QueueAdmin,
+    QueueDescription,
+    QueueSettings,
+    Worker,
+    WorkerDelivery,
+)
 
 
 async def create(address: str, group: str, partitions: int = 2, **settings: Any) -> None:
@@ -42,6 +50,34 @@ def in_order(numbers: list[int], keys: int = 10) -> bool:
     return all(
         numbers_of == sorted(numbers_of) for numbers_of in ([n for n in numbers if n % keys == k] for k in range(keys))
     )
+
+
+async def take(worker: Worker, count: int) -> list[WorkerDelivery]:
+    """Take so many, unsettled."""
+    taken: list[WorkerDelivery] = []
+    async with asyncio.timeout(20):
+        async for delivery in worker:
+            taken.append(delivery)
+            if len(taken) == count:
+                break
+    return taken
+
+
+async def drain(worker: Worker, count: int) -> list[WorkerDelivery]:
+    """Take and ack so many."""
+    taken: list[WorkerDelivery] = []
+    async with asyncio.timeout(20):
+        async for delivery in worker:
+            async with delivery:
+                taken.append(delivery)
+            if len(taken) == count:
+                break
+    await worker.flush()
+    return taken
+
+
+def numbers(deliveries: list[WorkerDelivery]) -> list[int]:
+    return [int(delivery.value or b"") for delivery in deliveries]
 
 
 class Wire:
