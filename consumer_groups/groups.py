@@ -125,8 +125,7 @@ class Groups:
         check_group_id(group_id)
         if self.is_of_other_type(group_id):
             raise WrongGroupTypeError(
-                f"{group_id} is a queue group: use a Worker or `logbroker queue` (the service Queues), or choose another"
-                " id"
+                f"{group_id} is a queue group: use a Worker or `logbroker queue` (the service Queues), or another id"
             )
 
     def _coordinator(self, group_id: str, offsets: OffsetTable, rows: Mapping[bytes, bytes], now: float) -> Coordinator:
