@@ -12,6 +12,7 @@ from logbroker.cli.bench_report import Measurement, run
 from logbroker.cli.options import json_option
 from logbroker.tools.bench import footprint, measure
 from logbroker.tools.bench import groups as group_costs
+from logbroker.tools.bench import queues as queue_costs
 from logbroker.tools.bench import recovery as restarts
 from logbroker.tools.bench.measure import MIB, Setup
 from logbroker.tools.bench.verify import verify_segments
@@ -72,6 +73,7 @@ def bench() -> None:
       logbroker bench verify
       logbroker bench groups
       logbroker bench groups --only disturbance --seconds 20
+      logbroker bench queue --only drain
     """
 
 
@@ -300,6 +302,59 @@ def groups(
         "crowd": [lambda: group_costs.crowd(setup, members=streams, partitions=10 * streams)],
         "commits": [lambda: group_costs.commits(setup, members=committers, seconds=min(seconds, 2.0))],
         "disturbance": [lambda: group_costs.disturbance(setup, partitions=64, changes=changes)],
+    }
+    run([each for name in only or measurements for each in measurements[name]], **shared)
+
+
+@bench.command()
+@click.option("--records", type=click.IntRange(1000), default=500_000, show_default=True, help="That are worked off.")
+@click.option("--workers", type=click.IntRange(1), default=2, show_default=True, help="Processes that do it.")
+@click.option("--keys", type=click.IntRange(1), default=10_000, show_default=True)
+@click.option("--waiting", type=click.IntRange(1000), default=5_000_000, show_default=True, help="The most that wait.")
+@click.option(
+    "--blocked", type=click.IntRange(1000), default=2_000_000, show_default=True, help="Records of a key that stands."
+)
+@click.option(
+    "--seconds", type=click.FloatRange(1), default=60.0, show_default=True, help="Of all rounds beside that key."
+)
+@click.option(
+    "--only",
+    type=click.Choice(["drain", "distinct", "backlog", "blocked", "restart"]),
+    multiple=True,
+    help="Some of the measurements. Repeatable.",
+)
+@_shared_options
+def queue(
+    records: int,
+    workers: int,
+    keys: int,
+    waiting: int,
+    blocked: int,
+    seconds: float,
+    only: Sequence[str],
+    **shared: Any,
+) -> None:
+    """Let workers of queue groups take records and acknowledge them.
+
+    drain: with and without order. distinct: a million keys beside a thousand. backlog: the cost of a delivery while
+    more and more waits. blocked: whom a key that stands disturbs. restart: how soon the first delivery comes.
+    """
+    setup = _setup(shared, seconds)
+    load = {"records": records, "workers": workers}
+    million = {"records": 1_000_000, "workers": workers}
+    sizes = [size for size in (10_000, 100_000, 1_000_000) if size < waiting] + [waiting]
+    measurements: dict[str, list[Measurement]] = {
+        "drain": [
+            lambda: queue_costs.drain(setup, ordering="key", keys=keys, **load),
+            lambda: queue_costs.drain(setup, ordering="none", keys=keys, **load),
+        ],
+        "distinct": [
+            lambda: queue_costs.drain(setup, ordering="key", keys=1000, **million),
+            lambda: queue_costs.drain(setup, ordering="key", keys=1_000_000, **million),
+        ],
+        "backlog": [lambda: queue_costs.backlog(setup, sizes=sizes, keys=keys, deliveries=20_000)],
+        "blocked": [lambda: queue_costs.blocked(setup, waiting=blocked, keys=1000, records_per_second=2000)],
+        "restart": [lambda: queue_costs.restart(setup, records=waiting, keys=keys, acked=100_000)],
     }
     run([each for name in only or measurements for each in measurements[name]], **shared)
 

@@ -1,0 +1,108 @@
+"""A process of its own for a benchmark of queue groups: a worker, or a probe that sends and works.
+
+    python -m logbroker.tools.bench.queue_child worker BROKER GROUP PREFETCH [COUNT]
+    python -m logbroker.tools.bench.queue_child probe BROKER GROUP TOPIC KEYS RECORDS_PER_SECOND
+
+A worker acknowledges what it is given, until its standard input is closed, or after COUNT records. Then it prints
+{"records": COUNT, "first": SECONDS, "synced": SECONDS}: when it had the first record, and when its last acknowledgement
+was synced, on the machine's monotonic clock.
+
+A probe sends records and works them off. It prints {} when it has worked off a second's records, and then, for every
+line that it reads, {"records": COUNT, "p50": SECONDS, "p99": SECONDS}: from the call that sends a record to its
+delivery, of those since the last such line.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import statistics
+import sys
+import time
+from typing import Any, Final
+
+import uvloop
+
+from logbroker.client import Producer
+from logbroker.client.worker import Worker
+
+_TICK_SECONDS: Final = 0.002
+
+
+def _say(what: Any) -> None:
+    sys.stdout.write(f"{json.dumps(what)}\n")
+    sys.stdout.flush()
+
+
+async def _work(broker: str, group: str, prefetch: int, count: int | None) -> None:
+    records = 0
+    first = 0.0
+    async with Worker(broker, group, prefetch=prefetch) as worker:
+        asyncio.get_running_loop().add_reader(0, worker.stop)
+        async for delivery in worker:
+            if not records:
+                first = time.monotonic()
+            delivery.ack()
+            records += 1
+            if records == count:
+                break
+        await worker.flush()
+        _say({"records": records, "first": first, "synced": time.monotonic()})
+
+
+async def _probe(broker: str, group: str, topic: str, keys: int, records_per_second: float) -> None:
+    seconds: list[float] = []
+    ended = asyncio.Event()
+
+    def on_input() -> None:
+        if not os.read(0, 1000):
+            ended.set()
+            return
+        ranks = statistics.quantiles(seconds, n=100)
+        _say({"records": len(seconds), "p50": ranks[49], "p99": ranks[98]})
+        seconds.clear()
+
+    async def send(producer: Producer) -> None:
+        begun, sent = time.monotonic(), 0
+        while True:
+            due = int((time.monotonic() - begun) * records_per_second)
+            while sent < due:
+                await producer.send(topic, b"%r" % time.monotonic(), key=b"healthy-%d" % (sent % keys))
+                sent += 1
+            await asyncio.sleep(_TICK_SECONDS)
+
+    async def work(worker: Worker) -> None:
+        warm = False
+        async for delivery in worker:
+            seconds.append(time.monotonic() - float(delivery.value or b""))
+            delivery.ack()
+            if not warm and len(seconds) >= records_per_second:
+                warm = True
+                seconds.clear()
+                _say({})
+
+    async with Producer(broker, linger_ms=0) as producer, Worker(broker, group, prefetch=1000) as worker:
+        tasks = [asyncio.create_task(each) for each in (send(producer), work(worker), ended.wait())]
+        asyncio.get_running_loop().add_reader(0, on_input)
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for task in done:
+            task.result()
+
+
+def main() -> None:
+    """What the first argument names."""
+    kind, broker, group, *rest = sys.argv[1:]
+    with contextlib.suppress(KeyboardInterrupt):
+        if kind == "worker":
+            uvloop.run(_work(broker, group, int(rest[0]), int(rest[1]) if len(rest) > 1 else None))
+        else:
+            uvloop.run(_probe(broker, group, rest[0], int(rest[1]), float(rest[2])))
+
+
+if __name__ == "__main__":
+    main()
