@@ -9,6 +9,7 @@ The lock guards all of it: a synchronous worker's threads settle while the event
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final, Generic, TypeVar
@@ -23,8 +24,12 @@ from logbroker.client.shelf import Shelf
 from logbroker.errors import LeaseLostError, LogbrokerError, StaleSessionError
 from logbroker.v1 import queues_pb2
 
+_log = logging.getLogger(__name__)
+
 D = TypeVar("D", bound=LeasedRecord)
 
+_MAX_UNTOLD: Final = 10
+"""They keep their records."""
 _UNASKED_SHARE: Final = 0.4
 _LONGEST_HOLD_SECONDS: Final = 30.0
 _LOST_IN_BREAK: Final = "the connection was broken for too long: the record comes again, to this worker or another"
@@ -303,8 +308,11 @@ class Holdings(Generic[D]):
 
     def finished(self, settlement: Settlement) -> None:
         """A settlement has its outcome."""
-        if settlement.first_failure() is not None:
-            self._untold.append(settlement)
+        error = settlement.first_failure()
+        if error is not None:
+            _log.info("%d deliveries of topic %s were not settled: %s", len(settlement.failures), self.topic, error)
+            if len(self._untold) < _MAX_UNTOLD:
+                self._untold.append(settlement)
 
     def fail(self, error: LogbrokerError) -> None:
         """The worker holds nothing any more."""

@@ -13,7 +13,7 @@ from typing import Final, Self
 from logbroker.client.held_session import HeldSession
 from logbroker.client.leased_record import SyncWorkerDelivery
 from logbroker.client.shelf import Shelf
-from logbroker.client.sync_loop import run, shared_loop
+from logbroker.client.sync_loop import run
 from logbroker.client.worker import DEFAULT_IDLE_SECONDS, DEFAULT_SESSION_PREFETCH
 from logbroker.client.worker_core import DEFAULT_MAX_EXTENSION_SECONDS, DEFAULT_PREFETCH, WorkerCore
 from logbroker.errors import InvalidRequestError, LeaseLostError, NoFreeSessionError, StaleSessionError
@@ -51,16 +51,15 @@ class Worker:
         client_name: str | None = None,
         request_timeout_seconds: float = 10.0,
     ) -> None:
-        self._core = run(
-            _new_core(
-                broker,
-                group,
-                prefetch=prefetch,
-                max_extension_seconds=max_extension_seconds,
-                worker_id=worker_id,
-                client_name=client_name,
-                request_timeout_seconds=request_timeout_seconds,
-            )
+        self._core = WorkerCore(
+            broker,
+            group,
+            make=SyncWorkerDelivery,
+            prefetch=prefetch,
+            max_extension_seconds=max_extension_seconds,
+            worker_id=worker_id,
+            client_name=client_name,
+            request_timeout_seconds=request_timeout_seconds,
         )
 
     def __iter__(self) -> Iterator[SyncWorkerDelivery]:
@@ -242,29 +241,6 @@ class Session:
             # What the body raised comes first.
             if error is None:
                 raise
-
-
-async def _new_core(
-    broker: str,
-    group: str,
-    *,
-    prefetch: int | None,
-    max_extension_seconds: float,
-    worker_id: str | None,
-    client_name: str | None,
-    request_timeout_seconds: float,
-) -> WorkerCore[SyncWorkerDelivery]:
-    return WorkerCore(
-        broker,
-        group,
-        make=SyncWorkerDelivery,
-        call=shared_loop().call_soon_threadsafe,
-        prefetch=prefetch,
-        max_extension_seconds=max_extension_seconds,
-        worker_id=worker_id,
-        client_name=client_name,
-        request_timeout_seconds=request_timeout_seconds,
-    )
 
 
 def _check(concurrency: int) -> None:

@@ -67,7 +67,6 @@ class Worker:
             broker,
             group,
             make=WorkerDelivery,
-            call=lambda function, *arguments: function(*arguments),
             prefetch=prefetch,
             max_extension_seconds=max_extension_seconds,
             worker_id=worker_id,

@@ -8,7 +8,7 @@ import os
 import socket
 from collections.abc import Callable
 from time import monotonic
-from typing import Any, Final, Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 from logbroker.client.connection import Connection
 from logbroker.client.held_session import HeldSession
@@ -39,7 +39,7 @@ _AWAY_SECONDS: Final = 0.1
 
 
 class WorkerCore(Generic[D]):
-    """One worker. `call` calls a function in the event loop of its link: the caller's own, or another thread's."""
+    """One worker. Deliveries may be taken and settled in any thread; all else belongs to the event loop of `start`."""
 
     def __init__(
         self,
@@ -47,7 +47,6 @@ class WorkerCore(Generic[D]):
         group: str,
         *,
         make: Callable[..., D],
-        call: Callable[..., Any],
         prefetch: int | None,
         max_extension_seconds: float,
         worker_id: str | None,
@@ -62,7 +61,7 @@ class WorkerCore(Generic[D]):
         self.prefetch = prefetch
         self.stopping = False
         self.closed = False
-        self._call = call
+        self._loop: asyncio.AbstractEventLoop | None = None
         self.holdings = Holdings(make, wake=self._wake, max_extension_seconds=max_extension_seconds)
         options = WorkerOptions(
             group_id=group,
@@ -72,7 +71,8 @@ class WorkerCore(Generic[D]):
         self.link: WorkerLink[D] = WorkerLink(self.connection, options, self.holdings)
 
     def _wake(self) -> None:
-        self._call(self.link.wake)
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self.link.wake)
 
     def check_open(self) -> None:
         if self.closed:
@@ -82,6 +82,7 @@ class WorkerCore(Generic[D]):
         """Connect. `prefetch`: how many deliveries outside of sessions may be in hand; None: as before, or none."""
         self.check_open()
         self.stopping = False
+        self._loop = asyncio.get_running_loop()
         await self.link.start(prefetch)
 
     def take(self, shelf: Shelf[D]) -> D | None:

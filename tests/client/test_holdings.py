@@ -144,6 +144,7 @@ def test_who_comes_back_in_time_says_again_what_has_no_answer(worker: Worker) ->
     assert [nack.first_receipt for nack in again.nacks] == [2]
     # The broker had carried it out: that is no failure.
     worker.answer(again, [(1, 2, AlreadySettledError("settled before"))])
+    assert worker.holdings.take_untold() is None
     rest = worker.sent()
     assert acks(rest) == [(3, 3)]
     worker.answer(rest, [(3, 3, AlreadySettledError("settled before"))])

@@ -175,3 +175,21 @@ async def test_a_cancelled_run_gives_back_what_it_works_on(address: str, topic: 
             await running
         await wait_until(address, topic, lambda queue: not queue.counts.in_flight)
         assert {delivery.attempt for delivery in await drain(worker, 20)} == {1}
+
+
+async def test_a_handler_may_settle_in_another_thread(address: str, topic: str) -> None:
+    await create(address, topic)
+    await fill(address, topic, 50)
+
+    async def handle(delivery: WorkerDelivery) -> None:
+        await asyncio.to_thread(delivery.ack)
+        await delivery
+        done.append(delivery)
+        if len(done) == 50:
+            worker.stop()
+
+    done: list[WorkerDelivery] = []
+    async with Worker(address, topic) as worker:
+        async with asyncio.timeout(20):
+            await worker.run(handle, concurrency=5)
+    assert in_order(numbers(done))
