@@ -12,7 +12,7 @@ from logbroker.queues.operator import Operator
 from logbroker.queues.places import Moment
 from logbroker.queues.queue_group import QueueGroup
 from logbroker.queues.workers import WorkerLink
-from tests.queues.shell import DEADLINE_SECONDS, Shell, hello, records
+from tests.queues.shell import DEADLINE_SECONDS, Shell, hello, records, until
 
 SEGMENT_BYTES = 2_000
 KEPT_BYTES = 4_000
@@ -24,6 +24,8 @@ CONFIGS = {
     "retention.ms": "-1",
 }
 COPIES = "__queue.g"
+KEYS = [b"blocked", *(b"k%d" % number for number in range(6)), b"other"]
+"""In the order of the records of each batch."""
 
 
 class Life:
@@ -109,3 +111,8 @@ async def again(opened: Shell, failing: Iterable[bytes | None] = ()) -> Life:
     """Go on with the group in another life of the broker."""
     group = opened.groups.group("g")
     return Life(opened, group, await group.connect(hello(incarnation=2)), failing)
+
+
+async def all_held(life: Life, records: int) -> None:
+    held = life.group.operator.held
+    await until(lambda: sum(map(len, held())) == records)

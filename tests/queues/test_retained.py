@@ -3,35 +3,31 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
-from logbroker.engine import StateEvent
 from logbroker.errors import DiskFullError, UnknownTopicError
-from logbroker.queues import copies, retention_hold
-from logbroker.queues.rows import COPIES_ROW, COPIES_TOPIC_ROW
 from logbroker.queues.scanner import Scanner
 from logbroker.queues.settings import OnExhausted, Ordering
-from logbroker.record.compression import Codec
-from tests.queues.retained import COPIES, HOLD_BYTES, KEPT_BYTES, SEGMENT_BYTES, Life, again, begin
+from tests.queues.retained import (
+    COPIES,
+    HOLD_BYTES,
+    KEPT_BYTES,
+    KEYS,
+    SEGMENT_BYTES,
+    again,
+    all_held,
+    begin,
+)
 from tests.queues.shell import shell, until
 
-KEYS = [b"blocked", *(b"k%d" % number for number in range(6)), b"other"]
-"""In the order of the records of each batch."""
 MOST_BYTES = KEPT_BYTES + HOLD_BYTES + 3 * SEGMENT_BYTES
 
 
 def said(caplog: pytest.LogCaptureFixture) -> list[str]:
     quiet = "logbroker.queues.alarms"
     return [record.getMessage() for record in caplog.records if record.name != quiet]
-
-
-async def all_held(life: Life, records: int) -> None:
-    held = life.group.operator.held
-    await until(lambda: sum(map(len, held())) == records)
 
 
 @pytest.mark.parametrize("crash", [False, True])
@@ -143,48 +139,6 @@ async def scan_nothing(scanner: Scanner, partition: int) -> None:
     pass
 
 
-@pytest.mark.parametrize("when", ["before its row", "after its row"])
-async def test_a_crash_between_copying_and_letting_go_keeps_one_copy_of_each(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: str
-) -> None:
-    count = 60
-    monkeypatch.setattr(retention_hold, "BATCH_BYTES", 2000)
-    async with shell(tmp_path, crash=True) as opened:
-        life = await begin(opened, [b"blocked"])
-        await life.write(KEYS, range(count))
-        await life.work(7 * count)
-        commit = life.group.hold.copies._commit
-        commits = 0
-
-        async def die_at_the_third(events: Sequence[StateEvent]) -> None:
-            nonlocal commits
-            commits += any(event.key.startswith(COPIES_ROW) for event in events)
-            if commits == 3:
-                if when == "after its row":
-                    await commit(events)
-                raise DiskFullError("as good as a crash: nothing follows it")
-            await commit(events)
-
-        monkeypatch.setattr(life.group.hold.copies, "_commit", die_at_the_third)
-        await life.look()
-        assert life.facts().log_start_offset == 0
-        assert life.facts(COPIES).high_watermark > 10
-    monkeypatch.undo()
-    async with shell(tmp_path, crash=True) as opened:
-        life = await again(opened, [b"blocked"])
-        await life.write(KEYS, range(count, count + 10))
-        await life.work(70)
-        await life.retain()
-        assert life.facts().log_start_offset > 0
-        assert life.copied() == sorted(set(life.copied()))
-    async with shell(tmp_path) as opened:
-        life = await again(opened)
-        await all_held(life, count + 10)
-        await life.resume()
-        await life.work(count + 10)
-        assert life.done == {b"blocked": list(range(count + 10))}
-
-
 async def test_retention_waits_where_copies_cannot_be_made(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -273,55 +227,6 @@ async def test_a_key_that_growth_moved_keeps_its_order(tmp_path: Path) -> None:
         assert life.done == {b"blocked": list(range(160))}
 
 
-async def test_copies_of_both_sides_of_growth_lie_in_batches_of_their_own(tmp_path: Path) -> None:
-    async with shell(tmp_path, crash=True) as opened:
-        life = await begin(opened, [b"blocked"])
-        await life.write([b"blocked"], range(5))
-        await opened.engine.alter_topic(opened.engine.topic("t").id, partitions=2)
-        await life.write([b"blocked"], range(5, 200))
-        assert await life.work_once() == 0
-        await until(lambda: life.group.queue.position(0) == 200)
-        await life.retain()
-        assert life.copied()[:4] == [0, 4, 5, life.copied()[-1]]
-    async with shell(tmp_path) as opened:
-        life = await again(opened)
-        await all_held(life, 200)
-        await life.resume()
-        await life.work(200)
-        assert life.done == {b"blocked": list(range(200))}
-
-
-async def test_copies_of_done_records_make_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One lane stands for ever, others for a while."""
-    monkeypatch.setattr(retention_hold, "MIN_REWRITTEN_BYTES", 8_000)
-    monkeypatch.setattr(copies, "Codec", SimpleNamespace(ZSTD=Codec.NONE))
-    monkeypatch.setitem(copies._CONFIGS, "segment.bytes", "2000")
-    async with shell(tmp_path, crash=True) as opened:
-        life = await begin(opened, [b"for ever"])
-        sizes = []
-        await life.write([b"for ever"], [0])
-        assert await life.work_once() == 0
-        for turn in range(8):
-            key = b"for a while %d" % turn
-            life.failing.add(key)
-            await life.write([key, b"free"], range(100))
-            await life.work(100)
-            await life.retain()
-            life.failing.discard(key)
-            await life.resume(key)
-            await life.work(100)
-            sizes.append(life.facts(COPIES).size_bytes)
-        assert max(sizes) < 60_000, "copies fill the disk"
-        assert life.facts(COPIES).log_start_offset > 0
-        await life.write([b"for ever"], [1])
-    async with shell(tmp_path) as opened:
-        life = await again(opened)
-        await all_held(life, 2)
-        await life.resume()
-        await life.work(2)
-        assert life.done == {b"for ever": [0, 1]}
-
-
 async def test_what_is_held_stays_until_the_engine_stops(tmp_path: Path) -> None:
     async with shell(tmp_path) as opened:
         life = await begin(opened, [b"blocked"])
@@ -341,46 +246,6 @@ async def test_other_groups_and_deleted_ones_hold_nothing(tmp_path: Path) -> Non
         await opened.groups.delete("g")
         await opened.engine._upkeep.apply_retention()
         assert life.facts().size_bytes < KEPT_BYTES + 2 * SEGMENT_BYTES
-
-
-async def test_copies_that_a_crash_left_without_their_group_go_at_the_next_start(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async with shell(tmp_path) as opened:
-        life = await begin(opened, [b"blocked"])
-        await life.write(KEYS, range(60))
-        await life.work(7 * 60)
-        await life.retain()
-        with monkeypatch.context() as patch:
-            patch.setattr(copies.Copies, "delete", lambda self: until(lambda: True))
-            await opened.groups.delete("g")
-        opened.engine.topic(COPIES)
-    async with shell(tmp_path) as opened:
-        assert [topic.name for topic in opened.engine.topics()] == ["t"]
-
-
-async def test_a_group_outlives_the_loss_of_its_copies(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    async with shell(tmp_path) as opened:
-        life = await begin(opened, [b"blocked"])
-        await life.write(KEYS, range(60))
-        await life.work(7 * 60)
-        await life.retain()
-        gone = life.facts().log_start_offset
-    async with shell(tmp_path) as opened:
-        await opened.engine.delete_topic(opened.engine.topic(COPIES).id)
-    async with shell(tmp_path) as opened:
-        assert f"the topic {COPIES} is gone" in caplog.text
-        life = await again(opened, [b"blocked"])  # Its lane goes on, as its head is lost: fail it again.
-        await life.write(KEYS, range(60, 120))
-        await life.work(7 * 60)
-        await life.retain()
-        assert life.copied()[0] == gone
-    async with shell(tmp_path) as opened:
-        life = await again(opened)
-        await all_held(life, 120 - gone // 8)
-        await life.resume()
-        await life.work(120 - gone // 8)
-        assert life.done == {b"blocked": list(range(gone // 8, 120))}
 
 
 async def test_keys_of_any_length_are_found_in_what_goes(tmp_path: Path) -> None:
@@ -403,28 +268,3 @@ async def test_keys_of_any_length_are_found_in_what_goes(tmp_path: Path) -> None
         await life.resume()
         await life.work(40 * 5 + 20 * 8)
         assert life.done == {key: list(range(0 if key in keys[:5] else 20, 40)) for key in keys}
-
-
-@pytest.mark.parametrize("known", [0, 2])
-async def test_copies_that_an_older_backup_knows_nothing_of_are_taken_up(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, known: int
-) -> None:
-    """As `logbroker meta restore` leaves them, with a backup from before the first copies, or after two batches."""
-    monkeypatch.setattr(retention_hold, "BATCH_BYTES", 2_000)
-    async with shell(tmp_path, crash=True) as opened:
-        life = await begin(opened, [b"blocked"])
-        await life.write(KEYS, range(60))
-        await life.work(7 * 60)
-        await life.retain()
-        batches = life.copied()
-        rows = sorted(key for key in await opened.state.load("group:g") if key.startswith(COPIES_ROW))
-        assert len(rows) > 3
-        gone = rows[known:] if known else [*rows, COPIES_TOPIC_ROW]
-        await opened.state.commit("group:g", [StateEvent(key, None) for key in gone])
-    async with shell(tmp_path) as opened:
-        life = await again(opened)
-        assert life.copied() == batches
-        await all_held(life, 60)
-        await life.resume()
-        await life.work(60)
-        assert life.done == {b"blocked": list(range(60))}

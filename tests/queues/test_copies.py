@@ -1,0 +1,173 @@
+"""Copies of what retention takes: over crashes, growth, lost and restored metadata, and for a long time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from logbroker.engine import StateEvent
+from logbroker.errors import DiskFullError
+from logbroker.queues import copies, retention_hold
+from logbroker.queues.rows import COPIES_ROW, COPIES_TOPIC_ROW
+from logbroker.record.compression import Codec
+from tests.queues.retained import COPIES, KEYS, again, all_held, begin
+from tests.queues.shell import shell, until
+
+
+@pytest.mark.parametrize("when", ["before its row", "after its row"])
+async def test_a_crash_between_copying_and_letting_go_keeps_one_copy_of_each(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    count = 60
+    monkeypatch.setattr(retention_hold, "BATCH_BYTES", 2000)
+    async with shell(tmp_path, crash=True) as opened:
+        life = await begin(opened, [b"blocked"])
+        await life.write(KEYS, range(count))
+        await life.work(7 * count)
+        commit = life.group.hold.copies._commit
+        commits = 0
+
+        async def die_at_the_third(events: Sequence[StateEvent]) -> None:
+            nonlocal commits
+            commits += any(event.key.startswith(COPIES_ROW) for event in events)
+            if commits == 3:
+                if when == "after its row":
+                    await commit(events)
+                raise DiskFullError("as good as a crash: nothing follows it")
+            await commit(events)
+
+        monkeypatch.setattr(life.group.hold.copies, "_commit", die_at_the_third)
+        await life.look()
+        assert life.facts().log_start_offset == 0
+        assert life.facts(COPIES).high_watermark > 10
+    monkeypatch.undo()
+    async with shell(tmp_path, crash=True) as opened:
+        life = await again(opened, [b"blocked"])
+        await life.write(KEYS, range(count, count + 10))
+        await life.work(70)
+        await life.retain()
+        assert life.facts().log_start_offset > 0
+        assert life.copied() == sorted(set(life.copied()))
+    async with shell(tmp_path) as opened:
+        life = await again(opened)
+        await all_held(life, count + 10)
+        await life.resume()
+        await life.work(count + 10)
+        assert life.done == {b"blocked": list(range(count + 10))}
+
+
+async def test_copies_of_both_sides_of_growth_lie_in_batches_of_their_own(tmp_path: Path) -> None:
+    async with shell(tmp_path, crash=True) as opened:
+        life = await begin(opened, [b"blocked"])
+        await life.write([b"blocked"], range(5))
+        await opened.engine.alter_topic(opened.engine.topic("t").id, partitions=2)
+        await life.write([b"blocked"], range(5, 200))
+        assert await life.work_once() == 0
+        await until(lambda: life.group.queue.position(0) == 200)
+        await life.retain()
+        assert life.copied()[:4] == [0, 4, 5, life.copied()[-1]]
+    async with shell(tmp_path) as opened:
+        life = await again(opened)
+        await all_held(life, 200)
+        await life.resume()
+        await life.work(200)
+        assert life.done == {b"blocked": list(range(200))}
+
+
+async def test_copies_of_done_records_make_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One lane stands for ever, others for a while."""
+    monkeypatch.setattr(retention_hold, "MIN_REWRITTEN_BYTES", 8_000)
+    monkeypatch.setattr(copies, "Codec", SimpleNamespace(ZSTD=Codec.NONE))
+    monkeypatch.setitem(copies._CONFIGS, "segment.bytes", "2000")
+    async with shell(tmp_path, crash=True) as opened:
+        life = await begin(opened, [b"for ever"])
+        sizes = []
+        await life.write([b"for ever"], [0])
+        assert await life.work_once() == 0
+        for turn in range(8):
+            key = b"for a while %d" % turn
+            life.failing.add(key)
+            await life.write([key, b"free"], range(100))
+            await life.work(100)
+            await life.retain()
+            life.failing.discard(key)
+            await life.resume(key)
+            await life.work(100)
+            sizes.append(life.facts(COPIES).size_bytes)
+        assert max(sizes) < 60_000, "copies fill the disk"
+        assert life.facts(COPIES).log_start_offset > 0
+        await life.write([b"for ever"], [1])
+    async with shell(tmp_path) as opened:
+        life = await again(opened)
+        await all_held(life, 2)
+        await life.resume()
+        await life.work(2)
+        assert life.done == {b"for ever": [0, 1]}
+
+
+async def test_copies_that_a_crash_left_without_their_group_go_at_the_next_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with shell(tmp_path) as opened:
+        life = await begin(opened, [b"blocked"])
+        await life.write(KEYS, range(60))
+        await life.work(7 * 60)
+        await life.retain()
+        with monkeypatch.context() as patch:
+            patch.setattr(copies.Copies, "delete", lambda self: until(lambda: True))
+            await opened.groups.delete("g")
+        opened.engine.topic(COPIES)
+    async with shell(tmp_path) as opened:
+        assert [topic.name for topic in opened.engine.topics()] == ["t"]
+
+
+async def test_a_group_outlives_the_loss_of_its_copies(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async with shell(tmp_path) as opened:
+        life = await begin(opened, [b"blocked"])
+        await life.write(KEYS, range(60))
+        await life.work(7 * 60)
+        await life.retain()
+        gone = life.facts().log_start_offset
+    async with shell(tmp_path) as opened:
+        await opened.engine.delete_topic(opened.engine.topic(COPIES).id)
+    async with shell(tmp_path) as opened:
+        assert f"the topic {COPIES} is gone" in caplog.text
+        life = await again(opened, [b"blocked"])  # Its lane goes on, as its head is lost: fail it again.
+        await life.write(KEYS, range(60, 120))
+        await life.work(7 * 60)
+        await life.retain()
+        assert life.copied()[0] == gone
+    async with shell(tmp_path) as opened:
+        life = await again(opened)
+        await all_held(life, 120 - gone // 8)
+        await life.resume()
+        await life.work(120 - gone // 8)
+        assert life.done == {b"blocked": list(range(gone // 8, 120))}
+
+
+@pytest.mark.parametrize("known", [0, 2])
+async def test_copies_that_an_older_backup_knows_nothing_of_are_taken_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, known: int
+) -> None:
+    """As `logbroker meta restore` leaves them, with a backup from before the first copies, or after two batches."""
+    monkeypatch.setattr(retention_hold, "BATCH_BYTES", 2_000)
+    async with shell(tmp_path, crash=True) as opened:
+        life = await begin(opened, [b"blocked"])
+        await life.write(KEYS, range(60))
+        await life.work(7 * 60)
+        await life.retain()
+        batches = life.copied()
+        rows = sorted(key for key in await opened.state.load("group:g") if key.startswith(COPIES_ROW))
+        assert len(rows) > 3
+        gone = rows[known:] if known else [*rows, COPIES_TOPIC_ROW]
+        await opened.state.commit("group:g", [StateEvent(key, None) for key in gone])
+    async with shell(tmp_path) as opened:
+        life = await again(opened)
+        assert life.copied() == batches
+        await all_held(life, 60)
+        await life.resume()
+        await life.work(60)
+        assert life.done == {b"blocked": list(range(60))}
