@@ -81,6 +81,7 @@ async def test_an_exception_nacks_with_its_text_and_the_key_waits(address: str, 
                         break
             except ValueError:
                 assert seen[-1][0] == 0
+        await worker.flush()
         assert seen.count((0, 1, False)) == 1
         assert seen.count((0, 2, True)) == 1
         assert sorted(number for number, _, _ in seen if number) == list(range(1, 20, 2))
