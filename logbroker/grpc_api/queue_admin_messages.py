@@ -84,10 +84,7 @@ def described_queue(engine: LogEngine, group: QueueGroup) -> pb.DescribedQueue:
             for link in group.links.values()
         ],
         partitions=[_partition(engine, group, topic_id, partition) for partition in sorted(queue.done.partitions())],
-        alarms=[
-            pb.Alarm(kind=alarm.kind.value, key=alarm.key, message=alarm.message)
-            for alarm in alarms[:MAX_ALARMS]
-        ],
+        alarms=[pb.Alarm(kind=alarm.kind.value, key=alarm.key, message=alarm.message) for alarm in alarms[:MAX_ALARMS]],
         state=queue_state(group),
     )
 
