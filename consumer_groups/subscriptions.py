@@ -15,6 +15,7 @@ import re2
 
 from logbroker.consumer_groups.assignors import AssignableTopic
 from logbroker.errors import InvalidRequestError, quoted
+from logbroker.types import INTERNAL_PREFIX
 
 MAX_TOPICS: Final = 1_000
 MAX_PATTERN_CHARACTERS: Final = 1_000
@@ -22,7 +23,7 @@ _MAX_PATTERN_MEMORY_BYTES: Final = 1024 * 1024
 
 
 class Subscription(msgspec.Struct, frozen=True):
-    """Names of topics, which need not exist yet, joined to those that match the pattern."""
+    """Names of topics, which need not exist yet, joined to those that match the pattern and are not internal."""
 
     topics: tuple[str, ...] = ()
     topic_pattern: str = ""
@@ -47,7 +48,7 @@ class Subscription(msgspec.Struct, frozen=True):
         names = {name for name in self.topics if name in topics}
         if self.topic_pattern:
             matches = _compiled(self.topic_pattern).fullmatch
-            names.update(name for name in topics if matches(name))
+            names.update(name for name in topics if matches(name) and not name.startswith(INTERNAL_PREFIX))
         return frozenset(names)
 
 

@@ -6,13 +6,16 @@ import base64
 import binascii
 import enum
 import os
-from typing import NamedTuple, NewType
+from typing import Final, NamedTuple, NewType
 
 Offset = NewType("Offset", int)
 PartitionId = NewType("PartitionId", int)
 
 TopicId = NewType("TopicId", bytes)
 """16 random bytes. A topic that is deleted and created again has another id."""
+
+INTERNAL_PREFIX: Final = "__queue."
+"""Of the names of topics that only the broker makes, changes and writes: what queue groups keep from retention."""
 
 
 class TopicPartition(NamedTuple):

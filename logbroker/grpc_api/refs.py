@@ -7,8 +7,7 @@ from typing import Final, Protocol
 from logbroker.broker.topics import MAX_NAME_LENGTH
 from logbroker.engine import LogEngine, Topic
 from logbroker.errors import InvalidRequestError
-from logbroker.queues.copies import COPIES_PREFIX
-from logbroker.types import TopicId
+from logbroker.types import INTERNAL_PREFIX, TopicId
 from logbroker.v1.log_pb2 import Isolation
 
 MAX_ITEMS: Final = 20_000
@@ -51,9 +50,9 @@ def find_changeable_topic(engine: LogEngine, name: str, topic_id: bytes) -> Topi
 
 def check_not_internal(name: str) -> None:
     """Raise InvalidRequestError for the name of a topic that only the broker makes, changes and writes."""
-    if name.startswith(COPIES_PREFIX):
+    if name.startswith(INTERNAL_PREFIX):
         raise InvalidRequestError(
-            f"topics named {COPIES_PREFIX}... hold what queue groups keep from retention: they come and go with their"
+            f"topics named {INTERNAL_PREFIX}... hold what queue groups keep from retention: they come and go with their"
             " groups; read them, or choose another name"
         )
 

@@ -34,12 +34,9 @@ from logbroker.record.codec import BatchBuilder, LogRecord, decode_batch
 from logbroker.record.compression import Codec
 from logbroker.record.header import parse_header
 from logbroker.record.message_headers import COPY_OF
-from logbroker.types import Durability, TopicId
+from logbroker.types import INTERNAL_PREFIX, Durability, TopicId
 
 _log = logging.getLogger(__name__)
-
-COPIES_PREFIX: Final = "__queue."
-"""Of the names of internal topics, which nobody else makes, changes or writes."""
 
 _CONFIGS: Final = {
     "durability": "synced",
@@ -75,7 +72,7 @@ class Copies:
         commit: Callable[[Sequence[StateEvent]], Awaitable[None]],
     ) -> None:
         """`origin_id`: the topic of the group. `commit` stores rows of the group."""
-        self._name = COPIES_PREFIX + group_id
+        self._name = INTERNAL_PREFIX + group_id
         self._origin_id = origin_id
         self._engine = engine
         self._done = done

@@ -30,7 +30,6 @@ from logbroker.errors import (
     WrongGroupTypeError,
 )
 from logbroker.group_store import GroupStore, check_group_id, stored_group_ids
-from logbroker.queues.copies import COPIES_PREFIX
 from logbroker.queues.dead_lettering import DeadLetterTopic
 from logbroker.queues.queue import Queue
 from logbroker.queues.queue_group import QueueGroup
@@ -39,7 +38,7 @@ from logbroker.queues.rows import GROUP_TYPE, HEADER_ROW, decode_header
 from logbroker.queues.settings import Ordering, QueueSettings
 from logbroker.queues.spill import SpillFile
 from logbroker.queues.starts import StartAt
-from logbroker.types import TopicId
+from logbroker.types import INTERNAL_PREFIX, TopicId
 
 _log = logging.getLogger(__name__)
 
@@ -188,8 +187,8 @@ class QueueGroups:
         if settings.uses_dead_letters and not settings.dead_letter_topic:
             settings = msgspec.structs.replace(settings, dead_letter_topic=dead_letter_topic_of(group_id))
         settings.check()
-        if settings.dead_letter_topic.startswith(COPIES_PREFIX):
-            raise InvalidRequestError(f"topics named {COPIES_PREFIX}... belong to queue groups: name another")
+        if settings.dead_letter_topic.startswith(INTERNAL_PREFIX):
+            raise InvalidRequestError(f"topics named {INTERNAL_PREFIX}... belong to queue groups: name another")
         if settings.dead_letter_topic == topic.name:
             raise InvalidRequestError("the dead_letter_topic is the queue group's own topic: name another")
         if settings.ordering is Ordering.SINGLE and topic.partitions > 1:
@@ -277,7 +276,7 @@ class QueueGroups:
     async def _delete_stray_copies(self) -> None:
         """Topics of copies that a crash left without their group."""
         for topic in self._engine.topics():
-            if topic.name.startswith(COPIES_PREFIX) and topic.name.removeprefix(COPIES_PREFIX) not in self._groups:
+            if topic.name.startswith(INTERNAL_PREFIX) and topic.name.removeprefix(INTERNAL_PREFIX) not in self._groups:
                 await self._engine.delete_topic(topic.id)
 
     def _load(self, group_id: str, rows: Mapping[bytes, bytes]) -> QueueGroup:

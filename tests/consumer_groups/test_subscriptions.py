@@ -17,6 +17,12 @@ def test_names_and_pattern_are_joined_and_unknown_names_wait() -> None:
     assert Subscription(("pay",), "orders.*").resolve(TOPICS) == {"pay", "orders", "orders-eu"}
 
 
+def test_only_by_name_are_internal_topics_subscribed_to() -> None:
+    topics = {name: AssignableTopic(name, TopicId(name.encode().ljust(16)), 1) for name in ("orders", "__queue.orders")}
+    assert Subscription((), ".*").resolve(topics) == {"orders"}
+    assert Subscription(("__queue.orders",), ".*").resolve(topics) == {"orders", "__queue.orders"}
+
+
 def test_a_pattern_is_matched_against_the_whole_name() -> None:
     assert Subscription((), "orders").resolve(TOPICS) == {"orders"}
     assert Subscription((), "matches nothing").resolve(TOPICS) == frozenset()
