@@ -26,7 +26,7 @@ from logbroker.queues.settings import OnExhausted, Ordering
 from logbroker.queues.waits import Waits
 from tests.queues.stateful import QueueMachine
 
-_HUNT = settings(
+HUNT = settings(
     max_examples=1_000,
     stateful_step_count=50,
     deadline=None,
@@ -249,4 +249,4 @@ _DEAD = {"policies": (OnExhausted.DEAD_LETTER,), "attempts": (1,)}
 def test_a_planted_bug_is_caught(plant: Plant, pins: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     plant(monkeypatch)
     with pytest.raises((AssertionError, KeyError, LogbrokerError, ValueError)):
-        run_state_machine_as_test(type("Planted", (QueueMachine,), pins), settings=_HUNT)
+        run_state_machine_as_test(type("Planted", (QueueMachine,), pins), settings=HUNT)

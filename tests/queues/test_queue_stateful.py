@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import settings
 
-from tests.queues.stateful import QueueMachine
+from tests.queues.session_stateful import SessionMachine
 
-TestQueue = QueueMachine.TestCase
+TestQueue = SessionMachine.TestCase
 TestQueue.settings = settings(max_examples=150, stateful_step_count=40, report_multiple_bugs=False)

@@ -31,6 +31,7 @@ def opened(queue: Queue, key: bytes | None = b"k", prefetch: int = 2, seconds: f
 
 def taken(queue: Queue, seconds: float = 0) -> list[Granted]:
     """What all sessions have to take."""
+    queue.tick(at(seconds))
     return [piece for session in queue.sessions.ready() for piece in queue.sessions.take(session, at(seconds))]
 
 
@@ -88,6 +89,27 @@ def test_a_nack_of_a_range_over_several_grants_fails_its_first_only() -> None:
     (last,) = receipts(taken(queue))[-1:]
     assert settled(queue, Settlement(nacks=[Nack(last - 2, last, "no")])) == []
     assert [(piece.places, piece.attempts) for piece in taken(queue)] == [([0, 1, 2], [2, 1, 1])]
+
+
+def test_a_record_that_failed_and_arrives_behind_what_is_in_flight_holds_nothing_yet() -> None:
+    queue = new_queue(backoff_initial_seconds=5.0)
+    admit(queue, [b"k"] * 2)
+    opened(queue)
+    (_, second) = receipts(taken(queue))
+    assert settled(queue, Settlement(nacks=[Nack(second, second, "no")])) == []
+    queue = restart(commit(queue, {}), 2)
+    queue.sessions.forget_unclaimed()
+    admit(queue, [b"k"])
+    opened(queue)
+    (first,) = receipts(taken(queue))
+    admit(queue, [b"k"], start=1)
+    assert queue.held.count == 0
+    assert settled(queue, Settlement(nacks=[Nack(first, first, "no")])) == []
+    assert taken(queue, 4) == []
+    again = taken(queue, 5)
+    assert places(again) == [0]
+    ack(queue, again, 5)
+    assert places(taken(queue, 5)) == [1]
 
 
 def test_a_release_counts_no_attempt() -> None:

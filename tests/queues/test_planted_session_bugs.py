@@ -1,0 +1,189 @@
+"""The simulation catches bugs of sessions and rewinds: each is planted, and must be found within some hundred runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+from hypothesis.stateful import run_state_machine_as_test
+
+from logbroker.errors import LogbrokerError
+from logbroker.queues.deliveries import Deliveries
+from logbroker.queues.done import DoneRecords
+from logbroker.queues.holders import Session
+from logbroker.queues.lane import READY, Lane
+from logbroker.queues.lanes import Lanes
+from logbroker.queues.places import Moment
+from logbroker.queues.redelivery import Redelivery
+from logbroker.queues.session_states import SessionStates
+from logbroker.queues.session_table import SessionTable
+from logbroker.queues.sessions import Sessions
+from logbroker.queues.settings import OnExhausted, Ordering
+from logbroker.queues.settling import Settling
+from tests.queues.session_stateful import SessionMachine
+from tests.queues.test_planted_bugs import HUNT, Plant
+
+
+def a_held_session_is_opened_again(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Sessions, "_check_free", lambda *_: None)
+
+
+def a_lane_in_session_stays_in_the_line(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Lanes, "reserve", lambda *_: None)
+
+
+def what_arrives_for_a_session_goes_to_the_line(patch: pytest.MonkeyPatch) -> None:
+    def bug(self: Lanes, lane: Lane) -> None:
+        lane.state = READY
+        self.ready.append(lane)
+
+    patch.setattr(Lanes, "make_ready", bug)
+
+
+def a_stale_token_is_accepted(patch: pytest.MonkeyPatch) -> None:
+    own: Callable[..., Session] = Sessions._own
+
+    def bug(self: Sessions, worker_id: str, key: bytes, token: int) -> Session:
+        return self.get(key) or own(self, worker_id, key, token)
+
+    patch.setattr(Sessions, "_own", bug)
+
+
+def tokens_begin_anew_at_a_start(patch: pytest.MonkeyPatch) -> None:
+    init: Callable[..., None] = SessionTable.__init__
+    patch.setattr(SessionTable, "__init__", lambda self, life, sessions: init(self, 1, sessions))
+
+
+def sessions_forgotten_at_a_start(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(SessionTable, "load", lambda *_: None)
+
+
+def a_failure_returns_only_itself(patch: pytest.MonkeyPatch) -> None:
+    lose_from: Callable[..., list[int]] = Deliveries.lose_from
+
+    def bug(self: Deliveries, session: Session, receipt: int = 0, *, ended: bool = False) -> list[int]:
+        return lose_from(self, session, receipt, ended=ended) if ended else []
+
+    patch.setattr(Deliveries, "lose_from", bug)
+
+
+def all_in_flight_has_failed_when_a_lock_ends(patch: pytest.MonkeyPatch) -> None:
+    put_back: Callable[..., None] = Sessions._put_back
+
+    def bug(
+        self: Sessions, key: bytes, places: list[int], reason: str | None, delay_seconds: float | None, now: Moment
+    ) -> None:
+        put_back(self, key, places, reason, delay_seconds, now)
+        for place in places[1:]:
+            if reason is not None:
+                self._held.note(key, place, reason, delay_seconds, now)
+
+    patch.setattr(Sessions, "_put_back", bug)
+
+
+def what_comes_back_is_in_another_order(patch: pytest.MonkeyPatch) -> None:
+    put_back: Callable[..., Lane] = Lanes.put_back
+
+    def bug(self: Lanes, key: bytes, places: Sequence[int]) -> Lane:
+        return put_back(self, key, places[::-1])
+
+    patch.setattr(Lanes, "put_back", bug)
+
+
+def a_session_ends_with_what_it_had_in_flight(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Sessions, "_put_back", lambda *_: None)
+
+
+def a_failing_head_is_handed_out_at_once(patch: pytest.MonkeyPatch) -> None:
+    def bug(self: Sessions, session: Session, now: Moment) -> None:
+        lane = self._lanes.get(session.key)
+        if lane is not None:
+            self._held.attention.discard(lane.head)
+            self._lanes.offered[session.key] = None
+
+    patch.setattr(Sessions, "_go_on", bug)
+
+
+def prefetch_is_not_a_bound(patch: pytest.MonkeyPatch) -> None:
+    take: Callable[..., list[Any]] = Sessions.take
+
+    def bug(self: Sessions, session: Session, now: Moment) -> list[Any]:
+        session.prefetch += 1
+        granted = take(self, session, now)
+        session.prefetch -= 1
+        return granted
+
+    patch.setattr(Sessions, "take", bug)
+
+
+def an_acknowledgement_makes_no_room(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Sessions, "_go_on", lambda *_: None)
+
+
+def a_state_is_written_without_its_acks(patch: pytest.MonkeyPatch) -> None:
+    why_not: Callable[..., list[Any]] = Settling._why_not
+
+    def bug(self: Settling, worker_id: str, settlement: Any) -> list[Any]:
+        return [refusal for refusal in why_not(self, worker_id, settlement) if not refusal.last]
+
+    patch.setattr(Settling, "_why_not", bug)
+
+
+def states_are_never_written(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(SessionStates, "take_rows", lambda _: [])
+
+
+def locks_never_end(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(SessionTable, "expired", lambda *_: [])
+
+
+def a_goodbye_leaves_sessions_open(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Sessions, "end_all", lambda *_: None)
+
+
+def a_rewind_forgets_nothing_that_is_done(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(DoneRecords, "rewind", lambda *_: None)
+
+
+def a_rewind_leaves_receipts_good(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Deliveries, "lose_everything", lambda _: None)
+
+
+def what_a_rewind_brings_back_is_not_marked(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Redelivery, "mark_below", lambda *_: None)
+
+
+_KEY = {"orderings": (Ordering.KEY,), "policies": (OnExhausted.BLOCK,)}
+
+
+@pytest.mark.parametrize(
+    "plant",
+    [
+        a_held_session_is_opened_again,
+        a_lane_in_session_stays_in_the_line,
+        what_arrives_for_a_session_goes_to_the_line,
+        a_stale_token_is_accepted,
+        tokens_begin_anew_at_a_start,
+        sessions_forgotten_at_a_start,
+        a_failure_returns_only_itself,
+        all_in_flight_has_failed_when_a_lock_ends,
+        what_comes_back_is_in_another_order,
+        a_session_ends_with_what_it_had_in_flight,
+        a_failing_head_is_handed_out_at_once,
+        prefetch_is_not_a_bound,
+        an_acknowledgement_makes_no_room,
+        a_state_is_written_without_its_acks,
+        states_are_never_written,
+        locks_never_end,
+        a_goodbye_leaves_sessions_open,
+        a_rewind_forgets_nothing_that_is_done,
+        a_rewind_leaves_receipts_good,
+        what_a_rewind_brings_back_is_not_marked,
+    ],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+def test_a_planted_bug_of_sessions_is_caught(plant: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
+    plant(monkeypatch)
+    with pytest.raises((AssertionError, KeyError, LogbrokerError, ValueError, pytest.fail.Exception)):
+        run_state_machine_as_test(type("Planted", (SessionMachine,), dict(_KEY)), settings=HUNT)
