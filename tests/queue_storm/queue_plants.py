@@ -56,13 +56,15 @@ def late_settlements_accepted() -> None:
 
 
 def answered_before_synced() -> None:
-    """Answer at once, and store half a second later."""
+    """Answer settlements at once, and store them half a second later."""
     from logbroker.group_store import GroupStore
     from logbroker.queues.flush import Flush
 
     def make(synced: Any) -> Any:
         def at_once(self: Any, result: Any, rows: Any = ()) -> Any:
-            synced(self, result, rows)
+            future = synced(self, result, rows)
+            if not isinstance(result, list):
+                return future
             answered = asyncio.get_running_loop().create_future()
             answered.set_result(result)
             return answered

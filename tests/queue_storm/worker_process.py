@@ -129,7 +129,7 @@ class _WorkerProcess:
             done += 1
             if done >= _SESSION_RECORDS:
                 break
-        del self._sessions[session.key]
+        self._sessions.pop(session.key, None)
 
     async def _be_zombie(self) -> None:
         """Go on with sessions that were lost while the process stood still, past all that the client knows."""
