@@ -31,7 +31,7 @@ D = TypeVar("D", bound=LeasedRecord)
 _MAX_UNTOLD: Final = 10
 """They keep their records."""
 _UNASKED_SHARE: Final = 0.4
-_LONGEST_HOLD_SECONDS: Final = 30.0
+_LONGEST_HOLD_SECONDS: Final = 10.0
 _LOST_IN_BREAK: Final = "the connection was broken for too long: the record comes again, to this worker or another"
 
 
@@ -215,7 +215,9 @@ class Holdings(Generic[D]):
                 return 0
             self._lots[lot] = None
             self.in_hand += len(lot)
-            self._leases.begin(lot, message.lease_ms / 1000, now)
+            # It may have been altered since the welcome.
+            self._leases.lease_seconds = message.lease_ms / 1000
+            self._leases.begin(lot, self._leases.lease_seconds, now)
             if message.session_token:
                 # It was closed meanwhile: the broker has taken them back already.
                 self._lose(lot, StaleSessionError("the session was closed"))

@@ -86,13 +86,13 @@ def test_run_works_in_threads_and_goes_on_after_an_exception(address: str, topic
 
 
 def test_a_result_waits_for_the_broker_and_raises_what_it_refused(address: str, topic: str) -> None:
-    create(address, topic, 2, keys=1, lease_seconds=0.3, backoff_initial_seconds=0)
+    create(address, topic, 2, keys=1, lease_seconds=0.8, backoff_initial_seconds=0)
     with Worker(address, topic, max_extension_seconds=0, prefetch=1) as worker:
         deliveries = iter(worker)
         next(deliveries).ack().result()
         assert describe(address, topic).counts.acked == 1
         late = next(deliveries)
-        time.sleep(0.6)
+        time.sleep(1.2)
         with pytest.raises(LeaseLostError):
             late.ack().result(10)
         assert next(deliveries).attempt > 1

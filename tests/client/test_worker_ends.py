@@ -25,7 +25,7 @@ async def test_leaving_gives_everything_back_at_once(address: str, topic: str) -
     async with Worker(address, topic) as worker:
         taken = await take(worker, 5)
         taken[0].ack()
-    assert (await describe(address, topic)).counts.in_flight == 0
+    await wait_until(address, topic, lambda queue: not queue.counts.in_flight)
     async with Worker(address, topic) as other:
         deliveries = await drain(other, 19)
     assert taken[0].offset not in [d.offset for d in deliveries if d.partition == taken[0].partition]

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from logbroker.client import QueueAdmin, Worker
+from logbroker.client import QueueAdmin, QueueSettings, Worker
 from logbroker.errors import (
     InvalidRequestError,
     LeaseLostError,
@@ -26,12 +26,12 @@ async def test_a_released_delivery_comes_again_and_no_attempt_is_counted(address
 
 
 async def test_leases_last_as_long_as_the_work(address: str, topic: str) -> None:
-    await create(address, topic, lease_seconds=0.3)
+    await create(address, topic, lease_seconds=1)
     await fill(address, topic, 2, keys=1)
     async with Worker(address, topic, prefetch=1) as worker, Worker(address, topic) as rival:
         (delivery,) = await take(worker, 1)
         waiting = asyncio.create_task(take(rival, 1))
-        await asyncio.sleep(1.2)
+        await asyncio.sleep(2.2)
         assert not delivery.lost
         await delivery.ack()
         (next_one,) = await waiting
@@ -39,7 +39,7 @@ async def test_leases_last_as_long_as_the_work(address: str, topic: str) -> None
 
 
 async def test_who_works_for_too_long_has_lost_the_record(address: str, topic: str) -> None:
-    await create(address, topic, lease_seconds=0.3, backoff_initial_seconds=0)
+    await create(address, topic, lease_seconds=1, backoff_initial_seconds=0)
     await fill(address, topic, 1)
     worker = Worker(address, topic, prefetch=1, max_extension_seconds=0)
     async with worker, Worker(address, topic) as rival:
@@ -68,11 +68,11 @@ async def test_a_lease_can_be_asked_for(address: str, topic: str) -> None:
 
 
 async def test_who_was_frozen_hands_out_nothing_of_what_it_had(address: str, topic: str) -> None:
-    await create(address, topic, lease_seconds=0.4, backoff_initial_seconds=0)
+    await create(address, topic, lease_seconds=1, backoff_initial_seconds=0)
     await fill(address, topic, 3, keys=3)
     async with Worker(address, topic, request_timeout_seconds=5) as worker:
         await take(worker, 1)
-        time.sleep(1)  # the whole event loop stands still, as in a stopped process
+        time.sleep(1.5)  # the whole event loop stands still, as in a stopped process
         assert {delivery.attempt for delivery in await take(worker, 3)} == {2}
 
 
@@ -86,3 +86,16 @@ async def test_a_refusal_that_nobody_awaited_is_raised_by_flush(address: str, to
         with pytest.raises(LeaseLostError):
             await worker.flush()
         await worker.flush()
+
+
+async def test_a_shorter_lease_is_prolonged_as_soon_as_it_is_known(address: str, topic: str) -> None:
+    await create(address, topic, lease_seconds=30)
+    await fill(address, topic, 1)
+    async with Worker(address, topic) as worker, QueueAdmin(address) as admin:
+        (delivery,) = await take(worker, 1)
+        await admin.alter_queue(topic, QueueSettings(lease_seconds=2.5))
+        await delivery.release()
+        (again,) = await take(worker, 1)
+        await asyncio.sleep(4)
+        assert not again.lost
+        await again.ack()
