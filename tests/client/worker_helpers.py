@@ -109,15 +109,26 @@ class Wire:
         """Let nothing come back until the wire is cut."""
         self._stalled.clear()
 
+    def _lets_through(self) -> bool:
+        return not self._down
+
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, broker: str) -> None:
-        if self._down:
-            writer.transport.abort()
-            return
-        host, _, port = broker.rpartition(":")
-        back_reader, back_writer = await asyncio.open_connection(host, int(port))
-        self._pipes += [writer, back_writer]
-        with contextlib.suppress(OSError):
+        pipes = [writer]
+        try:
+            if not self._lets_through():
+                return
+            host, _, port = broker.rpartition(":")
+            back_reader, back_writer = await asyncio.open_connection(host, int(port))
+            pipes.append(back_writer)
+            self._pipes += pipes
+            if not self._lets_through():
+                return
             await asyncio.gather(_pump(reader, back_writer), self._pump_back(back_reader, writer))
+        except OSError:
+            pass  # It was cut.
+        finally:
+            for pipe in pipes:
+                pipe.transport.abort()
 
     async def _pump_back(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while data := await reader.read(65536):
@@ -138,10 +149,10 @@ async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
 async def wire(broker: str) -> AsyncIterator[Wire]:
     """Yield a way to the broker that can be cut."""
     made = Wire()
+    serving: set[asyncio.Task[None]] = set()
 
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(asyncio.CancelledError):  # At the end of a test; asyncio would make noise of it.
-            await made.serve(reader, writer, broker)
+    def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        serving.add(asyncio.create_task(made.serve(reader, writer, broker)))
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
     host, port = server.sockets[0].getsockname()[:2]
@@ -149,6 +160,7 @@ async def wire(broker: str) -> AsyncIterator[Wire]:
     try:
         yield made
     finally:
-        made.take_down()
         server.close()
+        made.take_down()
+        await asyncio.gather(*serving)
         await server.wait_closed()
