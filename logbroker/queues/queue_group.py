@@ -5,7 +5,7 @@ Queue.settle -> Flush -> answer. Decisions are the machine's, at once and in the
 takes time (reads, commits, appends) happens beside it.
 
 After a start before which something was handed out nothing is handed out for the grace: only who held it may reclaim
-it. Time is the event loop's monotonic clock for leases, and the wall clock for what is stored.
+it. Time is the monotonic clock for leases, and the wall clock for what is stored.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from time import monotonic
 from typing import TypeVar
 
 from logbroker.clock import Clock
@@ -96,7 +97,8 @@ class QueueGroup:
         self._error: LogbrokerError | None = None
 
     def moment(self) -> Moment:
-        return Moment(self._loop.time(), self._clock.wall_ms())
+        # Not the loop's time, which some loops keep from the beginning of a round: it would end a backoff early.
+        return Moment(monotonic(), self._clock.wall_ms())
 
     # --- workers -----------------------------------------------------------------------------------------------------
 

@@ -19,7 +19,7 @@ from __future__ import annotations
 import enum
 import itertools
 from bisect import bisect_right
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
@@ -86,8 +86,8 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
 
     lanes: Mapping[str, Sequence[Place]]
     """By ordering key, all its records in their order; "": those without, in any order."""
-    dead: Counter[Place] = msgspec.field(default_factory=Counter)
-    """How often each record lies in the dead-letter topic."""
+    dead: Mapping[Place, Sequence[int]] = msgspec.field(default_factory=dict)
+    """The dead letters of each record: what each says of the attempts that failed."""
     max_attempts: int
     set_aside: bool = False
     """Whether a lane whose head is exhausted is blocked or parked, until somebody resumes it."""
@@ -204,15 +204,15 @@ def _of_record(place: Place, deliveries: Sequence[_Given], facts: Facts) -> Iter
         if each.accepted(*How):
             settled = each
     acked = [each for each in deliveries if each.acked_before(float("inf"))]
-    dead = facts.dead.get(place, 0)
+    dead = facts.dead.get(place, ())
     if facts.ended and not acked and not dead:
         yield Anomaly(Kind.LOST, f"{place.partition}:{place.offset}, handed out {len(deliveries)} times")
-    if dead > 1:
-        yield Anomaly(Kind.DEAD_TWICE, f"{place.partition}:{place.offset}, {dead} times")
+    if len(dead) > 1:
+        yield Anomaly(Kind.DEAD_TWICE, f"{place.partition}:{place.offset}, {len(dead)} times")
     if dead and any(each.accepted(How.ACK) for each in acked):
         yield Anomaly(Kind.DEAD_WRONGLY, f"{place.partition}:{place.offset} was acknowledged")
-    if dead and max((each.delivery.attempt for each in deliveries), default=0) < facts.max_attempts:
-        yield Anomaly(Kind.DEAD_WRONGLY, f"{place.partition}:{place.offset} was not tried {facts.max_attempts} times")
+    if any(attempts < max(failures, facts.max_attempts) for attempts in dead):
+        yield Anomaly(Kind.DEAD_WRONGLY, f"{place.partition}:{place.offset} was tried {dead} times")
 
 
 def _order(lane: Sequence[Sequence[_Given]], places: Sequence[Place], facts: Facts) -> Iterator[Anomaly]:

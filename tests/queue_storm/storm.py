@@ -23,7 +23,7 @@ from logbroker.client import Admin, Consumer, Producer, Record, TopicGeneration
 from logbroker.client.connection import Connection
 from logbroker.client.status import error_of_item
 from logbroker.errors import BrokerUnavailableError, StaleSessionError
-from logbroker.record.dead_letter import ORIGIN_OFFSET, ORIGIN_PARTITION, header_value
+from logbroker.record.dead_letter import ATTEMPTS, ORIGIN_OFFSET, ORIGIN_PARTITION, header_value
 from logbroker.v1 import queues_pb2 as pb
 from tests.crash.broker_process import BrokerProcess
 from tests.groups.group_history import HistoryFile
@@ -349,12 +349,13 @@ class _Storm:
             lanes[(record.key or b"").decode()].append(Place(record.partition, record.offset))
         for places in lanes.values():
             places.sort(key=lambda place: (_generation_of(place, generations), place))
-        dead: Counter[Place] = Counter()
+        dead: dict[Place, list[int]] = defaultdict(list)
         if self._weather.on_exhausted == "dead-letter":
             for record in await self._read(DEAD):
-                partition, offset = (header_value(record.headers, name) for name in (ORIGIN_PARTITION, ORIGIN_OFFSET))
-                dead[Place(int(partition or -1), int(offset or -1))] += 1
-        self.figures["dead letters"] = dead.total()
+                names = (ORIGIN_PARTITION, ORIGIN_OFFSET, ATTEMPTS)
+                partition, offset, attempts = (int(header_value(record.headers, name) or -1) for name in names)
+                dead[Place(partition, offset)].append(attempts)
+        self.figures["dead letters"] = sum(map(len, dead.values()))
         return Facts(
             lanes=lanes,
             dead=dead,

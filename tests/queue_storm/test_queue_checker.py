@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from pathlib import Path
 
 import msgspec
@@ -67,9 +66,12 @@ class Story:
         self.events.append(ResumeBegun(process="operator", at=self._at(), key="k"))
         return self
 
-    def kinds(self, *, dead: tuple[Place, ...] = (), set_aside: bool = False, records: int = 3) -> set[Kind]:
+    def kinds(
+        self, *, dead: tuple[Place, ...] = (), attempts: int = 3, set_aside: bool = False, records: int = 3
+    ) -> set[Kind]:
         lane = [Place(0, offset) for offset in range(records)]
-        facts = Facts(lanes={"k": lane}, dead=Counter(dead), max_attempts=3, set_aside=set_aside)
+        letters = {place: [attempts] * dead.count(place) for place in dead}
+        facts = Facts(lanes={"k": lane}, dead=letters, max_attempts=3, set_aside=set_aside)
         return {anomaly.kind for anomaly in check(self.events, facts)}
 
 
@@ -185,10 +187,10 @@ def test_dead_twice() -> None:
     assert story.done(4, SECOND).done(5, THIRD).kinds(dead=(FIRST, FIRST)) == {Kind.DEAD_TWICE}
 
 
-@pytest.mark.parametrize("how", [How.ACK, How.NACK])
-def test_dead_wrongly(how: How) -> None:
+@pytest.mark.parametrize(("how", "attempts"), [(How.ACK, 3), (How.NACK, 2)])
+def test_dead_wrongly(how: How, attempts: int) -> None:
     story = Story().taken(1, FIRST).settled(1, how).done(2, SECOND).done(3, THIRD)
-    assert story.kinds(dead=(FIRST,)) == {Kind.DEAD_WRONGLY}
+    assert story.kinds(dead=(FIRST,), attempts=attempts) == {Kind.DEAD_WRONGLY}
 
 
 def test_unknown() -> None:

@@ -87,6 +87,8 @@ class _WorkerProcess:
         self._worker: Worker | None = None
         self._leaving = False
         self._sessions: dict[bytes, Session] = {}
+        self._noted: set[int] = set()
+        """The receipts of what is in hand."""
         self._zombies: list[asyncio.Task[None]] = []
 
     async def run(self) -> None:
@@ -153,11 +155,7 @@ class _WorkerProcess:
     async def _handle(self, delivery: WorkerDelivery, session: Session | None = None) -> None:
         spec, rng = self._spec, self._rng
         self._note(delivery, session, redelivered=delivery.redelivered)
-        receipt = receipt_of(delivery)
         await asyncio.sleep(rng.expovariate(1 / spec.handle_seconds))
-        if receipt_of(delivery) != receipt:
-            # The broker was killed, and this worker came back in time: it has it anew.
-            self._note(delivery, session, redelivered=True)
         draw = rng.random()
         if is_poison(delivery.value or b"", spec.poison):
             await self._settle(delivery, How.NACK, round(rng.uniform(0, 0.2), 3))
@@ -175,6 +173,10 @@ class _WorkerProcess:
     ) -> None:
         number = self._next_number()
         receipt = receipt_of(delivery)
+        if receipt not in self._noted:
+            # The broker was killed, and this worker came back in time: it has it anew.
+            self._note(delivery, session, redelivered=True)
+        self._noted.discard(receipt)
         self._file.write(SettleBegun, number=number, how=how, receipts=[receipt], delay_seconds=delay_seconds)
         state = "" if session is None else f"{session.token}/{number}"
         if session is not None:
@@ -195,8 +197,8 @@ class _WorkerProcess:
             # Where a stream broke before the answer, nobody knows.
             answered = delivery.settlement is None or not delivery.settlement.uncertain
             reason = error.reason if answered else ""
-            if isinstance(error, StaleSessionError):
-                raise
+            if session is not None:
+                raise  # Or the state that was set would be kept without its ack.
         finally:
             refused = {receipt: reason} if reason else {}
             self._file.write(SettleEnded, number=number, answered=answered, refused=refused)
@@ -212,6 +214,7 @@ class _WorkerProcess:
             redelivered=redelivered,
             token=0 if session is None else session.token,
         )
+        self._noted.add(noted.receipt)
         self._file.write(Taken, deliveries=[noted])
 
     def _next_number(self) -> int:
