@@ -221,7 +221,7 @@ async def test_a_session_whose_opening_was_never_heard_of_is_free_again(address:
 
 async def test_a_session_outlives_a_broker_that_was_killed(logbroker_broker: EmbeddedBroker, topic: str) -> None:
     address = logbroker_broker.address
-    await create(address, topic)
+    await create(address, topic, grace_seconds=10)
     await fill(address, topic, 50, keys=1)
     async with Worker(address, topic) as worker, worker.session(b"k0") as session:
         session.state = b"seen 10"
