@@ -95,6 +95,7 @@ class WorkerStream:
             raise
         finally:
             if not self._stopping.is_set():
+                self._put_back(link)
                 link.disconnected()
             self._end_deliveries()
             self._answers.clear()
@@ -221,6 +222,12 @@ class WorkerStream:
     def _pulled(self) -> Delivered | None:
         """What is to be sent next. Raises what ended the link."""
         return self._pull.result() if self._pull is not None and self._pull.done() and not self._reading_ended else None
+
+    def _put_back(self, link: WorkerLink) -> None:
+        """What was pulled and not written: the worker never saw it, and did not fail with it."""
+        pull = self._pull
+        if pull is not None and pull.done() and not pull.cancelled() and pull.exception() is None:
+            link.put_back(pull.result())
 
     async def _next_deliveries(self, link: WorkerLink) -> Delivered:
         while not self._budget.fits(HANDOUT_BYTES):

@@ -98,6 +98,11 @@ class WorkerLink:
             self._unsent += await self._group.handouts.next(self.seat, sessions=True)
         return self._unsent.popleft()
 
+    def put_back(self, delivered: Delivered) -> None:
+        """The stream broke before this was written: it is given back, uncounted, when the link ends."""
+        if self.connected:
+            self._unsent.appendleft(delivered)
+
     async def ended(self) -> LogbrokerError | None:
         """Wait until the link is at its end, and return the error that the stream is to end with; None: it said
         goodbye or broke."""
