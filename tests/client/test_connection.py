@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 
 from logbroker.client import Admin
 
@@ -15,18 +14,23 @@ async def test_a_connection_that_takes_its_time_is_waited_for(address: str, topi
     host, _, port = address.rpartition(":")
 
     async def pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(ConnectionError):
+        try:
             while data := await reader.read(65_536):
                 writer.write(data)
                 await writer.drain()
-        writer.close()
+        finally:
+            writer.close()
+            await writer.wait_closed()
 
     async def connect(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await asyncio.sleep(CONNECT_SECONDS)
         there_reader, there_writer = await asyncio.open_connection(host, int(port))
-        await asyncio.gather(pass_on(reader, there_writer), pass_on(there_reader, writer))
+        await asyncio.gather(pass_on(reader, there_writer), pass_on(there_reader, writer), return_exceptions=True)
+        ended.set()
 
+    ended = asyncio.Event()
     async with await asyncio.start_server(connect, "127.0.0.1", 0) as far_away:
         there = ":".join(map(str, far_away.sockets[0].getsockname()))
         async with Admin(there) as admin:
             assert (await admin.create_topic(topic, 1)).name == topic
+        await ended.wait()
