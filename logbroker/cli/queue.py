@@ -204,6 +204,7 @@ def _show(queue: QueueDescription) -> None:
         "blocked lanes",
         "parked lanes",
         "sessions",
+        "copied",
     )
     rows = terminal.table(*numbers, numbers=numbers, title="now")
     rows.add_row(
@@ -220,12 +221,20 @@ def _show(queue: QueueDescription) -> None:
                 counts.parked_lanes,
                 counts.sessions,
             )
-        )
+        ),
+        terminal.size_text(counts.copied_bytes),
     )
     terminal.show(rows)
-    since = ("delivered", "acked", "nacked", "dead-lettered", "leases lost")
+    since = ("delivered", "acked", "nacked", "dead-lettered", "leases lost", "expired")
     rows = terminal.table(*since, numbers=since, title="since the broker started")
-    totals = (counts.delivered, counts.acked, counts.nacked, counts.dead_lettered, counts.leases_lost)
+    totals = (
+        counts.delivered,
+        counts.acked,
+        counts.nacked,
+        counts.dead_lettered,
+        counts.leases_lost,
+        counts.expired,
+    )
     rows.add_row(*(f"{number:,}" for number in totals))
     terminal.show(rows)
     _show_workers(queue)

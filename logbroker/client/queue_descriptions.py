@@ -58,12 +58,16 @@ class QueueCounts(msgspec.Struct, frozen=True, kw_only=True):
     blocked_lanes: int
     parked_lanes: int
     sessions: int
+    copied_bytes: int
+    """On disk: the copies of records that retention took while their lanes stand."""
     delivered: int
     """Since the broker started, as all that follow."""
     acked: int
     nacked: int
     dead_lettered: int
     leases_lost: int
+    expired: int
+    """Taken by retention before they were done, about."""
 
 
 class WorkerDescription(msgspec.Struct, frozen=True, kw_only=True):

@@ -115,6 +115,8 @@ def _counts(group: QueueGroup) -> pb.QueueCounts:
         dead_lettered=group.dead_lettering.sent,
         leases_lost=queue.tally.leases_lost,
         alarms_raised=group.alarms.raised,
+        expired=group.hold.expired,
+        copied_bytes=sum(map(group.hold.copies.size_bytes, queue.done.partitions())),
     )
 
 

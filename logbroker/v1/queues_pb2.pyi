@@ -420,7 +420,7 @@ class DescribedQueue(_message.Message):
     def __init__(self, status: _Optional[_Union[_common_pb2.Status, _Mapping]] = ..., group_id: _Optional[str] = ..., topic: _Optional[str] = ..., topic_id: _Optional[bytes] = ..., settings: _Optional[_Union[QueueSettings, _Mapping]] = ..., counts: _Optional[_Union[QueueCounts, _Mapping]] = ..., workers: _Optional[_Iterable[_Union[DescribedWorker, _Mapping]]] = ..., partitions: _Optional[_Iterable[_Union[QueuePartition, _Mapping]]] = ..., alarms: _Optional[_Iterable[_Union[Alarm, _Mapping]]] = ..., state: _Optional[str] = ...) -> None: ...
 
 class QueueCounts(_message.Message):
-    __slots__ = ("open", "ready", "in_flight", "parked", "unscanned", "lanes", "held_lanes", "blocked_lanes", "parked_lanes", "sessions", "delivered", "acked", "nacked", "dead_lettered", "leases_lost", "alarms_raised")
+    __slots__ = ("open", "ready", "in_flight", "parked", "unscanned", "lanes", "held_lanes", "blocked_lanes", "parked_lanes", "sessions", "delivered", "acked", "nacked", "dead_lettered", "leases_lost", "alarms_raised", "expired", "copied_bytes")
     OPEN_FIELD_NUMBER: _ClassVar[int]
     READY_FIELD_NUMBER: _ClassVar[int]
     IN_FLIGHT_FIELD_NUMBER: _ClassVar[int]
@@ -437,6 +437,8 @@ class QueueCounts(_message.Message):
     DEAD_LETTERED_FIELD_NUMBER: _ClassVar[int]
     LEASES_LOST_FIELD_NUMBER: _ClassVar[int]
     ALARMS_RAISED_FIELD_NUMBER: _ClassVar[int]
+    EXPIRED_FIELD_NUMBER: _ClassVar[int]
+    COPIED_BYTES_FIELD_NUMBER: _ClassVar[int]
     open: int
     ready: int
     in_flight: int
@@ -453,7 +455,9 @@ class QueueCounts(_message.Message):
     dead_lettered: int
     leases_lost: int
     alarms_raised: int
-    def __init__(self, open: _Optional[int] = ..., ready: _Optional[int] = ..., in_flight: _Optional[int] = ..., parked: _Optional[int] = ..., unscanned: _Optional[int] = ..., lanes: _Optional[int] = ..., held_lanes: _Optional[int] = ..., blocked_lanes: _Optional[int] = ..., parked_lanes: _Optional[int] = ..., sessions: _Optional[int] = ..., delivered: _Optional[int] = ..., acked: _Optional[int] = ..., nacked: _Optional[int] = ..., dead_lettered: _Optional[int] = ..., leases_lost: _Optional[int] = ..., alarms_raised: _Optional[int] = ...) -> None: ...
+    expired: int
+    copied_bytes: int
+    def __init__(self, open: _Optional[int] = ..., ready: _Optional[int] = ..., in_flight: _Optional[int] = ..., parked: _Optional[int] = ..., unscanned: _Optional[int] = ..., lanes: _Optional[int] = ..., held_lanes: _Optional[int] = ..., blocked_lanes: _Optional[int] = ..., parked_lanes: _Optional[int] = ..., sessions: _Optional[int] = ..., delivered: _Optional[int] = ..., acked: _Optional[int] = ..., nacked: _Optional[int] = ..., dead_lettered: _Optional[int] = ..., leases_lost: _Optional[int] = ..., alarms_raised: _Optional[int] = ..., expired: _Optional[int] = ..., copied_bytes: _Optional[int] = ...) -> None: ...
 
 class DescribedWorker(_message.Message):
     __slots__ = ("worker_id", "client_name", "in_flight", "credit", "sessions", "connected")

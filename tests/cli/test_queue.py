@@ -122,7 +122,15 @@ def test_a_group_is_created_described_altered_and_deleted(queue: Queue, topic: s
     altered = queue.json("alter", name, "--max-attempts", "9", "--ordering", "none")
     assert (altered["settings"]["max_attempts"], altered["settings"]["ordering"]) == (9, "none")
     text = queue("describe", name)
-    for word in ("serving", "ordering none", "20 waiting", "no workers", "0.5 s, times 3, up to 60 s", "max attempts"):
+    for word in (
+        "serving",
+        "ordering none",
+        "20 waiting",
+        "no workers",
+        "0.5 s, times 3, up to 60 s",
+        "copied",
+        "expired",
+    ):
         assert word in text
     assert queue("delete", name, "--yes") == f"deleted queue group {name}\n"
     assert name not in [group["id"] for group in queue.json("list")]

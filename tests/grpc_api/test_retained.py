@@ -62,6 +62,10 @@ def test_a_blocked_lane_outlives_retention_and_a_restart(tmp_path: Path) -> None
         until(lambda: describe(api, group.topic).partitions[0].size_bytes < 4000 + 8000 + 2 * 4000)
         assert partition.high_watermark == 30 * (FREE_KEYS + 1)
 
+        counts = group.describe().counts
+        assert counts.copied_bytes > 0
+        assert counts.expired == 0
+
         internal = f"__queue.{group.id}"
         assert describe(api, internal).partitions[0].high_watermark > 10
         assert api.values(internal)[0] == b"%0200d" % 0
