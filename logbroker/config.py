@@ -167,6 +167,8 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     max_queue_groups: int = 1_000
     max_queue_workers: int = 1_000
     """Of one queue group."""
+    queue_cache_bytes: int = 64 * MIB
+    """Of batches that queue groups keep, all together, so that what is handed out soon is not read again."""
     reconnect_grace_seconds: float = 2.0
     """How long a group member whose stream broke keeps what it holds; 0: it is released at once."""
     offsets_retention_seconds: float = 7 * 86_400
@@ -205,6 +207,7 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
             "max_produce_bytes_in_flight",
             "max_fetch_bytes_in_flight",
             "max_open_segments",
+            "queue_cache_bytes",
             "min_free_disk_bytes",
         ):
             if getattr(self, name) < 0:

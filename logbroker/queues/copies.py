@@ -15,11 +15,11 @@ Batches whose records are all done are let go by the internal topic's own retent
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from bisect import bisect_left, insort
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -27,6 +27,7 @@ import msgspec
 from logbroker.config import MAX_BATCH_BYTES, MAX_INT32, MAX_INT64, MIB
 from logbroker.engine import Append, LogEngine, Read, StateEvent
 from logbroker.errors import CorruptLogError, LogbrokerError, OffsetOutOfRangeError, UnknownTopicError
+from logbroker.queues.decoding import in_decoder
 from logbroker.queues.done import DoneRecords
 from logbroker.queues.places import offset_of, partition_of, place_of
 from logbroker.queues.rows import COPIES_ROW, COPIES_TOPIC_ROW, decode, delete, place_in, place_key, upsert
@@ -134,7 +135,7 @@ class Copies:
             if isinstance(result, LogbrokerError):
                 raise result
             base_offset = parse_header(result.batches).base_offset
-            records = await asyncio.to_thread(_originals, result.batches)
+            records = await in_decoder(partial(_originals, result.batches))
             if base_offset not in known and records[-1].offset < kept_from:
                 await self._keep(partition, records, base_offset)
             offset = result.next_offset
@@ -203,7 +204,7 @@ class Copies:
             or parse_header(result.batches).base_offset != batch.base_offset
         ):
             raise CorruptLogError(f"partition {partition} of {self._name} has no batch at {batch.base_offset} any more")
-        return await asyncio.to_thread(_originals, result.batches)
+        return await in_decoder(partial(_originals, result.batches))
 
     # --- more and less -----------------------------------------------------------------------------------------------
 
@@ -214,7 +215,7 @@ class Copies:
         hinders an append, or the making of a topic.
         """
         topic_id = await self._topic_for(partition)
-        batch = await asyncio.to_thread(_encoded, records)
+        batch = await in_decoder(partial(_encoded, records))
         [appended] = await self._engine.append([Append(topic_id, partition, batch)], Durability.SYNCED)
         if isinstance(appended, LogbrokerError):
             raise appended

@@ -5,8 +5,8 @@ Copies lie at the offsets of their records, with gaps between them, below the st
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
+from functools import partial
 
 import msgspec
 
@@ -14,6 +14,7 @@ from logbroker.config import MAX_INT32
 from logbroker.engine import LogEngine, PartitionFacts, Read, ReadResult, Topic, Watch
 from logbroker.errors import LogbrokerError, OffsetOutOfRangeError
 from logbroker.queues.copies import Copies
+from logbroker.queues.decoding import in_decoder
 from logbroker.record.codec import BatchBuilder, LogRecord
 from logbroker.record.header import PREFIX_BYTES, parse_header, stored_prefix
 from logbroker.types import TopicId
@@ -64,7 +65,7 @@ class KeptLog:
                 ]
                 last = records[-1].offset
                 if last >= wish.offset:
-                    batches = await asyncio.to_thread(_in_place, records)
+                    batches = await in_decoder(partial(_in_place, records))
                     return ReadResult(batches, last + 1, facts.high_watermark, log_start_offset, facts.leader_epoch)
         except LogbrokerError as error:
             return error

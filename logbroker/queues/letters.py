@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -11,6 +11,7 @@ import msgspec
 from logbroker.config import MIB
 from logbroker.engine import LogEngine, Read, ReadResult, Topic
 from logbroker.errors import LogbrokerError, OffsetOutOfRangeError
+from logbroker.queues.decoding import in_decoder
 from logbroker.queues.places import offset_of, partition_of, place_of
 from logbroker.record.codec import LogRecord, decode_batch, split_batches
 from logbroker.record.dead_letter import GROUP, ORIGIN_PARTITION, ORIGIN_TOPIC, UNDECODABLE, header_value
@@ -103,7 +104,7 @@ async def gather(
                 continue
             if isinstance(result, LogbrokerError):
                 raise result
-            for record in await asyncio.to_thread(_records, result):
+            for record in await in_decoder(partial(_records, result)):
                 if record.offset < offset or record.offset in passed:
                     continue
                 letter = wanted.letter(place_of(partition, record.offset), record)

@@ -14,9 +14,11 @@ from typing import Final, NamedTuple
 import msgspec
 
 from logbroker.errors import LogbrokerError
+from logbroker.queues.batch_cache import Found
+from logbroker.queues.decoding import in_decoder_if
 from logbroker.queues.messages import Granted
 from logbroker.queues.places import offset_of, partition_of
-from logbroker.queues.records import INLINE_RECORDS, LATER, NO_BOUND, Found, Records, in_thread_if
+from logbroker.queues.records import INLINE_RECORDS, LATER, NO_BOUND, Records
 from logbroker.record.codec import BatchBuilder, LogRecord, check_crc
 from logbroker.record.stored_batch import StoredBatch
 
@@ -165,7 +167,7 @@ async def _pack_anew(
         if record is LATER or (session is not None and not isinstance(record, LogRecord)):
             fetched[index + 1 :] = [LATER] * (len(fetched) - index - 1)
             break
-    await in_thread_if(len(fetched) > INLINE_RECORDS, lambda: _encode(granted, fetched, session, packed))
+    await in_decoder_if(len(fetched) > INLINE_RECORDS, lambda: _encode(granted, fetched, session, packed))
 
 
 def _encode(

@@ -27,6 +27,7 @@ from logbroker.errors import (
 from logbroker.group_store import GroupStore
 from logbroker.queues import operations
 from logbroker.queues.alarms import Alarms
+from logbroker.queues.batch_cache import BatchCache
 from logbroker.queues.dead_lettering import DeadLettering, DeadLetterTopic
 from logbroker.queues.deliveries import Refusal
 from logbroker.queues.flush import Flush
@@ -68,6 +69,7 @@ class QueueGroup:
         store: GroupStore,
         clock: Clock,
         dead_letter_topic: DeadLetterTopic,
+        cache: BatchCache,
         *,
         max_workers: int,
     ) -> None:
@@ -75,7 +77,7 @@ class QueueGroup:
         self.queue = queue
         self.operator = Operator(queue)
         self.hold = RetentionHold(group_id, queue, engine, lambda events: self._flush.synced(None, events))
-        self.records = Records(self.hold.log, TopicId(queue.topic_id))
+        self.records = Records(self.hold.log, TopicId(queue.topic_id), cache)
         self.scanner = Scanner(self.hold.log, queue, self.records, self.moment, self._on_scanned)
         self._clock = clock
         self._loop = asyncio.get_running_loop()
@@ -323,6 +325,7 @@ class QueueGroup:
         self._send_home(error)
         await self._end_tasks()
         await self.hold.close()
+        self.records.shelf.clear()
         await self._flush.settle()
         self._flush.close(error)
 

@@ -30,6 +30,7 @@ from logbroker.errors import (
     WrongGroupTypeError,
 )
 from logbroker.group_store import GroupStore, check_group_id, stored_group_ids
+from logbroker.queues.batch_cache import BatchCache
 from logbroker.queues.dead_lettering import DeadLetterTopic
 from logbroker.queues.queue import Queue
 from logbroker.queues.queue_group import QueueGroup
@@ -65,6 +66,7 @@ class QueueGroups:
         self._store = store
         self._spill_dir = spill_dir
         self._loop = asyncio.get_running_loop()
+        self._cache = BatchCache(config.queue_cache_bytes)
         self._groups: dict[str, QueueGroup] = {}
         self._begun: set[str] = set()
         """Ids of groups that are being created."""
@@ -209,7 +211,9 @@ class QueueGroups:
     def _group(self, group_id: str, queue: Queue, letters: DeadLetterTopic, *, is_stored: bool) -> QueueGroup:
         store = GroupStore(self._store, group_id, GROUP_TYPE, is_stored=is_stored)
         max_workers = self._config.max_queue_workers
-        return QueueGroup(group_id, queue, self._engine, store, self._clock, letters, max_workers=max_workers)
+        return QueueGroup(
+            group_id, queue, self._engine, store, self._clock, letters, self._cache, max_workers=max_workers
+        )
 
     def _spill(self, group_id: str) -> SpillFile:
         return SpillFile(self._spill_dir, group_id)

@@ -7,29 +7,24 @@ is read for one record is kept too, as its others are likely to be next.
 
 from __future__ import annotations
 
-import asyncio
-from bisect import bisect_right, insort
-from collections import OrderedDict
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from typing import Final, NamedTuple, TypeVar
+from bisect import bisect_right
+from collections.abc import Sequence
+from typing import Final
 
 from logbroker.engine import Read, ReadableLog, ReadResult
 from logbroker.errors import LogbrokerError, OffsetOutOfRangeError, OverloadedError
+from logbroker.queues.batch_cache import BatchCache, Found, Shelf
+from logbroker.queues.decoding import in_decoder_if
 from logbroker.queues.places import offset_of, partition_of, place_of
 from logbroker.record.codec import LogRecord
 from logbroker.record.stored_batch import StoredBatch, stored_batches
 from logbroker.types import TopicId
 
-CACHE_BYTES: Final = 32 * 1024 * 1024
 MAX_READ_BYTES: Final = 1024 * 1024
 INLINE_BYTES: Final = 64 * 1024
 """Up to so much of a batch is looked through on the event loop, in a millisecond; what is larger, or compressed, in a
 thread."""
 INLINE_RECORDS: Final = 2048
-
-ENTRY_BYTES: Final = 512
-"""What a batch takes in the cache beside its bytes, about."""
 
 _NEAR_RECORDS: Final = 256
 """Records that lie no farther apart are read as one piece."""
@@ -38,33 +33,14 @@ _READS_AT_ONCE: Final = 16
 NO_BOUND: Final = 1 << 63
 LATER: Final = OverloadedError("what is fetched before it takes all the memory that one fetch may take")
 
-T = TypeVar("T")
-
-_decoders: Final = ThreadPoolExecutor(max_workers=1, thread_name_prefix="queue decoder")
-
-
-class Found(NamedTuple):
-    """What holds the places from `start` to before `end`: a batch, or the reason why there is none."""
-
-    start: int
-    end: int
-    batch: StoredBatch | LogbrokerError
-
 
 class Records:
     """The records of one topic, for one queue group."""
 
-    def __init__(self, engine: ReadableLog, topic_id: TopicId, cache_bytes: int = CACHE_BYTES) -> None:
-        self.cache_bytes = cache_bytes
+    def __init__(self, engine: ReadableLog, topic_id: TopicId, cache: BatchCache) -> None:
+        self.shelf = Shelf(cache)
         self._engine = engine
         self._topic_id = topic_id
-        self._used_bytes = 0
-        self._kept: OrderedDict[int, Found] = OrderedDict()
-        """Batches by the place of their base offset, the least recently used first."""
-        self._counted: dict[int, int] = {}
-        """The bytes that each of them counts for."""
-        self._starts: list[int] = []
-        """Their places, sorted."""
         self._record_bytes = 1.0
         """The mean in the last read."""
 
@@ -78,14 +54,13 @@ class Records:
         where it would take more memory than about `max_bytes`; one record is always fetched.
         """
         groups = await self.find(places, max_bytes)
-        records = await in_thread_if(
+        records = await in_decoder_if(
             len(places) > INLINE_RECORDS or any(_is_heavy(found.batch) for _, found in groups),
             lambda: _decode(groups, max_bytes),
         )
         for _, found in groups:
-            if found.start in self._counted:
-                self._count(found)
-        self._evict()
+            self.shelf.recount(found.start)
+        self.shelf.cache.evict()
         return records
 
     async def find(self, places: Sequence[int], max_bytes: int = NO_BOUND) -> list[tuple[Sequence[int], Found]]:
@@ -110,9 +85,9 @@ class Records:
         index, count = 0, len(places)
         while index < count:
             place = places[index]
-            found = self._find(place) or _covering(loaded, place)
+            found = self.shelf.find(place) or _covering(loaded, place)
             if found is None:
-                last = self._last_not_kept(place, places.stop) if isinstance(places, range) else place
+                last = self.shelf.last_not_kept(place, places.stop) if isinstance(places, range) else place
                 missing.append((place, last))
                 index += last + 1 - place
                 continue
@@ -124,21 +99,6 @@ class Records:
                     index += 1
             groups.append((places[begun:index], found))
         return groups, missing
-
-    def _find(self, place: int) -> Found | None:
-        index = bisect_right(self._starts, place) - 1
-        if index < 0:
-            return None
-        found = self._kept[self._starts[index]]
-        if place >= found.end:
-            return None
-        self._kept.move_to_end(found.start)
-        return found
-
-    def _last_not_kept(self, place: int, stop: int) -> int:
-        """The last of consecutive places, from one that is not kept to before `stop`, of which none is."""
-        index = bisect_right(self._starts, place)
-        return (min(stop, self._starts[index]) if index < len(self._starts) else stop) - 1
 
     async def _load(self, spans: list[tuple[int, int]], max_bytes: int) -> list[Found]:
         """Read the batches that hold the places of some spans (first, last); what is returned covers all of them."""
@@ -153,7 +113,7 @@ class Records:
                 if covered <= last:
                     spans.append((covered, last))
         loaded += (Found(first, last + 1, LATER) for first, last in spans)
-        self._evict()
+        self.shelf.cache.evict()
         return loaded
 
     def _wish(self, first: int, last: int) -> Read:
@@ -180,7 +140,7 @@ class Records:
                 if place < found.start:
                     loaded.append(Found(place, found.start, OffsetOutOfRangeError("the log has a gap there")))
                 loaded.append(found)
-                self._add(found)
+                self.shelf.add(found)
                 place = found.end
         except LogbrokerError as error:
             loaded.append(Found(place, last + 1, error))
@@ -198,36 +158,8 @@ class Records:
 
     def keep(self, partition: int, batch: StoredBatch) -> None:
         """Keep a batch that was scanned, as its records are handed out soon."""
-        self._add(_found(partition, batch))
-        self._evict()
-
-    def _add(self, found: Found) -> None:
-        if found.start not in self._kept:
-            self._kept[found.start] = found
-            insort(self._starts, found.start)
-            self._count(found)
-
-    def _count(self, found: Found) -> None:
-        """Count what a batch takes, which grows when it is decompressed or looked through."""
-        assert isinstance(found.batch, StoredBatch)
-        size_bytes = found.batch.size_bytes + ENTRY_BYTES
-        self._used_bytes += size_bytes - self._counted.get(found.start, 0)
-        self._counted[found.start] = size_bytes
-
-    def _evict(self) -> None:
-        while self._used_bytes > self.cache_bytes:
-            start, _ = self._kept.popitem(last=False)
-            self._used_bytes -= self._counted.pop(start)
-            del self._starts[bisect_right(self._starts, start) - 1]
-
-
-async def in_thread_if(heavy: bool, work: Callable[[], T]) -> T:
-    """Do some work on the event loop or, where it would hold that up, in a thread.
-
-    One thread does it for all queue groups: it may hold what a batch expands to, twice, and most of the work keeps the
-    interpreter's lock anyway.
-    """
-    return await asyncio.get_running_loop().run_in_executor(_decoders, work) if heavy else work()
+        self.shelf.add(_found(partition, batch))
+        self.shelf.cache.evict()
 
 
 def _found(partition: int, batch: StoredBatch) -> Found:

@@ -22,6 +22,7 @@ import msgspec
 
 from logbroker.engine import Append, LogEngine, StateEvent, Topic
 from logbroker.errors import InvalidRequestError, LogbrokerError, OverloadedError, UnknownTopicError
+from logbroker.queues.batch_cache import BatchCache
 from logbroker.queues.dead_lettering import DeadLetterTopic
 from logbroker.queues.flush import Flush
 from logbroker.queues.letters import Gathered, Letter, Wanted, gather
@@ -201,7 +202,7 @@ class Redriving:
         places = [place for _, places in round_.batches for place in places]
         records: dict[int, LogRecord] = {}
         try:
-            found = await Records(self._engine, TopicId(round_.dead_topic_id)).fetch(places)
+            found = await Records(self._engine, TopicId(round_.dead_topic_id), BatchCache(0)).fetch(places)
         except UnknownTopicError:
             found = []
         for place, record in zip(places, found, strict=False):

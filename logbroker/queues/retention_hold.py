@@ -16,13 +16,16 @@ import asyncio
 import logging
 from bisect import bisect_left, bisect_right
 from collections.abc import Awaitable, Callable, Iterator, Sequence
+from functools import partial
 from typing import Final, NamedTuple
 
 from logbroker.config import MIB
 from logbroker.engine import LogEngine, Read, StateEvent
 from logbroker.errors import LogbrokerError
+from logbroker.queues.batch_cache import BatchCache
 from logbroker.queues.columns import Columns, columns_of, lane_key_of
 from logbroker.queues.copies import Copies
+from logbroker.queues.decoding import in_decoder
 from logbroker.queues.kept_log import KeptLog
 from logbroker.queues.lane import BLOCKED, DEAD_LETTERING, PARKED, WAITING
 from logbroker.queues.lanes import SHOWN_BYTES
@@ -95,7 +98,6 @@ class RetentionHold:
         self._group_id = group_id
         self._queue = queue
         self._engine = engine
-        self._records = Records(self.log, self._topic_id, cache_bytes=BATCH_BYTES)
         self._let_go: dict[int, int] = {}
         """By partition, the offset below which nothing is needed any more."""
         self._asked: dict[int, int] = {}
@@ -178,8 +180,8 @@ class RetentionHold:
                 [result] = await self._engine.read([Read(self._topic_id, partition, offset, MAX_READ_BYTES)])
                 if isinstance(result, LogbrokerError):
                     raise result
-                pieces = complete(result.batches, range(offset, until))
-                while (records := await asyncio.to_thread(next, pieces, None)) is not None:
+                next_piece = partial(next, complete(result.batches, range(offset, until)), None)
+                while (records := await in_decoder(next_piece)) is not None:
                     await copies.add(partition, records)
                     copied += len(records)
                 offset = result.next_offset
@@ -218,9 +220,10 @@ class RetentionHold:
             for place in sorted(places)
             if not queue.done.is_open(partition_of(place)) or not queue.intake.has_admitted(place)
         ]
+        fetched = Records(self.log, self._topic_id, BatchCache(0))
         while unmet:
             now, unmet = unmet[:_KEYS_AT_ONCE], unmet[_KEYS_AT_ONCE:]
-            for place, record in zip(now, await self._records.fetch(now, MAX_READ_BYTES), strict=True):
+            for place, record in zip(now, await fetched.fetch(now, MAX_READ_BYTES), strict=True):
                 if record is LATER:
                     unmet.append(place)
                 elif isinstance(record, LogRecord):

@@ -18,10 +18,12 @@ from typing import Final
 
 from logbroker.engine import Read, ReadableLog, ReadResult, Topic, Watch
 from logbroker.errors import LogbrokerError, OffsetOutOfRangeError, StorageFailedError, UnknownTopicError
+from logbroker.queues.batch_cache import ENTRY_BYTES
 from logbroker.queues.columns import Columns, Undecodable, columns_of
+from logbroker.queues.decoding import in_decoder_if
 from logbroker.queues.places import Moment
 from logbroker.queues.queue import Queue
-from logbroker.queues.records import ENTRY_BYTES, INLINE_BYTES, MAX_READ_BYTES, Records, in_thread_if
+from logbroker.queues.records import INLINE_BYTES, MAX_READ_BYTES, Records
 from logbroker.queues.settings import OnUndecodable
 from logbroker.queues.undecodable import admit_undecodable
 from logbroker.record.stored_batch import stored_batches
@@ -236,7 +238,7 @@ class Scanner:
         pieces = columns_of(batches, position, self._queue.settings)
         heavy = _is_heavy(result.batches)
         while self._queue.wants_more:
-            piece = await in_thread_if(heavy, lambda: next(pieces, None))
+            piece = await in_decoder_if(heavy, lambda: next(pieces, None))
             if not self._is_at(partition, position):
                 return
             if piece is None:
@@ -267,7 +269,7 @@ class Scanner:
         # What is ready at once is handed out soon, unless much is ready before it.
         ready = queue.lanes.ready_records
         size_bytes = sum(len(batch.raw) + ENTRY_BYTES for batch in columns.batches)
-        if ready > ready_before and ready * size_bytes <= len(columns.offsets) * records.cache_bytes // 2:
+        if ready > ready_before and ready * size_bytes <= len(columns.offsets) * records.shelf.cache.max_bytes // 2:
             for batch in columns.batches:
                 records.keep(partition, batch)
 

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from logbroker.errors import CorruptBatchError, OffsetOutOfRangeError
+from logbroker.queues.batch_cache import BatchCache
 from logbroker.queues.messages import Granted
 from logbroker.queues.packing import MAX_BATCHES_BYTES, Delivered, Packed, pack
 from logbroker.queues.places import offset_of, partition_of, place_of
@@ -221,7 +222,7 @@ async def test_time_per_record() -> None:
     scattered = sorted(draw.sample(range(100_000), 10_000))
     figures = {}
     for name, places in (("together", list(range(10_000))), ("scattered", scattered), ("a run", range(10_000))):
-        records = Records(log.engine, TopicId(TOPIC_ID))
+        records = Records(log.engine, TopicId(TOPIC_ID), BatchCache(1 << 25))
         await records.fetch(places)
         gc.collect()
         begun = time.process_time()

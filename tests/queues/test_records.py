@@ -16,6 +16,7 @@ from logbroker.errors import (
     OverloadedError,
     PartitionOfflineError,
 )
+from logbroker.queues.batch_cache import BatchCache
 from logbroker.queues.places import place_of
 from logbroker.queues.records import MAX_READ_BYTES, Records
 from logbroker.record import stored_batch
@@ -27,7 +28,7 @@ from tests.queues.groups import TOPIC_ID
 
 
 def records_of(log: FakeLog, cache_bytes: int = 1 << 20) -> Records:
-    return Records(log.engine, TopicId(TOPIC_ID), cache_bytes)
+    return Records(log.engine, TopicId(TOPIC_ID), BatchCache(cache_bytes))
 
 
 def all_records(log: FakeLog) -> dict[int, LogRecord]:
@@ -104,8 +105,9 @@ def test_every_record_is_found_in_any_order_and_nothing_else(
                     assert record == known[place]
                 else:
                     assert isinstance(record, OffsetOutOfRangeError)
-        assert records._used_bytes == sum(records._counted.values()) <= cache_bytes
-        assert sorted(records._kept) == records._starts == sorted(records._counted)
+        shelf, cache = records.shelf, records.shelf.cache
+        assert cache.used_bytes == sum(cache._sizes.values()) <= cache_bytes
+        assert sorted(shelf._kept) == shelf._starts == sorted(start for _, start in cache._sizes)
 
     asyncio.run(fetch())
 
@@ -187,5 +189,5 @@ async def test_the_cache_counts_what_decompressing_brings() -> None:
     records = records_of(log, 250_000)
     for start in range(0, 2000, 100):
         await records.fetch(range(start, start + 100))
-        assert records._used_bytes <= 250_000
-    assert len(records._kept) == 2
+        assert records.shelf.cache.used_bytes <= 250_000
+    assert len(records.shelf) == 2

@@ -19,6 +19,7 @@ from logbroker.config import BrokerConfig
 from logbroker.engine import Append, Appended
 from logbroker.errors import CorruptBatchError, OverloadedError, PartitionOfflineError
 from logbroker.queues import scanner as scanner_module
+from logbroker.queues.batch_cache import BatchCache
 from logbroker.queues.columns import MAX_BATCHES, MAX_RECORDS, Columns, columns_of
 from logbroker.queues.done import PAGE_RECORDS
 from logbroker.queues.messages import Nack, Settlement
@@ -46,7 +47,7 @@ class Scan:
     def __init__(self, log: FakeLog, queue: Queue) -> None:
         self.log = log
         self.queue = queue
-        self.records = Records(log.engine, TopicId(TOPIC_ID))
+        self.records = Records(log.engine, TopicId(TOPIC_ID), BatchCache(1 << 25))
         self.scanner = Scanner(log.engine, queue, self.records, lambda: NOW, self._changed)
         self._event = asyncio.Event()
 
@@ -608,7 +609,7 @@ async def test_a_real_log_that_grows_and_is_deleted_under_the_scan(tmp_path: Pat
     async with open_engine(config, SystemClock(), failures.append) as (engine, _):
         topic = await engine.create_topic("t", 2, {"segment.bytes": "20000", "durability": "written"})
         queue = unopened_queue(topic_id=topic.id)
-        records = Records(engine, topic.id)
+        records = Records(engine, topic.id, BatchCache(1 << 25))
         done = asyncio.Event()
         scanner = Scanner(engine, queue, records, lambda: NOW, done.set)
         task = asyncio.create_task(scanner.run())
