@@ -1,0 +1,32 @@
+"""What all commands of `logbroker bench` take."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from logbroker.cli.options import json_option
+from logbroker.tools.bench.measure import Setup
+
+
+def shared_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    for option in (
+        json_option,
+        click.option(
+            "--directory",
+            type=click.Path(exists=True, file_okay=False, path_type=Path),
+            help="Where the data go; the disk under it is measured.  [default: the temporary directory]",
+        ),
+        click.option("--rounds", type=click.IntRange(1), default=3, show_default=True, help="The median counts."),
+    ):
+        command = option(command)
+    return command
+
+
+def setup_of(shared: dict[str, Any], seconds: float) -> Setup:
+    """`shared`: what `shared_options` gave; `seconds`: of one round."""
+    ceiling = shared.get("ceiling", False)
+    return Setup(rounds=shared["rounds"], seconds=seconds, ceiling=ceiling, directory=shared["directory"])
