@@ -11,6 +11,7 @@ from logbroker.errors import InvalidRequestError, LogbrokerError, OverloadedErro
 from logbroker.grpc_api.fetch import MAX_WAIT_MS
 from logbroker.grpc_api.queue_messages import session_lost
 from logbroker.grpc_api.status import item_status
+from logbroker.queues.deliveries import Refusal
 from logbroker.queues.packing import Delivered
 from logbroker.queues.queue_group import QueueGroup
 from logbroker.queues.workers import WorkerLink
@@ -31,13 +32,34 @@ class WorkerSessions:
         self._answer = answer
         self._openings: set[asyncio.Task[None]] = set()
         self._closings: set[asyncio.Task[None]] = set()
-        self._last_token = max((session.token for session in link.sessions), default=0)
-        """Of the sessions that the worker knows it has: tokens grow, and answers come in their order."""
-        link.on_session_lost = lambda key, token: answer(session_lost(key, token))
+        self._told = {session.token for session in link.sessions}
+        """The tokens of the sessions that the worker knows it has. Answers do not come in the order of tokens: one who
+        has waited goes on later than one whose turn came at once."""
+        link.on_session_lost = self._lost
+
+    def _lost(self, key: bytes, token: int) -> None:
+        self._told.discard(token)
+        self._answer(session_lost(key, token))
 
     def knows(self, delivered: Delivered) -> bool:
         """Whether the worker was told of the session that these are of, if any: none of its records come before."""
-        return delivered.session is None or delivered.session[0] <= self._last_token
+        if delivered.session is None:
+            return True
+        token, key = delivered.session
+        session = self._group.queue.sessions.get(key)
+        return token in self._told or session is None or session.token != token
+
+    def is_void(self, delivered: Delivered) -> bool:
+        """Whether records of a session were taken back before they were sent, as one before them was given back. After
+        the answer to that the worker could not tell them from those that come again: they are not sent."""
+        if delivered.session is None:
+            return False
+        deliveries = self._group.queue.deliveries
+        last = delivered.first_receipt + delivered.count - 1
+        refusals: list[Refusal] = []
+        for part in deliveries.select(self._link.worker_id, last, last, refusals):
+            deliveries.refuse_settled(*part, refusals)
+        return bool(refusals)
 
     def open(self, request: pb.OpenSession) -> None:
         """Open now, or wait for it as long as asked for; the stream goes on meanwhile."""
@@ -58,7 +80,7 @@ class WorkerSessions:
         )
         answer.key, answer.token, answer.state = opened.key, opened.token, opened.state
         answer.lock_ms = self._lock_ms
-        self._last_token = max(self._last_token, opened.token)
+        self._told.add(opened.token)
 
     def renew(self, request: pb.RenewSession) -> None:
         answer = pb.SessionAnswer(correlation_id=request.correlation_id)
@@ -74,6 +96,7 @@ class WorkerSessions:
     def close(self, request: pb.CloseSession) -> None:
         session = request.session
         answer = pb.SessionAnswer(correlation_id=request.correlation_id, key=session.key, token=session.token)
+        self._told.discard(session.token)
         self._begin(self._closings, lambda: self._link.close_session(session.key, session.token), answer)
 
     async def end(self) -> None:

@@ -212,7 +212,11 @@ class WorkerStream:
                     await self._send_answer(self._answers.popleft())
                 elif (delivered := self._pulled()) is not None and sessions.knows(delivered):
                     self._pull = None
-                    await self._send_deliveries(delivered, round(group.queue.settings.lease_seconds * 1000))
+                    if sessions.is_void(delivered):
+                        last_receipt = delivered.first_receipt + delivered.count - 1
+                        group.release(link.worker_id, [(delivered.first_receipt, last_receipt)])
+                    else:
+                        await self._send_deliveries(delivered, round(group.queue.settings.lease_seconds * 1000))
                 else:
                     if self._pull is None and not self._reading_ended:
                         self._pull = asyncio.create_task(self._next_deliveries(link))
