@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Final
 
-from logbroker.errors import LogbrokerError, NoFreeSessionError, SessionHeldError
+from logbroker.errors import LogbrokerError, NoFreeSessionError, SessionHeldError, StaleSessionError
 from logbroker.queues.flush import Flush
 from logbroker.queues.holders import Session
 from logbroker.queues.lanes import lane_key
@@ -54,18 +55,35 @@ class SessionOpenings:
         self._waiting.append(opening)
         self._serve()
         try:
+            await self._wait(opening, wait_seconds)
+            session = opening.opened.result()
+            state = self._queue.sessions.state(session.key)
+            return await self._flush.synced(OpenedSession(session.key if key is None else key, session.token, state))
+        except asyncio.CancelledError:
+            self._abandon(opening)
+            raise
+
+    async def _wait(self, opening: Opening, wait_seconds: float) -> None:
+        try:
             async with asyncio.timeout(wait_seconds):
                 if not opening.opened.done():
                     await asyncio.wait([opening.opened])
         except TimeoutError:
-            opening.opened.cancel()
-            raise opening.why_not from None
+            # Its turn may have come at this very moment.
+            if opening.opened.cancel():
+                raise opening.why_not from None
         finally:
             if opening in self._waiting:
                 self._waiting.remove(opening)
-        session = opening.opened.result()
-        state = self._queue.sessions.state(session.key)
-        return await self._flush.synced(OpenedSession(session.key if key is None else key, session.token, state))
+
+    def _abandon(self, opening: Opening) -> None:
+        """Nobody waits any more: a session that was opened is free again."""
+        opened = opening.opened
+        if not opened.cancel() and not opened.cancelled() and opened.exception() is None:
+            session = opened.result()
+            with suppress(StaleSessionError):
+                self._queue.sessions.close(opening.worker_id, session.key, session.token, self._moment())
+                self._touched()
 
     def renew(self, worker_id: str, key: bytes, token: int) -> None:
         """See `WorkerLink.renew_session`."""

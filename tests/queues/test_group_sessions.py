@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from pathlib import Path
 
 import pytest
@@ -150,3 +151,32 @@ async def test_credit_comes_while_a_worker_waits_for_its_session(tmp_path: Path)
         await asyncio.sleep(0)
         link.add_credit(1)
         assert values(await waiting) == [b"a1"]
+
+
+async def test_who_gives_up_just_as_its_turn_comes_takes_no_session(tmp_path: Path) -> None:
+    async with shell(tmp_path) as opened:
+        group = await five(opened)
+        holder, link = await group.connect(hello("holder")), await group.connect(hello())
+        held = await holder.open_session(b"a")
+        waiting = asyncio.create_task(link.open_session(b"a", wait_seconds=10))
+        await asyncio.sleep(0.01)
+        group.queue.sessions.close("holder", b"a", held.token, group.moment())
+        group.openings.serve()
+        assert group.queue.sessions.held_by("w")
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        assert not group.queue.sessions.held_by("w")
+
+
+async def test_whose_turn_comes_as_its_time_is_over_has_the_session(tmp_path: Path) -> None:
+    async with shell(tmp_path) as opened:
+        group = await five(opened)
+        holder, link = await group.connect(hello("holder")), await group.connect(hello())
+        held = await holder.open_session(b"a")
+        waiting = asyncio.create_task(link.open_session(b"a", wait_seconds=0.05))
+        await asyncio.sleep(0.01)
+        group.queue.sessions.close("holder", b"a", held.token, group.moment())
+        group.openings.serve()
+        time.sleep(0.06)  # Both are due in the next round of the loop.
+        assert (await waiting).token > held.token
