@@ -49,6 +49,8 @@ class HeldSession(Generic[D]):
         """The state was set, and has not been put down yet."""
         self._returned: set[tuple[int, int]] = set()
         """The places that come again, as long as others may come before them."""
+        self._returned_first: tuple[int, tuple[int, int]] = 0, (0, 0)
+        """Receipt and place of the first of them."""
         self._returned_by: Settlement | None = None
 
     def set_state(self, state: bytes) -> None:
@@ -91,15 +93,25 @@ class HeldSession(Generic[D]):
             self.save()
             return
         lot = delivery.lot
+        receipt = lot.receipt(delivery.index)
+        if self._returned_by is None or receipt < self._returned_first[0]:
+            self._returned_first = receipt, lot.place(delivery.index)
         self._returned_by = settlement
         self._returned.add(lot.place(delivery.index))
         error = LeaseLostError("a record before it in the session was given back: it comes again after that one")
-        receipt = lot.receipt(delivery.index)
         for later in self.lots:
             for index in list(later.held()):
                 if later.receipt(index) > receipt:
                     later.lose(index, error)
                     self._returned.add(later.place(index))
+
+    def broken(self) -> None:
+        """The stream is over. On the next one the broker sends what is not listed as held, before it is told again
+        what was given back: of all that comes again, only the first shows that it knows."""
+        self.shelf.set_open(False)
+        self.renewal_id = 0
+        if self._returned_by is not None:
+            self._returned = {self._returned_first[1]}
 
     def lose(self, error: LogbrokerError) -> list[Settlement]:
         """The session is another's, or over: so are its deliveries. Return the settlements that fail by that."""
@@ -117,6 +129,8 @@ class HeldSession(Generic[D]):
         self.until = since + lock_seconds
         for lot in self.lots:
             lot.until = self.until
+        if not self.shelf.open:
+            self.shelf.set_open(True)
 
     def sweep(self) -> None:
         """Forget the lots that are over."""

@@ -80,8 +80,7 @@ class HeldSessions(Generic[D]):
     def broken(self) -> None:
         """The stream is over."""
         for session in self:
-            session.shelf.set_open(False)
-            session.renewal_id = 0
+            session.broken()
 
     def fail(self, error: LogbrokerError) -> None:
         """The worker is none any more."""

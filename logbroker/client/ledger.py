@@ -56,7 +56,7 @@ class Settlement:
         self.state: bytes | None = None
         """Of the session; it moves with the acks."""
         self.uncertain = False
-        """It was sent, and a stream broke before the answer."""
+        """It was sent, and there was no answer to that: the broker may have carried it out."""
         self.answered = False
         self.failures: dict[LeasedRecord, LogbrokerError] = {}
         self.error: LogbrokerError | None = None
@@ -115,6 +115,8 @@ class Settlement:
 
     def drop_lost(self) -> None:
         """Forget the deliveries that are lost, whose failure this is."""
+        if self.state is not None:
+            self._drop_state()
         kept: list[tuple[LeasedRecord, Word]] = []
         for delivery, word in self.words:
             lot = delivery.lot
@@ -125,6 +127,15 @@ class Settlement:
         self.words = kept
         if not len(self):
             self._finish()
+
+    def _drop_state(self) -> None:
+        """A state is not written without all the acks that it moves with: where one of them is lost, all are."""
+        acked = [delivery for delivery, word in self.words if word is ACK]
+        lost = next((delivery.lot.lost for delivery in acked if delivery.lot.states[delivery.index] == LOST), None)
+        if lost is not None:
+            self.state = None
+            for delivery in acked:
+                delivery.lot.lose(delivery.index, lost)
 
     def fail(self, error: LogbrokerError) -> None:
         """There will be no answer."""
@@ -218,6 +229,8 @@ class Ledger:
 
     def fail(self, error: LogbrokerError) -> list[Settlement]:
         """Nothing more will be answered; return what has failed by that."""
+        for settlement in self._unanswered.values():
+            settlement.uncertain = True
         failed = self.unfinished()
         self._open = Settlement(self)
         self._waiting.clear()

@@ -22,7 +22,7 @@ class Shelf(Generic[D]):
 
     def __init__(self, make: Callable[..., D]) -> None:
         self.open = False
-        """Whether they may be handed out: the stream stands."""
+        """Whether they may be handed out: the stream stands, and the lock of the session has not run out."""
         self.waiters: deque[Callable[[], None]] = deque()
         """Told, each once, when there may be something to take."""
         self._make = make
@@ -66,6 +66,11 @@ class Shelf(Generic[D]):
                     continue
                 if now <= lot.ends_at(delivery.index):
                     return delivery
+                if lot.ledger.session is not None:
+                    # Nothing is left out of a session, and only the broker knows whether it is over: it is asked.
+                    self._records.appendleft(delivery)
+                    self.open = False
+                    return None
                 lot.ledger.holdings.lose(lot, delivery.index, LeaseLostError("the lease ended before it was worked on"))
             if not self._lots:
                 return None

@@ -1,0 +1,107 @@
+"""Nothing of a session is left out, and its state goes nowhere without its acks. No I/O, no clock."""
+
+from __future__ import annotations
+
+import pytest
+
+from logbroker.client.held_session import HeldSession
+from logbroker.client.leased_record import WorkerDelivery
+from logbroker.errors import LeaseLostError, StaleSessionError
+from logbroker.v1 import queues_pb2
+from tests.client.holdings_by_hand import LEASE_SECONDS, NOW, Worker, acks
+
+AFTER_LOCK = NOW + LEASE_SECONDS + 1
+
+
+@pytest.fixture
+def worker() -> Worker:
+    return Worker()
+
+
+@pytest.fixture
+def session(worker: Worker) -> HeldSession[WorkerDelivery]:
+    return worker.open_session()
+
+
+def test_where_the_lock_seems_over_the_program_waits_for_the_broker_to_tell(
+    worker: Worker, session: HeldSession[WorkerDelivery]
+) -> None:
+    """The broker may have prolonged it: then it still counts what waits as delivered."""
+    worker.receive(1, [0, 1], session=session)
+    worker.take(0, AFTER_LOCK, session.shelf)
+    told: list[bool] = []
+    session.shelf.waiters.append(lambda: told.append(True))
+    assert not session.shelf.is_ready
+    worker.receive(3, [2], AFTER_LOCK, session)
+    assert worker.holdings.sessions.renewals(AFTER_LOCK) == [session]
+    session.renewal_id, session.renewal_at = 77, AFTER_LOCK
+    answer = queues_pb2.SessionAnswer(correlation_id=77, lock_ms=round(LEASE_SECONDS * 1000))
+    assert worker.holdings.sessions.answered(answer, None)
+    assert told
+    assert [delivery.offset for delivery in worker.take(3, AFTER_LOCK, session.shelf)] == [0, 1, 2]
+
+
+def test_what_comes_on_the_next_stream_before_it_is_told_of_a_nack_is_given_back(
+    worker: Worker, session: HeldSession[WorkerDelivery]
+) -> None:
+    worker.receive(1, [0, 1, 2], session=session)
+    first, _, _ = worker.take(3, shelf=session.shelf)
+    first.nack()
+    worker.holdings.broken()
+    worker.welcome(resumed=True)
+    # Not listed as held, so they were free again; of the nack the broker has not heard.
+    worker.receive(4, [1, 2], session=session)
+    worker.take(0, shelf=session.shelf)
+    worker.receive(6, [0, 1, 2], session=session)
+    assert [delivery.offset for delivery in worker.take(3, shelf=session.shelf)] == [0, 1, 2]
+
+
+async def test_a_state_is_not_written_where_the_ack_that_it_moves_with_is_lost(
+    worker: Worker, session: HeldSession[WorkerDelivery]
+) -> None:
+    worker.receive(1, [0, 1], session=session)
+    first, second = worker.take(2, shelf=session.shelf)
+    worker.holdings.broken()
+    session.set_state(b"after both")
+    first.ack()
+    second.ack()
+    worker.welcome()  # By a broker of another life, which gave the session back, and has the records come again.
+    assert worker.sends_nothing()
+    for delivery in (first, second):
+        with pytest.raises(LeaseLostError):
+            await delivery
+        assert delivery.settlement is not None
+        assert not delivery.settlement.uncertain
+
+
+async def test_what_was_sent_and_not_answered_is_in_doubt(worker: Worker, session: HeldSession[WorkerDelivery]) -> None:
+    """The session ended at the broker after the settlement, or before it."""
+    worker.receive(1, [0, 1], session=session)
+    first, second = worker.take(2, shelf=session.shelf)
+    session.set_state(b"after")
+    first.ack()
+    assert acks(worker.sent()) == [(1, 1)]
+    second.ack()
+    worker.holdings.sessions.lost(session.token, session.key, StaleSessionError("the lock ended"))
+    for delivery, is_in_doubt in ((first, True), (second, False)):
+        with pytest.raises(StaleSessionError):
+            await delivery
+        assert delivery.settlement is not None
+        assert delivery.settlement.uncertain is is_in_doubt
+
+
+async def test_a_state_that_was_sent_before_a_crash_is_in_doubt(
+    worker: Worker, session: HeldSession[WorkerDelivery]
+) -> None:
+    worker.receive(1, [0], session=session)
+    (delivery,) = worker.take(1, shelf=session.shelf)
+    session.set_state(b"after")
+    delivery.ack()
+    worker.sent()
+    worker.holdings.broken()
+    worker.welcome()
+    assert worker.sends_nothing()
+    with pytest.raises(LeaseLostError, match="not known"):
+        await delivery
+    assert delivery.settlement is not None
+    assert delivery.settlement.uncertain
