@@ -21,14 +21,7 @@ from typing import Final
 
 import msgspec
 
-from logbroker.errors import (
-    AlreadySettledError,
-    LeaseLostError,
-    LogbrokerError,
-    NotHolderError,
-    StaleSessionError,
-    UnknownReceiptError,
-)
+from logbroker.errors import LogbrokerError, NotHolderError
 from logbroker.queues.holders import Grant, Session, Worker
 from logbroker.queues.lane import Lane
 from logbroker.queues.lost_receipts import LostReceipts
@@ -324,33 +317,11 @@ class Deliveries:
     def _refuse(self, position: int, end: int, refusals: list[Refusal]) -> None:
         """Add refusals for receipts, `position` to before `end`, that nobody holds."""
         while position < end:
-            stop, error = self._why(position, end)
+            stop, error = self._lost.why(position, end, given=range(self._first, self._next))
             refusals.append(Refusal(position, stop - 1, error))
             position = stop
 
-    def _why(self, receipt: int, end: int) -> tuple[int, LogbrokerError]:
-        """Return why a receipt is refused, and the next one that may be refused for another reason."""
-        if receipt < 0 or receipt >= self._next:
-            return (min(end, 0) if receipt < 0 else end), UnknownReceiptError(
-                f"receipt {receipt} was never given out by this queue group: settle with the receipt of the delivery"
-            )
-        if receipt < self._first:
-            return min(end, self._first), LeaseLostError(
-                "the delivery was made before the broker started anew, and is void: the record comes again"
-            )
-        end = min(end, self._next)
-        if (lost := self._lost.find(receipt)) is not None:
-            last, session_ended = lost
-            if session_ended:
-                return min(end, last + 1), StaleSessionError(
-                    "the session of the delivery is over: open another; what was not settled comes again"
-                )
-            return min(end, last + 1), LeaseLostError(
-                "the delivery is not the worker's any more: its lease ended, or it was given back; extend in time"
-            )
-        if (following := self._lost.next(receipt)) is not None:
-            end = min(end, following)
-        return end, AlreadySettledError(f"receipt {receipt} was settled before, or lost long ago")
+    # --- what is asked -----------------------------------------------------------------------------------------------
 
     def holder(self, lane: Lane) -> Grant | None:
         """Who holds a lane in flight. Looks through all that is in flight."""

@@ -1,10 +1,18 @@
-"""Receipts whose delivery was lost: the last 4,096 ranges of them, so that who comes late is told so."""
+"""Receipts whose delivery was lost, the last 4,096 ranges of them; and why a receipt that nobody holds is refused."""
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
 from collections import deque
 from typing import Final
+
+from logbroker.errors import (
+    AlreadySettledError,
+    LeaseLostError,
+    LogbrokerError,
+    StaleSessionError,
+    UnknownReceiptError,
+)
 
 MAX_REMEMBERED: Final = 4096
 
@@ -27,13 +35,38 @@ class LostReceipts:
             del self._firsts[bisect_left(self._firsts, oldest)]
             del self._ranges[oldest]
 
-    def find(self, receipt: int) -> tuple[int, bool] | None:
+    def _find(self, receipt: int) -> tuple[int, bool] | None:
         """The last receipt of the range that holds this one, and whether a session ended with it."""
         index = bisect_right(self._firsts, receipt) - 1
         found = self._ranges[self._firsts[index]] if index >= 0 else None
         return found if found is not None and receipt <= found[0] else None
 
-    def next(self, receipt: int) -> int | None:
+    def _next(self, receipt: int) -> int | None:
         """The first receipt of the next range behind this one."""
         index = bisect_right(self._firsts, receipt)
         return self._firsts[index] if index < len(self._firsts) else None
+
+    def why(self, receipt: int, end: int, given: range) -> tuple[int, LogbrokerError]:
+        """Return why a receipt that nobody holds is refused, and the next one, up to `end`, that may be refused for
+        another reason. `given`: those that were given out in this life."""
+        if receipt < 0 or receipt >= given.stop:
+            return (min(end, 0) if receipt < 0 else end), UnknownReceiptError(
+                f"receipt {receipt} was never given out by this queue group: settle with the receipt of the delivery"
+            )
+        if receipt < given.start:
+            return min(end, given.start), LeaseLostError(
+                "the delivery was made before the broker started anew, and is void: the record comes again"
+            )
+        end = min(end, given.stop)
+        if (lost := self._find(receipt)) is not None:
+            last, session_ended = lost
+            if session_ended:
+                return min(end, last + 1), StaleSessionError(
+                    "the session of the delivery is over: open another; what was not settled comes again"
+                )
+            return min(end, last + 1), LeaseLostError(
+                "the delivery is not the worker's any more: its lease ended, or it was given back; extend in time"
+            )
+        if (following := self._next(receipt)) is not None:
+            end = min(end, following)
+        return end, AlreadySettledError(f"receipt {receipt} was settled before, or lost long ago")
