@@ -4,7 +4,8 @@ The shell scans the topic and gives the columns of each batch (`admit`), takes r
 (`take`), passes on what they say of them (`settle`), and tells the time (`tick`, at the latest at `deadline`). After
 any inputs it owes what `take_outputs` returns: first commit the events in one transaction, then append the dead
 letters, then answer the settlements. The first outputs of a machine hold its life, which makes its receipts its own:
-they are committed before anything is handed out. What `sessions.ready` names is taken by `sessions.take`.
+they are committed before anything is handed out. What `sessions.ready` names is taken by `sessions.take`; `presence` is
+told of workers that come and go.
 
 A lane that a worker has in a session is not in the line: see `sessions`.
 
@@ -39,6 +40,7 @@ from logbroker.queues.lanes import ChunkStore, Lanes
 from logbroker.queues.ledger import Ledger
 from logbroker.queues.messages import Granted, Outputs, Settlement, Tally
 from logbroker.queues.places import Moment, place_of
+from logbroker.queues.presence import Presence
 from logbroker.queues.redelivery import Redelivery
 from logbroker.queues.replacements import Replacements
 from logbroker.queues.retry import Failures
@@ -57,7 +59,6 @@ from logbroker.queues.settling import Settling
 _head: Final = attrgetter("head")
 
 LEASE_ENDED: Final = "the lease ended"
-WORKER_LOST: Final = "the worker was lost"
 
 
 class Queue:
@@ -114,6 +115,7 @@ class Queue:
             self._graces,
             self.tick,
         )
+        self.presence = Presence(self.deliveries, self.held, self.sessions, self.ledger, self._graces, self.tick)
         self._index = Index(
             self.done,
             self.lanes,
@@ -240,50 +242,14 @@ class Queue:
         """A dead letter is synced: its record is done. Raises KeyError for a record without an intent."""
         self.ledger.dead_lettered(place, now)
 
-    # --- workers and time --------------------------------------------------------------------------------------------
-
-    def worker_gone(self, worker_id: str, now: Moment) -> None:
-        """The stream of a worker broke: it keeps what it holds for the grace, and is handed out nothing."""
-        self.tick(now)
-        self._graces.begin(worker_id, now.seconds + self.settings.grace_seconds)
-        self.tick(now)
-
-    def worker_back(self, worker_id: str, now: Moment) -> bool:
-        """A worker came back; return whether it was in time and keeps what it held."""
-        self.tick(now)
-        in_time = self._graces.cancel(worker_id)
-        self.sessions.offer_again(worker_id)
-        return in_time
-
-    def worker_lost(self, worker_id: str, now: Moment) -> None:
-        """Another life of a worker came while the one before had its grace: that one is gone for good."""
-        self.tick(now)
-        self._graces.cancel(worker_id)
-        self._lose(worker_id, now)
-        self._rebuild_if_drained()
-
-    def _lose(self, worker_id: str, now: Moment) -> None:
-        self.sessions.end_all(worker_id, WORKER_LOST, now)
-        for settled in self.deliveries.lose_all(worker_id):
-            self.ledger.tally.leases_lost += len(settled)
-            self.ledger.fail(settled, WORKER_LOST, None, now)
-
-    def goodbye(self, worker_id: str, now: Moment) -> None:
-        """A worker leaves: what it holds is free at once, and no attempt is counted."""
-        self.tick(now)
-        self._graces.cancel(worker_id)
-        self.sessions.end_all(worker_id, None, now)
-        for settled in reversed(self.deliveries.lose_all(worker_id)):
-            self.ledger.give_back(settled)
-        self._rebuild_if_drained()
+    # --- time --------------------------------------------------------------------------------------------------------
 
     def tick(self, now: Moment) -> None:
         """Whatever is due happens: leases and graces end, backoffs and delays are over."""
         for settled in self.deliveries.pop_expired(now.seconds):
             self.ledger.tally.leases_lost += len(settled)
             self.ledger.fail(settled, LEASE_ENDED, None, now)
-        for worker_id in self._graces.pop(now.seconds):
-            self._lose(worker_id, now)
+        self.presence.end_graces(now)
         self.sessions.expire(now)
         self.held.tick(now.seconds)
         self._rebuild_if_drained()

@@ -82,12 +82,12 @@ class Roster:
                 raise WorkerIdInUseError(
                     f"another life of worker {quoted(link.worker_id)} is connected: choose an id that nobody else has"
                 )
-            self._queue.worker_lost(link.worker_id, self._moment())
+            self._queue.presence.lost(link.worker_id, self._moment())
             return False
         if before.connected:
             self._end(before, WorkerReplacedError("the worker came back on another stream"))
             return before.is_in
-        return self._queue.worker_back(link.worker_id, self._moment()) and before.is_in
+        return self._queue.presence.back(link.worker_id, self._moment()) and before.is_in
 
     def _release_lost(self, link: WorkerLink, held: Sequence[int]) -> None:
         """What was on its way when the stream broke never came there: it is free again."""
@@ -137,7 +137,7 @@ class Roster:
         """A worker leaves."""
         self._end(link, None)
         del self.links[link.worker_id]
-        self._queue.goodbye(link.worker_id, self._moment())
+        self._queue.presence.goodbye(link.worker_id, self._moment())
         self._touched()
 
     def disconnected(self, link: WorkerLink) -> None:
@@ -145,7 +145,7 @@ class Roster:
         self._end(link, None)
         now = self._moment()
         link.kept_until = now.seconds + self._queue.settings.grace_seconds
-        self._queue.worker_gone(link.worker_id, now)
+        self._queue.presence.gone(link.worker_id, now)
         self.tick(now)
         self._touched()
 

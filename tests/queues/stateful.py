@@ -120,14 +120,14 @@ class QueueMachine(RuleBasedStateMachine):
     def break_stream(self, worker: str) -> None:
         world = self.world
         world.expire()
-        world.queue.worker_gone(worker, world.now)
+        world.queue.presence.gone(worker, world.now)
         world.gone[worker] = world.seconds + world.settings.grace_seconds
 
     @rule(worker=WORKERS)
     def come_back(self, worker: str) -> None:
         world = self.world
         world.expire()
-        assert world.queue.worker_back(worker, world.now) == (world.gone.pop(worker, None) is not None)
+        assert world.queue.presence.back(worker, world.now) == (world.gone.pop(worker, None) is not None)
 
     @rule(worker=WORKERS)
     def reclaim(self, worker: str) -> None:
@@ -138,7 +138,7 @@ class QueueMachine(RuleBasedStateMachine):
         world = self.world
         world.expire()
         world.gone.pop(worker, None)
-        world.queue.goodbye(worker, world.now)
+        world.queue.presence.goodbye(worker, world.now)
         world.lose_all(worker, failed=False)
 
     # --- time --------------------------------------------------------------------------------------------------------

@@ -61,17 +61,17 @@ def test_a_broken_stream_keeps_its_deliveries_for_the_grace_and_a_goodbye_does_n
     queue = new_queue(grace_seconds=2.0)
     admit(queue, [b"a", b"b"])
     held = queue.take("w", 1, at(0))
-    queue.worker_gone("w", at(1))
+    queue.presence.gone("w", at(1))
     assert places(queue.take("v", 5, at(2))) == [1]
-    assert queue.worker_back("w", at(2.5))
+    assert queue.presence.back("w", at(2.5))
     ack(queue, held, 2.5)
-    queue.goodbye("v", at(3))
+    queue.presence.goodbye("v", at(3))
     again = queue.take("w", 5, at(3))
     assert places(again) == [1]
     assert (again[0].attempts, again[0].redelivered) == ([], [True])
-    queue.worker_gone("w", at(3))
+    queue.presence.gone("w", at(3))
     queue.tick(at(5))
-    assert not queue.worker_back("w", at(5))
+    assert not queue.presence.back("w", at(5))
     assert queue.failures.count(1) == 1
 
 
@@ -79,7 +79,7 @@ def test_without_a_grace_takeover_is_instant() -> None:
     queue = new_queue(grace_seconds=0.0, backoff_initial_seconds=0.0)
     admit(queue, [b"a"])
     queue.take("w", 1, at(0))
-    queue.worker_gone("w", at(0))
+    queue.presence.gone("w", at(0))
     assert places(queue.take("v", 1, at(0))) == [0]
 
 
@@ -176,7 +176,7 @@ def test_none_hands_out_runs_and_takes_them_back() -> None:
     assert [piece.places for piece in again] == [range(100), range(400, 450)]
     assert again[0].redelivered == [True] * 100
     assert again[1].redelivered == []
-    queue.goodbye("w", at(0))
+    queue.presence.goodbye("w", at(0))
     assert queue.take("v", 10, at(0))[0].places == range(200, 210)
 
 

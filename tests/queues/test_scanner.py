@@ -596,7 +596,7 @@ async def test_records_done_while_they_are_scanned_are_passed_over() -> None:
         granted = scan.queue.take("w", 12_000, NOW)
         settlement = Settlement(acks=[(granted[0].first_receipt + 100, granted[0].first_receipt + 9_999)])
         assert scan.queue.settle("w", settlement, NOW) == []
-        scan.queue.goodbye("w", NOW)
+        scan.queue.presence.goodbye("w", NOW)
         scan.queue.alter(msgspec.structs.replace(scan.queue.settings, ordering=Ordering.KEY))
         scan.scanner.wake()
         await scan.all_scanned()

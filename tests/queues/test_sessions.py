@@ -209,16 +209,16 @@ def test_a_worker_that_goes_frees_its_sessions(how: str) -> None:
     opened(queue)
     held = taken(queue)
     if how == "goodbye":
-        queue.goodbye("w", at(0))
+        queue.presence.goodbye("w", at(0))
     else:
-        queue.worker_gone("w", at(0))
+        queue.presence.gone("w", at(0))
         assert queue.sessions.open("w", b"free", 1, at(1)) is None
-        queue.worker_back("w", at(1))
+        queue.presence.back("w", at(1))
         (receipt, _) = receipts(held)
         assert settled(queue, Settlement(acks=[(receipt, receipt)]), 1) == []
-        queue.worker_gone("w", at(1))
+        queue.presence.gone("w", at(1))
         if how == "lost":
-            queue.worker_lost("w", at(1))
+            queue.presence.lost("w", at(1))
         queue.tick(at(3))
     (granted,) = queue.take("v", 10, at(3))
     assert granted.places == ([0] if how == "goodbye" else [1])
@@ -228,10 +228,10 @@ def test_a_worker_that_goes_frees_its_sessions(how: str) -> None:
 def test_a_worker_that_comes_back_gets_what_arrived_meanwhile() -> None:
     queue = new_queue()
     opened(queue)
-    queue.worker_gone("w", at(0))
+    queue.presence.gone("w", at(0))
     admit(queue, [b"k"])
     assert taken(queue, 1) == []
-    assert queue.worker_back("w", at(1))
+    assert queue.presence.back("w", at(1))
     assert places(taken(queue, 1)) == [0]
 
 
