@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -14,12 +14,8 @@ from logbroker.errors import (
     LaneNotHeldError,
     LeaseLostError,
     LogbrokerError,
-    OverloadedError,
     UnknownLaneError,
-    WorkerIdInUseError,
-    WorkerReplacedError,
 )
-from logbroker.queues.line import Line, Seat, Turn
 from logbroker.queues.messages import Settlement
 from logbroker.queues.settings import Ordering
 from logbroker.queues.starts import StartAt
@@ -71,23 +67,6 @@ async def test_what_is_acknowledged_survives_a_crash_and_nothing_else_is_lost(tm
         assert await link.settle(Settlement(acks=[(delivered.first_receipt, last)])) == []
         [refusal] = await link.settle(Settlement(acks=[(taken[1][0], taken[1][0])]))
         assert isinstance(refusal.error, LeaseLostError)
-
-
-async def test_a_worker_reclaims_what_it_held_when_the_broker_crashed(tmp_path: Path) -> None:
-    async with shell(tmp_path, crash=True) as opened:
-        await opened.topic()
-        await opened.append((b"a", b"a1"), (b"b", b"b1"), (b"a", b"a2"))
-        group = await opened.group(grace_seconds=60)
-        link = await group.connect(hello())
-        await take(link, 2)
-    async with shell(tmp_path) as opened:
-        group = opened.groups.group("g")
-        link = await group.connect(hello(held=[0, 1]))
-        assert not link.resumed
-        [reclaimed] = link.reclaimed
-        assert list(reclaimed.places) == [0, 1]
-        await ack(link, *reclaimed.receipts())
-        assert group.queue.done.floor(0) == 2
 
 
 async def test_a_lease_that_ends_gives_the_record_to_another_worker(tmp_path: Path) -> None:
@@ -152,90 +131,6 @@ async def test_a_worker_that_does_not_ask_is_handed_nothing(tmp_path: Path) -> N
         await opened.append(*[(b"%d" % number, b"x") for number in range(40)])
         assert len(await take(busy, 40)) == 40
         assert idle.seat.credit == 1000
-
-
-async def test_a_worker_that_comes_back_in_time_keeps_what_it_received(tmp_path: Path) -> None:
-    async with shell(tmp_path) as opened:
-        await opened.topic()
-        await opened.append(*[(b"%d" % number, b"%d" % number) for number in range(4)])
-        group = await opened.group(grace_seconds=30)
-        link = await group.connect(hello())
-        taken = await take(link, 4)
-        link.disconnected()
-        # It never received the last one.
-        again = await group.connect(hello(held=[record.offset for _, record in taken[:3]]))
-        assert again.resumed
-        await ack(again, *[receipt for receipt, _ in taken[:3]])
-        again.add_credit(1)
-        delivered = await again.next_deliveries()
-        assert (values(delivered), delivered.attempts, delivered.redelivered) == ([b"3"], [], [True])
-
-
-async def test_a_second_stream_of_a_worker_takes_the_place_of_the_first(tmp_path: Path) -> None:
-    async with shell(tmp_path) as opened:
-        await opened.topic()
-        await opened.append((b"a", b"a"))
-        group = await opened.group()
-        link = await group.connect(hello())
-        [(receipt, _)] = await take(link, 1)
-        link.add_credit(5)
-        waiting = asyncio.create_task(link.next_deliveries())
-        await asyncio.sleep(0)
-        again = await group.connect(hello(held=[0]))
-        assert again.resumed
-        with pytest.raises(WorkerReplacedError):
-            await waiting
-        with pytest.raises(WorkerReplacedError):
-            await link.next_deliveries()
-        assert isinstance(await link.ended(), WorkerReplacedError)
-        link.disconnected()  # As its stream does at its end: nothing to the one that goes on.
-        await ack(again, receipt)
-
-
-async def test_another_life_of_a_worker_waits_for_the_end_of_the_one_before(tmp_path: Path) -> None:
-    async with shell(tmp_path) as opened:
-        await opened.topic()
-        await opened.append((b"a", b"a"))
-        group = await opened.group(grace_seconds=60, backoff_initial_seconds=0.0)
-        link = await group.connect(hello(incarnation=1))
-        await take(link, 1)
-        with pytest.raises(WorkerIdInUseError):
-            await group.connect(hello(incarnation=2))
-        link.disconnected()
-        other = await group.connect(hello(incarnation=2))
-        assert not other.resumed
-        other.add_credit(1)
-        delivered = await other.next_deliveries()
-        assert delivered.attempts == [2], "the death of a worker is a failed attempt"
-
-
-async def test_a_worker_that_stays_away_loses_what_it_held_after_the_grace(tmp_path: Path) -> None:
-    async with shell(tmp_path) as opened:
-        await opened.topic()
-        await opened.append((b"a", b"a"))
-        group = await opened.group(grace_seconds=0.1, backoff_initial_seconds=0.0)
-        gone, other = await group.connect(hello("gone")), await group.connect(hello("other"))
-        await take(gone, 1)
-        gone.disconnected()
-        other.add_credit(1)
-        async with asyncio.timeout(5):
-            delivered = await other.next_deliveries()
-        assert delivered.attempts == [2]
-        await until(lambda: "gone" not in group.links)
-
-
-async def test_a_goodbye_gives_back_at_once(tmp_path: Path) -> None:
-    async with shell(tmp_path) as opened:
-        await opened.topic()
-        await opened.append((b"a", b"a"))
-        group = await opened.group(grace_seconds=60)
-        leaving, other = await group.connect(hello("leaving")), await group.connect(hello("other"))
-        await take(leaving, 1)
-        await leaving.goodbye()
-        other.add_credit(1)
-        delivered = await other.next_deliveries()
-        assert (delivered.attempts, delivered.redelivered) == ([], [True])
-        assert "leaving" not in group.links
 
 
 async def test_programs_without_a_stream_receive_and_settle(tmp_path: Path) -> None:
@@ -363,35 +258,6 @@ async def test_a_settlement_is_answered_when_it_is_synced_and_not_before(tmp_pat
             assert (await opening).token > 0
 
 
-async def test_what_was_granted_to_who_went_at_that_moment_is_free(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async with shell(tmp_path) as opened:
-        await opened.topic()
-        group = await opened.group(grace_seconds=60)
-        hand_out = Line._hand_out
-        leave: list[Callable[[], object]] = []
-
-        def hand_out_and_leave(line: Line, seat: Seat, turn: Turn) -> None:
-            hand_out(line, seat, turn)
-            leave.pop(0)()
-
-        monkeypatch.setattr(Line, "_hand_out", hand_out_and_leave)
-        link = await group.connect(hello())
-        link.add_credit(1)
-        asking = asyncio.create_task(link.next_deliveries())
-        receiving = asyncio.create_task(group.receive("", 1, 60))
-        await asyncio.sleep(0)
-        leave += [link.disconnected, receiving.cancel]
-        await opened.append((b"a", b"a1"), (b"b", b"b1"))
-        await asyncio.wait([asking, receiving])
-        assert receiving.cancelled()
-        assert isinstance(asking.exception(), LogbrokerError)
-        monkeypatch.undo()
-        [delivered] = await group.receive("", 2, 5)
-        assert (values(delivered), delivered.attempts) == ([b"a1", b"b1"], [])
-
-
 async def test_a_clean_stop_knows_what_was_in_nobodys_hands(tmp_path: Path) -> None:
     async with shell(tmp_path) as opened:
         await opened.topic()
@@ -425,46 +291,3 @@ async def test_a_lane_that_went_on_meanwhile_is_not_replaced(tmp_path: Path, mon
         monkeypatch.setattr(group.records, "fetch", fetch_late)
         with pytest.raises(LaneNotHeldError, match="gone on"):
             await group.replace_head(lambda operator: operator.lane(b"a"), NewRecord(b"good"))
-
-
-async def test_workers_without_a_grace_are_gone_at_once_and_bounded(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async with shell(tmp_path) as opened:
-        await opened.topic()
-        group = await opened.group(grace_seconds=0)
-        monkeypatch.setattr(group.roster, "_max_workers", 2)
-        first, _ = await group.connect(hello("a")), await group.connect(hello("b"))
-        with pytest.raises(OverloadedError):
-            await group.connect(hello("c"))
-        first.disconnected()
-        assert "a" not in group.links
-        await group.connect(hello("c"))
-
-
-@pytest.mark.parametrize("breaks", [True, False])
-async def test_a_worker_that_comes_twice_after_a_crash_reclaims_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, breaks: bool
-) -> None:
-    async with shell(tmp_path, crash=True) as opened:
-        await opened.topic()
-        await opened.append((b"a", b"a1"))
-        group = await opened.group(grace_seconds=60)
-        await take(await group.connect(hello()), 1)
-    async with shell(tmp_path) as opened:
-        group = opened.groups.group("g")
-        await until(lambda: group.queue.position(0) == 1)
-        with monkeypatch.context() as patched:
-            patched.setattr(group.roster, "_wait_for_scan", lambda *_: asyncio.sleep(60))
-            first = asyncio.create_task(group.connect(hello(held=[0])))
-            await asyncio.sleep(0)
-        if breaks:
-            first.cancel()
-            await asyncio.wait([first])
-        link = await group.connect(hello(held=[0]))
-        first.cancel()
-        assert not link.resumed
-        [reclaimed] = link.reclaimed
-        await ack(link, *reclaimed.receipts())
-        await asyncio.wait([first])
-        assert link.connected

@@ -8,35 +8,17 @@ from logbroker.errors import (
     AlreadySettledError,
     InvalidRequestError,
     LeaseLostError,
-    LogbrokerError,
     OverloadedError,
     SessionHeldError,
     StaleSessionError,
     StateTooLargeError,
 )
 from logbroker.queues import session_states
-from logbroker.queues.holders import Session
-from logbroker.queues.messages import Extension, Granted, Nack, SessionWrite, Settlement
+from logbroker.queues.messages import Nack, SessionWrite, Settlement
 from logbroker.queues.operator import Operator
-from logbroker.queues.queue import Queue
-from logbroker.queues.settings import OnExhausted, Ordering, QueueSettings
+from logbroker.queues.settings import OnExhausted, Ordering
 from tests.queues.groups import ack, admit, at, commit, new_queue, places, receipts, restart
-
-
-def opened(queue: Queue, key: bytes | None = b"k", prefetch: int = 2, seconds: float = 0, worker: str = "w") -> Session:
-    session = queue.sessions.open(worker, key, prefetch, at(seconds))
-    assert session is not None
-    return session
-
-
-def taken(queue: Queue, seconds: float = 0) -> list[Granted]:
-    """What all sessions have to take."""
-    queue.tick(at(seconds))
-    return [piece for session in queue.sessions.ready() for piece in queue.sessions.take(session, at(seconds))]
-
-
-def settled(queue: Queue, settlement: Settlement, seconds: float = 0, worker: str = "w") -> list[type[LogbrokerError]]:
-    return [type(refusal.error) for refusal in queue.settle(worker, settlement, at(seconds))]
+from tests.queues.sessions import opened, settled, taken
 
 
 def test_a_session_has_its_lane_alone_and_in_order() -> None:
@@ -169,72 +151,6 @@ def test_who_holds_a_key_is_refused_to_all_others() -> None:
             queue.sessions.close(worker, b"k", token, at(0))
 
 
-def test_a_lock_that_ends_frees_the_session_and_only_the_first_in_flight_has_failed() -> None:
-    queue = new_queue(lease_seconds=10.0, backoff_initial_seconds=1.0)
-    admit(queue, [b"k"] * 3)
-    session = opened(queue)
-    first, second = receipts(taken(queue))
-    assert queue.deadline() == 10.0
-    queue.sessions.renew("w", b"k", session.token, at(5))
-    assert settled(queue, Settlement(extensions=[Extension(first, first, 2.0)]), 6) == []
-    queue.tick(at(14))
-    queue.take_outputs()
-    queue.tick(at(15))
-    assert queue.take_outputs().lost_sessions == [session]
-    write = SessionWrite(b"k", session.token, b"late")
-    assert settled(queue, Settlement(acks=[(first, second)]), 15) == [StaleSessionError]
-    assert settled(queue, Settlement(states=[write]), 15) == [StaleSessionError]
-    again = opened(queue, seconds=16, worker="v")
-    assert again.token > session.token
-    (granted,) = taken(queue, 16)
-    assert (granted.places, granted.attempts, granted.redelivered) == ([0, 1], [2, 1], [True, True])
-    assert settled(queue, Settlement(acks=[(first, second)]), 16) == [StaleSessionError]
-    assert queue.sessions.state(b"k") == b""
-
-
-def test_settling_keeps_a_session_alive() -> None:
-    queue = new_queue(lease_seconds=10.0)
-    admit(queue, [b"k"] * 2)
-    opened(queue, prefetch=1)
-    ack(queue, taken(queue, 9), 9)
-    assert len(taken(queue, 18)) == 1
-    queue.tick(at(19))
-    assert len(queue.sessions) == 0
-
-
-@pytest.mark.parametrize("how", ["grace", "goodbye", "lost"])
-def test_a_worker_that_goes_frees_its_sessions(how: str) -> None:
-    queue = new_queue(backoff_initial_seconds=0.0, grace_seconds=2.0)
-    admit(queue, [b"k"] * 2)
-    opened(queue)
-    held = taken(queue)
-    if how == "goodbye":
-        queue.presence.goodbye("w", at(0))
-    else:
-        queue.presence.gone("w", at(0))
-        assert queue.sessions.open("w", b"free", 1, at(1)) is None
-        queue.presence.back("w", at(1))
-        (receipt, _) = receipts(held)
-        assert settled(queue, Settlement(acks=[(receipt, receipt)]), 1) == []
-        queue.presence.gone("w", at(1))
-        if how == "lost":
-            queue.presence.lost("w", at(1))
-        queue.tick(at(3))
-    (granted,) = queue.take("v", 10, at(3))
-    assert granted.places == ([0] if how == "goodbye" else [1])
-    assert granted.attempts == ([] if how == "goodbye" else [2])
-
-
-def test_a_worker_that_comes_back_gets_what_arrived_meanwhile() -> None:
-    queue = new_queue()
-    opened(queue)
-    queue.presence.gone("w", at(0))
-    admit(queue, [b"k"])
-    assert taken(queue, 1) == []
-    assert queue.presence.back("w", at(1))
-    assert places(taken(queue, 1)) == [0]
-
-
 @pytest.mark.parametrize("policy", list(OnExhausted))
 def test_a_head_that_is_exhausted_stands_and_the_session_stays(policy: OnExhausted) -> None:
     dead = "dead" if policy is OnExhausted.DEAD_LETTER else ""
@@ -316,47 +232,6 @@ def test_states_have_a_bound_and_are_deleted_by_empty_ones(monkeypatch: pytest.M
     assert not [key for key in commit(queue, rows) if key.startswith(b"y")]
 
 
-def test_after_a_crash_the_last_holder_may_have_its_session_again() -> None:
-    rows: dict[bytes, bytes] = {}
-    queue = new_queue(lease_seconds=10.0)
-    admit(queue, [b"k"] * 3)
-    stale = opened(queue)
-    queue.tick(at(10))
-    session = opened(queue, seconds=10)
-    assert places(taken(queue, 10)) == [0, 1]
-    queue = restart(commit(queue, rows), 3)
-    admit(queue, [b"k"] * 3)
-    with pytest.raises(StaleSessionError):
-        queue.sessions.reclaim("w", b"k", stale.token, 2, at(0))
-    again = queue.sessions.reclaim("w", b"k", session.token, 2, at(0))
-    assert again.token == session.token
-    with pytest.raises(StaleSessionError):
-        queue.sessions.reclaim("v", b"k", session.token, 2, at(0))
-    (granted,) = taken(queue)
-    assert (granted.places, granted.redelivered) == ([0, 1], [True, True])
-    queue.sessions.close("w", b"k", session.token, at(0))
-    assert opened(queue).token > session.token
-
-
-@pytest.mark.parametrize("clean", [False, True])
-def test_sessions_that_nobody_reclaims_leave_no_rows(clean: bool) -> None:
-    rows: dict[bytes, bytes] = {}
-    queue = new_queue()
-    session = opened(queue)
-    commit(queue, rows)
-    if clean:
-        for event in queue.stop_events():
-            if event.value is None:
-                del rows[event.key]
-    else:
-        queue = restart(rows, 0)
-        queue.sessions.forget_unclaimed()
-        commit(queue, rows)
-        with pytest.raises(StaleSessionError):
-            queue.sessions.reclaim("w", b"k", session.token, 2, at(0))
-    assert not [key for key in rows if key.startswith(b"z")]
-
-
 def test_without_an_ordering_key_there_are_no_sessions() -> None:
     for ordering in (Ordering.NONE, Ordering.SINGLE):
         with pytest.raises(InvalidRequestError, match="order by key"):
@@ -368,23 +243,6 @@ def test_without_an_ordering_key_there_are_no_sessions() -> None:
     opened(queue)
     with pytest.raises(OverloadedError):
         queue.sessions.open("w", b"other", 2, at(0))
-
-
-def test_another_ordering_ends_sessions_when_what_they_have_is_settled() -> None:
-    queue = new_queue()
-    admit(queue, [b"k"] * 2)
-    session = opened(queue, prefetch=1)
-    held = taken(queue)
-    queue.alter(QueueSettings(ordering=Ordering.NONE))
-    assert queue.sessions.open("w", b"other", 1, at(0)) is None
-    queue.alter(QueueSettings())
-    assert opened(queue, b"other") is not None
-    queue.alter(QueueSettings(ordering=Ordering.NONE))
-    ack(queue, held)
-    outputs = queue.take_outputs()
-    assert outputs.rescan
-    assert session in outputs.lost_sessions
-    assert len(queue.sessions) == 0
 
 
 def test_a_long_lane_takes_back_what_a_session_had() -> None:
