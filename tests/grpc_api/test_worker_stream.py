@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import grpc
 import pytest
 
-from logbroker.embedded_broker import EmbeddedBroker, embedded
 from logbroker.v1 import queues_pb2 as pb
 from tests.grpc_api.api import Api, batch_of
 from tests.grpc_api.queue_workers import QueueGroup, Worker, receipts
@@ -298,65 +295,6 @@ def test_streams_that_begin_otherwise(group: QueueGroup) -> None:
         assert call.code() is INVALID
         assert told in call.details()
     assert Worker(group.api.channel, "no-such-group").refused()[0] is grpc.StatusCode.NOT_FOUND
-
-
-# --- the broker goes -----------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def broker(tmp_path: Path) -> Iterator[EmbeddedBroker]:
-    with embedded(tmp_path / "data") as running:
-        yield running
-
-
-def test_a_stop_of_the_broker_ends_streams_and_keeps_what_was_answered(broker: EmbeddedBroker) -> None:
-    api = Api(broker.address)
-    group = QueueGroup(api, grace_seconds=0.5)
-    api.produce(group.topic, keyed(*[b"k%d" % number for number in range(10)]))
-    worker, idle = group.worker(), group.worker()
-    taken = worker.take(5)
-    worker.ack(taken[:2])
-    broker.stop()
-    for stream in (worker, idle):
-        code, details = stream.refused()
-        assert code is grpc.StatusCode.UNAVAILABLE
-        assert "stopping" in details
-    api.channel.close()
-    broker.start()
-    group.connect(Api(broker.address))
-    again = group.worker().take(8)
-    assert [delivery.offset for delivery in again] == list(range(2, 10))
-    assert [delivery.redelivered for delivery in again] == [True] * 3 + [False] * 5
-
-
-def test_after_a_crash_a_worker_reclaims_what_it_held(broker: EmbeddedBroker) -> None:
-    api = Api(broker.address)
-    group = QueueGroup(api, grace_seconds=5)
-    api.produce(group.topic, keyed(*[b"k%d" % number for number in range(10)]))
-    worker = group.worker()
-    taken = worker.take(5)
-    worker.ack(taken[:2])
-    broker.kill()
-    assert worker.refused()[0] is grpc.StatusCode.UNAVAILABLE
-    api.channel.close()
-    broker.start()
-    group.connect(Api(broker.address))
-    held = pb.Places(partitions=[0] * 3, offsets=[2, 3, 4])
-    back = group.joining(worker.worker_id, incarnation=worker.incarnation, held=held)
-    welcome = back.welcome()
-    assert not welcome.resumed
-    reclaimed = [
-        (message.first_receipt + index, offset)
-        for message in welcome.reclaimed
-        for index, offset in enumerate(message.offsets)
-    ]
-    assert [offset for _, offset in reclaimed] == [2, 3, 4]
-    assert not any(message.batches for message in welcome.reclaimed)
-    numbers = [receipt for receipt, _ in reclaimed]
-    assert set(back.settle(acks=receipts(taken[2:])).values()) == {"LEASE_LOST"}
-    assert back.settle(acks=pb.Receipts(firsts=numbers, lasts=numbers)) == {}
-    assert [delivery.offset for delivery in back.take(5)] == list(range(5, 10))
-    api.channel.close()
 
 
 def wait_until(holds: Any) -> None:

@@ -1,18 +1,23 @@
-"""A worker's stream that breaks at a moment which no real connection can be brought to."""
+"""A worker's stream that breaks, or whose broker goes."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
 
 import grpc
 import pytest
 
+from logbroker.embedded_broker import EmbeddedBroker, embedded
 from logbroker.grpc_api.budget import ReadBudget
 from logbroker.grpc_api.status import Context
 from logbroker.grpc_api.worker_stream import WorkerStream
 from logbroker.v1 import queues_pb2 as pb
+from tests.grpc_api.api import Api
+from tests.grpc_api.queue_workers import QueueGroup, receipts
+from tests.grpc_api.test_queues import keyed
 from tests.queues.shell import DEADLINE_SECONDS, hello, shell, until
 
 
@@ -69,3 +74,59 @@ async def test_what_was_not_written_when_the_stream_broke_did_not_fail(tmp_path:
         assert delivered.count == 1
         assert not delivered.attempts, "not all are first attempts"
         assert group.queue.tally.leases_lost == 0
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[EmbeddedBroker]:
+    with embedded(tmp_path / "data") as running:
+        yield running
+
+
+def test_a_stop_of_the_broker_ends_streams_and_keeps_what_was_answered(broker: EmbeddedBroker) -> None:
+    api = Api(broker.address)
+    group = QueueGroup(api, grace_seconds=0.5)
+    api.produce(group.topic, keyed(*[b"k%d" % number for number in range(10)]))
+    worker, idle = group.worker(), group.worker()
+    taken = worker.take(5)
+    worker.ack(taken[:2])
+    broker.stop()
+    for stream in (worker, idle):
+        code, details = stream.refused()
+        assert code is grpc.StatusCode.UNAVAILABLE
+        assert "stopping" in details
+    api.channel.close()
+    broker.start()
+    group.connect(Api(broker.address))
+    again = group.worker().take(8)
+    assert [delivery.offset for delivery in again] == list(range(2, 10))
+    assert [delivery.redelivered for delivery in again] == [True] * 3 + [False] * 5
+
+
+def test_after_a_crash_a_worker_reclaims_what_it_held(broker: EmbeddedBroker) -> None:
+    api = Api(broker.address)
+    group = QueueGroup(api, grace_seconds=5)
+    api.produce(group.topic, keyed(*[b"k%d" % number for number in range(10)]))
+    worker = group.worker()
+    taken = worker.take(5)
+    worker.ack(taken[:2])
+    broker.kill()
+    assert worker.refused()[0] is grpc.StatusCode.UNAVAILABLE
+    api.channel.close()
+    broker.start()
+    group.connect(Api(broker.address))
+    held = pb.Places(partitions=[0] * 3, offsets=[2, 3, 4])
+    back = group.joining(worker.worker_id, incarnation=worker.incarnation, held=held)
+    welcome = back.welcome()
+    assert not welcome.resumed
+    reclaimed = [
+        (message.first_receipt + index, offset)
+        for message in welcome.reclaimed
+        for index, offset in enumerate(message.offsets)
+    ]
+    assert [offset for _, offset in reclaimed] == [2, 3, 4]
+    assert not any(message.batches for message in welcome.reclaimed)
+    numbers = [receipt for receipt, _ in reclaimed]
+    assert set(back.settle(acks=receipts(taken[2:])).values()) == {"LEASE_LOST"}
+    assert back.settle(acks=pb.Receipts(firsts=numbers, lasts=numbers)) == {}
+    assert [delivery.offset for delivery in back.take(5)] == list(range(5, 10))
+    api.channel.close()
