@@ -1,8 +1,4 @@
-"""A queue group, its log and workers, beside a plain model of what the queue must do.
-
-The model keeps sets and dicts of places and nothing else; it says which records must be ready now, what each settlement
-must be answered, and what a crash must have kept. It is told only what happens, never what the queue thinks.
-"""
+"""A queue group, its log and workers, beside a plain model of what the queue must do: see `model`."""
 
 from __future__ import annotations
 
@@ -10,75 +6,37 @@ import math
 
 from logbroker.engine import StateEvent
 from logbroker.errors import (
-    AlreadySettledError,
-    LeaseLostError,
-    LogbrokerError,
-    NotHolderError,
     StaleSessionError,
-    UnknownReceiptError,
 )
-from logbroker.queues.deliveries import COUNTER_BITS
 from logbroker.queues.messages import DeadLetter, Extension, Granted, Nack, SessionWrite, Settlement
 from logbroker.queues.operator import Operator
-from logbroker.queues.places import Moment, place_of
+from logbroker.queues.places import place_of
 from logbroker.queues.queue import Queue
 from logbroker.queues.restart import load_queue
-from logbroker.queues.settings import OnExhausted, Ordering, QueueSettings
-from tests.queues.lasting import DeadTopic, Durable, Hold, Log
-
-WALL_MS = 1_000_000
-Unit = bytes | int
-"""What is in order: an ordering key, or a record alone."""
+from logbroker.queues.settings import Ordering, QueueSettings
+from tests.queues.lasting import DeadTopic, Hold
+from tests.queues.model import Model
 
 
-class World(Log):
+class World(Model):
     """All that lasts, and the present life of the queue."""
 
     def __init__(self, settings: QueueSettings, partitions: int) -> None:
-        super().__init__(partitions)
-        self.settings = settings
-        self.seconds = 0.0
-        self.wall_offset_ms = WALL_MS
-        self.lives = 0
         self.held_before_crash: dict[str, list[int]] = {}
-        self.rescanned = False
-        """By a change of the ordering, after which the queue may mark needlessly."""
         self.old_receipts: set[int] = set()
         self.rows: dict[bytes, bytes] = {}
-        self.durable = Durable()
-        self.state = Durable()
-        self.delivered: set[int] = set()
-        self.touched: set[int] = set()
-        """Records that failed, once at least."""
         self.tokens: dict[int, tuple[str, bytes]] = {}
         """All fencing tokens that were ever given, and for what."""
         self.dead_topic = DeadTopic()
+        self.letters: list[DeadLetter] = []
+        super().__init__(settings, partitions)
         self.queue = Queue(bytes(16), settings, random=lambda: 0.0, route=self.route)
-        self.begin_life()
+        self.begin_queue()
 
     # --- lives -------------------------------------------------------------------------------------------------------
 
-    def begin_life(self) -> None:
-        self.lives += 1
-        self.state = self.durable.copy()
-        self.in_flight: dict[int, tuple[int, str, float]] = {}
-        self.issued: dict[int, str] = {}
-        """Who was handed what."""
-        self.lost: set[int] = set()
-        self.settled: set[int] = set()
-        self.holds: dict[bytes, Hold] = {}
-        """Open sessions by key."""
-        self.unclaimed = dict(self.state.held)
-        """Tokens of sessions that were held when the broker crashed."""
-        self.stale: set[int] = set()
-        """Receipts whose session ended."""
-        self.returned: set[int] = set()
-        """Receipts that came back by the failure or release of one before them, or with one."""
-        self.waits: dict[int, float] = {}
-        self.gone: dict[str, float] = {}
-        self.admitted: set[int] = set()
-        self.letters: list[DeadLetter] = []
-        self.altered: QueueSettings | None = None
+    def begin_queue(self) -> None:
+        self.letters = []
         self.open_partitions()
         self.begin_scan()
         self.commit()
@@ -109,12 +67,9 @@ class World(Log):
         assert self.queue.settings == self.settings
         self.seconds += 1000.0  # Another monotonic clock: only differences count.
         self.wall_offset_ms -= 1_000_000
-        self.begin_life()
+        self.begin_model()
+        self.begin_queue()
         self.old_receipts |= old_receipts
-
-    @property
-    def now(self) -> Moment:
-        return Moment(self.seconds, self.wall_offset_ms + int(self.seconds * 1000))
 
     def route(self, key: bytes | None) -> int:
         return len(key or b"") % 2
@@ -181,115 +136,7 @@ class World(Log):
         self.queue.admit(partition, self.generation, offsets, end, columns, delays, self.now)
         self.admitted.update(place for place in places if place not in self.state.done)
 
-    # --- what must be ------------------------------------------------------------------------------------------------
-
-    def unit(self, place: int) -> Unit:
-        if self.settings.ordering is Ordering.SINGLE:
-            return b""
-        key = self.keys[place]
-        return place if key is None or self.settings.ordering is Ordering.NONE else key
-
-    def heads(self) -> dict[Unit, int]:
-        """The first record of each unit that is admitted and not done."""
-        heads: dict[Unit, int] = {}
-        for place in self.order:
-            if place in self.admitted and place not in self.state.done:
-                heads.setdefault(self.unit(place), place)
-        return heads
-
-    def ready(self) -> set[int]:
-        if self.altered is not None:
-            return set()
-        self.park_heads()
-        return {
-            place
-            for unit, place in self.heads().items()
-            if not self.is_busy(place) and not self.stands(unit, place) and unit not in self.holds
-        }
-
-    def is_busy(self, place: int) -> bool:
-        return any(other == place for other, _, _ in self.in_flight.values())
-
-    def stands(self, unit: Unit, place: int) -> bool:
-        """Whether a head is held."""
-        return unit in self.state.parked or place in self.state.stands or self.due(place) > self.seconds
-
-    def park_heads(self) -> None:
-        """A record that failed in a session, or before a start, parks its lane as soon as it is the head."""
-        for unit, place in self.heads().items():
-            if isinstance(unit, bytes) and self.state.stands.get(place) == "park" and not self.is_busy(place):
-                del self.state.stands[place]
-                self.state.parked[unit] = place
-
-    def due(self, place: int) -> float:
-        """The moment until which a head waits; where it was met for the first time in this life, its stored delay."""
-        if place not in self.waits:
-            wall_ms = self.now.wall_ms
-            delay_ms, due_ms = self.state.delays.get(place, (0, 0))
-            wait_ms = max(min(delay_ms, due_ms - wall_ms), self.not_before.get(place, 0) - wall_ms)
-            self.waits[place] = self.seconds + max(0, wait_ms) / 1000
-        return self.waits[place]
-
     # --- workers -----------------------------------------------------------------------------------------------------
-
-    def expire(self) -> None:
-        """Leases and graces that are over count as failures."""
-        for receipt, (_, _, deadline) in list(self.in_flight.items()):
-            if deadline <= self.seconds:
-                self.lose(receipt, failed=True)
-        for key, hold in list(self.holds.items()):
-            if hold.deadline <= self.seconds:
-                self.end_session(key, failed=True)
-        for worker, until in list(self.gone.items()):
-            if until <= self.seconds:
-                del self.gone[worker]
-                self.lose_all(worker, failed=True)
-
-    def lose(self, receipt: int, *, failed: bool) -> None:
-        place, _, _ = self.in_flight.pop(receipt)
-        self.lost.add(receipt)
-        if failed:
-            self.fail(place, None)
-
-    def end_session(self, key: bytes, *, failed: bool) -> None:
-        """What is in flight comes back; only the first of it has failed."""
-        for number, receipt in enumerate(self.holds.pop(key).receipts):
-            place, _, _ = self.in_flight.pop(receipt)
-            self.stale.add(receipt)
-            if failed and not number:
-                self.fail(place, None)
-
-    def lose_all(self, worker: str, *, failed: bool) -> None:
-        for key, hold in list(self.holds.items()):
-            if hold.worker == worker:
-                self.end_session(key, failed=failed)
-        for receipt, (_, holder, _) in list(self.in_flight.items()):
-            if holder == worker:
-                self.lose(receipt, failed=failed)
-
-    def fail(self, place: int, delay_seconds: float | None) -> None:
-        state, settings = self.state, self.settings
-        self.touched.add(place)
-        count = state.failures[place] = state.failures.get(place, 0) + 1
-        unit = self.unit(place)
-        if count < settings.max_attempts:
-            if delay_seconds is None:
-                growth = settings.backoff_factor ** (count - 1)
-                delay_seconds = min(settings.backoff_cap_seconds, settings.backoff_initial_seconds * growth)
-            self.waits[place] = self.seconds + delay_seconds
-            state.delays[place] = int(delay_seconds * 1000), self.now.wall_ms + int(delay_seconds * 1000)
-        elif settings.on_exhausted is OnExhausted.PARK and isinstance(unit, bytes) and unit not in self.holds:
-            state.parked[unit] = place
-        else:
-            state.stands[place] = settings.on_exhausted.value
-
-    def finish(self, place: int) -> None:
-        self.state.done.add(place)
-        self.forget(place)
-
-    def forget(self, place: int) -> None:
-        for kept in (self.state.failures, self.state.delays, self.state.stands):
-            kept.pop(place, None)
 
     def take(self, worker: str, credit: int) -> list[Granted]:
         self.expire()
@@ -331,25 +178,6 @@ class World(Log):
                     hold.receipts.append(receipt)
                     self.in_flight[receipt] = place, worker, math.inf
                 self.delivered.add(place)
-
-    @property
-    def repeats_may_be_marked(self) -> bool:
-        """Whether the queue may mark needlessly: only after a start, or another scan."""
-        return self.lives > 1 or self.rescanned
-
-    def expected_errors(self, worker: str, receipt: int) -> tuple[type[LogbrokerError], ...]:
-        if receipt in self.in_flight:
-            return () if self.in_flight[receipt][1] == worker else (NotHolderError,)
-        if receipt in self.stale:
-            return (StaleSessionError,)
-        if receipt in self.returned:
-            return (LeaseLostError, AlreadySettledError, NotHolderError)
-        if receipt >> COUNTER_BITS < self.lives or receipt in self.lost:
-            return (LeaseLostError,)
-        if receipt not in self.settled:
-            return (UnknownReceiptError,)
-        # While the rest of what was handed out with it is in flight, another worker learns no more than that.
-        return (AlreadySettledError,) if self.issued[receipt] == worker else (AlreadySettledError, NotHolderError)
 
     def settle(
         self,
@@ -406,27 +234,6 @@ class World(Log):
                 self.finish(place)
             elif how == "nack":
                 self.fail(place, delay_seconds)
-
-    def settle_in_session(self, key: bytes, receipt: int, how: str, last: int, delay_seconds: float | None) -> None:
-        hold = self.holds[key]
-        self.prolong(key, 20.0 if how == "extend" else None)
-        if how == "extend":
-            return
-        back = [later for later in hold.receipts if later >= receipt] if how in ("nack", "release") else [receipt]
-        places = [self.in_flight.pop(later)[0] for later in back]
-        hold.receipts = [kept for kept in hold.receipts if kept not in back]
-        if how == "ack":
-            self.settled.add(receipt)
-            self.finish(places[0])
-            return
-        self.returned.update(later for later in back if later <= last)
-        self.lost.update(later for later in back if later > last)
-        if how == "nack":
-            self.fail(places[0], delay_seconds)
-
-    def prolong(self, key: bytes, seconds: float | None = None) -> None:
-        hold = self.holds[key]
-        hold.deadline = max(hold.deadline, self.seconds + (seconds or self.settings.lease_seconds))
 
     # --- dead letters and operators ----------------------------------------------------------------------------------
 
