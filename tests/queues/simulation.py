@@ -5,9 +5,7 @@ from __future__ import annotations
 import math
 
 from logbroker.engine import StateEvent
-from logbroker.errors import (
-    StaleSessionError,
-)
+from logbroker.errors import StaleSessionError
 from logbroker.queues.messages import DeadLetter, Extension, Granted, Nack, SessionWrite, Settlement
 from logbroker.queues.operator import Operator
 from logbroker.queues.places import place_of
