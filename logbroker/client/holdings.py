@@ -93,6 +93,7 @@ class Holdings(Generic[D]):
         """Settle a delivery that the program never saw."""
         if delivery.lot.states[delivery.index] == HELD:
             self._put_down(delivery, delivery.lot, word)
+            delivery.settlement = None  # Nobody wants to hear of its outcome.
             self.wake()
 
     def _put_down(self, delivery: LeasedRecord, lot: Lot, word: Word) -> None:

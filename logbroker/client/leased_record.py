@@ -71,6 +71,12 @@ class LeasedRecord(msgspec.Struct, eq=False):
         """Whether `ack`, `nack` or `release` was called."""
         return self.settlement is not None
 
+    @property
+    def in_doubt(self) -> bool:
+        """Whether what was said of it failed, and the broker may have carried it out all the same: the connection or
+        the session ended before the answer. If not, the record comes again."""
+        return self.settlement is not None and self.settlement.uncertain and self in self.settlement.failures
+
     def ack(self) -> Self:
         """It is done."""
         return self._say(ACK)

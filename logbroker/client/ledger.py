@@ -158,8 +158,9 @@ class Settlement:
             tell()
 
     def first_failure(self) -> LogbrokerError | None:
-        """Return any of the refusals."""
-        return self.error or next(iter(self.failures.values()), None)
+        """Return any of the refusals, but for deliveries that the program never saw."""
+        seen = (error for delivery, error in self.failures.items() if delivery.settlement is not None)
+        return self.error or next(seen, None)
 
 
 class Ledger:

@@ -8,7 +8,7 @@ from logbroker.client.held_session import HeldSession
 from logbroker.client.leased_record import WorkerDelivery
 from logbroker.errors import LeaseLostError, StaleSessionError
 from logbroker.v1 import queues_pb2
-from tests.client.holdings_by_hand import LEASE_SECONDS, NOW, Worker, acks
+from tests.client.holdings_by_hand import LEASE_SECONDS, NOW, Worker, acks, releases
 
 AFTER_LOCK = NOW + LEASE_SECONDS + 1
 
@@ -70,8 +70,7 @@ async def test_a_state_is_not_written_where_the_ack_that_it_moves_with_is_lost(
     for delivery in (first, second):
         with pytest.raises(LeaseLostError):
             await delivery
-        assert delivery.settlement is not None
-        assert not delivery.settlement.uncertain
+        assert not delivery.in_doubt
 
 
 async def test_what_was_sent_and_not_answered_is_in_doubt(worker: Worker, session: HeldSession[WorkerDelivery]) -> None:
@@ -86,8 +85,7 @@ async def test_what_was_sent_and_not_answered_is_in_doubt(worker: Worker, sessio
     for delivery, is_in_doubt in ((first, True), (second, False)):
         with pytest.raises(StaleSessionError):
             await delivery
-        assert delivery.settlement is not None
-        assert delivery.settlement.uncertain is is_in_doubt
+        assert delivery.in_doubt is is_in_doubt
 
 
 async def test_a_state_that_was_sent_before_a_crash_is_in_doubt(
@@ -103,5 +101,20 @@ async def test_a_state_that_was_sent_before_a_crash_is_in_doubt(
     assert worker.sends_nothing()
     with pytest.raises(LeaseLostError, match="not known"):
         await delivery
-    assert delivery.settlement is not None
-    assert delivery.settlement.uncertain
+    assert delivery.in_doubt
+
+
+def test_of_what_the_program_never_saw_it_hears_no_refusal(
+    worker: Worker, session: HeldSession[WorkerDelivery]
+) -> None:
+    worker.receive(1, [0], session=session)
+    (first,) = worker.take(1, shelf=session.shelf)
+    first.nack()
+    nacked = worker.sent()
+    worker.receive(2, [1], session=session)
+    worker.take(0, shelf=session.shelf)
+    worker.answer(nacked)
+    released = worker.sent()
+    assert releases(released) == [(2, 2)]
+    worker.answer(released, [(2, 2, LeaseLostError("taken back before"))])
+    assert worker.holdings.take_untold() is None

@@ -195,7 +195,7 @@ class _WorkerProcess:
             answered = True
         except LogbrokerError as error:
             # Where a stream broke before the answer, nobody knows.
-            answered = delivery.settlement is None or not delivery.settlement.uncertain
+            answered = not delivery.in_doubt
             reason = error.reason if answered else ""
             if session is not None:
                 raise  # Or the state that was set would be kept without its ack.
