@@ -46,6 +46,8 @@ class Holdings(Generic[D]):
         """What was received outside of sessions and waits for the program."""
         self.sessions = HeldSessions(self, make)
         self.topic = ""
+        self.life = 0
+        """The queue group's, as of the last stream."""
         self.in_hand = 0
         """Deliveries outside of sessions of which the program has said nothing."""
         self.wanted = True
@@ -197,9 +199,11 @@ class Holdings(Generic[D]):
 
     def places(self) -> queues_pb2.Places:
         """All that the worker holds."""
-        places = [lot.place(index) for lot in self._all_lots() for index in lot.kept()]
+        held = [(*lot.place(index), lot.attempt(index)) for lot in self._all_lots() for index in lot.kept()]
         return queues_pb2.Places(
-            partitions=[partition for partition, _ in places], offsets=[offset for _, offset in places]
+            partitions=[partition for partition, _, _ in held],
+            offsets=[offset for _, offset, _ in held],
+            attempts=[attempt for _, _, attempt in held],
         )
 
     # --- what comes in ----------------------------------------------------------------------------------------------
@@ -274,7 +278,7 @@ class Holdings(Generic[D]):
     def welcomed(self, welcome: queues_pb2.Welcome, now: float) -> int:
         """A stream has begun. Returns how many deliveries, and sessions, were lost meanwhile."""
         with self.lock:
-            self.topic = welcome.topic
+            self.topic, self.life = welcome.topic, welcome.life
             self._leases.lease_seconds = welcome.lease_ms / 1000
             lost = self.sessions.welcomed(welcome.sessions)
             if not welcome.resumed:
@@ -292,7 +296,7 @@ class Holdings(Generic[D]):
 
     def _reclaim(self, reclaimed: Iterable[queues_pb2.Deliveries], now: float) -> int:
         receipts = {
-            place: message.first_receipt + index
+            (place, message.attempts[index] if message.attempts else 1): message.first_receipt + index
             for message in reclaimed
             for index, place in enumerate(zip(message.partitions, message.offsets, strict=True))
         }
@@ -301,7 +305,7 @@ class Holdings(Generic[D]):
         for lot in self._all_lots():
             self._leases.begin(lot, self._leases.lease_seconds, now)
             for index in list(lot.kept()):
-                receipt = receipts.get(lot.place(index))
+                receipt = receipts.pop((lot.place(index), lot.attempt(index)), None)
                 if receipt is not None:
                     lot.reclaim(index, receipt)
                 else:

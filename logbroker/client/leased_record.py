@@ -51,8 +51,7 @@ class LeasedRecord(msgspec.Struct, eq=False):
     @property
     def attempt(self) -> int:
         """Failures so far + 1, as the broker counts them."""
-        attempts = self.lot.attempts
-        return attempts[self.index] if attempts else 1
+        return self.lot.attempt(self.index)
 
     @property
     def redelivered(self) -> bool:

@@ -102,6 +102,10 @@ class Lot:
         # Only consecutive offsets come this way.
         return self.partitions[0], self.offsets[0] + index
 
+    def attempt(self, index: int) -> int:
+        """Failures so far + 1, as the broker counted them."""
+        return self.attempts[index] if self.attempts else 1
+
     def held(self) -> Iterator[int]:
         """The deliveries of which the program has said nothing."""
         return (index for index, state in enumerate(self.states) if state == HELD)

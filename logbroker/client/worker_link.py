@@ -245,6 +245,7 @@ class WorkerLink(Generic[D]):
                 queues_pb2.SessionRef(key=session.key, token=session.token, prefetch=session.prefetch)
                 for session in self.holdings.sessions
             ],
+            life=self.holdings.life,
         )
         await stream.write(queues_pb2.WorkerRequest(hello=hello))
         while True:

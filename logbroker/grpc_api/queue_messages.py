@@ -35,6 +35,10 @@ def read_hello(message: pb.Hello) -> Hello:
         raise InvalidRequestError(
             f"held has {len(held.partitions)} partitions and {len(held.offsets)} offsets: give both for each record"
         )
+    if held.attempts and len(held.attempts) != len(held.offsets):
+        raise InvalidRequestError(
+            f"held has {len(held.offsets)} offsets and {len(held.attempts)} attempts: give one for each record, or none"
+        )
     if len(held.offsets) > MAX_HELD or len(sessions) > MAX_ITEMS:
         raise InvalidRequestError(
             f"the Hello lists {len(held.offsets)} records and {len(sessions)} sessions that are held: at most"
@@ -49,6 +53,8 @@ def read_hello(message: pb.Hello) -> Hello:
             HeldSession(session.key, session.token, session.prefetch if session.HasField("prefetch") else 1)
             for session in sessions
         ],
+        attempts=held.attempts,
+        life=message.life,
     )
     hello.check()
     return hello
@@ -61,7 +67,7 @@ def read_place(partition: int, offset: int) -> int:
     return place_of(partition, offset)
 
 
-def welcome_message(topic: str, settings: QueueSettings, link: WorkerLink) -> pb.WorkerResponse:
+def welcome_message(topic: str, settings: QueueSettings, life: int, link: WorkerLink) -> pb.WorkerResponse:
     lease_ms = round(settings.lease_seconds * 1000)
     return pb.WorkerResponse(
         welcome=pb.Welcome(
@@ -75,6 +81,7 @@ def welcome_message(topic: str, settings: QueueSettings, link: WorkerLink) -> pb
             ],
             ordering=settings.ordering.value,
             topic=topic,
+            life=life,
         )
     )
 

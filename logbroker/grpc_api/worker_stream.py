@@ -122,7 +122,7 @@ class WorkerStream:
         link = await group.connect(read_hello(request.hello))
         link.seat.max_bytes = partial(self._budget.allowance, HANDOUT_BYTES)
         queue = group.queue
-        welcome = welcome_message(topic_name(self._engine, TopicId(queue.topic_id)), queue.settings, link)
+        welcome = welcome_message(topic_name(self._engine, TopicId(queue.topic_id)), queue.settings, queue.life, link)
         self._answer(welcome)
         return group, link
 

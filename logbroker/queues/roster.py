@@ -56,14 +56,15 @@ class Roster:
             self._release_lost(link, hello.held)
             link.sessions = [session for session in hello.sessions if self._has(link, session)]
         elif hello.held or hello.sessions:
+            held = self._may_reclaim(hello)
             try:
-                await self._wait_for_scan(hello.held, reserved_until)
+                await self._wait_for_scan(held, reserved_until)
             except BaseException:
                 link.disconnected()
                 raise
             if link.connected and self._moment().seconds < reserved_until:
                 link.sessions = [session for session in hello.sessions if self._reclaim(link, session)]
-                link.reclaimed = self._queue.reclaim(link.worker_id, hello.held, self._moment())
+                link.reclaimed = self._queue.reclaim(link.worker_id, held, self._moment())
         link.is_in = True
         self._touched()
 
@@ -101,6 +102,17 @@ class Roster:
         for session in self._queue.sessions.held_by(link.worker_id):
             if (session.key, session.token) not in known:
                 self._queue.sessions.close(link.worker_id, session.key, session.token, self._moment())
+
+    def _may_reclaim(self, hello: Hello) -> Sequence[int]:
+        """What was surely nobody else's since the worker had it: not what failed since (a lease that ended is a
+        failure), nor anything at all where the group has had another life in between."""
+        if hello.life and hello.life < self._queue.life - 1:
+            return ()
+        failures = self._queue.failures
+        attempts = hello.attempts or [failures.count(place) + 1 for place in hello.held]
+        return [
+            place for place, attempt in zip(hello.held, attempts, strict=True) if attempt == failures.count(place) + 1
+        ]
 
     def _has(self, link: WorkerLink, held: HeldSession) -> bool:
         session = self._queue.sessions.get(lane_key(held.key))

@@ -43,6 +43,10 @@ class Hello(msgspec.Struct, frozen=True, kw_only=True):
     """All that it still holds, by place."""
     sessions: Sequence[HeldSession] = ()
     """All sessions that it still holds."""
+    attempts: Sequence[int] = ()
+    """Which attempt each of `held` was; empty: not told."""
+    life: int = 0
+    """The queue group's when the worker was there last; 0: not told."""
 
     def check(self) -> None:
         """Raises InvalidRequestError where a bound is passed."""

@@ -36,28 +36,32 @@ class WorkerRequest(_message.Message):
     def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., credit: _Optional[_Union[Credit, _Mapping]] = ..., settle: _Optional[_Union[Settle, _Mapping]] = ..., open_session: _Optional[_Union[OpenSession, _Mapping]] = ..., renew_session: _Optional[_Union[RenewSession, _Mapping]] = ..., close_session: _Optional[_Union[CloseSession, _Mapping]] = ..., goodbye: _Optional[_Union[Goodbye, _Mapping]] = ...) -> None: ...
 
 class Hello(_message.Message):
-    __slots__ = ("group_id", "worker_id", "incarnation", "client_name", "held", "sessions")
+    __slots__ = ("group_id", "worker_id", "incarnation", "client_name", "held", "sessions", "life")
     GROUP_ID_FIELD_NUMBER: _ClassVar[int]
     WORKER_ID_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     CLIENT_NAME_FIELD_NUMBER: _ClassVar[int]
     HELD_FIELD_NUMBER: _ClassVar[int]
     SESSIONS_FIELD_NUMBER: _ClassVar[int]
+    LIFE_FIELD_NUMBER: _ClassVar[int]
     group_id: str
     worker_id: str
     incarnation: int
     client_name: str
     held: Places
     sessions: _containers.RepeatedCompositeFieldContainer[SessionRef]
-    def __init__(self, group_id: _Optional[str] = ..., worker_id: _Optional[str] = ..., incarnation: _Optional[int] = ..., client_name: _Optional[str] = ..., held: _Optional[_Union[Places, _Mapping]] = ..., sessions: _Optional[_Iterable[_Union[SessionRef, _Mapping]]] = ...) -> None: ...
+    life: int
+    def __init__(self, group_id: _Optional[str] = ..., worker_id: _Optional[str] = ..., incarnation: _Optional[int] = ..., client_name: _Optional[str] = ..., held: _Optional[_Union[Places, _Mapping]] = ..., sessions: _Optional[_Iterable[_Union[SessionRef, _Mapping]]] = ..., life: _Optional[int] = ...) -> None: ...
 
 class Places(_message.Message):
-    __slots__ = ("partitions", "offsets")
+    __slots__ = ("partitions", "offsets", "attempts")
     PARTITIONS_FIELD_NUMBER: _ClassVar[int]
     OFFSETS_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPTS_FIELD_NUMBER: _ClassVar[int]
     partitions: _containers.RepeatedScalarFieldContainer[int]
     offsets: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, partitions: _Optional[_Iterable[int]] = ..., offsets: _Optional[_Iterable[int]] = ...) -> None: ...
+    attempts: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, partitions: _Optional[_Iterable[int]] = ..., offsets: _Optional[_Iterable[int]] = ..., attempts: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class SessionRef(_message.Message):
     __slots__ = ("key", "token", "prefetch")
@@ -178,7 +182,7 @@ class WorkerResponse(_message.Message):
     def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., deliveries: _Optional[_Union[Deliveries, _Mapping]] = ..., settled: _Optional[_Union[SettleAnswer, _Mapping]] = ..., session: _Optional[_Union[SessionAnswer, _Mapping]] = ...) -> None: ...
 
 class Welcome(_message.Message):
-    __slots__ = ("resumed", "lease_ms", "grace_ms", "reclaimed", "sessions", "ordering", "topic")
+    __slots__ = ("resumed", "lease_ms", "grace_ms", "reclaimed", "sessions", "ordering", "topic", "life")
     RESUMED_FIELD_NUMBER: _ClassVar[int]
     LEASE_MS_FIELD_NUMBER: _ClassVar[int]
     GRACE_MS_FIELD_NUMBER: _ClassVar[int]
@@ -186,6 +190,7 @@ class Welcome(_message.Message):
     SESSIONS_FIELD_NUMBER: _ClassVar[int]
     ORDERING_FIELD_NUMBER: _ClassVar[int]
     TOPIC_FIELD_NUMBER: _ClassVar[int]
+    LIFE_FIELD_NUMBER: _ClassVar[int]
     resumed: bool
     lease_ms: int
     grace_ms: int
@@ -193,7 +198,8 @@ class Welcome(_message.Message):
     sessions: _containers.RepeatedCompositeFieldContainer[SessionRef]
     ordering: str
     topic: str
-    def __init__(self, resumed: _Optional[bool] = ..., lease_ms: _Optional[int] = ..., grace_ms: _Optional[int] = ..., reclaimed: _Optional[_Iterable[_Union[Deliveries, _Mapping]]] = ..., sessions: _Optional[_Iterable[_Union[SessionRef, _Mapping]]] = ..., ordering: _Optional[str] = ..., topic: _Optional[str] = ...) -> None: ...
+    life: int
+    def __init__(self, resumed: _Optional[bool] = ..., lease_ms: _Optional[int] = ..., grace_ms: _Optional[int] = ..., reclaimed: _Optional[_Iterable[_Union[Deliveries, _Mapping]]] = ..., sessions: _Optional[_Iterable[_Union[SessionRef, _Mapping]]] = ..., ordering: _Optional[str] = ..., topic: _Optional[str] = ..., life: _Optional[int] = ...) -> None: ...
 
 class Deliveries(_message.Message):
     __slots__ = ("first_receipt", "count", "batches", "partitions", "offsets", "attempts", "redelivered", "lease_ms", "session_token", "session_key", "records")

@@ -21,7 +21,7 @@ from logbroker.queues.queue_group import QueueGroup
 from logbroker.queues.queue_groups import QueueGroups
 from logbroker.queues.settings import QueueSettings
 from logbroker.queues.starts import StartAt
-from logbroker.queues.worker_messages import HeldSession, Hello
+from logbroker.queues.worker_messages import Hello
 from logbroker.queues.workers import WorkerLink
 from logbroker.record.codec import LogRecord, NewRecord, decode_batch, encode_batch, split_batches
 
@@ -96,10 +96,8 @@ async def shell(path: Path, *, crash: bool = False) -> AsyncIterator[Shell]:
     assert not failures
 
 
-def hello(
-    worker_id: str = "w", incarnation: int = 1, held: Sequence[int] = (), sessions: Sequence[HeldSession] = ()
-) -> Hello:
-    return Hello(worker_id=worker_id, incarnation=incarnation, held=held, sessions=sessions)
+def hello(worker_id: str = "w", incarnation: int = 1, **fields: Any) -> Hello:
+    return Hello(worker_id=worker_id, incarnation=incarnation, **fields)
 
 
 def records(delivered: Delivered) -> list[LogRecord]:

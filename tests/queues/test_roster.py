@@ -15,7 +15,7 @@ from logbroker.errors import (
     WorkerReplacedError,
 )
 from logbroker.queues.line import Line, Seat, Turn
-from tests.queues.shell import ack, hello, shell, take, until, values
+from tests.queues.shell import ack, hello, nack, shell, take, until, values
 
 
 async def test_a_worker_reclaims_what_it_held_when_the_broker_crashed(tmp_path: Path) -> None:
@@ -189,3 +189,23 @@ async def test_a_worker_that_comes_twice_after_a_crash_reclaims_once(
         await ack(link, *reclaimed.receipts())
         await asyncio.wait([first])
         assert link.connected
+
+
+async def test_what_failed_since_or_was_held_before_another_life_is_not_reclaimed(tmp_path: Path) -> None:
+    async with shell(tmp_path, crash=True) as opened:
+        await opened.topic()
+        await opened.append((b"a", b"a"), (b"b", b"b"), (b"c", b"c"))
+        group = await opened.group(grace_seconds=60, backoff_initial_seconds=0.0)
+        link = await group.connect(hello())
+        (first, _), *_ = await take(link, 3)
+        life = group.queue.life
+        await nack(link, first, delay_seconds=0)
+    held = hello(held=[0, 1, 2], attempts=[1, 1, 1], life=life)
+    async with shell(tmp_path, crash=True) as opened:
+        group = opened.groups.group("g")
+        link = await group.connect(held)
+        [reclaimed] = link.reclaimed
+        assert list(reclaimed.places) == [1, 2], "the first one failed, and was to be somebody else's"
+    async with shell(tmp_path) as opened:
+        group = opened.groups.group("g")
+        assert (await group.connect(held)).reclaimed == [], "others may have had it in the life between"
