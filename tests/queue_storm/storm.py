@@ -11,81 +11,33 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections import Counter, defaultdict
-from collections.abc import Awaitable, Callable, Mapping
+from collections import Counter
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from time import monotonic
 from typing import Any, Final
 
-import msgspec
-
-from logbroker.client import Admin, Consumer, Producer, Record, TopicGeneration
+from logbroker.client import Admin, Producer
 from logbroker.client.connection import Connection
 from logbroker.client.status import error_of_item
-from logbroker.errors import BrokerUnavailableError, StaleSessionError
-from logbroker.record.dead_letter import ATTEMPTS, ORIGIN_OFFSET, ORIGIN_PARTITION, header_value
+from logbroker.errors import BrokerUnavailableError
 from logbroker.v1 import queues_pb2 as pb
 from tests.crash.broker_process import BrokerProcess
 from tests.groups.group_history import HistoryFile
 from tests.groups.member_life import Life
 from tests.queue_storm import session_checker
+from tests.queue_storm.outcome import DEAD, TOPIC, facts_of, figures_of
 from tests.queue_storm.queue_checker import Facts, StormError, check
-from tests.queue_storm.queue_history import (
-    Event,
-    How,
-    Place,
-    ResumeBegun,
-    SessionEnded,
-    SessionOpened,
-    SettleBegun,
-    SettleEnded,
-    Taken,
-    read_histories,
-)
+from tests.queue_storm.queue_history import ResumeBegun, read_histories
+from tests.queue_storm.weather import Weather
 from tests.queue_storm.worker_process import RECORDS, SESSIONS, WorkerSpec
 from tests.queue_storm.worker_process import run as run_worker
 
 GROUP: Final = "storm"
-TOPIC: Final = "work"
-DEAD: Final = "dead"
 _QUIET_SECONDS: Final = 90.0
 _LOOK_SECONDS: Final = 0.05
 _MAX_FROZEN: Final = 3
 _SEND_SECONDS: Final = 0.02
-
-
-class Weather(msgspec.Struct, frozen=True, kw_only=True):
-    """What kind of storm it is. `chances` are the weights of the events, by name."""
-
-    records: int = 20_000
-    keys: int = 1000
-    partitions: int = 4
-    workers: int = 6
-    session_workers: int = 2
-    lease_seconds: float = 1.0
-    grace_seconds: float = 0.5
-    max_attempts: int = 4
-    on_exhausted: str = "dead-letter"
-    poison: float = 0.002
-    """The share of records that fail whenever they are tried."""
-    nacks: float = 0.05
-    late: float = 0.002
-    grows: bool = True
-    """Whether the topic gets another partition half way."""
-    events: int = 100
-    pause_seconds: float = 0.4
-    """At most, between two events."""
-    chances: dict[str, float] = msgspec.field(
-        default_factory=lambda: {"kill": 30, "freeze": 30, "nap": 15, "leave": 15, "broker": 10}
-    )
-    quiet_seconds: float = 90.0
-    """How long it may take at most to finish everything when all is over."""
-    plant: str = ""
-    """A bug in the broker."""
-
-    def with_plant(self, plant: str, fields: Mapping[str, object]) -> Weather:
-        """Return the same weather with a bug, and what shows it."""
-        return msgspec.structs.replace(self, plant=plant, **fields)
 
 
 def run(directory: Path, seed: int, weather: Weather) -> Counter[str]:
@@ -151,7 +103,8 @@ class _Storm:
                 await asyncio.gather(*self._background)
             self._check_tasks()
             await self._become_quiet()
-            facts = await self._facts(admin)
+            facts = await facts_of(admin, self._broker.address, weather, ended=not self._troubles)
+            self.figures["dead letters"] = sum(map(len, facts.dead.values()))
             await self._connection.close()
             await asyncio.gather(*(life.leave() for life in self._lives.values()))
         await self._broker.stop()
@@ -342,77 +295,19 @@ class _Storm:
             self.figures["lanes resumed"] += len(decisions)
             await self._connection.unary("DecideLanes", pb.DecideLanesRequest(group_id=GROUP, decisions=decisions))
 
-    async def _facts(self, admin: Admin) -> Facts:
-        generations = (await admin.describe_topic(TOPIC)).generations
-        lanes: dict[str, list[Place]] = defaultdict(list)
-        for record in await self._read(TOPIC):
-            lanes[(record.key or b"").decode()].append(Place(record.partition, record.offset))
-        for places in lanes.values():
-            places.sort(key=lambda place: (_generation_of(place, generations), place))
-        dead: dict[Place, list[int]] = defaultdict(list)
-        if self._weather.on_exhausted == "dead-letter":
-            for record in await self._read(DEAD):
-                names = (ORIGIN_PARTITION, ORIGIN_OFFSET, ATTEMPTS)
-                partition, offset, attempts = (int(header_value(record.headers, name) or -1) for name in names)
-                dead[Place(partition, offset)].append(attempts)
-        self.figures["dead letters"] = sum(map(len, dead.values()))
-        return Facts(
-            lanes=lanes,
-            dead=dead,
-            max_attempts=self._weather.max_attempts,
-            set_aside=self._weather.on_exhausted != "dead-letter",
-            ended=not self._troubles,
-        )
-
-    async def _read(self, topic: str) -> list[Record]:
-        async with Consumer(self._broker.address) as consumer:
-            await consumer.assign([topic])
-            return [record async for record in consumer.until_end()]
-
     # --- judgement ---------------------------------------------------------------------------------------------------
 
     def _judge(self, facts: Facts) -> None:
         paths = [path for path in self._histories.iterdir() if path.suffix != ".log"]
         events = read_histories(paths)
-        self._count(events)
+        self.figures += figures_of(events)
+        self.figures["lives of workers"] = self._names.total()
         found = [*check(events, facts), *session_checker.check(events)]
         in_log = sum(map(len, facts.lanes.values()))
         if in_log < self._weather.records:
             self._troubles.append(f"only {in_log} records are in the log")
         if found or self._troubles:
             raise StormError([*map(str, found), *self._troubles], {each.kind for each in found})
-
-    def _count(self, events: list[Event]) -> None:
-        figures = self.figures
-        for event in events:
-            match event:
-                case Taken():
-                    figures["records delivered"] += len(event.deliveries)
-                    figures["repeats delivered"] += sum(
-                        each.redelivered or each.attempt > 1 for each in event.deliveries
-                    )
-                case SettleBegun():
-                    figures[f"records {event.how.value}ed" if event.how is not How.RELEASE else "records released"] += 1
-                case SettleEnded():
-                    for reason in event.refused.values():
-                        figures[f"refused {reason}"] += 1
-                case SessionOpened():
-                    figures["sessions opened"] += 1
-                case SessionEnded():
-                    figures["stale words refused"] += event.refused == StaleSessionError.reason
-        figures["lives of workers"] = self._names.total()
-
-
-def _generation_of(place: Place, generations: tuple[TopicGeneration, ...]) -> int:
-    """Return the generation of the topic in which a record was written."""
-    found = 0
-    for number, generation in enumerate(generations):
-        starts = generation.start_offsets
-        if place.partition < generation.partitions:
-            begun = starts[place.partition] if place.partition < len(starts) else 0
-            if place.offset >= begun:
-                found = number
-    return found
 
 
 def be_quiet() -> None:

@@ -16,7 +16,8 @@ import pytest
 from tests.crash.torture import repeat_command
 from tests.queue_storm.queue_checker import Kind, StormError
 from tests.queue_storm.queue_plants import PLANTS
-from tests.queue_storm.storm import Weather, be_quiet, run
+from tests.queue_storm.storm import be_quiet, run
+from tests.queue_storm.weather import Weather
 
 TRIES: Final = 5
 

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Final
 
 from tests.crash.columns import Column
-from tests.queue_storm.storm import Weather, be_quiet, run
+from tests.queue_storm.storm import be_quiet, run
+from tests.queue_storm.weather import Weather
 
 _RECORDS: Final = 40_000
 

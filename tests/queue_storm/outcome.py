@@ -1,0 +1,86 @@
+"""What a storm left: what is in the topics, and figures of what happened."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+
+from logbroker.client import Admin, Consumer, Record, TopicGeneration
+from logbroker.errors import StaleSessionError
+from logbroker.record.dead_letter import ATTEMPTS, ORIGIN_OFFSET, ORIGIN_PARTITION, header_value
+from tests.queue_storm.queue_checker import Facts
+from tests.queue_storm.queue_history import (
+    Event,
+    How,
+    Place,
+    SessionEnded,
+    SessionOpened,
+    SettleBegun,
+    SettleEnded,
+    Taken,
+)
+from tests.queue_storm.weather import Weather
+
+TOPIC = "work"
+DEAD = "dead"
+
+
+async def facts_of(admin: Admin, address: str, weather: Weather, *, ended: bool) -> Facts:
+    """Read what the broker has in the end; `ended`: whether everything is finished."""
+    generations = (await admin.describe_topic(TOPIC)).generations
+    lanes: dict[str, list[Place]] = defaultdict(list)
+    for record in await _read(address, TOPIC):
+        lanes[(record.key or b"").decode()].append(Place(record.partition, record.offset))
+    for places in lanes.values():
+        places.sort(key=lambda place: (_generation_of(place, generations), place))
+    dead: dict[Place, list[int]] = defaultdict(list)
+    if weather.on_exhausted == "dead-letter":
+        for record in await _read(address, DEAD):
+            names = (ORIGIN_PARTITION, ORIGIN_OFFSET, ATTEMPTS)
+            partition, offset, attempts = (int(header_value(record.headers, name) or -1) for name in names)
+            dead[Place(partition, offset)].append(attempts)
+    return Facts(
+        lanes=lanes,
+        dead=dead,
+        max_attempts=weather.max_attempts,
+        set_aside=weather.on_exhausted != "dead-letter",
+        ended=ended,
+    )
+
+
+async def _read(address: str, topic: str) -> list[Record]:
+    async with Consumer(address) as consumer:
+        await consumer.assign([topic])
+        return [record async for record in consumer.until_end()]
+
+
+def _generation_of(place: Place, generations: tuple[TopicGeneration, ...]) -> int:
+    """Return the generation of the topic in which a record was written."""
+    found = 0
+    for number, generation in enumerate(generations):
+        starts = generation.start_offsets
+        if place.partition < generation.partitions:
+            begun = starts[place.partition] if place.partition < len(starts) else 0
+            if place.offset >= begun:
+                found = number
+    return found
+
+
+def figures_of(events: Iterable[Event]) -> Counter[str]:
+    """Count what the workers noted."""
+    figures = Counter[str]()
+    for event in events:
+        match event:
+            case Taken():
+                figures["records delivered"] += len(event.deliveries)
+                figures["repeats delivered"] += sum(each.redelivered or each.attempt > 1 for each in event.deliveries)
+            case SettleBegun():
+                figures[f"records {event.how.value}ed" if event.how is not How.RELEASE else "records released"] += 1
+            case SettleEnded():
+                for reason in event.refused.values():
+                    figures[f"refused {reason}"] += 1
+            case SessionOpened():
+                figures["sessions opened"] += 1
+            case SessionEnded():
+                figures["stale words refused"] += event.refused == StaleSessionError.reason
+    return figures

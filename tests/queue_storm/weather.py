@@ -1,0 +1,41 @@
+"""What kind of storm it is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+
+class Weather(msgspec.Struct, frozen=True, kw_only=True):
+    """All that a storm is made of, but its seed. `chances` are the weights of the events, by name."""
+
+    records: int = 20_000
+    keys: int = 1000
+    partitions: int = 4
+    workers: int = 6
+    session_workers: int = 2
+    lease_seconds: float = 1.0
+    grace_seconds: float = 0.5
+    max_attempts: int = 4
+    on_exhausted: str = "dead-letter"
+    poison: float = 0.002
+    """The share of records that fail whenever they are tried."""
+    nacks: float = 0.05
+    late: float = 0.002
+    grows: bool = True
+    """Whether the topic gets another partition half way."""
+    events: int = 100
+    pause_seconds: float = 0.4
+    """At most, between two events."""
+    chances: dict[str, float] = msgspec.field(
+        default_factory=lambda: {"kill": 30, "freeze": 30, "nap": 15, "leave": 15, "broker": 10}
+    )
+    quiet_seconds: float = 90.0
+    """How long it may take at most to finish everything when all is over."""
+    plant: str = ""
+    """A bug in the broker."""
+
+    def with_plant(self, plant: str, fields: Mapping[str, object]) -> Weather:
+        """Return the same weather with a bug, and what shows it."""
+        return msgspec.structs.replace(self, plant=plant, **fields)
