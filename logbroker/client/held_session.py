@@ -45,6 +45,8 @@ class HeldSession(Generic[D]):
         """Of the renewal that has no answer; 0: none."""
         self.renewal_at = 0.0
         self.lost: LogbrokerError | None = None
+        self._failed: LogbrokerError | None = None
+        """Why the state that the program has is not surely the one that the broker keeps."""
         self._unsaved = False
         """The state was set, and has not been put down yet."""
         self._returned: set[tuple[int, int]] = set()
@@ -68,12 +70,15 @@ class HeldSession(Generic[D]):
             self.ledger.set_state(self.state)
 
     def check(self) -> None:
-        """Raise why the session is lost."""
-        if self.lost is not None:
-            raise type(self.lost)(self.lost.message)
+        """Raise why the session is lost, or cannot be gone on with."""
+        error = self.lost or self._failed
+        if error is not None:
+            raise type(error)(error.message)
 
     def received(self, lot: Lot) -> None:
         """Records came: keep them, but for those that come ahead of a record that is to come again."""
+        if self._failed is not None:
+            return  # They come again when the session is closed.
         self.lots[lot] = None
         for index in range(len(lot)):
             if self._returned_by is None:
@@ -112,6 +117,16 @@ class HeldSession(Generic[D]):
         self.renewal_id = 0
         if self._returned_by is not None:
             self._returned = {self._returned_first[1]}
+
+    def state_failed(self, error: LogbrokerError) -> None:
+        """A state was not written with its acks, or nobody knows: whoever went on would count those records twice. The
+        program is to open the session again, which tells the state."""
+        self._failed = error
+        self._unsaved = False
+        for lot in self.lots:
+            for index in list(lot.held()):
+                lot.lose(index, error)
+        self.shelf.tell_all()
 
     def lose(self, error: LogbrokerError) -> list[Settlement]:
         """The session is another's, or over: so are its deliveries. Return the settlements that fail by that."""

@@ -106,6 +106,8 @@ class Settlement:
                         return False
                     self.error = error
                     self.failures = dict.fromkeys(by_receipt.values(), error)
+                    if self.state is not None and self.ledger.session is not None:
+                        self.ledger.session.state_failed(error)
                 else:
                     for receipt in range(failure.first_receipt, failure.last_receipt + 1):
                         if receipt in by_receipt:
@@ -136,6 +138,8 @@ class Settlement:
             self.state = None
             for delivery in acked:
                 delivery.lot.lose(delivery.index, lost)
+            if self.ledger.session is not None:
+                self.ledger.session.state_failed(LeaseLostError(_IN_DOUBT) if self.uncertain else lost)
 
     def fail(self, error: LogbrokerError) -> None:
         """There will be no answer."""

@@ -206,7 +206,8 @@ class Session:
 
     The lock is renewed as long as the block lasts. `state` (up to 256 KiB) moves with the next ack, atomically; the
     next holder finds it. Where a delivery is nacked or released, it comes again, and all that follow it. Where the
-    session is lost, its loop and all that is settled raise StaleSessionError.
+    session is lost, its loop and all that is settled raise StaleSessionError. Where a state was not written, or it is
+    not known whether it was (the broker crashed), they raise LeaseLostError: open it again, for the state that is kept.
     """
 
     def __init__(

@@ -67,6 +67,13 @@ async def test_a_state_is_not_written_where_the_ack_that_it_moves_with_is_lost(
     second.ack()
     worker.welcome()  # By a broker of another life, which gave the session back, and has the records come again.
     assert worker.sends_nothing()
+    worker.receive(3, [0, 1], session=session)
+    worker.take(0, shelf=session.shelf)
+    for use in (session.check, lambda: session.set_state(b"after both again")):
+        with pytest.raises(LeaseLostError):
+            use()
+    session.save()
+    assert worker.sends_nothing(), "it is to be opened again, for its state"
     for delivery in (first, second):
         with pytest.raises(LeaseLostError):
             await delivery

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 
 import pytest
 
-from logbroker.client import QueueAdmin, Session, Worker
+from logbroker.client import QueueAdmin, QueueDescription, Session, Worker
 from logbroker.embedded_broker import EmbeddedBroker
 from logbroker.errors import (
     BrokerUnavailableError,
@@ -238,6 +239,44 @@ async def test_a_session_outlives_a_broker_that_was_killed(logbroker_broker: Emb
         assert values[:10] == list(range(10))
         assert values.count(5) == 1
         assert session.state == b"seen 10"
+
+
+async def test_what_a_session_counts_is_counted_once_though_the_broker_is_killed(
+    logbroker_broker: EmbeddedBroker, topic: str
+) -> None:
+    address = logbroker_broker.address
+    await create(address, topic)
+    await fill(address, topic, 200, keys=1)
+
+    async def count(worker: Worker) -> None:
+        """Until all are counted; nobody waits for what is settled."""
+        while True:
+            with contextlib.suppress(LeaseLostError, StaleSessionError):
+                async with worker.session(b"k0") as session:
+                    if int(session.state or b"0") >= 200:
+                        return
+                    async for delivery in session:
+                        async with delivery:
+                            session.state = b"%d" % (int(session.state or b"0") + 1)
+                        await asyncio.sleep(0.002)
+                        if int(session.state) >= 200:
+                            break
+
+    async with Worker(address, topic) as worker:
+        counting = asyncio.create_task(count(worker))
+        for left in (180, 90):
+
+            def counted(queue: QueueDescription, left: int = left) -> bool:
+                return queue.counts.open + queue.counts.unscanned <= left
+
+            await wait_until(address, topic, counted)
+            await asyncio.to_thread(logbroker_broker.kill)
+            await asyncio.to_thread(logbroker_broker.start)
+        async with asyncio.timeout(30):
+            await counting
+        with contextlib.suppress(LeaseLostError):
+            await worker.flush()  # It tells of the acks that were lost.
+    assert (await describe(address, topic)).counts.open == 0
 
 
 async def test_who_leaves_frees_its_sessions_at_once(address: str, topic: str) -> None:
