@@ -29,7 +29,7 @@ _FAILING: Final = {"nacks": 0.3, "poison": 0.0}
 SHOWS: Final[dict[str, tuple[dict[str, object], Kind]]] = {
     "two_in_flight_in_a_lane": ({"events": 0, "keys": 10}, Kind.TWO_IN_FLIGHT),
     "late_settlements_accepted": ({"chances": {"freeze": 1.0}, "late": 0.05}, Kind.LATE_SETTLEMENT),
-    "answered_before_synced": ({"chances": {"broker": 1.0}, "events": 3, "pause_seconds": 1.5}, Kind.ACK_LOST),
+    "answered_before_synced": ({"chances": {"broker": 1.0}, "events": 3, "pause_seconds": 3.0}, Kind.ACK_LOST),
     "attempts_forgotten_at_restart": (
         {"chances": {"broker": 1.0}, "events": 3, "pause_seconds": 1.5, "nacks": 0.6, "max_attempts": 1000},
         Kind.ATTEMPTS_FORGOTTEN,
