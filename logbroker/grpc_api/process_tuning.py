@@ -11,6 +11,7 @@ from logbroker.config import MIB
 
 _M_TRIM_THRESHOLD: Final = -1
 _M_MMAP_THRESHOLD: Final = -3
+_M_ARENA_MAX: Final = -8
 _OTHER_DESCRIPTORS: Final = 64
 """For what is neither a connection nor a segment: the event loops, the metadata store, files open for a moment."""
 _MANY_CONNECTIONS: Final = 1 << 20
@@ -41,7 +42,7 @@ def max_connections() -> int:
 
 
 def _keep_freed_memory() -> None:
-    """Let malloc keep up to 64 MiB of what is freed for the next buffer.
+    """Let malloc keep up to 64 MiB of what is freed, twice, for the next buffer.
 
     By default glibc gives large blocks back to the kernel and takes them anew each time, and every page of them costs
     a fault: 0.5 ms for a copy of 1 MiB instead of 0.02 ms (docs/BENCHMARKS.md). See mallopt(3).
@@ -50,3 +51,5 @@ def _keep_freed_memory() -> None:
     if mallopt is not None:  # glibc; elsewhere the allocator decides
         mallopt(_M_MMAP_THRESHOLD, 32 * MIB)
         mallopt(_M_TRIM_THRESHOLD, 64 * MIB)
+        # Each arena keeps as much, and by default there are eight for every core.
+        mallopt(_M_ARENA_MAX, 2)
