@@ -86,7 +86,7 @@ def stream_of(link: Link, context: Any) -> WorkerStream:
     def no_topic(_: object) -> None:
         raise UnknownTopicError("gone")
 
-    group = SimpleNamespace(connect=connect, queue=SimpleNamespace(topic_id=b"t", settings=QueueSettings()))
+    group = SimpleNamespace(connect=connect, queue=SimpleNamespace(topic_id=b"t", settings=QueueSettings(), life=1))
     queues: Any = SimpleNamespace(group=lambda _: group)
     engine: Any = SimpleNamespace(topic_by_id=no_topic)
     return WorkerStream(queues, engine, context, ReadBudget(64 * MIB, 1.0), asyncio.Event())
