@@ -111,5 +111,6 @@ _decode = msgspec.json.Decoder(Event).decode
 
 def read_histories(paths: Iterable[Path]) -> list[Event]:
     """Return the events of all processes in the order of their times; those of a process keep their own order."""
-    events = [_decode(line) for path in paths for line in path.read_bytes().splitlines()]
+    # What follows the last line's end was being written when the process was killed.
+    events = [_decode(line) for path in paths for line in path.read_bytes().split(b"\n")[:-1]]
     return sorted(events, key=lambda event: event.at)
