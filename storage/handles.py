@@ -128,12 +128,14 @@ class HandleCache:
             if not self._evict():
                 raise too_many_open_files(path)
 
+    def _first_idle(self, *, dirty: bool) -> Handle | None:
+        return next((handle for handle in self._open.values() if not handle.pins and handle.dirty == dirty), None)
+
     def _evict(self) -> bool:
         """Close the idle file that was acquired longest ago, a clean one if there is any; False: all are in use."""
-        idle = [handle for handle in self._open.values() if not handle.pins]
-        if not idle:
+        handle = self._first_idle(dirty=False) or self._first_idle(dirty=True)
+        if handle is None:
             return False
-        handle = next((handle for handle in idle if not handle.dirty), idle[0])
         if handle.dirty:
             try:
                 self._files.fdatasync(handle.fd)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from logbroker.engine import Append, Appended, Buffer, LogEngine, Topic
 from logbroker.errors import InvalidRequestError, LogbrokerError, StaleGenerationError, UnknownTopicError
@@ -25,9 +25,6 @@ from logbroker.v1.log_pb2 import (
     ProduceResult,
     RecordPlacement,
 )
-
-if TYPE_CHECKING:
-    pass
 
 _DURABILITIES: Final[dict[int, Durability | None]] = {
     DURABILITY_UNSPECIFIED: None,

@@ -16,16 +16,34 @@ class TopicRef(_message.Message):
     def __init__(self, name: _Optional[str] = ..., id: _Optional[bytes] = ...) -> None: ...
 
 class Topic(_message.Message):
-    __slots__ = ("name", "id", "partitions", "generation")
+    __slots__ = ("name", "id", "partitions", "generation", "bands", "routes_by_key")
     NAME_FIELD_NUMBER: _ClassVar[int]
     ID_FIELD_NUMBER: _ClassVar[int]
     PARTITIONS_FIELD_NUMBER: _ClassVar[int]
     GENERATION_FIELD_NUMBER: _ClassVar[int]
+    BANDS_FIELD_NUMBER: _ClassVar[int]
+    ROUTES_BY_KEY_FIELD_NUMBER: _ClassVar[int]
     name: str
     id: bytes
     partitions: int
     generation: int
-    def __init__(self, name: _Optional[str] = ..., id: _Optional[bytes] = ..., partitions: _Optional[int] = ..., generation: _Optional[int] = ...) -> None: ...
+    bands: _containers.RepeatedCompositeFieldContainer[Band]
+    routes_by_key: bool
+    def __init__(self, name: _Optional[str] = ..., id: _Optional[bytes] = ..., partitions: _Optional[int] = ..., generation: _Optional[int] = ..., bands: _Optional[_Iterable[_Union[Band, _Mapping]]] = ..., routes_by_key: _Optional[bool] = ...) -> None: ...
+
+class Band(_message.Message):
+    __slots__ = ("name", "lowest_priority", "highest_priority", "first_partition", "partitions")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    LOWEST_PRIORITY_FIELD_NUMBER: _ClassVar[int]
+    HIGHEST_PRIORITY_FIELD_NUMBER: _ClassVar[int]
+    FIRST_PARTITION_FIELD_NUMBER: _ClassVar[int]
+    PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    lowest_priority: int
+    highest_priority: int
+    first_partition: int
+    partitions: int
+    def __init__(self, name: _Optional[str] = ..., lowest_priority: _Optional[int] = ..., highest_priority: _Optional[int] = ..., first_partition: _Optional[int] = ..., partitions: _Optional[int] = ...) -> None: ...
 
 class CreateTopicsRequest(_message.Message):
     __slots__ = ("topics", "validate_only")

@@ -25,16 +25,18 @@ class Header(_message.Message):
     def __init__(self, key: _Optional[str] = ..., value: _Optional[bytes] = ...) -> None: ...
 
 class Record(_message.Message):
-    __slots__ = ("key", "value", "headers", "timestamp_ms")
+    __slots__ = ("key", "value", "headers", "timestamp_ms", "priority")
     KEY_FIELD_NUMBER: _ClassVar[int]
     VALUE_FIELD_NUMBER: _ClassVar[int]
     HEADERS_FIELD_NUMBER: _ClassVar[int]
     TIMESTAMP_MS_FIELD_NUMBER: _ClassVar[int]
+    PRIORITY_FIELD_NUMBER: _ClassVar[int]
     key: bytes
     value: bytes
     headers: _containers.RepeatedCompositeFieldContainer[Header]
     timestamp_ms: int
-    def __init__(self, key: _Optional[bytes] = ..., value: _Optional[bytes] = ..., headers: _Optional[_Iterable[_Union[Header, _Mapping]]] = ..., timestamp_ms: _Optional[int] = ...) -> None: ...
+    priority: int
+    def __init__(self, key: _Optional[bytes] = ..., value: _Optional[bytes] = ..., headers: _Optional[_Iterable[_Union[Header, _Mapping]]] = ..., timestamp_ms: _Optional[int] = ..., priority: _Optional[int] = ...) -> None: ...
 
 class StoredRecord(_message.Message):
     __slots__ = ("offset", "timestamp_ms", "key", "value", "headers")

@@ -52,12 +52,14 @@ class Join(_message.Message):
     def __init__(self, group_id: _Optional[str] = ..., member_id: _Optional[str] = ..., incarnation: _Optional[int] = ..., instance_id: _Optional[str] = ..., subscription: _Optional[_Union[Subscription, _Mapping]] = ..., assignor: _Optional[str] = ..., session_timeout_ms: _Optional[int] = ..., rebalance_timeout_ms: _Optional[int] = ..., max_poll_interval_ms: _Optional[int] = ..., epoch: _Optional[int] = ..., owned: _Optional[_Iterable[_Union[TopicPartitions, _Mapping]]] = ..., client_name: _Optional[str] = ...) -> None: ...
 
 class Subscription(_message.Message):
-    __slots__ = ("topics", "topic_pattern")
+    __slots__ = ("topics", "topic_pattern", "bands")
     TOPICS_FIELD_NUMBER: _ClassVar[int]
     TOPIC_PATTERN_FIELD_NUMBER: _ClassVar[int]
+    BANDS_FIELD_NUMBER: _ClassVar[int]
     topics: _containers.RepeatedScalarFieldContainer[str]
     topic_pattern: str
-    def __init__(self, topics: _Optional[_Iterable[str]] = ..., topic_pattern: _Optional[str] = ...) -> None: ...
+    bands: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, topics: _Optional[_Iterable[str]] = ..., topic_pattern: _Optional[str] = ..., bands: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class TopicPartitions(_message.Message):
     __slots__ = ("topic", "topic_id", "partitions")

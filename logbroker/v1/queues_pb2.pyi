@@ -36,7 +36,7 @@ class WorkerRequest(_message.Message):
     def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., credit: _Optional[_Union[Credit, _Mapping]] = ..., settle: _Optional[_Union[Settle, _Mapping]] = ..., open_session: _Optional[_Union[OpenSession, _Mapping]] = ..., renew_session: _Optional[_Union[RenewSession, _Mapping]] = ..., close_session: _Optional[_Union[CloseSession, _Mapping]] = ..., goodbye: _Optional[_Union[Goodbye, _Mapping]] = ...) -> None: ...
 
 class Hello(_message.Message):
-    __slots__ = ("group_id", "worker_id", "incarnation", "client_name", "held", "sessions", "life")
+    __slots__ = ("group_id", "worker_id", "incarnation", "client_name", "held", "sessions", "life", "band")
     GROUP_ID_FIELD_NUMBER: _ClassVar[int]
     WORKER_ID_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
@@ -44,6 +44,7 @@ class Hello(_message.Message):
     HELD_FIELD_NUMBER: _ClassVar[int]
     SESSIONS_FIELD_NUMBER: _ClassVar[int]
     LIFE_FIELD_NUMBER: _ClassVar[int]
+    BAND_FIELD_NUMBER: _ClassVar[int]
     group_id: str
     worker_id: str
     incarnation: int
@@ -51,7 +52,8 @@ class Hello(_message.Message):
     held: Places
     sessions: _containers.RepeatedCompositeFieldContainer[SessionRef]
     life: int
-    def __init__(self, group_id: _Optional[str] = ..., worker_id: _Optional[str] = ..., incarnation: _Optional[int] = ..., client_name: _Optional[str] = ..., held: _Optional[_Union[Places, _Mapping]] = ..., sessions: _Optional[_Iterable[_Union[SessionRef, _Mapping]]] = ..., life: _Optional[int] = ...) -> None: ...
+    band: str
+    def __init__(self, group_id: _Optional[str] = ..., worker_id: _Optional[str] = ..., incarnation: _Optional[int] = ..., client_name: _Optional[str] = ..., held: _Optional[_Union[Places, _Mapping]] = ..., sessions: _Optional[_Iterable[_Union[SessionRef, _Mapping]]] = ..., life: _Optional[int] = ..., band: _Optional[str] = ...) -> None: ...
 
 class Places(_message.Message):
     __slots__ = ("partitions", "offsets", "attempts")
@@ -262,18 +264,20 @@ class SessionAnswer(_message.Message):
     def __init__(self, correlation_id: _Optional[int] = ..., status: _Optional[_Union[_common_pb2.Status, _Mapping]] = ..., key: _Optional[bytes] = ..., token: _Optional[int] = ..., state: _Optional[bytes] = ..., lock_ms: _Optional[int] = ...) -> None: ...
 
 class ReceiveRequest(_message.Message):
-    __slots__ = ("group_id", "worker_id", "max_records", "max_wait_ms", "plain_records")
+    __slots__ = ("group_id", "worker_id", "max_records", "max_wait_ms", "plain_records", "band")
     GROUP_ID_FIELD_NUMBER: _ClassVar[int]
     WORKER_ID_FIELD_NUMBER: _ClassVar[int]
     MAX_RECORDS_FIELD_NUMBER: _ClassVar[int]
     MAX_WAIT_MS_FIELD_NUMBER: _ClassVar[int]
     PLAIN_RECORDS_FIELD_NUMBER: _ClassVar[int]
+    BAND_FIELD_NUMBER: _ClassVar[int]
     group_id: str
     worker_id: str
     max_records: int
     max_wait_ms: int
     plain_records: bool
-    def __init__(self, group_id: _Optional[str] = ..., worker_id: _Optional[str] = ..., max_records: _Optional[int] = ..., max_wait_ms: _Optional[int] = ..., plain_records: _Optional[bool] = ...) -> None: ...
+    band: str
+    def __init__(self, group_id: _Optional[str] = ..., worker_id: _Optional[str] = ..., max_records: _Optional[int] = ..., max_wait_ms: _Optional[int] = ..., plain_records: _Optional[bool] = ..., band: _Optional[str] = ...) -> None: ...
 
 class ReceiveResponse(_message.Message):
     __slots__ = ("deliveries",)
@@ -298,7 +302,14 @@ class SettleResponse(_message.Message):
     def __init__(self, answer: _Optional[_Union[SettleAnswer, _Mapping]] = ...) -> None: ...
 
 class QueueSettings(_message.Message):
-    __slots__ = ("ordering", "key_header", "lease_seconds", "max_attempts", "backoff_initial_seconds", "backoff_factor", "backoff_cap_seconds", "backoff_jitter", "on_exhausted", "dead_letter_topic", "grace_seconds", "alarm_share", "alarm_age_seconds", "max_parked_records", "max_in_flight", "max_ready_records", "max_held_lanes", "max_delayed_records", "on_undecodable")
+    __slots__ = ("ordering", "key_header", "lease_seconds", "max_attempts", "backoff_initial_seconds", "backoff_factor", "backoff_cap_seconds", "backoff_jitter", "on_exhausted", "dead_letter_topic", "grace_seconds", "alarm_share", "alarm_age_seconds", "max_parked_records", "max_in_flight", "max_ready_records", "max_held_lanes", "max_delayed_records", "on_undecodable", "priority", "priority_rank", "age_seconds", "weights")
+    class WeightsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
     ORDERING_FIELD_NUMBER: _ClassVar[int]
     KEY_HEADER_FIELD_NUMBER: _ClassVar[int]
     LEASE_SECONDS_FIELD_NUMBER: _ClassVar[int]
@@ -318,6 +329,10 @@ class QueueSettings(_message.Message):
     MAX_HELD_LANES_FIELD_NUMBER: _ClassVar[int]
     MAX_DELAYED_RECORDS_FIELD_NUMBER: _ClassVar[int]
     ON_UNDECODABLE_FIELD_NUMBER: _ClassVar[int]
+    PRIORITY_FIELD_NUMBER: _ClassVar[int]
+    PRIORITY_RANK_FIELD_NUMBER: _ClassVar[int]
+    AGE_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    WEIGHTS_FIELD_NUMBER: _ClassVar[int]
     ordering: str
     key_header: str
     lease_seconds: float
@@ -337,7 +352,11 @@ class QueueSettings(_message.Message):
     max_held_lanes: int
     max_delayed_records: int
     on_undecodable: str
-    def __init__(self, ordering: _Optional[str] = ..., key_header: _Optional[str] = ..., lease_seconds: _Optional[float] = ..., max_attempts: _Optional[int] = ..., backoff_initial_seconds: _Optional[float] = ..., backoff_factor: _Optional[float] = ..., backoff_cap_seconds: _Optional[float] = ..., backoff_jitter: _Optional[float] = ..., on_exhausted: _Optional[str] = ..., dead_letter_topic: _Optional[str] = ..., grace_seconds: _Optional[float] = ..., alarm_share: _Optional[float] = ..., alarm_age_seconds: _Optional[float] = ..., max_parked_records: _Optional[int] = ..., max_in_flight: _Optional[int] = ..., max_ready_records: _Optional[int] = ..., max_held_lanes: _Optional[int] = ..., max_delayed_records: _Optional[int] = ..., on_undecodable: _Optional[str] = ...) -> None: ...
+    priority: str
+    priority_rank: str
+    age_seconds: float
+    weights: _containers.ScalarMap[str, int]
+    def __init__(self, ordering: _Optional[str] = ..., key_header: _Optional[str] = ..., lease_seconds: _Optional[float] = ..., max_attempts: _Optional[int] = ..., backoff_initial_seconds: _Optional[float] = ..., backoff_factor: _Optional[float] = ..., backoff_cap_seconds: _Optional[float] = ..., backoff_jitter: _Optional[float] = ..., on_exhausted: _Optional[str] = ..., dead_letter_topic: _Optional[str] = ..., grace_seconds: _Optional[float] = ..., alarm_share: _Optional[float] = ..., alarm_age_seconds: _Optional[float] = ..., max_parked_records: _Optional[int] = ..., max_in_flight: _Optional[int] = ..., max_ready_records: _Optional[int] = ..., max_held_lanes: _Optional[int] = ..., max_delayed_records: _Optional[int] = ..., on_undecodable: _Optional[str] = ..., priority: _Optional[str] = ..., priority_rank: _Optional[str] = ..., age_seconds: _Optional[float] = ..., weights: _Optional[_Mapping[str, int]] = ...) -> None: ...
 
 class CreateQueueRequest(_message.Message):
     __slots__ = ("group_id", "topic", "topic_id", "settings", "start")
@@ -402,7 +421,7 @@ class DescribeQueuesResponse(_message.Message):
     def __init__(self, queues: _Optional[_Iterable[_Union[DescribedQueue, _Mapping]]] = ...) -> None: ...
 
 class DescribedQueue(_message.Message):
-    __slots__ = ("status", "group_id", "topic", "topic_id", "settings", "counts", "workers", "partitions", "alarms", "state")
+    __slots__ = ("status", "group_id", "topic", "topic_id", "settings", "counts", "workers", "partitions", "alarms", "state", "priorities")
     STATUS_FIELD_NUMBER: _ClassVar[int]
     GROUP_ID_FIELD_NUMBER: _ClassVar[int]
     TOPIC_FIELD_NUMBER: _ClassVar[int]
@@ -413,6 +432,7 @@ class DescribedQueue(_message.Message):
     PARTITIONS_FIELD_NUMBER: _ClassVar[int]
     ALARMS_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
+    PRIORITIES_FIELD_NUMBER: _ClassVar[int]
     status: _common_pb2.Status
     group_id: str
     topic: str
@@ -423,7 +443,22 @@ class DescribedQueue(_message.Message):
     partitions: _containers.RepeatedCompositeFieldContainer[QueuePartition]
     alarms: _containers.RepeatedCompositeFieldContainer[Alarm]
     state: str
-    def __init__(self, status: _Optional[_Union[_common_pb2.Status, _Mapping]] = ..., group_id: _Optional[str] = ..., topic: _Optional[str] = ..., topic_id: _Optional[bytes] = ..., settings: _Optional[_Union[QueueSettings, _Mapping]] = ..., counts: _Optional[_Union[QueueCounts, _Mapping]] = ..., workers: _Optional[_Iterable[_Union[DescribedWorker, _Mapping]]] = ..., partitions: _Optional[_Iterable[_Union[QueuePartition, _Mapping]]] = ..., alarms: _Optional[_Iterable[_Union[Alarm, _Mapping]]] = ..., state: _Optional[str] = ...) -> None: ...
+    priorities: _containers.RepeatedCompositeFieldContainer[PriorityCounts]
+    def __init__(self, status: _Optional[_Union[_common_pb2.Status, _Mapping]] = ..., group_id: _Optional[str] = ..., topic: _Optional[str] = ..., topic_id: _Optional[bytes] = ..., settings: _Optional[_Union[QueueSettings, _Mapping]] = ..., counts: _Optional[_Union[QueueCounts, _Mapping]] = ..., workers: _Optional[_Iterable[_Union[DescribedWorker, _Mapping]]] = ..., partitions: _Optional[_Iterable[_Union[QueuePartition, _Mapping]]] = ..., alarms: _Optional[_Iterable[_Union[Alarm, _Mapping]]] = ..., state: _Optional[str] = ..., priorities: _Optional[_Iterable[_Union[PriorityCounts, _Mapping]]] = ...) -> None: ...
+
+class PriorityCounts(_message.Message):
+    __slots__ = ("priority", "waiting", "oldest_timestamp_ms", "delivered", "overtaken")
+    PRIORITY_FIELD_NUMBER: _ClassVar[int]
+    WAITING_FIELD_NUMBER: _ClassVar[int]
+    OLDEST_TIMESTAMP_MS_FIELD_NUMBER: _ClassVar[int]
+    DELIVERED_FIELD_NUMBER: _ClassVar[int]
+    OVERTAKEN_FIELD_NUMBER: _ClassVar[int]
+    priority: int
+    waiting: int
+    oldest_timestamp_ms: int
+    delivered: int
+    overtaken: int
+    def __init__(self, priority: _Optional[int] = ..., waiting: _Optional[int] = ..., oldest_timestamp_ms: _Optional[int] = ..., delivered: _Optional[int] = ..., overtaken: _Optional[int] = ...) -> None: ...
 
 class QueueCounts(_message.Message):
     __slots__ = ("open", "ready", "in_flight", "parked", "unscanned", "lanes", "held_lanes", "blocked_lanes", "parked_lanes", "sessions", "delivered", "acked", "nacked", "dead_lettered", "leases_lost", "alarms_raised", "expired", "copied_bytes")
