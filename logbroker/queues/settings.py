@@ -22,6 +22,28 @@ class Ordering(enum.Enum):
     """One lane; needs a topic with one partition."""
 
 
+class Priority(enum.Enum):
+    """What a queue group hands out first."""
+
+    NONE = "none"
+    """First come, first served."""
+    STRICT = "strict"
+    """The most urgent, then the oldest."""
+    WEIGHTED = "weighted"
+    """Bands of priorities get their shares; inside a band as with `strict`."""
+    AGEING = "ageing"
+    """As with `strict`, but what waits gains a level with every `age_seconds`."""
+
+
+class PriorityRank(enum.Enum):
+    """How urgent a lane is."""
+
+    LANE = "lane"
+    """As its most urgent record that waits: a head without urgency does not hold back what comes behind it."""
+    HEAD = "head"
+    """As its head."""
+
+
 class OnExhausted(enum.Enum):
     """What happens to a record whose attempts are used up."""
 
@@ -47,6 +69,7 @@ MAX_LEASE_SECONDS: Final = 43_200.0
 MAX_DELAY_SECONDS: Final = 604_800.0
 """The longest delay that a nack may ask for, and the longest backoff: 7 days."""
 MAX_KEY_HEADER_BYTES: Final = 255
+MAX_WEIGHT: Final = 1_000_000
 
 _BOUNDS: Final = {
     "lease_seconds": (0.1, MAX_LEASE_SECONDS),
@@ -63,6 +86,7 @@ _BOUNDS: Final = {
     "max_ready_records": (1, 1 << 24),
     "max_held_lanes": (1, 10_000_000),
     "max_delayed_records": (1, 10_000_000),
+    "age_seconds": (0.001, 31_536_000.0),
 }
 
 
@@ -103,6 +127,13 @@ class QueueSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The scan pauses where so many lanes are blocked or wait for a retry (about 1 KiB each); to 10,000,000."""
     max_delayed_records: int = 500_000
     """The scan pauses where it met so many records whose not-before time lies ahead (about 250 B each)."""
+    priority: Priority = Priority.NONE
+    priority_rank: PriorityRank = PriorityRank.LANE
+    age_seconds: float = 60.0
+    """With `ageing`, after so long a record counts as one level more urgent; 1 ms to a year."""
+    weights: dict[str, int] = msgspec.field(default_factory=dict)
+    """With `weighted`, the share of each band by its name, 0 to 1,000,000; a band of weight 0, or that is left out, is
+    served when no other has anything ready. Empty: those of `choosers.default_weights`."""
 
     def check(self) -> None:
         """Raises InvalidRequestError."""
@@ -129,6 +160,29 @@ class QueueSettings(msgspec.Struct, frozen=True, kw_only=True):
                 else f"a dead_letter_topic is of no use with on_exhausted {self.on_exhausted.value} and on_undecodable"
                 f" {self.on_undecodable.value}: set dead-letter"
             )
+        self._check_priority()
+
+    def _check_priority(self) -> None:
+        if self.has_priorities and self.ordering is Ordering.SINGLE:
+            raise InvalidRequestError(
+                f"priority is {self.priority.value}, but ordering single hands out one record at a time in the order of"
+                " the log: order by key or not at all, or leave priority out"
+            )
+        if not self.weights:
+            return
+        if self.priority is not Priority.WEIGHTED:
+            raise InvalidRequestError(
+                f"weights are of no use with priority {self.priority.value}: set weighted, or leave them out"
+            )
+        for name, weight in self.weights.items():
+            if not 0 <= weight <= MAX_WEIGHT:
+                raise InvalidRequestError(f"the weight of band {quoted(name)} is {weight}: give 0 to {MAX_WEIGHT:,}")
+        if not any(self.weights.values()):
+            raise InvalidRequestError("all weights are 0: give at least one band a share")
+
+    @property
+    def has_priorities(self) -> bool:
+        return self.priority is not Priority.NONE
 
     @property
     def uses_dead_letters(self) -> bool:

@@ -9,7 +9,7 @@ import pytest
 
 from logbroker.errors import InvalidRequestError
 from logbroker.queues.retry import Failure, backoff_seconds
-from logbroker.queues.settings import OnExhausted, Ordering, QueueSettings, check_delay, check_lease
+from logbroker.queues.settings import OnExhausted, Ordering, Priority, QueueSettings, check_delay, check_lease
 
 
 @pytest.mark.parametrize(
@@ -29,6 +29,14 @@ from logbroker.queues.settings import OnExhausted, Ordering, QueueSettings, chec
         {"key_header": "h" * 256},
         {"on_exhausted": OnExhausted.DEAD_LETTER},
         {"dead_letter_topic": "dead"},
+        {"ordering": Ordering.SINGLE, "priority": Priority.STRICT},
+        {"priority": Priority.AGEING, "age_seconds": 0.0},
+        {"priority": Priority.AGEING, "age_seconds": float("nan")},
+        {"weights": {"hot": 1}},
+        {"priority": Priority.STRICT, "weights": {"hot": 1}},
+        {"priority": Priority.WEIGHTED, "weights": {"hot": 0, "cold": 0}},
+        {"priority": Priority.WEIGHTED, "weights": {"hot": 6, "cold": -1}},
+        {"priority": Priority.WEIGHTED, "weights": {"hot": 1_000_001}},
     ],
     ids=str,
 )
@@ -40,6 +48,21 @@ def test_bad_settings_are_refused_with_what_to_do(settings: dict[str, Any]) -> N
 def test_the_defaults_are_good_and_all_of_them_are_stored() -> None:
     QueueSettings().check()
     assert msgspec.to_builtins(QueueSettings()).keys() == set(QueueSettings.__struct_fields__)
+
+
+@pytest.mark.parametrize("priority", list(Priority))
+@pytest.mark.parametrize("ordering", [Ordering.NONE, Ordering.KEY])
+def test_priorities_go_with_key_order_and_without_any(priority: Priority, ordering: Ordering) -> None:
+    settings = QueueSettings(priority=priority, ordering=ordering)
+    settings.check()
+    assert settings.has_priorities == (priority is not Priority.NONE)
+
+
+def test_settings_of_before_there_were_priorities_have_none() -> None:
+    stored = msgspec.to_builtins(QueueSettings(lease_seconds=7))
+    for name in ("priority", "priority_rank", "age_seconds", "weights"):
+        del stored[name]
+    assert msgspec.convert(stored, QueueSettings) == QueueSettings(lease_seconds=7)
 
 
 def test_leases_and_delays_have_bounds() -> None:
