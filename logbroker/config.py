@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import tomllib
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -10,7 +11,8 @@ from typing import Any, Final
 import msgspec
 
 from logbroker.errors import ConfigFileError, InvalidConfigError, quoted
-from logbroker.types import Durability, TimestampType
+from logbroker.record.bands import Band, bands_text, parse_bands
+from logbroker.types import Durability, PriorityRouting, TimestampType
 
 MIB: Final = 1024 * 1024
 HOUR_MS: Final = 3_600_000
@@ -32,6 +34,9 @@ class TopicConfig(msgspec.Struct, frozen=True, kw_only=True):
     max_message_bytes: int = 1_048_588
     message_timestamp_after_max_ms: int = HOUR_MS
     message_timestamp_type: TimestampType = TimestampType.CREATE_TIME
+    priority_bands: tuple[Band, ...] = ()
+    """The most urgent one first; (): none."""
+    priority_routing: PriorityRouting = PriorityRouting.PRIORITY
     retention_bytes: int = -1
     retention_hold_bytes: int = 1024 * MIB
     retention_ms: int = 7 * DAY_MS
@@ -65,8 +70,8 @@ def _integer(minimum: int, maximum: int) -> Callable[[str], int]:
     return parse
 
 
-def _choice(kind: type[Durability] | type[TimestampType]) -> Callable[[str], Any]:
-    def parse(text: str) -> Any:
+def _choice(kind: type[enum.Enum]) -> Callable[[str], enum.Enum]:
+    def parse(text: str) -> enum.Enum:
         try:
             return kind(text)
         except ValueError:
@@ -95,6 +100,18 @@ TOPIC_CONFIGS: Final[Mapping[str, ConfigSpec]] = {
             "Whose clock stamps the records: CreateTime (the producer's) or LogAppendTime (the broker's).",
             _choice(TimestampType),
         ),
+        ConfigSpec(
+            "priority.bands",
+            "Ranges of priorities with partitions of their own, as in hot=7-9:1,warm=4-6:2,cold=0-3:8 (name=priorities:"
+            "partitions); empty: none. Fixed when the topic is created, and its number of partitions with them.",
+            parse_bands,
+        ),
+        ConfigSpec(
+            "priority.routing",
+            "With bands, what chooses a record's partition first: priority (its band, then its key within the band) or"
+            " key (its key alone, so that all records of a key stay in order).",
+            _choice(PriorityRouting),
+        ),
         ConfigSpec("retention.bytes", "Bytes of a partition to keep; -1: no bound.", _integer(-1, MAX_INT64)),
         ConfigSpec(
             "retention.hold.bytes",
@@ -109,6 +126,10 @@ TOPIC_CONFIGS: Final[Mapping[str, ConfigSpec]] = {
 }
 
 
+FIXED_CONFIGS: Final = ("priority.bands", "priority.routing")
+"""A topic has them from its creation on, or never: where its records lie depends on them."""
+
+
 def topic_config(overrides: Mapping[str, str], defaults: TopicConfig | None = None) -> TopicConfig:
     """Return the configuration with these values set; raises InvalidConfigError naming the config and what it takes."""
     values: dict[str, Any] = {}
@@ -120,13 +141,18 @@ def topic_config(overrides: Mapping[str, str], defaults: TopicConfig | None = No
             values[spec.field] = spec.parse(text)
         except ValueError as error:
             raise InvalidConfigError(f"{name} takes {error}, not {quoted(text)}") from None
-    return msgspec.structs.replace(defaults or TopicConfig(), **values)
+    config = msgspec.structs.replace(defaults or TopicConfig(), **values)
+    if config.priority_routing is PriorityRouting.KEY and not config.priority_bands:
+        raise InvalidConfigError("priority.routing=key is for a topic with bands: give it priority.bands, too")
+    return config
 
 
 def config_text(config: TopicConfig, name: str) -> str:
     """Return the value of one config as the text that `topic_config` reads."""
     value = getattr(config, TOPIC_CONFIGS[name].field)
-    return str(value.value) if isinstance(value, Durability | TimestampType) else str(value)
+    if isinstance(value, enum.Enum):
+        return str(value.value)
+    return bands_text(value) if isinstance(value, tuple) else str(value)
 
 
 class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -215,6 +241,9 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
     def parsed_topic_defaults(self) -> TopicConfig:
         """Raises InvalidConfigError."""
+        for name in FIXED_CONFIGS:
+            if name in self.topic_defaults:
+                raise InvalidConfigError(f"{name} is no default: give it to each topic that is to have it")
         return topic_config({name: str(value) for name, value in self.topic_defaults.items()})
 
 

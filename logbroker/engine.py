@@ -14,7 +14,8 @@ import msgspec
 
 from logbroker.config import TopicConfig
 from logbroker.errors import LogbrokerError
-from logbroker.types import Durability, PartitionKey, TopicId
+from logbroker.record.bands import Band
+from logbroker.types import Durability, PartitionKey, PriorityRouting, TopicId
 
 Buffer = bytes | memoryview
 
@@ -44,6 +45,11 @@ class Topic(msgspec.Struct, frozen=True, kw_only=True):
     def generation(self) -> int:
         """The current one; the first is 1."""
         return self.generations[-1].generation
+
+    @property
+    def routing_bands(self) -> tuple[Band, ...]:
+        """The bands whose partitions hold their records and no others; (): records are routed by their keys alone."""
+        return self.config.priority_bands if self.config.priority_routing is PriorityRouting.PRIORITY else ()
 
 
 class PartitionFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -122,7 +128,12 @@ class Watch(Protocol):
     def remove(self, key: PartitionKey) -> None: ...
 
     async def changed(self) -> set[PartitionKey]:
-        """Wait until a high watermark moved, or a partition went away, since the last call; return which."""
+        """Wait until a high watermark moved, or a partition went away, since the last call; return which. May return
+        none where `pending` was faster."""
+        ...
+
+    def pending(self) -> set[PartitionKey]:
+        """Return at once what `changed` would return, or none."""
         ...
 
     def close(self) -> None: ...

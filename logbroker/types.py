@@ -51,6 +51,15 @@ class TimestampType(enum.Enum):
     LOG_APPEND_TIME = "LogAppendTime"
 
 
+class PriorityRouting(enum.Enum):
+    """What chooses the partition of a record first, in a topic that has bands."""
+
+    PRIORITY = "priority"
+    """The band of its priority; then, in the band, its key."""
+    KEY = "key"
+    """Its key alone, as in a topic without bands."""
+
+
 def new_topic_id() -> TopicId:
     """Return a random topic id (a version 4 UUID, as Kafka's are) whose text never begins with a dash."""
     while True:

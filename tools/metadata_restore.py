@@ -22,7 +22,7 @@ import msgspec
 from logbroker.broker.local_engine.catalog import PARTITIONS, TOPICS, decode_topic, encode_topic, partition_row_key
 from logbroker.broker.local_engine.producer_ids import NEXT_ID_KEY, PRODUCERS
 from logbroker.broker.topics import grown, new_topic
-from logbroker.config import MAX_BATCH_BYTES, BrokerConfig, TopicConfig
+from logbroker.config import MAX_BATCH_BYTES, BrokerConfig, TopicConfig, topic_config
 from logbroker.engine import Topic
 from logbroker.errors import CorruptLogError, DataDirError
 from logbroker.storage.data_dir import META_NAME, DataDir, partition_directories
@@ -214,7 +214,7 @@ class _Comparison:
             for number in sorted(partitions):
                 self._note(f"{name}-{number}: belongs to no topic of the backup; its files stay, but are not served")
             return
-        topic = new_topic(name, owner, max(partitions) + 1, _KEEP_ALL, TopicConfig(), self._now_ms)
+        topic = new_topic(name, owner, max(partitions) + 1, _KEEP_ALL, topic_config(_KEEP_ALL), self._now_ms)
         self._note(
             f"{name}: is newer than the backup; its {topic.partitions} partitions are kept, its configs are lost and "
             "set to keep all records"

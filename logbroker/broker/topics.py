@@ -7,9 +7,16 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from logbroker.config import TOPIC_CONFIGS, BrokerConfig, TopicConfig, topic_config
+from logbroker.config import FIXED_CONFIGS, TOPIC_CONFIGS, BrokerConfig, TopicConfig, config_text, topic_config
 from logbroker.engine import Topic, TopicGeneration
-from logbroker.errors import InvalidConfigError, InvalidPartitionsError, InvalidTopicNameError, quoted
+from logbroker.errors import (
+    FixedTopicError,
+    InvalidConfigError,
+    InvalidPartitionsError,
+    InvalidTopicNameError,
+    quoted,
+)
+from logbroker.record.bands import bands_text, partitions_of
 from logbroker.types import TopicId
 
 MAX_NAME_LENGTH = 249
@@ -44,20 +51,33 @@ def check_partition_count(partitions: int, total_elsewhere: int, config: BrokerC
         )
 
 
+def partition_count(asked: int | None, config: TopicConfig, default: int) -> int:
+    """Return how many partitions a new topic gets; raises InvalidPartitionsError where its bands have another sum."""
+    if not config.priority_bands:
+        return default if asked is None else asked
+    of_bands = partitions_of(config.priority_bands)
+    if asked not in (None, of_bands):
+        raise InvalidPartitionsError(
+            f"the bands {bands_text(config.priority_bands)} have {of_bands} partitions together, not {asked}: leave the"
+            " count out"
+        )
+    return of_bands
+
+
 def new_topic(
     name: str,
     topic_id: TopicId,
     partitions: int,
     overrides: Mapping[str, str],
-    defaults: TopicConfig,
+    config: TopicConfig,
     created_at_ms: int,
 ) -> Topic:
-    """Return a topic in its first generation; raises InvalidConfigError."""
+    """Return a topic in its first generation; `config` is what the overrides make of the defaults."""
     return Topic(
         name=name,
         id=topic_id,
         partitions=partitions,
-        config=topic_config(overrides, defaults),
+        config=config,
         overrides=dict(overrides),
         generations=(TopicGeneration(1, partitions, ()),),
         created_at_ms=created_at_ms,
@@ -65,18 +85,33 @@ def new_topic(
 
 
 def with_configs(topic: Topic, set_: Mapping[str, str], unset: Sequence[str], defaults: TopicConfig) -> Topic:
-    """Return the topic with some configs set and some back at their default; raises InvalidConfigError."""
+    """Return the topic with some configs set and some back at their default.
+
+    Raises InvalidConfigError, or FixedTopicError for a config that a topic keeps.
+    """
     for name in unset:
         if name not in TOPIC_CONFIGS:
             raise InvalidConfigError(f"there is no config {quoted(name)}; there are: {', '.join(TOPIC_CONFIGS)}")
         if name in set_:
             raise InvalidConfigError(f"{name} cannot be set and unset at once")
     overrides = {name: value for name, value in topic.overrides.items() if name not in unset} | dict(set_)
-    return msgspec.structs.replace(topic, overrides=overrides, config=topic_config(overrides, defaults))
+    config = topic_config(overrides, defaults)
+    for name in FIXED_CONFIGS:
+        if config_text(config, name) != (present := config_text(topic.config, name)):
+            raise FixedTopicError(
+                f"{name} of topic {topic.name} stays {present or 'empty'}: its records lie where it says; create"
+                " another topic and move them there"
+            )
+    return msgspec.structs.replace(topic, overrides=overrides, config=config)
 
 
 def check_growth(topic: Topic, partitions: int) -> None:
-    """Raise InvalidPartitionsError unless the count is above the present one."""
+    """Raise InvalidPartitionsError unless the count is above the present one, FixedTopicError where there are bands."""
+    if topic.config.priority_bands:
+        raise FixedTopicError(
+            f"topic {topic.name} has bands, {bands_text(topic.config.priority_bands)}, and keeps its"
+            f" {topic.partitions} partitions: create another topic with more, and move the records there"
+        )
     if partitions <= topic.partitions:
         raise InvalidPartitionsError(
             f"topic {topic.name} has {topic.partitions} partitions; the new count must be higher, not {partitions}"

@@ -8,6 +8,7 @@ import msgspec
 
 from logbroker.client.connection import Connection
 from logbroker.client.status import error_of_item
+from logbroker.record.bands import Band
 from logbroker.types import TopicId
 from logbroker.v1 import admin_pb2
 
@@ -19,10 +20,25 @@ class TopicInfo(msgspec.Struct, frozen=True):
     id: TopicId
     partitions: int
     generation: int
+    bands: tuple[Band, ...] = ()
+    """The most urgent one first."""
+    routes_by_key: bool = False
+    """A key lies in one partition, whatever its records' priorities: the bands have no partitions of their own."""
+
+    @property
+    def routing_bands(self) -> tuple[Band, ...]:
+        """The bands whose partitions hold their records and no others; (): records are routed by their keys alone."""
+        return () if self.routes_by_key else self.bands
 
 
 def topic_info(topic: admin_pb2.Topic) -> TopicInfo:
-    return TopicInfo(topic.name, TopicId(topic.id), topic.partitions, topic.generation)
+    bands = tuple(
+        Band(band.name, band.lowest_priority, band.highest_priority, band.first_partition, band.partitions)
+        for band in topic.bands
+    )
+    return TopicInfo(
+        topic.name, TopicId(topic.id), topic.partitions, topic.generation, bands, routes_by_key=topic.routes_by_key
+    )
 
 
 async def find_topics(connection: Connection, names: Sequence[str]) -> list[TopicInfo]:

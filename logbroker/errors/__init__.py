@@ -169,6 +169,14 @@ class StaleGenerationError(LogbrokerError):
     kafka_code = 74
 
 
+class FixedTopicError(LogbrokerError):
+    """What cannot change in a topic: its bands and, where it has some, its partitions."""
+
+    code = Code.FAILED_PRECONDITION
+    reason = "FIXED_TOPIC"
+    kafka_code = 44
+
+
 class LogTruncatedError(LogbrokerError):
     """The log was cut after the caller read it: what it read above the cut is gone."""
 

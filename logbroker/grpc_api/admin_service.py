@@ -12,6 +12,7 @@ from logbroker.errors import LogbrokerError, OverloadedError
 from logbroker.grpc_api.paging import page_of
 from logbroker.grpc_api.refs import check_item_count, check_not_internal, find_changeable_topic, find_topic
 from logbroker.grpc_api.status import Context, answers, item_status
+from logbroker.types import PriorityRouting
 from logbroker.v1 import admin_pb2 as pb
 
 
@@ -152,4 +153,20 @@ async def _outcome(change: Awaitable[Topic]) -> pb.TopicResult:
 
 
 def _topic(topic: Topic) -> pb.Topic:
-    return pb.Topic(name=topic.name, id=topic.id, partitions=topic.partitions, generation=topic.generation)
+    return pb.Topic(
+        name=topic.name,
+        id=topic.id,
+        partitions=topic.partitions,
+        generation=topic.generation,
+        bands=[
+            pb.Band(
+                name=band.name,
+                lowest_priority=band.lowest_priority,
+                highest_priority=band.highest_priority,
+                first_partition=band.first_partition,
+                partitions=band.partitions,
+            )
+            for band in topic.config.priority_bands
+        ],
+        routes_by_key=topic.config.priority_routing is PriorityRouting.KEY,
+    )

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from logbroker.errors import InvalidRequestError
-from logbroker.record.codec import Headers
+from logbroker.errors import InvalidRequestError, quoted
+
+if TYPE_CHECKING:
+    from logbroker.record.codec import Headers
 
 NOT_BEFORE: Final = "logbroker-not-before"
 """The time before which a queue group does not hand the record out: ASCII decimal, milliseconds since 1970."""
@@ -21,6 +23,9 @@ DEFAULT_PRIORITY: Final = 4
 COPY_OF: Final = "logbroker-copy-of"
 """In the copies that a queue group keeps of what retention took: the record's offset in its topic, ASCII decimal."""
 
+_STATED: Final = tuple(((PRIORITY, b"%d" % priority),) for priority in range(MAX_PRIORITY + 1))
+"""By priority, the headers that tell it and nothing else."""
+
 _MAX_DIGITS: Final = 15
 """Until the year 33658; more is no time."""
 
@@ -33,18 +38,31 @@ def not_before_ms(headers: Headers) -> int | None:
     return None
 
 
-def priority_of(headers: Headers) -> int:
-    """Return the priority that the last such header of a record tells."""
+def stated_priority(headers: Headers) -> int | None:
+    """Return the priority that the last such header of a record tells; None where there is none, or it is none."""
     for name, value in reversed(headers):
         if name == PRIORITY:
-            return int(value) if value and len(value) == 1 and value.isdigit() else DEFAULT_PRIORITY
-    return DEFAULT_PRIORITY
+            return int(value) if value and len(value) == 1 and value.isdigit() else None
+    return None
 
 
-def check_priority(priority: int) -> None:
+def priority_of(headers: Headers) -> int:
+    """Return the priority that a record counts with."""
+    priority = stated_priority(headers)
+    return DEFAULT_PRIORITY if priority is None else priority
+
+
+def check_priority(priority: object) -> None:
     """Raise InvalidRequestError for what is no priority."""
-    if not MIN_PRIORITY <= priority <= MAX_PRIORITY:
+    if not isinstance(priority, int) or not MIN_PRIORITY <= priority <= MAX_PRIORITY:
         raise InvalidRequestError(
-            f"a priority of {priority} is out of range: give {MIN_PRIORITY} to {MAX_PRIORITY}, {MAX_PRIORITY} for the"
-            " most urgent"
+            f"{quoted(priority)} is no priority: give {MIN_PRIORITY} to {MAX_PRIORITY}, {MAX_PRIORITY} for the most"
+            " urgent"
         )
+
+
+def with_priority(headers: Headers, priority: int) -> Headers:
+    """Return a record's headers with this priority in place of any other; raises InvalidRequestError."""
+    check_priority(priority)
+    stated = _STATED[priority]
+    return [*(header for header in headers if header[0] != PRIORITY), *stated] if headers else stated

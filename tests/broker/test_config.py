@@ -37,3 +37,12 @@ def test_a_value_out_of_bounds_is_refused_by_name(tmp_path: Path, line: str) -> 
 
 def test_the_defaults_are_within_their_bounds() -> None:
     BrokerConfig()
+
+
+@pytest.mark.parametrize("line", ['"priority.bands" = "hot=5-9:1,cold=0-4:1"', '"priority.routing" = "key"'])
+def test_bands_are_no_default_of_topics(tmp_path: Path, line: str) -> None:
+    """Else another default would change topics whose records lie by the old one."""
+    path = tmp_path / "logbroker.toml"
+    path.write_text(f"[topic_defaults]\n{line}\n")
+    with pytest.raises(ConfigFileError, match="is no default: give it to each topic"):
+        load_broker_config(path)

@@ -16,10 +16,11 @@ from logbroker.broker.topics import (
     check_topic_name,
     grown,
     new_topic,
+    partition_count,
     with_configs,
 )
 from logbroker.clock import Clock
-from logbroker.config import BrokerConfig
+from logbroker.config import BrokerConfig, topic_config
 from logbroker.engine import Topic
 from logbroker.errors import InvalidRequestError, StorageFailedError, TooManyOpenFilesError, TopicExistsError
 from logbroker.storage.metadata_store import MetadataStore
@@ -85,9 +86,10 @@ class TopicChanges:
         check_topic_name(name)
         if self._catalog.has(name):
             raise TopicExistsError(f"topic {name!r} exists already")
-        count = self._config.default_partitions if partitions is None else partitions
+        config = topic_config(overrides, self._topic_defaults)
+        count = partition_count(partitions, config, self._config.default_partitions)
         check_partition_count(count, self._catalog.partition_count, self._config)
-        topic = new_topic(name, new_topic_id(), count, overrides, self._topic_defaults, self._clock.wall_ms())
+        topic = new_topic(name, new_topic_id(), count, overrides, config, self._clock.wall_ms())
         if not validate_only:
             await self._finish_deletions()
             await self._add_partitions(topic, first=0)
