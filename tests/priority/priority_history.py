@@ -1,0 +1,73 @@
+"""What producers and workers of queue groups with priorities did, as they wrote it down.
+
+Beside the events of `tests.queue_storm.queue_history`. `at` is the machine's monotonic clock, which all its processes
+share.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import msgspec
+
+from tests.queue_storm.queue_history import Place, SettleBegun, SettleEnded, Taken
+
+
+class _Happening(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    process: str
+    at: float
+
+
+class Appended(_Happening, frozen=True):
+    """These records were sent since `begun_at`, and the broker has answered that all of them are synced."""
+
+    begun_at: float
+    records: list[Sent]
+
+
+class Sent(msgspec.Struct, frozen=True, array_like=True):
+    """One record, and where it lies."""
+
+    place: Place
+    key: str
+    priority: int
+    timestamp_ms: int
+
+
+class ReceiveBegun(_Happening, frozen=True):
+    """The worker is about to give credit for one record. What it gets is the next `Taken` of its process."""
+
+    lowest_priority: int = 0
+    highest_priority: int = 9
+    """Of the band that it serves."""
+
+
+class ReceiveLost(_Happening, frozen=True):
+    """It got no answer: a record may have been handed out that it never saw."""
+
+
+class WorkerKilled(_Happening, frozen=True):
+    """The process was killed. What it was sent last it may not have noted."""
+
+
+class BrokerKilled(_Happening, frozen=True):
+    """The broker is about to be killed."""
+
+
+class BrokerBack(_Happening, frozen=True):
+    """The broker serves again."""
+
+
+Event = (
+    Appended | ReceiveBegun | ReceiveLost | Taken | SettleBegun | SettleEnded | WorkerKilled | BrokerKilled | BrokerBack
+)
+
+_decode = msgspec.json.Decoder(Event).decode
+
+
+def read_histories(paths: Iterable[Path]) -> list[Event]:
+    """Return the events of all processes in the order of their times; those of a process keep their own order."""
+    # What follows the last line's end was being written when the process was killed.
+    events = [_decode(line) for path in paths for line in path.read_bytes().split(b"\n")[:-1]]
+    return sorted(events, key=lambda event: event.at)

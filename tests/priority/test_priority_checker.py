@@ -1,0 +1,236 @@
+"""The checker finds each anomaly in a small bad history, and nothing in good ones."""
+
+from __future__ import annotations
+
+from tests.priority.priority_checker import Kind, Rules, check
+from tests.priority.priority_history import (
+    Appended,
+    BrokerBack,
+    BrokerKilled,
+    Event,
+    ReceiveBegun,
+    ReceiveLost,
+    Sent,
+    WorkerKilled,
+)
+from tests.queue_storm.queue_history import Delivery, How, Place, SettleBegun, SettleEnded, Taken
+
+STRICT = Rules(lease_seconds=1000)
+BY_KEY = Rules(lease_seconds=1000, by_key=True)
+BY_HEAD = Rules(lease_seconds=1000, by_key=True, rank_by_lane=False)
+AGEING = Rules(lease_seconds=1000, age_seconds=1.0)
+
+
+class Story:
+    """Events one after the other, a second apart. Records are named by their offset, deliveries by their receipt."""
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+        self._priorities: list[int] = []
+        self._places: dict[int, Place] = {}
+
+    def _at(self) -> float:
+        return float(len(self.events))
+
+    def sent(self, *priorities: int, key: str = "", at_ms: int = 0, begun_at: float | None = None) -> Story:
+        """Records of these priorities, answered all at once."""
+        records = []
+        for priority in priorities:
+            records.append(Sent(Place(0, len(self._priorities)), key, priority, at_ms))
+            self._priorities.append(priority)
+        begun = self._at() if begun_at is None else begun_at
+        self.events.append(Appended(process="p", at=self._at(), begun_at=begun, records=records))
+        return self
+
+    def asked(self, worker: str = "w", low: int = 0, high: int = 9) -> Story:
+        self.events.append(ReceiveBegun(process=worker, at=self._at(), lowest_priority=low, highest_priority=high))
+        return self
+
+    def given(self, receipt: int, offset: int, worker: str = "w") -> Story:
+        self._places[receipt] = Place(0, offset)
+        delivery = Delivery(receipt, Place(0, offset), "", 1, False)
+        self.events.append(Taken(process=worker, at=self._at(), deliveries=[delivery]))
+        return self
+
+    def settled(self, receipt: int, how: How = How.ACK, *, delay: float = 0.0, answered: bool = True) -> Story:
+        self.events.append(
+            SettleBegun(process="w", at=self._at(), number=receipt, how=how, receipts=[receipt], delay_seconds=delay)
+        )
+        self.events.append(SettleEnded(process="w", at=self._at(), number=receipt, answered=answered, refused={}))
+        return self
+
+    def done(self, receipt: int, offset: int, worker: str = "w") -> Story:
+        return self.asked(worker).given(receipt, offset, worker).settled(receipt)
+
+    def then(self, kind: type[ReceiveLost | WorkerKilled | BrokerKilled | BrokerBack], worker: str = "w") -> Story:
+        self.events.append(kind(process=worker, at=self._at()))
+        return self
+
+    def kinds(self, rules: Rules = STRICT) -> set[Kind]:
+        return {anomaly.kind for anomaly in check(self.events, rules).anomalies}
+
+    def inverted(self, rules: Rules = STRICT) -> bool:
+        return self.kinds(rules) == {Kind.INVERSION}
+
+
+def test_the_most_urgent_first_and_then_the_oldest_is_good() -> None:
+    story = Story().sent(4, 9).sent(4, at_ms=-5).done(1, 1).done(2, 2).done(3, 0)
+    assert story.kinds() == set()
+    assert check(story.events, STRICT).checked == 2  # Beside the last one nothing waits.
+
+
+def test_a_less_urgent_record_first() -> None:
+    assert Story().sent(4, 9).done(1, 0).done(2, 1).inverted()
+
+
+def test_a_record_that_is_never_handed_out_is_overtaken_too() -> None:
+    assert Story().sent(4, 9).done(1, 0).inverted()
+
+
+def test_a_younger_record_of_the_same_priority_first() -> None:
+    assert Story().sent(4, at_ms=2).sent(4, at_ms=1).done(1, 0).done(2, 1).inverted()
+
+
+def test_a_later_offset_of_the_same_priority_and_time_first() -> None:
+    assert Story().sent(4, 4).done(1, 1).done(2, 0).inverted()
+
+
+def test_what_was_answered_after_the_receive_had_begun_may_be_overtaken() -> None:
+    assert Story().sent(4).asked().sent(9).given(1, 0).done(2, 1).kinds() == set()
+
+
+def test_receipts_say_what_was_handed_out_first_not_when_it_was_noted() -> None:
+    story = Story().sent(4, 9).asked("a").asked("b").given(2, 0, "a").given(1, 1, "b")
+    assert story.kinds() == set()
+    assert Story().sent(4, 9).asked("a").asked("b").given(1, 0, "a").given(2, 1, "b").inverted()
+
+
+def test_a_record_in_flight_is_not_overtaken() -> None:
+    assert Story().sent(4, 9).asked("a").given(1, 1, "a").done(2, 0, "b").kinds() == set()
+
+
+def test_a_record_that_came_back_is_overtaken() -> None:
+    story = Story().sent(4, 9).asked().given(1, 1).settled(1, How.RELEASE)
+    assert story.done(2, 0).done(3, 1).inverted()
+
+
+def test_a_record_that_failed_is_overtaken_when_its_delay_is_over() -> None:
+    def story() -> Story:
+        return Story().sent(4, 4, 9).asked().given(1, 2).settled(1, How.NACK, delay=3)
+
+    assert story().done(2, 0).done(3, 2).done(4, 1).kinds() == set()
+    assert story().done(2, 0).done(3, 1).done(4, 2).inverted()
+
+
+def test_a_record_waits_again_when_its_lease_has_ended() -> None:
+    early = Story().sent(4, 9).asked("a").given(1, 1, "a").done(2, 0, "b")
+    assert early.kinds(Rules(lease_seconds=1)) == set()
+    late = Story().sent(4, 9).asked("a").given(1, 1, "a").sent().sent().done(2, 0, "b")
+    assert late.inverted(Rules(lease_seconds=1))
+
+
+def test_an_acknowledgement_without_an_answer_may_have_been_carried_out() -> None:
+    story = Story().sent(4, 9).asked().given(1, 1).settled(1, answered=False)
+    assert story.done(2, 0).kinds() == set()
+
+
+def test_records_before_a_kill_are_overtaken_after_it() -> None:
+    story = Story().sent(4, 9).then(BrokerKilled).then(BrokerBack)
+    assert story.done(1 << 44, 0).done((1 << 44) + 1, 1).inverted()
+
+
+def test_a_receive_over_a_kill_proves_nothing() -> None:
+    story = Story().sent(4, 9).asked().then(BrokerKilled).then(BrokerBack)
+    assert story.given(1 << 44, 0).done((1 << 44) + 1, 1).kinds() == set()
+
+
+def test_after_a_kill_a_worker_may_have_its_record_for_another_lease() -> None:
+    story = Story().sent(4, 9).asked("a").given(1, 1, "a").then(BrokerKilled).then(BrokerBack)
+    assert story.done(1 << 44, 0, "b").kinds(Rules(lease_seconds=3)) == set()
+
+
+def test_one_lost_answer_excuses_one_record() -> None:
+    assert Story().sent(4, 9).asked("a").then(WorkerKilled, "a").done(1, 0).kinds() == set()
+    assert Story().sent(4, 9, 9).asked("a").then(ReceiveLost, "a").done(1, 0).inverted()
+    report = check(Story().sent(4, 9).asked("a").then(ReceiveLost, "a").done(1, 0).events, STRICT)
+    assert report.excused == 1
+
+
+def test_an_answer_that_the_kill_took_excuses_nothing_after_it() -> None:
+    story = Story().sent(4, 9).asked("a").then(BrokerKilled).then(ReceiveLost, "a").then(BrokerBack)
+    assert story.done(1 << 44, 0).inverted()
+
+
+def test_a_hot_successor_raises_its_lane() -> None:
+    story = Story().sent(4, key="a").sent(0, 9, key="b")
+    assert story.done(1, 0).inverted(BY_KEY)
+    good = Story().sent(4, key="a").sent(0, 9, key="b").done(1, 1).done(2, 2).done(3, 0)
+    assert good.kinds(BY_KEY) == set()
+
+
+def test_by_its_head_a_lane_is_as_urgent_as_that() -> None:
+    story = Story().sent(4, key="a").sent(0, 9, key="b")
+    assert story.done(1, 0).done(2, 1).done(3, 2).kinds(BY_HEAD) == set()
+    assert Story().sent(4, key="a").sent(0, 9, key="b").done(1, 1).inverted(BY_HEAD)
+
+
+def test_a_successor_raises_its_lane_from_its_answer_on() -> None:
+    story = Story().sent(4, key="a").sent(0, key="b").asked().sent(9, key="b").given(1, 0)
+    assert story.kinds(BY_KEY) == set()
+    assert story.done(2, 1).done(3, 2).kinds(BY_KEY) == set()
+
+
+def test_a_lane_may_be_handed_out_for_a_successor_that_was_only_sent() -> None:
+    def story() -> Story:
+        return Story().sent(4, key="a").sent(0, key="b").asked().given(1, 1)
+
+    assert story().sent(9, key="b", begun_at=2.5).kinds(BY_KEY) == set()
+    assert story().sent(9, key="b", begun_at=3.5).inverted(BY_KEY)
+
+
+def test_a_lane_is_ranked_at_its_level_by_its_head() -> None:
+    story = Story().sent(0, key="a", at_ms=2).sent(0, key="b", at_ms=1).sent(9, key="a", at_ms=0).sent(9, key="b")
+    assert story.done(1, 1).done(2, 3).done(3, 0).done(4, 2).kinds(BY_KEY) == set()
+    assert Story().sent(0, key="a", at_ms=2).sent(0, key="b", at_ms=1).done(1, 0).inverted(BY_KEY)
+
+
+def test_a_successor_waits_when_the_record_before_it_is_done() -> None:
+    def story() -> Story:
+        return Story().sent(4, key="a").sent(9, 9, key="b")
+
+    assert story().asked("b").given(1, 1, "b").done(2, 0).kinds(BY_KEY) == set()
+    assert story().done(1, 1).done(2, 0).inverted(BY_KEY)
+
+
+def test_records_without_a_key_are_lanes_of_their_own() -> None:
+    assert Story().sent(0, 9).done(1, 0).inverted(BY_KEY)
+
+
+def test_ageing() -> None:
+    def story() -> Story:
+        return Story().sent(0, at_ms=0).sent(9, at_ms=8999).sent(9, at_ms=9001)
+
+    assert story().done(1, 1).done(2, 0).done(3, 2).kinds(AGEING) == set()
+    assert story().done(1, 1).done(2, 2).done(3, 0).inverted(AGEING)
+    assert story().done(1, 0).inverted(AGEING)
+
+
+def test_a_band_is_blind_for_the_others() -> None:
+    story = Story().sent(9, 4, 5).asked(low=4, high=6).given(1, 2)
+    assert story.kinds() == set()
+    assert Story().sent(9, 4, 5).asked(low=4, high=6).given(1, 1).inverted()
+
+
+def test_a_record_of_another_band() -> None:
+    assert Story().sent(4).asked(low=7).given(1, 0).kinds() == {Kind.WRONG_BAND}
+    assert Story().sent(4).asked(high=3).given(1, 0).kinds() == {Kind.WRONG_BAND}
+
+
+def test_a_lane_that_may_have_risen_above_the_band_is_not_overtaken() -> None:
+    story = Story().sent(0, key="a", at_ms=1).sent(0, key="b").asked(high=3).given(1, 0)
+    assert story.inverted(BY_KEY)
+    assert story.sent(9, key="b", begun_at=2.5).kinds(BY_KEY) == set()
+
+
+def test_a_record_that_nobody_sent() -> None:
+    assert Story().sent(4).done(1, 7).kinds() == {Kind.UNKNOWN}
