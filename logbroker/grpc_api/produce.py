@@ -12,7 +12,9 @@ from logbroker.errors import InvalidRequestError, LogbrokerError, StaleGeneratio
 from logbroker.grpc_api.produce_wire import WireRequest
 from logbroker.grpc_api.refs import find_changeable_topic
 from logbroker.grpc_api.status import item_status
-from logbroker.record.codec import NewRecord, encode_batch
+from logbroker.record.bands import band_of, one_band
+from logbroker.record.codec import Headers, NewRecord, encode_batch
+from logbroker.record.message_headers import check_priority, priority_of, with_priority
 from logbroker.record.partitioner import partition_for_key
 from logbroker.types import Durability
 from logbroker.v1.common_pb2 import Record
@@ -94,6 +96,7 @@ class PreparedProduce:
     async def _prepare_records(self, topic: Topic, partition: int | None, plain: PlainRecords, generation: int) -> None:
         if not plain.records:
             raise InvalidRequestError("the item holds neither a batch nor records")
+        _check_priorities(plain.records)
         sequence = plain.sequence if plain.HasField("sequence") else None
         if partition is None:
             if sequence:
@@ -115,12 +118,15 @@ class PreparedProduce:
 
     async def _route(self, topic: Topic, records: Sequence[Record]) -> _RoutedItem:
         routed = _RoutedItem(topic, records)
+        appends: list[Append] = []
         for partition, positions in routed.route().items():
             batch = await _encoded([records[position] for position in positions])
             # Without a key any partition will do, so only keyed records are bound to the generation.
             generation = topic.generation if routed.is_keyed(positions) else 0
-            self._appends.append(Append(topic.id, partition, batch, generation))
-            routed.parts.append((partition, positions, len(self._appends) - 1))
+            routed.parts.append((partition, positions, len(self._appends) + len(appends)))
+            appends.append(Append(topic.id, partition, batch, generation))
+        # Only now: where one record cannot be encoded, none of the item is appended.
+        self._appends += appends
         return routed
 
 
@@ -134,12 +140,16 @@ class _RoutedItem:
         """Partition, positions of its records in the item, index of the append."""
 
     def route(self) -> dict[int, list[int]]:
-        """Return the positions of the records by partition; those without a key stay together."""
-        partitions = self.topic.partitions
-        sticky = random.randrange(partitions)
+        """Return the positions of the records by partition; those of a band without a key stay together."""
+        bands = self.topic.routing_bands or (one_band(self.topic.partitions),)
+        sticky = {band.name: random.choice(band.partition_range) for band in bands}
         by_partition: dict[int, list[int]] = {}
         for position, record in enumerate(self.records):
-            partition = partition_for_key(record.key, partitions) if record.HasField("key") else sticky
+            band = bands[0] if len(bands) == 1 else band_of(bands, _priority(record))
+            if record.HasField("key"):
+                partition = band.first_partition + partition_for_key(record.key, band.partitions)
+            else:
+                partition = sticky[band.name]
             by_partition.setdefault(partition, []).append(position)
         return by_partition
 
@@ -190,6 +200,24 @@ class _RoutedItem:
         result.placements.extend(placement for placement in placements if placement is not None)
 
 
+def _check_priorities(records: Sequence[Record]) -> None:
+    for number, record in enumerate(records):
+        if record.HasField("priority"):
+            try:
+                check_priority(record.priority)
+            except InvalidRequestError as error:
+                raise InvalidRequestError(f"record {number} of the item: {error}") from None
+
+
+def _headers(record: Record) -> Headers:
+    headers = [(header.key, header.value if header.HasField("value") else None) for header in record.headers]
+    return with_priority(headers, record.priority) if record.HasField("priority") else headers
+
+
+def _priority(record: Record) -> int:
+    return record.priority if record.HasField("priority") else priority_of(_headers(record))
+
+
 async def _encoded(
     records: Sequence[Record], producer_id: int = -1, producer_epoch: int = -1, base_sequence: int = -1
 ) -> bytes:
@@ -199,9 +227,7 @@ async def _encoded(
                 NewRecord(
                     value=record.value if record.HasField("value") else None,
                     key=record.key if record.HasField("key") else None,
-                    headers=[
-                        (header.key, header.value if header.HasField("value") else None) for header in record.headers
-                    ],
+                    headers=_headers(record),
                     timestamp_ms=record.timestamp_ms if record.HasField("timestamp_ms") else None,
                 )
                 for record in records

@@ -88,6 +88,11 @@ def partitions_of(bands: Sequence[Band]) -> int:
     return sum(band.partitions for band in bands)
 
 
+def one_band(partitions: int) -> Band:
+    """Return the one band that a topic without bands is."""
+    return Band("", MIN_PRIORITY, MAX_PRIORITY, 0, partitions)
+
+
 def band_of(bands: Sequence[Band], priority: int) -> Band:
     """Return the band that a priority is in."""
     return next(band for band in bands if priority >= band.lowest_priority)
