@@ -66,6 +66,8 @@ class QueueCounts(msgspec.Struct, frozen=True, kw_only=True):
     nacked: int
     dead_lettered: int
     leases_lost: int
+    alarms_raised: int
+    """Causes of alarm that arose; one that comes again counts again."""
     expired: int
     """Taken by retention before they were done, about."""
 

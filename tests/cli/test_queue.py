@@ -211,6 +211,14 @@ def test_a_lane_that_stands_is_resumed_skipped_and_dropped(queue: Queue, topic: 
     assert "1 more failed" in error
 
 
+def test_describe_shows_alarms_and_counts_them(queue: Queue, topic: str, name: str) -> None:
+    exhaust(queue, topic, name, "park", "--max-parked", "3")
+    document = queue.json("describe", name)
+    assert [alarm["kind"] for alarm in document["alarms"]] == ["parked"]
+    assert document["counts"]["alarms_raised"] == 1
+    assert "ALARM parked: 4 records are parked" in queue("describe", name)
+
+
 def test_all_lanes_that_stand_are_resumed(queue: Queue, topic: str, name: str) -> None:
     exhaust(queue, topic, name, "park")
     assert queue.json("resume", name, "--all") == [{"key": "c2"}]
