@@ -38,8 +38,9 @@ class Alarms:
             told = [notice for notice in notices if notice.kind is kind]
             if told:
                 first = "without a key" if told[0].key is None else f"of key {quoted(told[0].key)}"
-                text = "queue group %s: %d lanes %s, the first %s: %s"
-                _log.warning(text, self._group_id, len(told), kind.value, first, quoted(told[0].reason))
+                lanes = "1 lane" if len(told) == 1 else f"{len(told)} lanes"
+                text = "queue group %s: %s %s, the first %s: %s"
+                _log.warning(text, self._group_id, lanes, kind.value, first, quoted(told[0].reason))
 
     def check(self) -> list[Alarm]:
         """Look for causes of alarm, log those that are new, and return all that there are."""

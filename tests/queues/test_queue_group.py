@@ -16,7 +16,7 @@ from logbroker.errors import (
     LogbrokerError,
     UnknownLaneError,
 )
-from logbroker.queues.messages import Settlement
+from logbroker.queues.messages import Notice, NoticeKind, Settlement
 from logbroker.queues.settings import Ordering
 from logbroker.queues.starts import StartAt
 from logbroker.record.codec import LogRecord, NewRecord
@@ -238,6 +238,21 @@ async def test_alarms_are_told_once_as_long_as_they_last(tmp_path: Path, caplog:
         assert len(group.alarms.check()) == len(group.alarms.check()) == 1
         assert caplog.text.count("are of one key") == 1
         assert group.alarms.raised == 1
+
+
+async def test_what_happens_to_lanes_is_told_in_a_line_for_all(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    notices = [Notice(NoticeKind.BLOCKED, key, 0, "no good") for key in (b"a", b"b")]
+    async with shell(tmp_path) as opened:
+        await opened.topic()
+        group = await opened.group()
+        group.alarms.tell([*notices, Notice(NoticeKind.PARKED, None, 0, "no good")])
+    said = [record.getMessage() for record in caplog.records if record.name == "logbroker.queues.alarms"]
+    assert said == [
+        "queue group g: 2 lanes blocked, the first of key b'a': 'no good'",
+        "queue group g: 1 lane parked, the first without a key: 'no good'",
+    ]
 
 
 async def test_a_settlement_is_answered_when_it_is_synced_and_not_before(tmp_path: Path) -> None:
