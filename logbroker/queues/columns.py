@@ -1,13 +1,14 @@
-"""What the scan of a queue group takes from the log: columns of offsets and ordering keys, and not-before times.
+"""What the scan of a queue group takes from the log: columns of offsets and ordering keys, not-before times, and ranks.
 
 A queue admits a column in one step, which holds up the event loop: small batches are joined to one, large ones cut.
 """
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -15,7 +16,7 @@ from logbroker.errors import LogbrokerError
 from logbroker.queues.lanes import MAX_KEY_BYTES, lane_key
 from logbroker.queues.settings import Ordering, QueueSettings
 from logbroker.record.codec import Headers, LogRecord
-from logbroker.record.message_headers import NOT_BEFORE, not_before_ms
+from logbroker.record.message_headers import DEFAULT_PRIORITY, NOT_BEFORE, PRIORITY, not_before_ms, priority_of
 from logbroker.record.stored_batch import StoredBatch
 
 MAX_RECORDS: Final = 4096
@@ -27,6 +28,7 @@ MAX_BYTES: Final = 4 * 1024 * 1024
 """Of the batches of one piece, with what they expand to."""
 
 _NOT_BEFORE_BYTES: Final = NOT_BEFORE.encode()
+_PRIORITY_BYTES: Final = PRIORITY.encode()
 
 
 class Columns(msgspec.Struct):
@@ -40,6 +42,10 @@ class Columns(msgspec.Struct):
     """`lane_key` of each record's ordering key; with another ordering than `key`, none."""
     not_before: list[tuple[int, int]]
     """Offsets and wall clock times (ms)."""
+    priorities: bytes
+    """Of each record, a byte of 0 to 9; in a group without priorities, none, as `times`."""
+    times: array[int]
+    """Timestamps (ms); -1: none."""
     batches: list[StoredBatch]
     """Those that end in these columns."""
     size_bytes: int = 0
@@ -66,6 +72,8 @@ class Columns(msgspec.Struct):
         self.next_offset = more.next_offset
         self.keys += more.keys
         self.not_before += more.not_before
+        self.priorities += more.priorities
+        self.times += more.times
         self.batches += more.batches
         self.size_bytes += more.size_bytes
 
@@ -124,27 +132,45 @@ def _columns(batch: StoredBatch, settings: QueueSettings) -> Columns:
     """Raises what `StoredBatch` raises."""
     header = batch.header
     if header.is_control:
-        return Columns((), header.next_offset, [], [], [])
-    keys: list[bytes | None] = []
-    headers: list[Headers] | None = None
-    if settings.ordering is not Ordering.KEY:
-        offsets, _ = batch.column("offset")
-    elif settings.key_header:
-        offsets, headers = batch.column("headers")
+        return Columns((), header.next_offset, [], [], b"", array("q"), [])
+    # Most batches have no such headers anywhere: a search in their bytes is all that they pay for them.
+    plain = batch.plain()
+    has_not_before = _NOT_BEFORE_BYTES in plain
+    has_priority = settings.has_priorities and _PRIORITY_BYTES in plain
+    fields = [
+        field
+        for field, is_needed in (
+            ("key", settings.ordering is Ordering.KEY and not settings.key_header),
+            ("headers", settings.key_header or has_not_before or has_priority),
+            ("timestamp", settings.has_priorities),
+        )
+        if is_needed
+    ]
+    offsets, values = _decoded(batch, fields)
+    keys: list[bytes | None] = values.get("key", [])
+    headers: list[Headers] = values.get("headers", [])
+    if settings.key_header:
         keys = [_value_of(settings.key_header, each) for each in headers]
-    else:
-        offsets, keys = batch.column("key")
     if any(key is not None and len(key) > MAX_KEY_BYTES for key in keys):
         keys = [None if key is None else lane_key(key) for key in keys]
     not_before: list[tuple[int, int]] = []
-    # Most batches have no such header anywhere: a search in their bytes is all that they pay for it.
-    if _NOT_BEFORE_BYTES in batch.plain():
-        if headers is None:
-            _, headers = batch.column("headers")
-        times = map(not_before_ms, headers)
-        not_before = [(offset, due_ms) for offset, due_ms in zip(offsets, times, strict=True) if due_ms is not None]
+    if has_not_before:
+        due = map(not_before_ms, headers)
+        not_before = [(offset, due_ms) for offset, due_ms in zip(offsets, due, strict=True) if due_ms is not None]
+    priorities, times = b"", array("q")
+    if settings.has_priorities:
+        priorities = bytes(map(priority_of, headers)) if has_priority else bytes((DEFAULT_PRIORITY,)) * len(offsets)
+        times.extend(-1 if stamp is None else stamp for stamp in values["timestamp"])
     batch.let_go()
-    return Columns(offsets, header.next_offset, keys, not_before, [batch], batch.size_bytes)
+    return Columns(offsets, header.next_offset, keys, not_before, priorities, times, [batch], batch.size_bytes)
+
+
+def _decoded(batch: StoredBatch, fields: list[str]) -> tuple[Sequence[int], dict[str, list[Any]]]:
+    """Return offsets and fields of all records, which are decoded once."""
+    offsets, values = batch.column(*(fields or ["offset"]))
+    if len(fields) < 2:
+        return offsets, dict.fromkeys(fields, values)
+    return offsets, {field: [each[at] for each in values] for at, field in enumerate(fields)}
 
 
 def lane_key_of(record: LogRecord, settings: QueueSettings) -> bytes | None:
@@ -168,7 +194,16 @@ def _cut(columns: Columns, position: int) -> Iterator[Columns]:
             due = columns.not_before
             not_before = due[bisect_left(due, (offsets[start],)) : bisect_left(due, (next_offset,))]
             batches, size_bytes = (columns.batches, columns.size_bytes) if is_last else ([], 0)
-            yield Columns(offsets[start:end], next_offset, columns.keys[start:end], not_before, batches, size_bytes)
+            yield Columns(
+                offsets[start:end],
+                next_offset,
+                columns.keys[start:end],
+                not_before,
+                columns.priorities[start:end],
+                columns.times[start:end],
+                batches,
+                size_bytes,
+            )
 
 
 def _value_of(name: str, headers: Headers) -> bytes | None:

@@ -181,12 +181,15 @@ class Queue:
         not_before: Iterable[tuple[int, int]],
         now: Moment,
         timestamp_ms: int = -1,
+        priorities: bytes = b"",
+        times: Sequence[int] = (),
     ) -> None:
         """Take in the next records of a partition: rising `offsets` below `next_offset`, where the next batch begins.
 
         `keys`: `lanes.lane_key` of each record, with ordering `key`; else empty. `not_before`: offsets and wall clock
-        times (ms). `timestamp_ms`: of the first record, -1: not known; alarms tell ages by it. What is done, or lies
-        below the position, is passed over. Raises ValueError where the scan goes back.
+        times (ms). `timestamp_ms`: of the first record, -1: not known; alarms tell ages by it. `priorities`, `times`:
+        of each record, as in `Columns`; a group with priorities takes what is not given for the default priority, and
+        this time. What is done, or lies below the position, is passed over. Raises ValueError where the scan goes back.
         """
         if timestamp_ms >= 0:
             self.ages.admit(place_of(partition, self.intake.position(partition)), timestamp_ms)

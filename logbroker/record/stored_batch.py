@@ -88,12 +88,12 @@ class StoredBatch:
 
     # --- a column of all records -------------------------------------------------------------------------------------
 
-    def column(self, field: str) -> tuple[Sequence[int], list[Any]]:
+    def column(self, field: str, *more: str) -> tuple[Sequence[int], list[Any]]:
         """Decode all records, and return their offsets (as a range where they follow each other) and one of their
-        fields: "key", "headers" or "offset"."""
+        fields: "key", "headers", "timestamp" or "offset". Of several fields, tuples."""
         offsets: list[int] = []
         values: list[Any] = []
-        add, add_value, get = offsets.append, values.append, attrgetter(field)
+        add, add_value, get = offsets.append, values.append, attrgetter(field, *more)
         try:
             for record in compiled_codec()[1](self.plain()):
                 add(record.offset)
