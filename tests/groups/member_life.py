@@ -1,4 +1,4 @@
-"""A member or worker process in the hands of a storm: started, frozen, thawed, sent away and killed."""
+"""A member, worker or producer process in the hands of a storm: started, frozen, thawed, sent away and killed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ _END_SECONDS: Final = 20.0
 
 _processes = multiprocessing.get_context("forkserver")
 # What they import is imported once: each begins in a few milliseconds.
-_processes.set_forkserver_preload(["tests.groups.member_process", "tests.queue_storm.worker_process"])
+_processes.set_forkserver_preload(
+    ["tests.groups.member_process", "tests.queue_storm.worker_process", "tests.priority.priority_processes"]
+)
 
 
 class MemberFailedError(AssertionError):
@@ -69,7 +71,11 @@ class Life:
     async def leave(self) -> None:
         """Let it close its consumer and end. Raises MemberFailedError where it failed, now or before."""
         self.order("leave")
-        await self._ended(_END_SECONDS)
+        await self.finished(_END_SECONDS)
+
+    async def finished(self, seconds: float) -> None:
+        """Let it come to its end by itself. Raises MemberFailedError where it failed, or takes longer."""
+        await self._ended(seconds)
         if self._process.exitcode != 0:
             raise self._failed()
 

@@ -36,12 +36,13 @@ from tests.priority.priority_history import (
     BrokerBack,
     BrokerKilled,
     Event,
+    Kept,
     ReceiveBegun,
     ReceiveLost,
     Sent,
     WorkerKilled,
 )
-from tests.queue_storm.queue_history import How, Place, SettleBegun, SettleEnded, Taken
+from tests.queue_storm.queue_history import Delivery, How, Place, SettleBegun, SettleEnded, Taken
 
 _LEVELS: Final = 10
 _NEVER_AGAIN: Final = 1 << 64
@@ -140,8 +141,6 @@ class _History:
         self._settling: dict[tuple[str, int], SettleBegun] = {}
         for event in events:
             self._read(event)
-        for begun in self._open.values():
-            self.unseen.append((begun.at, inf))
         for settling in self._settling.values():
             self._settled(settling, inf, answered=False)
         self.returns += [inf] * (len(self.kills) - len(self.returns))
@@ -154,6 +153,8 @@ class _History:
                 self._open[event.process] = event
             case Taken():
                 self._take(event)
+            case Kept():
+                self._give(event.delivery, event.process, event.at, None)
             case ReceiveLost() | WorkerKilled():
                 begun = self._open.pop(event.process, None)
                 if begun is not None:
@@ -176,15 +177,18 @@ class _History:
         if begun is not None and self._killed_since(begun.at):
             self.unseen.append((begun.at, taken.at))
         for delivery in taken.deliveries:
-            self.given[delivery.receipt] = _Given(
-                delivery.receipt,
-                delivery.place,
-                taken.process,
-                begun.at if begun else -inf,
-                taken.at,
-                (begun.lowest_priority, begun.highest_priority) if begun else (0, _LEVELS - 1),
-                self._free_at(taken.at),
-            )
+            self._give(delivery, taken.process, taken.at, begun)
+
+    def _give(self, delivery: Delivery, worker: str, at: float, begun: ReceiveBegun | None) -> None:
+        self.given[delivery.receipt] = _Given(
+            delivery.receipt,
+            delivery.place,
+            worker,
+            begun.at if begun else -inf,
+            at,
+            (begun.lowest_priority, begun.highest_priority) if begun else (0, _LEVELS - 1),
+            self._free_at(at),
+        )
 
     def _killed_since(self, moment: float) -> bool:
         return bool(self.kills) and self.kills[-1] >= moment

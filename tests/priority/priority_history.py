@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from tests.queue_storm.queue_history import Place, SettleBegun, SettleEnded, Taken
+from tests.queue_storm.queue_history import Delivery, Place, SettleBegun, SettleEnded, Taken
 
 
 class _Happening(msgspec.Struct, frozen=True, kw_only=True, tag=True):
@@ -43,6 +43,12 @@ class ReceiveBegun(_Happening, frozen=True):
     """Of the band that it serves."""
 
 
+class Kept(_Happening, frozen=True):
+    """The worker has this delivery anew, with another receipt: the broker was killed, and it came back in time."""
+
+    delivery: Delivery
+
+
 class ReceiveLost(_Happening, frozen=True):
     """It got no answer: a record may have been handed out that it never saw."""
 
@@ -60,7 +66,16 @@ class BrokerBack(_Happening, frozen=True):
 
 
 Event = (
-    Appended | ReceiveBegun | ReceiveLost | Taken | SettleBegun | SettleEnded | WorkerKilled | BrokerKilled | BrokerBack
+    Appended
+    | ReceiveBegun
+    | ReceiveLost
+    | Taken
+    | Kept
+    | SettleBegun
+    | SettleEnded
+    | WorkerKilled
+    | BrokerKilled
+    | BrokerBack
 )
 
 _decode = msgspec.json.Decoder(Event).decode

@@ -1,0 +1,84 @@
+"""What kind of storm it is that queue groups with priorities are in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from logbroker.v1 import queues_pb2 as pb
+from tests.priority.priority_checker import Rules
+
+
+class GroupPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """One queue group of a storm."""
+
+    name: str
+    ordering: str = "none"
+    priority: str = "strict"
+    rank: str = "lane"
+    age_seconds: float = 5.0
+    callers: int = 2
+    """Workers that ask for one record at a time, by calls."""
+    streams: int = 1
+    """Workers of the Python client, with one delivery in hand."""
+    bands: tuple[str, ...] = ("",)
+    """The bands that the workers serve, in turn; "": all."""
+
+    def settings(self, weather: Weather) -> pb.QueueSettings:
+        return pb.QueueSettings(
+            ordering=self.ordering,
+            priority=self.priority,
+            priority_rank=self.rank,
+            age_seconds=self.age_seconds,
+            lease_seconds=weather.lease_seconds,
+            grace_seconds=weather.grace_seconds,
+            max_attempts=1000,
+            backoff_initial_seconds=weather.backoff_seconds,
+            backoff_cap_seconds=weather.backoff_seconds,
+            backoff_jitter=0,
+        )
+
+    def rules(self, weather: Weather) -> Rules:
+        return Rules(
+            by_key=self.ordering == "key",
+            rank_by_lane=self.rank == "lane",
+            age_seconds=self.age_seconds if self.priority == "ageing" else 0.0,
+            lease_seconds=weather.lease_seconds,
+            grace_seconds=weather.grace_seconds,
+            backoff_seconds=weather.backoff_seconds,
+        )
+
+
+class Weather(msgspec.Struct, frozen=True, kw_only=True):
+    """All that a storm is made of, but its seed. `chances` are the weights of the events, by name."""
+
+    groups: tuple[GroupPlan, ...]
+    partitions: int = 1
+    records: int = 1000
+    keys: int = 60
+    at_once: float = 0.4
+    """The share of records that are sent before anything else happens."""
+    handle_seconds: float = 0.002
+    """How long a worker takes over a record, on average."""
+    lease_seconds: float = 1.0
+    grace_seconds: float = 0.3
+    backoff_seconds: float = 0.1
+    nacks: float = 0.05
+    releases: float = 0.03
+    late: float = 0.002
+    """The shares of records that workers nack, give back, or ack when the lease is over."""
+    events: int = 8
+    pause_seconds: float = 0.8
+    """At most, between two events."""
+    chances: dict[str, float] = msgspec.field(
+        default_factory=lambda: {"kill": 30, "freeze": 20, "leave": 20, "broker": 30}
+    )
+    quiet_seconds: float = 60.0
+    """How long it may take at most to finish everything when all is over."""
+    plant: str = ""
+    """A bug in the broker."""
+
+    def with_plant(self, plant: str, fields: Mapping[str, object]) -> Weather:
+        """Return the same weather with a bug, and what shows it."""
+        return msgspec.structs.replace(self, plant=plant, **fields)
