@@ -14,6 +14,7 @@ from logbroker.queues.packing import Delivered, Unreadable, pack
 from logbroker.queues.places import Moment
 from logbroker.queues.queue import Queue
 from logbroker.queues.records import LATER, Records
+from logbroker.queues.scanner import Scanner
 
 _log = logging.getLogger(__name__)
 
@@ -31,6 +32,7 @@ class Handouts:
         self,
         group_id: str,
         queue: Queue,
+        scanner: Scanner,
         records: Records,
         moment: Callable[[], Moment],
         serve: Callable[[], None],
@@ -39,17 +41,20 @@ class Handouts:
         """`serve` is called when somebody came to the line, `touched` when the queue was given an input."""
         self._group_id = group_id
         self._queue = queue
+        self._scanner = scanner
         self._records = records
         self._moment = moment
         self._serve = serve
         self._touched = touched
-        self.line = Line(queue, moment)
+        self.line = Line(queue, scanner, moment)
 
     async def next(self, seat: Seat, wait_seconds: float | None = None, *, sessions: bool = False) -> list[Delivered]:
         """Wait for records: in the line, within the credit, and with `sessions` for those of the worker's sessions.
 
         None come where the time is over, or the seat was sent home. Raises what it was sent home with.
         """
+        if wait_seconds is not None and seat.early:
+            wait_seconds = await self._scanner.reached(seat.early[-1][0], wait_seconds)
         waiting = self.line.join(seat, sessions=sessions)
         self._serve()
         try:

@@ -1,6 +1,10 @@
 """Workers that wait for records: first come, first served, and what is ready is shared evenly among those who wait.
 
 Nothing is handed out before somebody can take it on: a worker that is busy, or whose stream is slow, does not wait.
+
+With priorities, a credit counts only when all is scanned that was readable when it was given: what is then ready and
+most urgent is so in the log, too. Each credit has its own mark (`Scanner.mark`), so that who gives one after the other
+is served all the same.
 """
 
 from __future__ import annotations
@@ -18,6 +22,8 @@ from logbroker.queues.holders import Session
 from logbroker.queues.messages import Granted
 from logbroker.queues.places import Moment
 from logbroker.queues.queue import Queue
+from logbroker.queues.scan_marks import NO_MARK
+from logbroker.queues.scanner import Scanner
 
 HANDOUT_BYTES: Final = 1024 * 1024
 """About as much is handed out to a worker at a time, at most."""
@@ -34,11 +40,15 @@ class Turn(msgspec.Struct):
 
 
 class Seat:
-    """Who waits. `credit` is what may be handed out outside of sessions; each record handed out uses one up."""
+    """Who waits."""
 
-    def __init__(self, worker_id: str, credit: int = 0) -> None:
+    def __init__(self, worker_id: str) -> None:
         self.worker_id = worker_id
-        self.credit = credit
+        self.credit = 0
+        """What may be handed out outside of sessions; each record handed out uses one up."""
+        self.early: deque[tuple[int, int]] = deque()
+        """Of the credit, what does not count yet: marks of the scan and numbers of records. Few: a mark that is taken
+        anew is soon reached, or the one before."""
         self.max_bytes: Callable[[], int] = lambda: HANDOUT_BYTES
         """How much may be handed out at a time, about; set by who writes it."""
         self.turn: asyncio.Future[Turn] | None = None
@@ -48,24 +58,42 @@ class Seat:
     def waits(self) -> bool:
         return self.turn is not None and not self.turn.done()
 
+    def add_credit(self, records: int, mark: int | None) -> None:
+        self.credit += records
+        if mark is None:
+            return
+        if self.early and self.early[-1][0] == mark:
+            records += self.early.pop()[1]
+        self.early.append((mark, records))
+
+    def usable_credit(self, may_serve: Callable[[int], bool]) -> int:
+        """The credit that counts by now."""
+        while self.early and may_serve(self.early[0][0]):
+            self.early.popleft()
+        return self.credit - sum(records for _, records in self.early)
+
 
 class Line:
     """The line of one queue group. Who has no credit waits beside it, for records of sessions."""
 
-    def __init__(self, queue: Queue, moment: Callable[[], Moment]) -> None:
+    def __init__(self, queue: Queue, scanner: Scanner, moment: Callable[[], Moment]) -> None:
         self._queue = queue
+        self._scanner = scanner
         self._moment = moment
         self._loop = asyncio.get_running_loop()
         self._seats: deque[Seat] = deque()
         self._by_worker: dict[str, Seat] = {}
         """Those that wait for records of sessions."""
         self._record_bytes = 1024.0
+        self._error: LogbrokerError | None = None
         self.delivered = 0
         """Records handed out in this life."""
 
     def join(self, seat: Seat, *, sessions: bool) -> asyncio.Future[Turn]:
         """Wait for records at the end of the line, with `sessions` also for those of the worker's sessions. It is
-        time to serve then."""
+        time to serve then. Raises what the line was closed with."""
+        if self._error is not None:
+            raise self._error
         seat.turn = self._loop.create_future()
         if seat.credit:
             self._seats.append(seat)
@@ -77,7 +105,7 @@ class Line:
         """Somebody may be handed more."""
         if not seat.credit and seat.waits:
             self._seats.append(seat)
-        seat.credit += records
+        seat.add_credit(records, self._scanner.mark() if self._queue.settings.has_priorities else None)
 
     def leave(self, seat: Seat, error: LogbrokerError | None = None) -> Turn | None:
         """Wait no more; return what was handed out already, but not noticed yet. Who waits may be told of an error."""
@@ -101,7 +129,8 @@ class Line:
             self._seats.remove(seat)
 
     def close(self, error: LogbrokerError) -> None:
-        """Send everybody home."""
+        """Send everybody home, also who comes later."""
+        self._error = error
         for seat in {*self._seats, *self._by_worker.values()}:
             self.leave(seat, error)
 
@@ -117,7 +146,9 @@ class Line:
 
     def serve(self) -> None:
         """Hand out what is ready."""
-        queue, seats = self._queue, self._seats
+        queue, seats, may_serve = self._queue, self._seats, self._scanner.may_serve
+        if queue.settings.has_priorities and not may_serve(NO_MARK):
+            return
         for _ in range(len(seats)):
             ready = queue.lanes.ready_records
             if not ready:
@@ -125,15 +156,16 @@ class Line:
             seat = seats.popleft()
             if not seat.waits:
                 continue  # The task that waited was cancelled, and is about to leave.
+            credit = seat.usable_credit(may_serve) if seat.early else seat.credit
             share = -(-ready // (len(seats) + 1))
-            most = min(seat.credit, share, HANDOUT_RECORDS, max(1, int(seat.max_bytes() / self._record_bytes)))
+            most = min(credit, share, HANDOUT_RECORDS, max(1, int(seat.max_bytes() / self._record_bytes)))
             granted = queue.take(seat.worker_id, most, self._moment())
             if granted:
                 seat.credit -= sum(map(len, granted))
                 self._by_worker.pop(seat.worker_id, None)
                 self._hand_out(seat, Turn(granted))
             else:
-                seats.append(seat)  # It holds as many as it may.
+                seats.append(seat)  # It holds as many as it may, or its credit does not count yet.
 
     def _hand_out(self, seat: Seat, turn: Turn) -> None:
         assert seat.turn is not None

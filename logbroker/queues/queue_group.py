@@ -81,10 +81,10 @@ class QueueGroup:
         self.scanner = Scanner(self.hold.log, queue, self.records, self.moment, self._on_scanned)
         self._clock = clock
         self._loop = asyncio.get_running_loop()
-        self.handouts = Handouts(group_id, queue, self.records, self.moment, self._serve, self._touched)
+        self.handouts = Handouts(group_id, queue, self.scanner, self.records, self.moment, self._serve, self._touched)
         self.roster = Roster(queue, self.handouts, self.moment, self._touched, max_workers)
         self._flush = Flush(f"queue group {group_id}", queue, store, self._on_synced)
-        self.openings = SessionOpenings(queue, self._flush, self.moment, self._serve, self._touched)
+        self.openings = SessionOpenings(queue, self.scanner, self._flush, self.moment, self._serve, self._touched)
         self.alarms = Alarms(group_id, self.operator, self.moment)
         self.dead_lettering = DeadLettering(
             group_id, queue, engine, self.records, dead_letter_topic, self._flush, self.moment, self._touched
@@ -143,7 +143,9 @@ class QueueGroup:
         self._check_serving()
         check_worker_id(worker_id)
         check_credit(max_records)
-        return await self.handouts.next(Seat(worker_id, max_records), wait_seconds)
+        seat = Seat(worker_id)
+        self.handouts.line.credited(seat, max_records)
+        return await self.handouts.next(seat, wait_seconds)
 
     def release(self, worker_id: str, receipts: Sequence[tuple[int, int]]) -> None:
         """Give back what a worker never saw."""

@@ -14,16 +14,13 @@ from typing import Final
 from logbroker.engine import Read, ReadableLog, ReadResult
 from logbroker.errors import LogbrokerError, OffsetOutOfRangeError, OverloadedError
 from logbroker.queues.batch_cache import BatchCache, Found, Shelf
-from logbroker.queues.decoding import in_decoder_if
+from logbroker.queues.decoding import INLINE_BYTES, in_decoder_if
 from logbroker.queues.places import offset_of, partition_of, place_of
 from logbroker.record.codec import LogRecord
 from logbroker.record.stored_batch import StoredBatch, stored_batches
 from logbroker.types import TopicId
 
 MAX_READ_BYTES: Final = 1024 * 1024
-INLINE_BYTES: Final = 64 * 1024
-"""Up to so much of a batch is looked through on the event loop, in a millisecond; what is larger, or compressed, in a
-thread."""
 INLINE_RECORDS: Final = 2048
 
 _NEAR_RECORDS: Final = 256

@@ -6,32 +6,37 @@ partition another generation changed keeps its order. Within a generation the pa
 Nothing is remembered here that the queue does not know: where to go on is its position, and whether its index was
 emptied meanwhile shows in its generation, which only the scan sets. So a scan that comes back from a read or a thread
 looks there, and drops what it has where the queue has moved on.
+
+Who must not be served before all is scanned that is readable now takes a mark (`scan_marks.py`).
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
-from itertools import islice, takewhile
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from itertools import takewhile
 from typing import Final
 
 from logbroker.engine import Read, ReadableLog, ReadResult, Topic, Watch
 from logbroker.errors import LogbrokerError, OffsetOutOfRangeError, StorageFailedError, UnknownTopicError
 from logbroker.queues.batch_cache import ENTRY_BYTES
 from logbroker.queues.columns import Columns, Undecodable, columns_of
-from logbroker.queues.decoding import in_decoder_if
+from logbroker.queues.decoding import in_decoder_if, is_heavy
 from logbroker.queues.places import Moment
 from logbroker.queues.queue import Queue
-from logbroker.queues.records import INLINE_BYTES, MAX_READ_BYTES, Records
+from logbroker.queues.records import MAX_READ_BYTES, Records
+from logbroker.queues.scan_marks import ScanMarks
 from logbroker.queues.settings import OnUndecodable
 from logbroker.queues.undecodable import admit_undecodable
 from logbroker.record.stored_batch import stored_batches
 from logbroker.types import PartitionKey, TopicId
 
-INLINE_BATCHES: Final = 64
 RETRY_SECONDS: Final = 0.1
 """Between two tries to read, where the engine has too much to do."""
+MARK_SECONDS: Final = 1.0
+"""Who would not wait at all waits so long for a mark: the scan is rarely farther behind."""
 
 _NO_END: Final = 1 << 63
 
@@ -54,7 +59,7 @@ class Scanner:
         self._queue = queue
         self._records = records
         self._moment = moment
-        self._changed = changed
+        self._on_changed = changed
         self._topic_id = TopicId(queue.topic_id)
         self._topic: Topic | None = None
         """As it was when it was last looked at."""
@@ -62,9 +67,15 @@ class Scanner:
         self._generation = 0
         self._due: dict[int, None] = {}
         """Partitions that may have more, in the order of their turns."""
+        self._watch: Watch | None = None
         self._watched: set[int] = set()
+        self._marks = ScanMarks()
+        self._rounds_told = self._marks.rounds
+        self._index_mark = self._marks.take()
+        """Of all that was readable when the index was begun."""
         self._paused = False
         self._awake = asyncio.Event()
+        self._progress = asyncio.Event()
         self.stopped: dict[int, LogbrokerError] = {}
         """Partitions that cannot be scanned any further, and why. They are tried again when the settings change."""
 
@@ -79,6 +90,38 @@ class Scanner:
             return
         if self._paused or self._has_news():
             self._awake.set()
+
+    def mark(self) -> int:
+        """Return a mark of all that is readable now, for `may_serve`."""
+        if self._watch is not None and (moved := self._watch.pending()):
+            self._note(moved)
+            self._awake.set()
+        if self._has_news():
+            self._marks.is_behind = True
+        return self._marks.take()
+
+    def may_serve(self, mark: int) -> bool:
+        """Whether all is scanned that was readable when the mark was taken. Also where the scan pauses: what it has not
+        met waits for room, and who is served makes it."""
+        if not self._queue.wants_more:
+            return True
+        return self._marks.has_passed(mark) and not self.is_indexing
+
+    async def reached(self, mark: int, wait_seconds: float) -> float:
+        """Wait for `may_serve`, and return what is left of a time to wait; waits for MARK_SECONDS, if that is more."""
+        loop = asyncio.get_running_loop()
+        begun = loop.time()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(max(wait_seconds, MARK_SECONDS)):
+                while not self.may_serve(mark):
+                    self._progress.clear()
+                    await self._progress.wait()
+        return max(0.0, wait_seconds - (loop.time() - begun))
+
+    @property
+    def is_indexing(self) -> bool:
+        """Whether the scan is still to go through what was readable when it began, or began anew."""
+        return self._has_news() or self._marks.is_behind or not self._marks.has_passed(self._index_mark)
 
     def unscanned(self) -> int:
         """How many offsets are readable and not scanned yet. Raises UnknownTopicError."""
@@ -96,7 +139,7 @@ class Scanner:
 
     async def run(self) -> None:
         """Scan until cancelled, or until the topic is deleted."""
-        watch = self._engine.watch()
+        watch = self._watch = self._engine.watch()
         following = asyncio.create_task(self._follow(watch))
         try:
             while True:
@@ -108,37 +151,53 @@ class Scanner:
         finally:
             following.cancel()
             await asyncio.wait([following])
+            self._watch = None
             watch.close()
 
     async def _follow(self, watch: Watch) -> None:
         while True:
-            for key in await watch.changed():
-                if key.partition not in self.stopped:
-                    self._due[key.partition] = None
+            self._note(await watch.changed())
             self._awake.set()
+
+    def _note(self, moved: Iterable[PartitionKey]) -> None:
+        for key in moved:
+            if key.partition not in self.stopped:
+                self._due[key.partition] = None
+                self._marks.note(key.partition)
 
     async def _scan(self, watch: Watch) -> None:
         """Go on until all is scanned, or the queue wants no more. Raises UnknownTopicError."""
         while True:
             self._catch_up(watch)
+            if self._rounds_told != self._marks.rounds:
+                self._rounds_told = self._marks.rounds
+                self._changed()
             self._paused = not self._queue.wants_more
             if self._paused or not self._due:
                 return
             partition = next(iter(self._due))
             # Taken out before the read: what comes to be readable from now on puts it there again.
             del self._due[partition]
+            self._marks.reading(partition)
             try:
                 await self._scan_some(partition)
             except (UnknownTopicError, StorageFailedError):
                 raise
             except LogbrokerError as error:
                 if error.retriable:
+                    # What cannot be read now is not readable: only who comes later waits for it.
+                    self._marks.drop(partition)
+                    self._marks.note(partition)
                     await asyncio.sleep(RETRY_SECONDS)
                     self._due[partition] = None
                 else:
                     self._stop(partition, error)
             # Reads from the page cache never wait.
             await asyncio.sleep(0)
+
+    def _changed(self) -> None:
+        self._progress.set()
+        self._on_changed()
 
     def _has_news(self) -> bool:
         queue = self._queue
@@ -160,15 +219,21 @@ class Scanner:
                 queue.open_partition(partition, 0)
         if queue.settings is not self._settings:
             self._settings = queue.settings
-            self._due.update(dict.fromkeys(self.stopped))
+            for partition in self.stopped:
+                self._due[partition] = None
+                self._marks.begin(partition)
             self.stopped.clear()
         if queue.intake.generation != self._generation:
             # Emptied: all begins anew.
             self._generation = queue.intake.generation
             self._due.clear()
             self.stopped.clear()
+            self._marks.drop_all()
+            self._index_mark = self._marks.take()
         if self._generation != topic.generation and not self._due:
             self._begin_next_generation(topic, watch)
+        # Where nothing is due, a partition that is stopped holds the next generation back.
+        self._marks.is_behind = self._generation != topic.generation and bool(self._due)
 
     def _begin_next_generation(self, topic: Topic, watch: Watch) -> None:
         """Begin the last generation before which all is scanned, unless it is the one that is begun."""
@@ -191,6 +256,7 @@ class Scanner:
                     self._stop(partition, error)
                     continue
             self._due[partition] = None
+            self._marks.begin(partition)
 
     def _end_of_generation(self, partition: int) -> int:
         """The offset in a partition at which the next generation begins. Raises UnknownTopicError."""
@@ -203,6 +269,7 @@ class Scanner:
         """Read on in a partition, and admit what comes. Raises what stands in the way."""
         position = self._queue.position(partition)
         if position >= self._end_of_generation(partition):
+            self._marks.scanned_all(partition)
             return
         [result] = await self._engine.read([Read(self._topic_id, partition, position, MAX_READ_BYTES)])
         # The topic may have grown meanwhile: what is of the next generation is readable only after that is known.
@@ -214,7 +281,10 @@ class Scanner:
         elif isinstance(result, LogbrokerError):
             raise result
         elif result.batches and position < end:
+            self._marks.has_end(partition, result.high_watermark)
             await self._admit_read(partition, position, result, end)
+        else:
+            self._marks.scanned_all(partition)
 
     def _is_at(self, partition: int, position: int) -> bool:
         """Whether the queue still waits for what follows a position; else, see to it that it is asked again."""
@@ -232,11 +302,13 @@ class Scanner:
             self._queue.admit(partition, self._generation, (), start, (), (), self._moment())
             self._due[partition] = None
             self._changed()
+        else:
+            self._marks.scanned_all(partition)
 
     async def _admit_read(self, partition: int, position: int, result: ReadResult, end: int) -> None:
         batches = takewhile(lambda batch: batch.header.base_offset < end, stored_batches(result.batches))
         pieces = columns_of(batches, position, self._queue.settings)
-        heavy = _is_heavy(result.batches)
+        heavy = is_heavy(result.batches)
         while self._queue.wants_more:
             piece = await in_decoder_if(heavy, lambda: next(pieces, None))
             if not self._is_at(partition, position):
@@ -244,12 +316,15 @@ class Scanner:
             if piece is None:
                 if result.next_offset < result.high_watermark:
                     self._due[partition] = None
+                else:
+                    self._marks.scanned_all(partition)
                 return
             if isinstance(piece, Undecodable):
                 self._admit_undecodable(partition, piece)
             elif piece.next_offset > position:
                 self._admit_columns(partition, piece)
             position = self._queue.position(partition)
+            self._marks.scanned(partition, position)
             self._changed()
         self._due[partition] = None
 
@@ -285,19 +360,9 @@ class Scanner:
 
     def _stop(self, partition: int, error: LogbrokerError) -> None:
         self.stopped[partition] = error
+        self._marks.drop(partition)
         _log.warning("%s is not served to a queue group any more: %s", self._name_of(partition), error)
         self._changed()
 
     def _name_of(self, partition: int) -> str:
         return f"partition {self._topic.name if self._topic else ''}-{partition}"
-
-
-def _is_heavy(batches: bytes) -> bool:
-    """Whether to decode what was read is work for a thread: much of it, many batches, or compressed ones."""
-    if len(batches) > INLINE_BYTES:
-        return True
-    try:
-        first = list(islice(stored_batches(batches), INLINE_BATCHES + 1))
-    except LogbrokerError:
-        return True
-    return len(first) > INLINE_BATCHES or any(batch.header.codec for batch in first)

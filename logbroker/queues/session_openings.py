@@ -13,13 +13,17 @@ from logbroker.queues.holders import Session
 from logbroker.queues.lanes import lane_key
 from logbroker.queues.places import Moment
 from logbroker.queues.queue import Queue
+from logbroker.queues.scan_marks import NO_MARK
+from logbroker.queues.scanner import Scanner
 from logbroker.queues.worker_messages import OpenedSession
 
 
 class Opening:
     """Somebody who waits for a session."""
 
-    def __init__(self, worker_id: str, key: bytes | None, prefetch: int) -> None:
+    def __init__(self, worker_id: str, key: bytes | None, prefetch: int, mark: int) -> None:
+        """`mark`: of the scan, before which none is opened."""
+        self.mark = mark
         self.worker_id = worker_id
         self.key = key
         self.prefetch = prefetch
@@ -36,6 +40,7 @@ class SessionOpenings:
     def __init__(
         self,
         queue: Queue,
+        scanner: Scanner,
         flush: Flush,
         moment: Callable[[], Moment],
         serve: Callable[[], None],
@@ -43,15 +48,24 @@ class SessionOpenings:
     ) -> None:
         """`serve` is called when somebody came, `touched` when the queue was given an input."""
         self._queue = queue
+        self._scanner = scanner
         self._flush = flush
         self._moment = moment
         self._serve = serve
         self._touched = touched
         self._waiting: list[Opening] = []
+        self._error: LogbrokerError | None = None
 
     async def open(self, worker_id: str, key: bytes | None, prefetch: int, wait_seconds: float) -> OpenedSession:
         """See `WorkerLink.open_session`."""
-        opening = Opening(worker_id, None if key is None else lane_key(key), prefetch)
+        mark = NO_MARK
+        if key is None and self._queue.settings.has_priorities:
+            # The next free one is the most urgent one.
+            mark = self._scanner.mark()
+            wait_seconds = await self._scanner.reached(mark, wait_seconds)
+            if self._error is not None:
+                raise self._error
+        opening = Opening(worker_id, None if key is None else lane_key(key), prefetch, mark)
         self._waiting.append(opening)
         self._serve()
         try:
@@ -105,12 +119,17 @@ class SessionOpenings:
         for opening in waiting:
             if opening.opened.done():
                 continue
-            if not (none_free and opening.key is None) and self._try(opening):
+            if not (none_free and opening.key is None) and self._may_try(opening) and self._try(opening):
                 self._touched()
                 continue
             none_free = none_free or opening.key is None
             if not opening.opened.done():
                 self._waiting.append(opening)
+
+    def _may_try(self, opening: Opening) -> bool:
+        if opening.key is not None or not self._queue.settings.has_priorities:
+            return True
+        return self._scanner.may_serve(opening.mark)
 
     def _try(self, opening: Opening) -> bool:
         try:
@@ -128,6 +147,7 @@ class SessionOpenings:
 
     def close(self, error: LogbrokerError) -> None:
         """Nobody gets one any more."""
+        self._error = error
         for opening in self._waiting:
             if not opening.opened.done():
                 opening.opened.set_exception(error)

@@ -158,6 +158,9 @@ class FakeWatch:
 
     async def changed(self) -> set[PartitionKey]:
         await self._event.wait()
+        return self.pending()
+
+    def pending(self) -> set[PartitionKey]:
         self._event.clear()
         moved, self._moved = self._moved, set()
         return moved
