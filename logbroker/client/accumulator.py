@@ -76,9 +76,16 @@ class Accumulator(Generic[Handle]):
         route = self.routes.get(topic)
         if route is None or self.buffered_bytes >= self._max_buffered_bytes:
             return None
+        way = route.way
+        if headers:
+            headers = list(headers)
+            if route.has_bands:
+                way = route.way_of(headers)
+        else:
+            headers = _NO_HEADERS
         if partition is None:
             routed_by = key if ordering_key is None else ordering_key
-            batch = route.open[route.sticky if routed_by is None else route.partition_of[routed_by]]
+            batch = route.open[way.sticky if routed_by is None else way.partition_of[routed_by]]
             if batch is None or batch.by_hand:
                 return None
         else:
@@ -90,7 +97,7 @@ class Accumulator(Generic[Handle]):
         if timestamp_ms is not None:
             check_timestamp(timestamp_ms)
         count = batch.count
-        place = batch.append(count, timestamp_ms, key, value, list(headers) if headers else _NO_HEADERS)
+        place = batch.append(count, timestamp_ms, key, value, headers)
         if place is None:
             return None
         if ordering_key is not None:
@@ -120,8 +127,9 @@ class Accumulator(Generic[Handle]):
             )
         by_hand = partition is not None
         routed_by = key if ordering_key is None else ordering_key
+        way = route.way_of(headers)
         if partition is None:
-            partition = route.sticky if routed_by is None else route.partition_of[routed_by]
+            partition = way.sticky if routed_by is None else way.partition_of[routed_by]
         elif not 0 <= partition < route.partitions:
             raise UnknownPartitionError(
                 f"topic {route.name!r} has no partition {partition}; it has {route.partitions}, counted from 0"
@@ -135,7 +143,7 @@ class Accumulator(Generic[Handle]):
         if batch is not None:
             self._close(route, partition)
             if routed_by is None and not by_hand:
-                partition = route.sticky
+                partition = way.sticky
                 if route.open[partition] is not None:
                     self._close(route, partition)
         builder = BatchBuilder(self._batch_bytes, self._codec)
@@ -169,8 +177,7 @@ class Accumulator(Generic[Handle]):
         assert batch.builder is not None
         batch.record_bytes = batch.builder.size_bytes() - HEADER_BYTES
         route.queues[partition].waiting.append(batch)
-        if partition == route.sticky:
-            route.next_sticky()
+        route.batch_closed(partition)
         self._wake()
 
     def has_room(self) -> bool:

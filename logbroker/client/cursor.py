@@ -14,6 +14,7 @@ import msgspec
 from logbroker.client.fetcher import Assigned, Chunk
 from logbroker.record.codec import Headers, check_crc, decode_records, split_batches
 from logbroker.record.header import BatchHeader
+from logbroker.record.message_headers import priority_of
 from logbroker.types import TopicPartition
 
 
@@ -27,6 +28,11 @@ class Record(msgspec.Struct, gc=False):
     key: bytes | None
     value: bytes | None
     headers: Headers
+
+    @property
+    def priority(self) -> int:
+        """0 to 9, 9 the most urgent; 4 where its headers tell none."""
+        return priority_of(self.headers)
 
 
 def _nothing() -> Generator[Record, None, None]:

@@ -16,6 +16,7 @@ from logbroker.config import MAX_BATCH_BYTES
 from logbroker.errors import BrokerUnavailableError, InvalidRequestError
 from logbroker.record.codec import Headers
 from logbroker.record.compression import codec_named
+from logbroker.record.message_headers import with_priority
 from logbroker.types import Durability
 from logbroker.v1 import log_pb2
 
@@ -76,9 +77,10 @@ class Producer:
         print((await delivery).offset)
 
     Records go to the partition that Kafka's clients choose for their key; without a key they fill one partition's batch
-    after another. Each partition keeps the order of `send`; where a topic grows while records wait, each key does. By
-    default the producer is idempotent: a broker that restarts or a connection that breaks neither loses nor doubles an
-    acknowledged record. Use it in one event loop.
+    after another. In a topic with bands they do so among the partitions of their priority's band. Each partition keeps
+    the order of `send`; where a topic grows while records wait, each key does. By default the producer is idempotent: a
+    broker that restarts or a connection that breaks neither loses nor doubles an acknowledged record. Use it in one
+    event loop.
     """
 
     def __init__(
@@ -129,14 +131,19 @@ class Producer:
         partition: int | None = None,
         timestamp_ms: int | None = None,
         ordering_key: bytes | None = None,
+        priority: int | None = None,
     ) -> Delivery:
         """Put a record into its batch; waits only while the buffer is full or the topic is asked for.
 
         `partition` overrules the key; `timestamp_ms` None means now. `ordering_key` chooses the partition instead of
-        the key, where a queue group orders by a header: give what that header holds. Awaiting the returned delivery
-        waits for the broker's answer. Raises UnknownTopicError, UnknownPartitionError, RecordTooLargeError,
-        InvalidTimestampError, BrokerUnavailableError where the topic cannot be asked for, or TypeError.
+        the key, where a queue group orders by a header: give what that header holds. `priority` is 0 to 9, 9 the most
+        urgent, None as good as 4: a header of the record, which chooses the band first in a topic that has bands.
+        Awaiting the returned delivery waits for the broker's answer. Raises UnknownTopicError, UnknownPartitionError,
+        RecordTooLargeError, InvalidTimestampError, InvalidRequestError for a priority out of range,
+        BrokerUnavailableError where the topic cannot be asked for, or TypeError.
         """
+        if priority is not None:
+            headers = with_priority(headers, priority)
         delivery = self._try_append(topic, value, key, headers, partition, timestamp_ms, ordering_key)
         if delivery is not None:
             return delivery
@@ -167,6 +174,7 @@ class Producer:
         partition: int | None = None,
         timestamp_ms: int | None = None,
         ordering_key: bytes | None = None,
+        priority: int | None = None,
     ) -> RecordMetadata:
         """Send one record and wait for the broker's answer."""
         delivery = await self.send(
@@ -177,6 +185,7 @@ class Producer:
             partition=partition,
             timestamp_ms=timestamp_ms,
             ordering_key=ordering_key,
+            priority=priority,
         )
         return await delivery
 

@@ -16,6 +16,7 @@ from logbroker.client.sync_loop import run, shared_loop
 from logbroker.client.topic_route import TopicRoute
 from logbroker.errors import BrokerUnavailableError
 from logbroker.record.codec import Headers
+from logbroker.record.message_headers import with_priority
 from logbroker.types import Durability
 
 
@@ -73,11 +74,14 @@ class Producer:
         partition: int | None = None,
         timestamp_ms: int | None = None,
         ordering_key: bytes | None = None,
+        priority: int | None = None,
     ) -> SyncDelivery:
         """Put a record into its batch; blocks only while the buffer is full or the topic is asked for.
 
         `delivery.result()` waits for the broker's answer. Raises as the asynchronous one does.
         """
+        if priority is not None:
+            headers = with_priority(headers, priority)
         with self._lock:
             delivery = self._try_append(topic, value, key, headers, partition, timestamp_ms, ordering_key)
         if delivery is not None:
@@ -112,6 +116,7 @@ class Producer:
         partition: int | None = None,
         timestamp_ms: int | None = None,
         ordering_key: bytes | None = None,
+        priority: int | None = None,
     ) -> RecordMetadata:
         delivery = self.send(
             topic,
@@ -121,6 +126,7 @@ class Producer:
             partition=partition,
             timestamp_ms=timestamp_ms,
             ordering_key=ordering_key,
+            priority=priority,
         )
         return delivery.result()
 

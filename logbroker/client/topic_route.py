@@ -8,22 +8,46 @@ from collections.abc import Callable
 from logbroker.client.delivery import Batch
 from logbroker.client.metadata import TopicInfo
 from logbroker.client.partition_queue import PartitionQueue
+from logbroker.record.bands import Band, band_of, one_band
+from logbroker.record.codec import Headers
+from logbroker.record.message_headers import DEFAULT_PRIORITY, MAX_PRIORITY, priority_of
 from logbroker.record.partitioner import PartitionCache
+
+
+class BandRoute:
+    """How records of one band find their partition; a topic without bands is one band."""
+
+    __slots__ = ("_partitions", "partition_of", "sticky")
+
+    def __init__(self, band: Band) -> None:
+        self._partitions = band.partition_range
+        self.partition_of = PartitionCache(band.partitions, first=band.first_partition)
+        self.sticky = random.choice(self._partitions)
+        """The partition of records without a key, until its batch is closed."""
+
+    def next_sticky(self) -> None:
+        """Choose another partition for records without a key."""
+        partitions = self._partitions
+        if len(partitions) > 1:
+            step = 1 + random.randrange(len(partitions) - 1)
+            self.sticky = partitions[(partitions.index(self.sticky) + step) % len(partitions)]
 
 
 class TopicRoute:
     """How records of one topic find their partition, and the batches that take them."""
 
     __slots__ = (
+        "_bands",
+        "_ways",
         "generation",
+        "has_bands",
         "name",
         "open",
-        "partition_of",
         "partitions",
         "queues",
         "stale",
-        "sticky",
         "topic_id",
+        "way",
         "when_fresh",
     )
 
@@ -38,8 +62,6 @@ class TopicRoute:
         self.when_fresh: list[Callable[[], None]] = []
         """Told when it is no longer stale, or the topic is gone."""
         self.grow(info)
-        self.sticky = random.randrange(self.partitions)
-        """The partition of records without a key, until its batch is closed."""
 
     def grow(self, info: TopicInfo) -> None:
         """Take over a newer generation."""
@@ -48,7 +70,12 @@ class TopicRoute:
             self.queues.append(PartitionQueue(info.name, info.id, partition))
         self.partitions = info.partitions
         self.generation = info.generation
-        self.partition_of = PartitionCache(info.partitions)
+        bands = info.routing_bands or (one_band(info.partitions),)
+        self.has_bands = len(bands) > 1
+        self._bands = {band: BandRoute(band) for band in bands}
+        self._ways = [self._bands[band_of(bands, priority)] for priority in range(MAX_PRIORITY + 1)]
+        self.way = self._ways[DEFAULT_PRIORITY]
+        """Of records that tell no priority."""
         self.refreshed()
 
     def refreshed(self) -> None:
@@ -58,7 +85,12 @@ class TopicRoute:
         for tell in waiters:
             tell()
 
-    def next_sticky(self) -> None:
-        """Choose another partition for records without a key."""
-        if self.partitions > 1:
-            self.sticky = (self.sticky + 1 + random.randrange(self.partitions - 1)) % self.partitions
+    def way_of(self, headers: Headers) -> BandRoute:
+        """Return how a record with these headers finds its partition."""
+        return self._ways[priority_of(headers)] if self.has_bands else self.way
+
+    def batch_closed(self, partition: int) -> None:
+        """Let records without a key fill another partition than this one from now on."""
+        for way in self._bands.values():
+            if way.sticky == partition:
+                way.next_sticky()

@@ -23,7 +23,10 @@ DEFAULT_PRIORITY: Final = 4
 COPY_OF: Final = "logbroker-copy-of"
 """In the copies that a queue group keeps of what retention took: the record's offset in its topic, ASCII decimal."""
 
-_STATED: Final = tuple(((PRIORITY, b"%d" % priority),) for priority in range(MAX_PRIORITY + 1))
+_PRIORITIES: Final[dict[bytes | None, int]] = {
+    b"%d" % priority: priority for priority in range(MIN_PRIORITY, MAX_PRIORITY + 1)
+}
+_STATED: Final[tuple[tuple[tuple[str, bytes | None], ...], ...]] = tuple(((PRIORITY, text),) for text in _PRIORITIES)
 """By priority, the headers that tell it and nothing else."""
 
 _MAX_DIGITS: Final = 15
@@ -42,7 +45,7 @@ def stated_priority(headers: Headers) -> int | None:
     """Return the priority that the last such header of a record tells; None where there is none, or it is none."""
     for name, value in reversed(headers):
         if name == PRIORITY:
-            return int(value) if value and len(value) == 1 and value.isdigit() else None
+            return _PRIORITIES.get(value)
     return None
 
 

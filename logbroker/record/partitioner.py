@@ -37,18 +37,19 @@ def partition_for_key(key: bytes, partitions: int) -> int:
 
 
 class PartitionCache(dict[bytes, int]):
-    """`cache[key]` is the key's partition; computed once, then looked up.
+    """`cache[key]` is the key's partition, from `first` on; computed once, then looked up.
 
     Bounded: it forgets everything when it holds `max_keys`, and never keeps a key of more than `max_key_bytes`.
     """
 
-    def __init__(self, partitions: int, *, max_keys: int = 65_536, max_key_bytes: int = 256) -> None:
+    def __init__(self, partitions: int, *, first: int = 0, max_keys: int = 65_536, max_key_bytes: int = 256) -> None:
         self._partitions = partitions
+        self._first = first
         self._max_keys = max_keys
         self._max_key_bytes = max_key_bytes
 
     def __missing__(self, key: bytes) -> int:
-        partition = partition_for_key(key, self._partitions)
+        partition = self._first + partition_for_key(key, self._partitions)
         if len(key) <= self._max_key_bytes:
             if len(self) >= self._max_keys:
                 self.clear()
