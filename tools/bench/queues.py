@@ -4,44 +4,30 @@ first delivery comes after a restart."""
 from __future__ import annotations
 
 import asyncio
-import json
-import os
-import subprocess
-import sys
-import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
-from pathlib import Path
-from typing import Any, Final
+from collections.abc import Sequence
+from typing import Final
 
-from logbroker.client import Admin, Producer
+from logbroker.client import Producer
 from logbroker.client.queue_admin import QueueAdmin
-from logbroker.client.queue_descriptions import QueueDescription, QueueSettings
+from logbroker.client.queue_descriptions import QueueSettings
 from logbroker.client.worker import Worker
-from logbroker.embedded_broker import EmbeddedBroker, embedded
 from logbroker.errors import LogbrokerError
 from logbroker.tools.bench.measure import TOPIC, Row, Setup
+from logbroker.tools.bench.queue_brokers import (
+    PREFETCH,
+    VALUE,
+    cpu_seconds,
+    create_topic,
+    resident_megabytes,
+    running_broker,
+    start_child,
+    until,
+    work_off,
+)
 
 PARTITIONS: Final = 8
-VALUE: Final = b"." * 100
-PREFETCH: Final = 2000
 HOT_KEY: Final = b"hot"
-_LOOK_SECONDS: Final = 0.02
-
-
-@contextmanager
-def _broker(setup: Setup) -> Iterator[EmbeddedBroker]:
-    with (
-        tempfile.TemporaryDirectory(prefix="logbroker-bench-", dir=setup.directory) as directory,
-        embedded(Path(directory, "broker")) as broker,
-    ):
-        yield broker
-
-
-async def _create_topic(address: str, name: str, partitions: int = PARTITIONS) -> None:
-    async with Admin(address) as admin:
-        await admin.create_topic(name, partitions, configs={"retention.ms": "-1"})
 
 
 async def _fill(address: str, topic: str, records: int, keys: int) -> None:
@@ -51,36 +37,22 @@ async def _fill(address: str, topic: str, records: int, keys: int) -> None:
         await producer.flush()
 
 
-async def _until(admin: QueueAdmin, group: str, reached: Callable[[QueueDescription], bool]) -> None:
-    while True:
-        if reached(await admin.describe_queue(group)):
-            return
-        await asyncio.sleep(_LOOK_SECONDS)
-
-
 # --- records a second ------------------------------------------------------------------------------------------------
 
 
 async def drain(setup: Setup, *, ordering: str, keys: int, records: int, workers: int) -> Row:
     """Records a second that worker processes take and acknowledge, from the first delivery to the last sync."""
     rounds = []
-    with _broker(setup) as broker:
+    with running_broker(setup) as broker:
         address = broker.address
-        await _create_topic(address, TOPIC)
+        await create_topic(address, TOPIC, PARTITIONS)
         await _fill(address, TOPIC, records, keys)
         async with QueueAdmin(address) as admin:
             for number in range(setup.rounds):
                 group = f"drain-{number}"
                 await admin.create_queue(group, TOPIC, QueueSettings(ordering=ordering))
-                with ExitStack() as stack:
-                    children = [stack.enter_context(_child("worker", address, group, PREFETCH)) for _ in range(workers)]
-                    await _until(admin, group, lambda queue: not (queue.counts.open or queue.counts.unscanned))
-                    said = [await asyncio.to_thread(child.end) for child in children]
-                delivered = sum(each["records"] for each in said)
-                if delivered != records:
-                    raise LogbrokerError(f"{delivered} deliveries of {records} records: a lease ended, or one was lost")
-                begun = min(each["first"] for each in said if each["records"])
-                rounds.append(records / (max(each["synced"] for each in said) - begun))
+                seconds = await work_off(admin, address, group, workers=workers, records=records)
+                rounds.append(records / seconds)
                 await admin.delete_queue(group)
     what = f"{keys:,} keys" if ordering == "key" else "no order"
     return Row(
@@ -98,21 +70,21 @@ async def drain(setup: Setup, *, ordering: str, keys: int, records: int, workers
 async def backlog(setup: Setup, *, sizes: Sequence[int], keys: int, deliveries: int) -> list[Row]:
     """CPU time of the broker for a delivery, while so many records wait; the ratio is to the smallest backlog."""
     rounds: dict[int, list[float]] = {size: [] for size in sizes}
-    with _broker(setup) as broker:
+    with running_broker(setup) as broker:
         address = broker.address
         async with QueueAdmin(address) as admin:
             for size in sizes:
                 group = topic = f"waiting-{size}"
-                await _create_topic(address, topic)
+                await create_topic(address, topic, PARTITIONS)
                 await _fill(address, topic, size + deliveries * setup.rounds, keys)
                 await admin.create_queue(group, topic)
-                await _until(admin, group, lambda queue: not queue.counts.unscanned)
+                await until(admin, group, lambda queue: not queue.counts.unscanned)
             for _ in range(setup.rounds):
                 for size in sizes:
-                    before = _cpu_seconds(broker.pid)
-                    with _child("worker", address, f"waiting-{size}", 100, deliveries) as child:
+                    before = cpu_seconds(broker.pid)
+                    with start_child("worker", address, f"waiting-{size}", 100, deliveries) as child:
                         await asyncio.to_thread(child.result)
-                    rounds[size].append((_cpu_seconds(broker.pid) - before) / deliveries * 1e6)
+                    rounds[size].append((cpu_seconds(broker.pid) - before) / deliveries * 1e6)
     return [
         Row(
             name=f"broker CPU for a delivery and its ack, {size:,} records wait",
@@ -133,26 +105,26 @@ async def blocked(setup: Setup, *, waiting: int, keys: int, records_per_second: 
     """From the send to the delivery of records of healthy keys, beside a blocked key with so many records, and without;
     the two brokers in turn, for `setup.seconds` each."""
     figures: dict[str, list[float]] = {"p99, alone": [], "p99, blocked": [], "p50, alone": [], "p50, blocked": []}
-    with _broker(setup) as alone, _broker(setup) as beside:
+    with running_broker(setup) as alone, running_broker(setup) as beside:
         for broker in (alone, beside):
-            await _create_topic(broker.address, TOPIC)
+            await create_topic(broker.address, TOPIC, PARTITIONS)
             async with QueueAdmin(broker.address) as admin:
                 if broker is beside:
                     await _fill_one_key(broker.address, waiting)
                 await admin.create_queue("work", TOPIC, QueueSettings(max_attempts=1, on_exhausted="block"))
                 if broker is beside:
                     await _block(broker.address)
-                    await _until(admin, "work", lambda queue: not queue.counts.unscanned)
+                    await until(admin, "work", lambda queue: not queue.counts.unscanned)
         arguments = (TOPIC, keys, records_per_second)
         for _ in range(setup.rounds):
             for name, broker in (("alone", alone), ("blocked", beside)):
-                with _child("probe", broker.address, "work", *arguments) as probe:
+                with start_child("probe", broker.address, "work", *arguments) as probe:
                     await asyncio.to_thread(probe.result)
                     await asyncio.sleep(setup.seconds / setup.rounds)
                     said = await asyncio.to_thread(probe.ask)
                 figures[f"p99, {name}"].append(said["p99"] * 1e3)
                 figures[f"p50, {name}"].append(said["p50"] * 1e3)
-        megabytes = [_resident_megabytes(broker.pid) for broker in (alone, beside)]
+        megabytes = [resident_megabytes(broker.pid) for broker in (alone, beside)]
     rows = [
         Row(
             name=f"{records_per_second:,} records/s of {keys:,} keys, send to delivery: {rank}, {what}",
@@ -191,8 +163,8 @@ async def restart(setup: Setup, *, records: int, keys: int, acked: int) -> list[
     """From the exec of a broker that was killed to the first delivery, with so many records acknowledged out of order.
     None of these may be delivered again."""
     seconds, ready = [], []
-    with _broker(setup) as broker:
-        await _create_topic(broker.address, TOPIC)
+    with running_broker(setup) as broker:
+        await create_topic(broker.address, TOPIC, PARTITIONS)
         await _fill(broker.address, TOPIC, records, keys)
         done: set[tuple[int, int]] = set()
         async with QueueAdmin(broker.address) as admin:
@@ -244,54 +216,3 @@ async def _first_delivery(address: str, done: set[tuple[int, int]], count: int) 
                 break
         await worker.flush()
     return first
-
-
-# --- processes -------------------------------------------------------------------------------------------------------
-
-
-class _Child:
-    """A process of `queue_child`."""
-
-    def __init__(self, *arguments: str | float) -> None:
-        command = [sys.executable, "-m", "logbroker.tools.bench.queue_child", *map(str, arguments)]
-        # Not asyncio's, which forks under uvloop, and gRPC does not like to be forked.
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-
-    def ask(self) -> dict[str, Any]:
-        """Return what it says to a line."""
-        assert self.process.stdin is not None
-        self.process.stdin.write(b"\n")
-        self.process.stdin.flush()
-        return self.result()
-
-    def result(self) -> dict[str, Any]:
-        """Return what it says next."""
-        assert self.process.stdout is not None
-        said: dict[str, Any] = json.loads(self.process.stdout.readline())
-        return said
-
-    def end(self) -> dict[str, Any]:
-        """Let it end cleanly; return what it says at last."""
-        said, _ = self.process.communicate()
-        last: dict[str, Any] = json.loads(said)
-        return last
-
-
-@contextmanager
-def _child(*arguments: str | float) -> Iterator[_Child]:
-    child = _Child(*arguments)
-    with child.process:  # closes the pipes and waits
-        try:
-            yield child
-        finally:
-            child.process.kill()
-
-
-def _cpu_seconds(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
-def _resident_megabytes(pid: int) -> float:
-    status = Path(f"/proc/{pid}/status").read_text(encoding="ascii")
-    return int(status.partition("VmRSS:")[2].split()[0]) / 1000
