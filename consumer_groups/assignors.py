@@ -18,6 +18,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple, Protocol
 
 from logbroker.consumer_groups.leveling import level
+from logbroker.record.bands import Band
 from logbroker.types import PartitionKey, TopicId
 
 
@@ -27,6 +28,8 @@ class AssignableTopic(NamedTuple):
     name: str
     topic_id: TopicId
     partitions: int
+    bands: tuple[Band, ...] = ()
+    """Those with partitions of their own; the assignors get them one by one, see `parts`."""
 
 
 class Subscriber(NamedTuple):

@@ -157,7 +157,9 @@ class Groups:
 
     def _read_topics(self) -> None:
         topics = self._engine.topics()
-        self._topics = {topic.name: AssignableTopic(topic.name, topic.id, topic.partitions) for topic in topics}
+        self._topics = {
+            topic.name: AssignableTopic(topic.name, topic.id, topic.partitions, topic.routing_bands) for topic in topics
+        }
         self._topic_ids = frozenset(topic.id for topic in topics)
 
     # --- lifetime ---

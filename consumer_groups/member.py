@@ -177,6 +177,7 @@ class Member:
             self.epoch,
             self.assigned_epoch,
             by_topic(self.held),
+            self.subscription.bands,
         )
 
 
@@ -193,7 +194,7 @@ def loaded_member(member_id: str, row: MemberRow, now: float) -> Member:
             member_id=member_id,
             incarnation=row.incarnation,
             instance_id=row.instance_id,
-            subscription=Subscription(row.topics, row.topic_pattern),
+            subscription=Subscription(row.topics, row.topic_pattern, row.bands),
             session_timeout_ms=row.session_timeout_ms,
             rebalance_timeout_ms=row.rebalance_timeout_ms,
             max_poll_interval_ms=row.max_poll_interval_ms,

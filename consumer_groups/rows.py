@@ -4,7 +4,8 @@
     header   b"g"                       1, type, epoch, assignor, since when it has no members (wall clock, ms; -1)
     member   b"m" + member id (UTF-8)   1, instance id, incarnation, topic names, topic pattern, session timeout ms,
                                         rebalance timeout ms, max poll interval ms, client name, epoch taken,
-                                        epoch assigned, what it may hold: [topic id, [partition, ...]] per topic
+                                        epoch assigned, what it may hold: [topic id, [partition, ...]] per topic,
+                                        names of bands (missing in older rows: all)
     offset   b"o" + ...                 see `offsets`
 
 All that a machine does between two calls of `Group.take_outputs` is written as one transaction: the rows never show
@@ -53,6 +54,7 @@ class MemberRow(msgspec.Struct, frozen=True, array_like=True):
     epoch: int
     assigned_epoch: int
     held: list[tuple[bytes, list[int]]]
+    bands: tuple[str, ...] = ()
 
     def partitions(self) -> frozenset[PartitionKey]:
         return frozenset(

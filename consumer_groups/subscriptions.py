@@ -1,4 +1,4 @@
-"""What a member wants to read: topics by name and by a pattern over names.
+"""What a member wants to read: topics by name and by a pattern over names, all of them or some of their bands.
 
 Patterns have the syntax of RE2 and are matched against whole names. RE2 matches in time linear in the name, whatever
 the pattern; one that would need too much memory is refused when it is compiled.
@@ -15,10 +15,12 @@ import re2
 
 from logbroker.consumer_groups.assignors import AssignableTopic
 from logbroker.errors import InvalidRequestError, quoted
+from logbroker.record.bands import is_band_name
 from logbroker.types import INTERNAL_PREFIX
 
 MAX_TOPICS: Final = 1_000
 MAX_PATTERN_CHARACTERS: Final = 1_000
+MAX_BANDS: Final = 100
 _MAX_PATTERN_MEMORY_BYTES: Final = 1024 * 1024
 
 
@@ -28,6 +30,8 @@ class Subscription(msgspec.Struct, frozen=True):
     topics: tuple[str, ...] = ()
     topic_pattern: str = ""
     """Empty: none."""
+    bands: tuple[str, ...] = ()
+    """Only partitions of bands of these names, of the topics that have bands, now or later; (): all."""
 
     def check(self) -> None:
         """Raises InvalidRequestError where a bound is passed or the pattern is not valid."""
@@ -42,6 +46,13 @@ class Subscription(msgspec.Struct, frozen=True):
             )
         if self.topic_pattern:
             _compiled(self.topic_pattern)
+        if len(self.bands) > MAX_BANDS:
+            raise InvalidRequestError(
+                f"the subscription names {len(self.bands)} bands; at most {MAX_BANDS} are taken: leave them out for all"
+            )
+        for name in self.bands:
+            if not is_band_name(name):
+                raise InvalidRequestError(f"{quoted(name)} is not the name of a band, such as hot or cold")
 
     def resolve(self, topics: Mapping[str, AssignableTopic]) -> frozenset[str]:
         """Return the names of those topics, of all that exist, that are subscribed to."""

@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping
 from typing import Final
 
 from logbroker.consumer_groups.assignors import ASSIGNORS, AssignableTopic, Subscriber
+from logbroker.consumer_groups.parts import Parts
 from logbroker.consumer_groups.subscriptions import Subscription
 from logbroker.types import PartitionKey
 
@@ -37,19 +38,19 @@ class TargetTable:
         topics: Mapping[str, AssignableTopic],
     ) -> bool:
         """Assign the topics to slots by their subscriptions; False: nothing that matters has changed."""
-        resolved: dict[Subscription, frozenset[str]] = {}
-        subscribers = []
-        for slot, subscription in subscriptions:
-            names = resolved.get(subscription)
-            if names is None:
-                names = resolved[subscription] = subscription.resolve(topics)
-            subscribers.append(Subscriber(slot, names))
-        subscribed = [topics[name] for name in frozenset[str]().union(*resolved.values())]
+        resolved = {subscription: subscription.resolve(topics) for subscription in {each for _, each in subscriptions}}
+        parts = Parts(topics[name] for name in frozenset[str]().union(*resolved.values()))
+        wanted = {
+            subscription: list(parts.named(names, subscription.bands)) for subscription, names in resolved.items()
+        }
+        names = {subscription: frozenset(part.name for part in wished) for subscription, wished in wanted.items()}
+        subscribers = [Subscriber(slot, names[subscription]) for slot, subscription in subscriptions]
+        subscribed = {part for wished in wanted.values() for part in wished}
         basis = (assignor, frozenset(subscribers), frozenset(subscribed))
         if basis == self._basis:
             return False
         self._basis = basis
-        target = ASSIGNORS[assignor](subscribers, subscribed, self._partitions)
-        self._partitions = {slot: frozenset(partitions) for slot, partitions in target.items()}
-        self._slots = {partition: slot for slot, partitions in target.items() for partition in partitions}
+        target = ASSIGNORS[assignor](subscribers, subscribed, parts.into(self._partitions))
+        self._partitions = parts.out_of(target)
+        self._slots = {partition: slot for slot, held in self._partitions.items() for partition in held}
         return True

@@ -42,7 +42,7 @@ def read_join(engine: LogEngine, message: pb.Join) -> Join:
 
 
 def read_subscription(message: pb.Subscription) -> Subscription:
-    return Subscription(tuple(message.topics), message.topic_pattern)
+    return Subscription(tuple(message.topics), message.topic_pattern, tuple(message.bands))
 
 
 def _read_partitions(engine: LogEngine, topics: Iterable[pb.TopicPartitions]) -> frozenset[PartitionKey]:

@@ -144,7 +144,9 @@ class GroupsService:
                     client_name=member.join.client_name,
                     epoch=member.epoch,
                     subscription=pb.Subscription(
-                        topics=member.subscription.topics, topic_pattern=member.subscription.topic_pattern
+                        topics=member.subscription.topics,
+                        topic_pattern=member.subscription.topic_pattern,
+                        bands=member.subscription.bands,
                     ),
                     owned=partition_lists(self._engine, member.held),
                     target=partition_lists(self._engine, machine.target(member)),

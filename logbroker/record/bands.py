@@ -16,6 +16,7 @@ import msgspec
 from logbroker.record.message_headers import MAX_PRIORITY, MIN_PRIORITY
 
 MAX_NAME_LENGTH: Final = 64
+_NAME: Final = re.compile(r"[a-zA-Z0-9._-]+")
 _ITEM: Final = re.compile(r"([a-zA-Z0-9._-]+)=([0-9])(?:-([0-9]))?:([0-9]{1,6})")
 _FORM: Final = "name=priorities:partitions, ..., as in hot=7-9:1,warm=4-6:2,cold=0-3:8"
 
@@ -76,6 +77,11 @@ def _numbered(bands: Sequence[Band]) -> tuple[Band, ...]:
         numbered.append(msgspec.structs.replace(band, first_partition=first))
         first += band.partitions
     return tuple(numbered)
+
+
+def is_band_name(name: str) -> bool:
+    """Whether a band may have this name."""
+    return len(name) <= MAX_NAME_LENGTH and _NAME.fullmatch(name) is not None
 
 
 def bands_text(bands: Sequence[Band]) -> str:

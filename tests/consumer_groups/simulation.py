@@ -16,6 +16,7 @@ from typing import Final
 from logbroker.consumer_groups.assignors import AssignableTopic
 from logbroker.consumer_groups.group import Assignment, Fenced, Group, Join, Joined, Message, Subscription
 from logbroker.errors import InstanceIdInUseError, MemberIdInUseError, StaleMemberEpochError, UnknownMemberError
+from logbroker.record.bands import Band
 from logbroker.types import PartitionKey, TopicId
 
 GRACE_SECONDS: Final = 2.0
@@ -236,14 +237,14 @@ class World:
             if deadline is not None and deadline <= self.now:
                 self.group.tick(self.now)
 
-    def set_topic(self, name: str, partitions: int) -> None:
+    def set_topic(self, name: str, partitions: int, bands: tuple[Band, ...] = ()) -> None:
         known = self.topics.get(name)
         topics = {key: each for key, each in self.topics.items() if key != name}
         if partitions:
             if known is None:
                 self.created_topics += 1
             topic_id = known.topic_id if known else TopicId(self.created_topics.to_bytes(16, "big"))
-            topics[name] = AssignableTopic(name, topic_id, partitions)
+            topics[name] = AssignableTopic(name, topic_id, partitions, bands)
         self.topics = topics
         self.group.topics_changed(topics)
 
@@ -294,17 +295,23 @@ class World:
         expected = "stable" if self.streams else "empty"
         assert self.group.state == expected, f"{self.group.state}, not {expected}"
         live = [client for client in self.clients if client.connected]
-        wanted = {
-            PartitionKey(each.topic_id, partition)
-            for client in live
-            for name in client.subscription.resolve(self.topics)
-            for each in (self.topics[name],)
-            for partition in range(each.partitions)
-        }
+        wanted = {partition for client in live for partition in self._wanted(client.subscription)}
         owned = [partition for client in live for partition in client.delivers]
         assert len(owned) == len(set(owned))
         assert set(owned) == wanted, "orphans"
         for client in live:
+            assert client.delivers <= self._wanted(client.subscription), "a partition that it did not subscribe to"
             assert self.group.holdings(client.member_id, client.epoch) == client.held
             client.sent.append(("commit of old epoch", client.epoch - 1, None))
             client.send()
+
+    def _wanted(self, subscription: Subscription) -> set[PartitionKey]:
+        """What a subscription asks for, found partition by partition."""
+        wanted = set()
+        for name in subscription.resolve(self.topics):
+            topic = self.topics[name]
+            for partition in range(topic.partitions):
+                bands = [band.name for band in topic.bands if partition in band.partition_range]
+                if not (bands and subscription.bands) or bands[0] in subscription.bands:
+                    wanted.add(PartitionKey(topic.topic_id, partition))
+        return wanted

@@ -7,11 +7,21 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from logbroker.consumer_groups.assignors import ASSIGNORS
 from logbroker.consumer_groups.group import Subscription
+from logbroker.record.bands import parse_bands, partitions_of
 from tests.consumer_groups.simulation import Client, World
 
 SUBSCRIPTIONS = st.sampled_from(
-    [Subscription(("a",)), Subscription(("a", "b")), Subscription((), "[ab]"), Subscription(("b",), "c.*")]
+    [
+        Subscription(("a",)),
+        Subscription(("a", "b")),
+        Subscription((), "[ab]"),
+        Subscription(("b",), "c.*"),
+        Subscription(("a", "banded"), bands=("hot",)),
+        Subscription(("banded",), bands=("cold", "no-such-band")),
+        Subscription(("banded",)),
+    ]
 )
+BANDS = parse_bands("hot=5-9:2,cold=0-4:3")
 PICK = st.integers(0, 5)
 
 
@@ -142,6 +152,11 @@ class GroupMachine(RuleBasedStateMachine):
         known = self.world.topics.get(name)
         if known is None or partitions == 0 or partitions > known.partitions:
             self.world.set_topic(name, partitions)
+
+    @rule(there=st.booleans())
+    def make_or_delete_topic_with_bands(self, there: bool) -> None:
+        if ("banded" in self.world.topics) != there:
+            self.world.set_topic("banded", partitions_of(BANDS) if there else 0, BANDS)
 
     @rule(seconds=st.sampled_from([0.5, 1.5, 3.0, 7.0, 10.0]))
     def pass_time(self, seconds: float) -> None:

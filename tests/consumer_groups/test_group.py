@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from logbroker.consumer_groups.assignors import AssignableTopic
@@ -18,6 +19,7 @@ from logbroker.errors import (
     SessionTimedOutError,
     UnknownMemberError,
 )
+from logbroker.record.bands import parse_bands
 from logbroker.types import TopicId
 
 TOPICS = {"a": AssignableTopic("a", TopicId(b"a" * 16), 4)}
@@ -157,3 +159,24 @@ def test_who_may_not_join_is_told_why() -> None:
     group.join(a_join("z", 3), 0.0)
     with pytest.raises(OverloadedError):
         group.join(a_join("more", 4), 0.0)
+
+
+def test_the_bands_of_a_member_outlive_the_broker_and_rows_without_them_mean_all() -> None:
+    bands = parse_bands("hot=5-9:1,cold=0-4:3")
+    topics = {"a": AssignableTopic("a", TOPICS["a"].topic_id, 4, bands)}
+    group = a_group()
+    group.topics_changed(topics)
+    group.join(Join(member_id="x", incarnation=1, subscription=Subscription(("a",), bands=("cold",))), 0.0)
+    group.rebalance(0.0)
+    rows = {event.key: event.value for event in group.take_outputs(wall_ms=1).events if event.value is not None}
+    older = {
+        key: msgspec.msgpack.encode(msgspec.msgpack.decode(value)[:12]) if key.startswith(b"m") else value
+        for key, value in rows.items()
+    }
+    for stored, expected in ((rows, ("cold",)), (older, ())):
+        loaded = a_group()
+        loaded.load(stored, topics, 0.0)
+        member = loaded.member("x")
+        assert member is not None
+        assert member.subscription == Subscription(("a",), bands=expected)
+        assert {partition.partition for partition in member.held} == {1, 2, 3}
