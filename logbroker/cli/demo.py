@@ -49,7 +49,7 @@ def demo(as_json: bool) -> None:
     27,004 departures from New York in January 2013 go, keyed by aircraft, into 8 partitions of a broker in a temporary
     directory. After a restart all of them must be there, those of each aircraft in order.
     """
-    flights = _flights()
+    flights = read_flights()
     with embedded() as broker:
         with Admin(broker.address) as admin:
             admin.create_topic(TOPIC, PARTITIONS)
@@ -77,7 +77,8 @@ def demo(as_json: bool) -> None:
         _show(outcome)
 
 
-def _flights() -> list[InputRecord]:
+def read_flights() -> list[InputRecord]:
+    """Return the flights that come with the package, in time order, keyed by aircraft."""
     data = files("logbroker.cli.demo_data").joinpath("flights-2013-01.csv.gz")
     with data.open("rb") as compressed, gzip.open(compressed) as rows:
         return list(read_csv(rows, key_column=KEY_COLUMN))

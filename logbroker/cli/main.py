@@ -25,6 +25,7 @@ _COMMANDS: Final = {
     "segment": "Look into the files of a log, and mend them.",
     "meta": "Back up and restore the metadata store.",
     "bench": "Measure a broker on this machine.",
+    "experiment": "See what order costs, and what partitions and consumers give, on this machine.",
 }
 """In the order of the help. Each is a click command of that name in the module logbroker.cli.<name>."""
 

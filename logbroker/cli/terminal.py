@@ -30,6 +30,13 @@ def show(made: Table) -> None:
     Console(width=None if sys.stdout.isatty() else 200).print(made)
 
 
+def say(*sentences: str) -> None:
+    """Write sentences to standard output, each on lines of its own, broken between words where that is a terminal."""
+    console = Console(width=None if sys.stdout.isatty() else 10_000, highlight=False)
+    for sentence in sentences:
+        console.print(sentence, markup=False)
+
+
 def write_json(document: object) -> None:
     """Write one JSON document to standard output."""
     sys.stdout.buffer.write(msgspec.json.format(msgspec.json.encode(document), indent=2) + b"\n")

@@ -1,0 +1,134 @@
+"""The lanes experiment as one sees it: strips in the terminal, and tables and words at its end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from time import monotonic
+from typing import Final, Protocol
+
+import click
+from rich.console import Console, Group
+from rich.live import Live
+from rich.text import Text
+
+from logbroker.cli import terminal
+from logbroker.tools.experiments.lane_strip import Strip, StripFigures
+from logbroker.tools.experiments.palette import key_colour
+
+_PLAIN_SECONDS: Final = 2.0
+"""Between two plain lines."""
+_BARS: Final = "▁▂▃▄▅▆▇█"
+_LABEL_WIDTH: Final = 10
+_DOTS: Final = ((0.65, "●", "bold green"), (0.3, "◐", "green"), (0.02, "◔", "green"), (0.0, "○", "dim"))
+"""From which share of its time at work a worker is shown so."""
+_MAX_WIDTH: Final = 160
+
+
+class Look(Protocol):
+    """Is shown the strips as they are."""
+
+    def __call__(self, strips: list[Strip]) -> None: ...
+
+
+@contextmanager
+def shown(*, plain: bool) -> Iterator[Look]:
+    """Show strips on standard error: in place where that is a terminal, else, or where `plain`, a line now and then."""
+    console = Console(stderr=True)
+    if plain or not console.is_terminal:
+        yield _Lines()
+        return
+    with Live(console=console, auto_refresh=False) as live:
+        yield lambda strips: live.update(strips_text(strips, monotonic(), console.width - 1), refresh=True)
+
+
+class _Lines:
+    def __init__(self) -> None:
+        self._next = 0.0
+
+    def __call__(self, strips: list[Strip]) -> None:
+        now = monotonic()
+        is_over = all(strip.is_done for strip in strips)
+        if now < self._next and not is_over:
+            return
+        self._next = now + _PLAIN_SECONDS
+        counts = "; ".join(f"{strip.plan.name}: {len(strip.finishes):,} of {strip.total:,}" for strip in strips)
+        click.echo(f"{now - strips[0].begun:.0f} s: {counts}", err=True)
+
+
+def strips_text(strips: Sequence[Strip], now: float, width: int) -> Group:
+    """Return all strips, `width` columns wide and five lines each."""
+    columns = min(width, _MAX_WIDTH) - _LABEL_WIDTH
+    lines: list[Text] = []
+    for strip in strips:
+        busy = strip.recent_busy(now)
+        facts = f"{len(strip.finishes):>6,} of {strip.total:,}  {strip.recent_rate(now):>6,.0f}/s"
+        head = Text.assemble((f"{strip.plan.name:<14}", "bold"), facts)
+        head.append(f"  out of order in their key: {strip.violations:,}", "bold red" if strip.violations else "green")
+        lines.append(head)
+        lines.append(_labelled("waiting", _waiting(strip, columns)))
+        lines.append(_labelled("workers", _workers(busy)))
+        lines.append(_labelled("finished", _tracer(strip, columns)))
+        lines.append(Text())
+    lines.append(Text("waiting: head on the left, colour = key. finished: a ramp is order; red: broken", "dim"))
+    for line in lines:
+        line.no_wrap = True
+        line.truncate(width)
+    return Group(*lines)
+
+
+def _labelled(label: str, content: Text) -> Text:
+    return Text.assemble((f"{label:<{_LABEL_WIDTH}}", "dim"), content)
+
+
+def _waiting(strip: Strip, columns: int) -> Text:
+    text = Text()
+    for position in strip.waiting(columns):
+        text.append("█", _colour(strip, position))
+    return text
+
+
+def _workers(busy: Sequence[float]) -> Text:
+    text = Text()
+    for share in busy:
+        dot, style = next((dot, style) for least, dot, style in _DOTS if share >= least)
+        text.append(f"{dot} ", style)
+    return text.append(f" {sum(busy):.1f} of {len(busy)} busy")
+
+
+def _tracer(strip: Strip, columns: int) -> Text:
+    """The records finished last, newest on the right; the height of each is its place in the order of sending."""
+    recent = list(strip.recent)[-columns:]
+    places = {position: place for place, position in enumerate(sorted(position for position, _ in recent))}
+    text = Text()
+    for position, is_late in recent:
+        bar = _BARS[places[position] * len(_BARS) // len(recent)]
+        text.append(bar, "white on red" if is_late else _colour(strip, position))
+    return text
+
+
+def _colour(strip: Strip, position: int) -> str:
+    return key_colour(strip.plan.keys[position], strip.plan.key_count)
+
+
+def show_lanes(figures: Sequence[StripFigures]) -> None:
+    """Write the figures, and what they say, to standard output."""
+    numbers = ("rec/s", "disorder", "idle", "wait p50", "p99", "end p50", "end p99")
+    table = terminal.table("ordering", *numbers, numbers=numbers)
+    for each in figures:
+        table.add_row(
+            each.name,
+            f"{each.records_per_second:,.0f}",
+            f"{each.violations:,}",
+            f"{each.idle_share:.0%}",
+            *(_seconds(ms) for ms in (each.wait_ms_p50, each.wait_ms_p99, each.finish_ms_p50, each.finish_ms_p99)),
+        )
+    terminal.show(table)
+    terminal.say(
+        "disorder: records finished after a later one of their key. wait, end: from the sending, all at once, until the"
+        " work on a record began, or ended; of half of them, and of 99 in 100."
+    )
+
+
+def _seconds(ms: float) -> str:
+    return f"{ms / 1e3:,.1f} s"

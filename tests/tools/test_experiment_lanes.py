@@ -1,0 +1,83 @@
+"""`logbroker experiment lanes`, a small one: who keeps order, who is idle, and what is shown of it."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from logbroker.cli.experiment_view import strips_text
+from logbroker.tools.experiments.figures import Finish
+from logbroker.tools.experiments.lane_strip import Strip
+from logbroker.tools.experiments.lanes import strip_plans
+from tests.cli.command import logbroker
+
+RECORDS = 400
+WORKERS = 4
+
+
+@pytest.fixture(scope="module")
+def lanes(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], str, str]:
+    """What a small experiment said: its figures, its lines, its page."""
+    html = tmp_path_factory.mktemp("lanes") / "lanes.html"
+    sizes = ("--records", RECORDS, "--workers", WORKERS, "--work-ms", 5)
+    result = logbroker("experiment", "lanes", *map(str, sizes), "--json", "--html", html)
+    assert result.returncode == 0, result.stderr.decode()
+    return json.loads(result.stdout), result.stderr.decode(), html.read_text(encoding="utf-8")
+
+
+def test_order_is_kept_where_it_is_promised_and_only_there(lanes: tuple[dict[str, Any], str, str]) -> None:
+    none, single, few, many = lanes[0]["strips"]
+    for strip in (single, few, many):
+        assert (strip["violations"], strip["violated_keys"]) == (0, 0)
+    assert none["violations"] > 0, "four workers, and no two records changed places"
+    assert [strip["records"] for strip in (none, single, few, many)] == [RECORDS] * 4
+
+
+def test_one_line_keeps_the_other_workers_idle(lanes: tuple[dict[str, Any], str, str]) -> None:
+    none, single, few, many = lanes[0]["strips"]
+    assert single["mean_busy_workers"] <= 1.0
+    assert single["idle_share"] >= (WORKERS - 1) / WORKERS
+    for strip in (none, few, many):
+        assert strip["records_per_second"] > single["records_per_second"]
+    for strip in (none, single, few, many):
+        assert 0 <= strip["wait_ms_p50"] <= strip["wait_ms_p99"] <= strip["finish_ms_p99"]
+        assert strip["work_ms_mean"] >= 5
+
+
+def test_without_a_terminal_there_are_plain_lines(lanes: tuple[dict[str, Any], str, str]) -> None:
+    lines = lanes[1].splitlines()
+    assert lines[0] == f"Starting {4 * WORKERS} worker processes..."
+    last = f"none: {RECORDS} of {RECORDS}; single: {RECORDS} of {RECORDS};"
+    assert re.match(rf"\d+ s: {re.escape(last)}", lines[-1])
+    assert "\x1b" not in lanes[1]
+
+
+def test_the_page_loads_nothing_and_says_what_was_run(lanes: tuple[dict[str, Any], str, str]) -> None:
+    html = lanes[2]
+    assert re.search(r"(src|href)=|url\(|<script|<link", html) is None
+    assert html.count("<svg") == 1 + 2 * 4
+    assert f"logbroker experiment lanes --work-ms 5 --records {RECORDS} --workers {WORKERS}" in html
+    assert "{" not in re.sub(r"<style>.*?</style>", "", html, flags=re.DOTALL), "a placeholder was left"
+
+
+def test_more_records_than_there_are_flights_is_a_wrong_call(tmp_path: Path) -> None:
+    result = logbroker("experiment", "lanes", "--records", "30000")
+    assert result.returncode == 2
+    assert "27,004 flights" in result.stderr.decode()
+
+
+def test_strips_fit_a_terminal_of_80_columns_and_24_lines() -> None:
+    rows = [(b"N%d" % number, b"") for number in range(10_000)]
+    strips = [Strip(plan) for plan in strip_plans(rows, 8)]
+    for strip in strips:
+        strip.add([Finish(0, position, 0.0, 0.01 * position, position % 8) for position in range(0, 200, 2)])
+        strip.look(100.0)
+    lines = [line.plain for line in strips_text(strips, 2.0, 79).renderables]  # type: ignore[union-attr]
+    assert len(lines) <= 24
+    assert max(map(len, lines)) <= 79
+    assert lines[0].startswith("none")
+    assert "100 of 10,000" in lines[0]

@@ -1,0 +1,136 @@
+"""Worker processes of one group: started by forking a process that has loaded all they need, heard, and ended."""
+
+from __future__ import annotations
+
+import asyncio
+import multiprocessing
+from collections.abc import Callable, Coroutine, Sequence
+from multiprocessing.connection import Connection
+from typing import Any, Final, TypeVar
+
+from logbroker.client.queue_admin import QueueAdmin
+from logbroker.errors import LogbrokerError, RequestTimeoutError
+from logbroker.tools.experiments import worker_process
+from logbroker.tools.experiments.figures import Finish
+from logbroker.tools.experiments.worker_process import Failed, Holds, Job
+
+T = TypeVar("T")
+
+READY_SECONDS: Final = 60.0
+"""In which workers must be connected, and members hold their partitions."""
+_LOOK_SECONDS: Final = 0.02
+_END_SECONDS: Final = 10.0
+
+
+class Crew:
+    """The worker processes of one group. Use it with `async with`, in one event loop; leaving it ends them."""
+
+    def __init__(self, on_finished: Callable[[list[Finish]], None]) -> None:
+        """`on_finished` is called in the event loop with what a worker tells that it finished."""
+        self._on_finished = on_finished
+        self._context = multiprocessing.get_context("forkserver")
+        self._context.set_forkserver_preload([worker_process.__name__])
+        self._workers: list[tuple[Any, Connection[None, Any]]] = []
+        self._holds: list[Holds | None] = []
+        """Of each, what it told last; None: nothing yet."""
+        self._joined: dict[int, float] = {}
+        self._changed = asyncio.Event()
+        self._failure: str | None = None
+
+    def hire(self, jobs: Sequence[Job]) -> None:
+        """Start a process for each job. Their numbers go on from 0, in the order of their start."""
+        for job in jobs:
+            ours, theirs = self._context.Pipe()
+            process = self._context.Process(target=worker_process.main, args=(job, theirs), daemon=True)
+            process.start()
+            theirs.close()
+            self._workers.append((process, ours))
+            self._holds.append(None)
+            asyncio.get_running_loop().add_reader(ours.fileno(), self._hear, job.number)
+
+    def check(self) -> None:
+        """Raise LogbrokerError where a process gave up."""
+        if self._failure is not None:
+            raise LogbrokerError(f"a worker process ended: {self._failure}")
+
+    async def connected(self, admin: QueueAdmin, group: str) -> None:
+        """Wait until all are workers of this queue group that wait for records."""
+        await _in_time(self._connected(admin, group))
+
+    async def _connected(self, admin: QueueAdmin, group: str) -> None:
+        while True:
+            workers = (await admin.describe_queue(group)).workers
+            if sum(worker.connected and worker.credit > 0 for worker in workers) == len(self._workers):
+                return
+            self.check()
+            await asyncio.sleep(_LOOK_SECONDS)
+
+    async def balanced(self, partitions: int) -> float:
+        """Wait until they hold all partitions, nobody two more than another; return since when, on the monotonic
+        clock."""
+        return await _in_time(self._balanced(partitions))
+
+    async def _balanced(self, partitions: int) -> float:
+        while True:
+            self._changed.clear()
+            told = [holds for holds in self._holds if holds is not None]
+            counts = [len(holds.partitions) for holds in told]
+            if len(told) == len(self._holds) and sum(counts) == partitions and max(counts) - min(counts) <= 1:
+                return max(holds.since for holds in told)
+            self.check()
+            await self._changed.wait()
+
+    def partitions_of(self, number: int) -> frozenset[int]:
+        """Return which partitions a member holds."""
+        holds = self._holds[number]
+        return frozenset() if holds is None else holds.partitions
+
+    def joined_at(self, number: int) -> float:
+        """Return when a member asked to join, on the monotonic clock."""
+        return self._joined[number]
+
+    def _hear(self, number: int) -> None:
+        connection = self._workers[number][1]
+        try:
+            report = connection.recv()
+        except (EOFError, ConnectionResetError):
+            asyncio.get_running_loop().remove_reader(connection.fileno())
+            self._failure = self._failure or "without a word"
+            self._changed.set()
+            return
+        if isinstance(report, list):
+            self._on_finished(report)
+            return
+        if isinstance(report, Holds):
+            self._holds[number] = report
+            self._joined.setdefault(number, report.since)
+        elif isinstance(report, Failed):
+            self._failure = report.reason
+        self._changed.set()
+
+    async def __aenter__(self) -> Crew:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        for _process, connection in self._workers:
+            asyncio.get_running_loop().remove_reader(connection.fileno())
+        await asyncio.to_thread(self._end)
+
+    def _end(self) -> None:
+        for _process, connection in self._workers:
+            connection.close()
+        for process, _connection in self._workers:
+            process.join(_END_SECONDS)
+            if process.is_alive():
+                process.kill()
+                process.join()
+
+
+async def _in_time(waiting: Coroutine[Any, Any, T]) -> T:
+    try:
+        async with asyncio.timeout(READY_SECONDS):
+            return await waiting
+    except TimeoutError:
+        raise RequestTimeoutError(
+            f"the workers were not ready within {READY_SECONDS:.0f} s: is the machine too busy? Ask for fewer workers"
+        ) from None

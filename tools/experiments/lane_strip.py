@@ -1,0 +1,177 @@
+"""One strip of the lanes experiment: what waits of a queue, who works, what was finished in which order. No I/O."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from logbroker.tools.experiments import figures
+from logbroker.tools.experiments.figures import Finish, busy_shares, percentile
+
+RECENT: Final = 512
+"""Finishes that the tracer can show."""
+_WINDOW_SECONDS: Final = 0.5
+"""Over which the live throughput and the busy workers are counted."""
+_SETTLED_SECONDS: Final = 0.3
+"""After which all workers have surely told what they finished; six times as long as they wait."""
+
+
+class StripPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """A queue group to be drained: its ordering, and the key of each record by position."""
+
+    name: str
+    ordering: str
+    workers: int
+    keys: Sequence[int]
+    key_count: int
+
+
+class StripFigures(msgspec.Struct, frozen=True, kw_only=True):
+    """What came out of one strip. Times in ms count from the moment at which its records were sent, all at once."""
+
+    name: str
+    ordering: str
+    keys: int
+    workers: int
+    records: int
+    seconds: float
+    records_per_second: float
+    violations: int
+    """Records finished after a later one of their key."""
+    violated_keys: int
+    idle_share: float
+    """Of the workers' time."""
+    mean_busy_workers: float
+    work_ms_mean: float
+    """As it was: a sleep lasts a little longer than asked."""
+    wait_ms_p50: float
+    """Until a worker began with the record."""
+    wait_ms_p99: float
+    finish_ms_p50: float
+    """Until the record was worked off."""
+    finish_ms_p99: float
+    repeats: int
+    """Deliveries of a record that had been finished before."""
+
+
+class Strip:
+    """The state of one strip. Records have positions from 0 on: their offsets in the one partition."""
+
+    def __init__(self, plan: StripPlan) -> None:
+        self.plan = plan
+        self.begun = 0.0
+        """When its records were sent, on the monotonic clock."""
+        self.finishes: list[Finish] = []
+        """The first one of each record, in their order."""
+        self.recent: deque[tuple[int, bool]] = deque(maxlen=RECENT)
+        """The positions finished last, and whether a later record of the same key was finished before."""
+        self.violations = 0
+        self.repeats = 0
+        self._told: list[Finish] = []
+        self._done = bytearray(len(plan.keys))
+        self._head = 0
+        self._latest: dict[int, int] = {}
+
+    def add(self, told: Sequence[Finish]) -> None:
+        """Take in what a worker finished; its place in the order is found by `look`."""
+        self._told += told
+
+    def look(self, now: float) -> None:
+        """Put what was finished up to a moment ago in order: lists of several workers arrive interleaved."""
+        self._told.sort(key=lambda finish: finish.finished)
+        known = bisect_right(self._told, now - _SETTLED_SECONDS, key=lambda finish: finish.finished)
+        for finish in self._told[:known]:
+            self._take(finish)
+        del self._told[:known]
+        while self._head < len(self._done) and self._done[self._head]:
+            self._head += 1
+
+    def _take(self, finish: Finish) -> None:
+        position = finish.offset
+        if self._done[position]:
+            self.repeats += 1
+            return
+        self._done[position] = 1
+        self.finishes.append(finish)
+        key = self.plan.keys[position]
+        is_late = position < self._latest.get(key, -1)
+        if is_late:
+            self.violations += 1
+        else:
+            self._latest[key] = position
+        self.recent.append((position, is_late))
+
+    @property
+    def total(self) -> int:
+        return len(self.plan.keys)
+
+    @property
+    def is_done(self) -> bool:
+        return len(self.finishes) == self.total
+
+    @property
+    def head(self) -> int:
+        """The first position that is not finished."""
+        return self._head
+
+    def waiting(self, most: int) -> list[int]:
+        """Return up to `most` positions that are not finished, from the head on."""
+        found: list[int] = []
+        position = self._head
+        while len(found) < most and (position := self._done.find(0, position)) >= 0:
+            found.append(position)
+            position += 1
+        return found
+
+    def recent_rate(self, now: float) -> float:
+        """Return the records finished a second of late."""
+        since, now = self._window(now)
+        return len(self._finished_since(since)) / (now - since)
+
+    def recent_busy(self, now: float) -> list[float]:
+        """Return the share of the last moments that each worker was at work."""
+        since, now = self._window(now)
+        return busy_shares(self._finished_since(since), self.plan.workers, since, now)
+
+    def _window(self, now: float) -> tuple[float, float]:
+        now = max(self.begun, now - _SETTLED_SECONDS)
+        since = max(self.begun, now - _WINDOW_SECONDS)
+        return since, max(now, since + 1e-3)
+
+    def _finished_since(self, since: float) -> list[Finish]:
+        first = len(self.finishes)
+        while first and self.finishes[first - 1].finished > since:
+            first -= 1
+        return self.finishes[first:]
+
+    def settle(self) -> StripFigures:
+        """Return the figures, now that all is finished."""
+        ended = self.finishes[-1].finished
+        seconds = ended - self.begun
+        violated = figures.violations((finish.offset for finish in self.finishes), self.plan.keys)
+        busy = busy_shares(self.finishes, self.plan.workers, self.begun, ended)
+        waits = [1e3 * (finish.begun - self.begun) for finish in self.finishes]
+        ends = [1e3 * (finish.finished - self.begun) for finish in self.finishes]
+        return StripFigures(
+            name=self.plan.name,
+            ordering=self.plan.ordering,
+            keys=self.plan.key_count,
+            workers=self.plan.workers,
+            records=self.total,
+            seconds=seconds,
+            records_per_second=self.total / seconds,
+            violations=sum(violated.values()),
+            violated_keys=len(violated),
+            idle_share=1 - figures.mean(busy),
+            mean_busy_workers=sum(busy),
+            work_ms_mean=1e3 * figures.mean([finish.finished - finish.begun for finish in self.finishes]),
+            wait_ms_p50=percentile(waits, 0.5),
+            wait_ms_p99=percentile(waits, 0.99),
+            finish_ms_p50=percentile(ends, 0.5),
+            finish_ms_p99=percentile(ends, 0.99),
+            repeats=self.repeats,
+        )

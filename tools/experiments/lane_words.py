@@ -1,0 +1,34 @@
+"""What the lanes experiment shows, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from logbroker.tools.experiments.lane_strip import StripFigures
+
+
+def conclusions(figures: Sequence[StripFigures]) -> list[str]:
+    """Return a sentence for each strip: what it gained and what it cost."""
+    return [_sentence(each, figures) for each in figures]
+
+
+def _sentence(strip: StripFigures, all_of_them: Sequence[StripFigures]) -> str:
+    single = next((each for each in all_of_them if each.ordering == "single"), strip)
+    times = strip.records_per_second / single.records_per_second
+    at_work = f"{strip.mean_busy_workers:.1f} of {strip.workers} workers at work on average"
+    if strip.ordering == "none":
+        order = (
+            f"{strip.violations:,} records were finished after a later record of their key,"
+            f" in {strip.violated_keys} of {strip.keys} keys"
+            if strip.violations
+            else "by luck, no record was finished after a later one of its key: nothing holds them to that"
+        )
+        return f"none: {times:.1f} times as fast as one line, {at_work}, but {order}."
+    kept = (
+        "every key in order"
+        if not strip.violations
+        else f"{strip.violations:,} records OUT OF ORDER, which must not happen"
+    )
+    if strip.ordering == "single":
+        return f"single: {kept}, and everything else too; {at_work}: the others cannot help."
+    return f"key, {strip.keys} keys: {kept}, {times:.1f} times as fast as one line; {at_work}, at most one per key."

@@ -1,0 +1,105 @@
+"""The lanes experiment: the same records drained side by side without order, in one line, and in order per key."""
+
+from __future__ import annotations
+
+import asyncio
+import zlib
+from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
+from time import monotonic
+from typing import Final
+
+from logbroker.client.admin import Admin
+from logbroker.client.producer import Producer
+from logbroker.client.queue_admin import QueueAdmin
+from logbroker.client.queue_descriptions import QueueSettings
+from logbroker.errors import InvalidRequestError
+from logbroker.tools.experiments.crew import Crew
+from logbroker.tools.experiments.lane_strip import Strip, StripPlan
+from logbroker.tools.experiments.worker_process import Job
+
+FEW_KEYS: Final = 4
+MANY_KEYS: Final = 100
+PREFETCH: Final = 16
+"""Records that a worker has in hand at most. With 8 workers they could have all 100 keys at once."""
+LOOK_SECONDS: Final = 0.1
+
+Row = tuple[bytes, bytes]
+"""What a record is about, and its value."""
+
+
+def strip_plans(rows: Sequence[Row], workers: int) -> list[StripPlan]:
+    """Return the four strips. What records are about is put together into 4, or 100, keys, alike on every machine."""
+    few = [zlib.crc32(subject) % FEW_KEYS for subject, _ in rows]
+    many = [zlib.crc32(subject) % MANY_KEYS for subject, _ in rows]
+    return [
+        StripPlan(name="none", ordering="none", workers=workers, keys=many, key_count=MANY_KEYS),
+        StripPlan(name="single", ordering="single", workers=workers, keys=many, key_count=MANY_KEYS),
+        StripPlan(name=f"key of {FEW_KEYS}", ordering="key", workers=workers, keys=few, key_count=FEW_KEYS),
+        StripPlan(name=f"key of {MANY_KEYS}", ordering="key", workers=workers, keys=many, key_count=MANY_KEYS),
+    ]
+
+
+async def drain(
+    broker: str,
+    rows: Sequence[Row],
+    *,
+    workers: int,
+    work_seconds: float,
+    look: Callable[[list[Strip]], None],
+) -> list[Strip]:
+    """Drain a topic for each strip on a broker ("HOST:PORT"), all at once; return the strips, drained.
+
+    Each topic has one partition: what is parallel is so by keys. All workers are connected before the first record is
+    sent. `look` is called ten times a second, and when all is done. Raises InvalidRequestError without
+    rows, LogbrokerError where a worker gives up.
+    """
+    if not rows:
+        raise InvalidRequestError("there are no records to drain: give at least one")
+    strips = [Strip(plan) for plan in strip_plans(rows, workers)]
+    names = [f"strip-{number}" for number in range(len(strips))]
+    async with AsyncExitStack() as stack:
+        admin = await stack.enter_async_context(Admin(broker))
+        queues = await stack.enter_async_context(QueueAdmin(broker))
+        crews = []
+        for name, strip in zip(names, strips, strict=True):
+            await admin.create_topic(name, 1)
+            await queues.create_queue(name, name, QueueSettings(ordering=strip.plan.ordering))
+            crew = await stack.enter_async_context(Crew(strip.add))
+            crew.hire(
+                [
+                    Job(
+                        number=number,
+                        broker=broker,
+                        group=name,
+                        topic=name,
+                        work_seconds=work_seconds,
+                        prefetch=PREFETCH,
+                    )
+                    for number in range(workers)
+                ]
+            )
+            crews.append(crew)
+        for name, crew in zip(names, crews, strict=True):
+            await crew.connected(queues, name)
+        await _send(broker, names, strips, rows)
+        while not all(strip.is_done for strip in strips):
+            await asyncio.sleep(LOOK_SECONDS)
+            for strip in strips:
+                strip.look(monotonic())
+            look(strips)
+            for crew in crews:
+                crew.check()
+    return strips
+
+
+async def _send(broker: str, names: Sequence[str], strips: Sequence[Strip], rows: Sequence[Row]) -> None:
+    """Send all records to all strips, side by side, so that none has a start over the others."""
+    async with Producer(broker) as producer:
+        begun = monotonic()
+        for strip in strips:
+            strip.begun = begun
+        for position, (_, value) in enumerate(rows):
+            for name, strip in zip(names, strips, strict=True):
+                await producer.send(name, value, b"%d" % strip.plan.keys[position])
+        await producer.flush()
