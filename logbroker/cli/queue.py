@@ -10,7 +10,7 @@ import click
 from logbroker.cli import terminal
 from logbroker.cli.options import Place, PlaceType, broker_option, json_option
 from logbroker.cli.queue_options import settings_of, settings_options
-from logbroker.cli.queue_text import description_document, settings_rows, share_text
+from logbroker.cli.queue_text import description_document, indexed_text, now_ms, settings_rows, share_text
 from logbroker.client.sync import QueueAdmin, QueueDescription
 
 _ELSEWHERE: Final = {
@@ -79,6 +79,7 @@ def create(group: str, topic: str, start: Place, broker: str, as_json: bool, **v
       logbroker queue create billing --topic orders
       logbroker queue create mail --topic mails --ordering none --on-exhausted dead-letter
       logbroker queue create export --topic orders --backoff 5,3,3600 --on-exhausted park
+      logbroker queue create alerts --topic alerts --priority weighted --weights hot=6,warm=3,cold=1
     """
     if isinstance(start, int):
         raise click.UsageError("--from takes earliest, latest or a time; see `logbroker queue rewind` for offsets")
@@ -189,6 +190,13 @@ def _show(queue: QueueDescription) -> None:
         f"queue group {queue.id} on topic {queue.topic}: {queue.state}, ordering {queue.settings.ordering}, "
         f"{_waiting(queue):,} waiting, {counts.in_flight:,} in flight\n"
     )
+    if queue.state == "indexing":
+        click.echo(f"indexing: {indexed_text(queue)}; nothing is handed out before, as it might be the less urgent\n")
+    elif queue.state == "paused":
+        click.echo(
+            f"paused: so many lanes are held, or records delayed, that {counts.unscanned:,} records are not looked"
+            " through; the order is that of the others\n"
+        )
     for alarm in queue.alarms:
         key = "" if alarm.key is None else f" (key {alarm.key!r})"
         click.echo(f"ALARM {alarm.kind}{key}: {alarm.message}")
@@ -237,11 +245,29 @@ def _show(queue: QueueDescription) -> None:
     )
     rows.add_row(*(f"{number:,}" for number in totals))
     terminal.show(rows)
+    _show_priorities(queue)
     _show_workers(queue)
     _show_partitions(queue)
     rows = terminal.table("setting", "value")
     for name, value in settings_rows(queue.settings):
         rows.add_row(name, value)
+    terminal.show(rows)
+
+
+def _show_priorities(queue: QueueDescription) -> None:
+    if not queue.priorities:
+        return
+    numbers = ("priority", "waiting", "oldest", "delivered", "overtaken")
+    rows = terminal.table(*numbers, numbers=numbers)
+    for counted in queue.priorities:
+        oldest_ms = counted.oldest_timestamp_ms
+        rows.add_row(
+            str(counted.priority),
+            f"{counted.waiting:,}",
+            "-" if oldest_ms is None else terminal.age_text(max(0, now_ms() - oldest_ms)),
+            f"{counted.delivered:,}",
+            f"{counted.overtaken:,}",
+        )
     terminal.show(rows)
 
 

@@ -10,7 +10,7 @@ import click
 from logbroker.cli import terminal
 from logbroker.cli.options import broker_option, json_option
 from logbroker.cli.queue_decisions import base64_option, key_of
-from logbroker.cli.queue_text import age_ms, key_text, lane_document, moment_text
+from logbroker.cli.queue_text import age_ms, indexed_text, key_text, lane_document, moment_text
 from logbroker.client.queue_descriptions import LaneOrder
 from logbroker.client.sync import LaneDescription, QueueAdmin, QueueDescription
 
@@ -114,6 +114,9 @@ def explanation(lane: LaneDescription, queue: QueueDescription) -> Iterator[str]
     if lane.offset >= 0:
         rows.append(("first record", f"{queue.topic}-{lane.partition}, offset {lane.offset}"))
         rows.append(("attempts", f"{lane.attempt - 1} of {queue.settings.max_attempts} failed"))
+    if lane.level is not None:
+        rank = "first" if queue.settings.priority_rank == "head" else "most urgent"
+        rows.append(("level", f"{lane.level}, as its {rank} record"))
     rows.append(("waiting", f"{lane.waiting:,} record{'' if lane.waiting == 1 else 's'}"))
     if lane.oldest_timestamp_ms is not None:
         rows.append(("oldest", moment_text(lane.oldest_timestamp_ms)))
@@ -141,6 +144,8 @@ def _sentence(lane: LaneDescription, queue: QueueDescription) -> str:
     if lane.state == "in session":
         return "a worker has it to itself"
     if lane.state == "ready":
+        if queue.state == "indexing":
+            return f"nothing is handed out before all is looked through: {indexed_text(queue)}"
         connected = sum(worker.connected for worker in queue.workers)
         return "it waits for a worker with room" if connected else "no worker is connected"
     if queue.counts.unscanned:

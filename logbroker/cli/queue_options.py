@@ -22,6 +22,25 @@ class _Setting(NamedTuple):
     help: str
 
 
+class _Weights(click.ParamType[dict[str, int]]):
+    """NAME=N,..."""
+
+    name = "weights"
+
+    def convert(
+        self, value: str | dict[str, int], param: click.Parameter | None, ctx: click.Context | None
+    ) -> dict[str, int]:
+        if not isinstance(value, str):
+            return value
+        weights: dict[str, int] = {}
+        for item in value.split(","):
+            name, _, weight = item.strip().partition("=")
+            if not name or name in weights or not weight.isascii() or not weight.isdigit():
+                self.fail(f"{value!r} is not NAME=N for each band, such as hot=6,warm=3,cold=1", param, ctx)
+            weights[name] = int(weight)
+        return weights
+
+
 _SETTINGS: Final = (
     _Setting(
         "--ordering",
@@ -32,6 +51,32 @@ _SETTINGS: Final = (
         "none: any record to any worker. key: one record of a key at a time, in order. single: one record at a time.",
     ),
     _Setting("--key-header", "key_header", str, "NAME", "the record key", "The header that holds the ordering key."),
+    _Setting(
+        "--priority",
+        "priority",
+        click.Choice(["none", "strict", "weighted", "ageing"]),
+        None,
+        "strict where the topic has bands, else none",
+        "none: first come, first served. strict: the most urgent first, then the oldest. weighted: each band has its "
+        "share. ageing: what waits gains a level again and again.",
+    ),
+    _Setting(
+        "--priority-rank",
+        "priority_rank",
+        click.Choice(["lane", "head"]),
+        None,
+        "lane",
+        "A key is as urgent as its most urgent record that waits, or as its first.",
+    ),
+    _Setting(
+        "--weights",
+        "weights",
+        _Weights(),
+        "BAND=N,...",
+        "6, 3, 1 for three bands",
+        "With weighted, the shares of bands: those of the topic, else hot (7-9), warm (4-6), cold (0-3).",
+    ),
+    _Setting("--age-seconds", "age_seconds", float, "S", "60", "With ageing, how long it takes to gain a level."),
     _Setting(
         "--lease",
         "lease_seconds",
@@ -122,7 +167,7 @@ def settings_options(*, for_creation: bool) -> Callable[[F], F]:
             metavar="INITIAL,FACTOR,CAP",
             help="Seconds before the second attempt, by what it grows, and the longest." + default.format("1,2,300"),
         )
-        for option in reversed([*options[:4], backoff, *options[4:]]):
+        for option in reversed([*options[:8], backoff, *options[8:]]):
             function = option(function)
         return function
 

@@ -52,6 +52,7 @@ def moment_text(moment_ms: int) -> str:
 def settings_rows(settings: QueueSettings) -> Iterator[tuple[str, str]]:
     """The settings with their values, for people."""
     yield "ordering key", f"header {settings.key_header}" if settings.key_header else "the record key"
+    yield from _priority_rows(settings)
     yield "lease", seconds_text(settings.lease_seconds or 0)
     yield "max attempts", f"{settings.max_attempts:,}"
     first, longest = (
@@ -70,6 +71,26 @@ def settings_rows(settings: QueueSettings) -> Iterator[tuple[str, str]]:
     yield "ready, before the scan pauses", f"{settings.max_ready_records:,}"
     yield "held lanes, before it pauses", f"{settings.max_held_lanes:,}"
     yield "delayed, before it pauses", f"{settings.max_delayed_records:,}"
+
+
+def _priority_rows(settings: QueueSettings) -> Iterator[tuple[str, str]]:
+    if settings.priority == "none":
+        yield "priority", "none"
+        return
+    weights = ", ".join(f"{name} {weight}" for name, weight in (settings.weights or {}).items())
+    how = {
+        "weighted": f", in shares: {weights}",
+        "ageing": f", a level every {seconds_text(settings.age_seconds or 0)}",
+    }
+    yield "priority", f"{settings.priority}{how.get(settings.priority or '', '')}"
+    if settings.ordering == "key":
+        yield "rank of a key", "its first record" if settings.priority_rank == "head" else "its most urgent record"
+
+
+def indexed_text(queue: QueueDescription) -> str:
+    """How far a queue group has looked through the log."""
+    whole = sum(max(0, partition.end - partition.floor) for partition in queue.partitions)
+    return f"{share_text(whole - queue.counts.unscanned, whole)}, {queue.counts.unscanned:,} records to go"
 
 
 def description_document(queue: QueueDescription) -> dict[str, Any]:

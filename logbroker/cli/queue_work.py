@@ -41,6 +41,7 @@ _MAX_REASON_CHARACTERS: Final = 256
     help="How many commands run at once.",
 )
 @click.option("--timeout", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS", help="Kill CMD after it.")
+@click.option("--band", metavar="NAME", help="Only the records of this band, of a group with priorities.")
 @click.option("--max-records", type=click.IntRange(min=1), metavar="N", help="Stop after so many.")
 @broker_option
 def work(
@@ -49,6 +50,7 @@ def work(
     printed: bool,
     concurrency: int,
     timeout: float | None,
+    band: str | None,
     max_records: int | None,
     broker: str,
 ) -> None:
@@ -57,7 +59,8 @@ def work(
     \b
     CMD has the value on its standard input, and in its environment
       LOGBROKER_TOPIC, LOGBROKER_PARTITION, LOGBROKER_OFFSET,
-      LOGBROKER_TIMESTAMP (ms), LOGBROKER_ATTEMPT (1 at first),
+      LOGBROKER_TIMESTAMP (ms), LOGBROKER_PRIORITY (0 to 9),
+      LOGBROKER_ATTEMPT (1 at first),
       LOGBROKER_REDELIVERED (1 where it may have been handed out before),
       LOGBROKER_KEY, LOGBROKER_KEY_BASE64 (none where there is no key),
       LOGBROKER_HEADER_NAME of each header, in capitals, with _ for all
@@ -72,10 +75,11 @@ def work(
       logbroker queue work mail --exec 'sendmail -t' --concurrency 8
       logbroker queue work billing --exec './bill.sh "$LOGBROKER_KEY"' --timeout 60
       logbroker queue work billing --print --max-records 10 | jq .key
+      logbroker queue work alerts --band hot --exec ./page.sh
     """
     if (command is None) != printed:
         raise click.UsageError("give either --exec or --print")
-    with _stops_are_interrupts(), Worker(broker, group) as worker:
+    with _stops_are_interrupts(), Worker(broker, group, band=band) as worker:
         if command is None:
             out = sys.stdout.buffer
             for delivery in itertools.islice(worker, max_records):
@@ -184,6 +188,7 @@ def environment(delivery: WorkerDelivery) -> dict[bytes, bytes]:
         b"PARTITION": b"%d" % delivery.partition,
         b"OFFSET": b"%d" % delivery.offset,
         b"TIMESTAMP": b"%d" % delivery.timestamp_ms,
+        b"PRIORITY": b"%d" % delivery.priority,
         b"ATTEMPT": b"%d" % delivery.attempt,
         b"REDELIVERED": b"1" if delivery.redelivered else b"0",
     }

@@ -23,6 +23,7 @@ from logbroker.client.producer import Producer
 from logbroker.client.queue_admin import QueueAdmin
 from logbroker.client.queue_descriptions import (
     LaneDescription,
+    PriorityDescription,
     QueueAlarm,
     QueueCounts,
     QueueDescription,
@@ -55,6 +56,7 @@ __all__ = [
     "NewTopic",
     "PartitionDescription",
     "PartitionLag",
+    "PriorityDescription",
     "QueueAlarm",
     "QueueCounts",
     "QueueDescription",

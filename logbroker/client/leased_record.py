@@ -15,6 +15,7 @@ from logbroker.client.ledger import ACK, REASON_CHARACTERS, RELEASE, Nack, Settl
 from logbroker.client.lot import HELD, LOST, Lot
 from logbroker.errors import InvalidRequestError, RequestTimeoutError
 from logbroker.record.codec import Headers
+from logbroker.record.message_headers import priority_of
 
 if TYPE_CHECKING:
     from logbroker.client.holdings import Holdings
@@ -58,6 +59,11 @@ class LeasedRecord(msgspec.Struct, eq=False):
         """Whether it may have been handed out before."""
         redelivered = self.lot.redelivered
         return redelivered[self.index] if redelivered else False
+
+    @property
+    def priority(self) -> int:
+        """How urgent it is: 0 to 9, 9 the most; 4 where its producer did not say."""
+        return priority_of(self.headers)
 
     @property
     def lost(self) -> bool:

@@ -41,6 +41,14 @@ class QueueSettings(msgspec.Struct, frozen=True, kw_only=True):
     max_delayed_records: int | None = None
     on_undecodable: str | None = None
     """stop (the default) or dead-letter."""
+    priority: str | None = None
+    """none, strict, weighted or ageing; by default strict where the topic has bands, else none."""
+    priority_rank: str | None = None
+    """How urgent an ordering key is: lane (as its most urgent record that waits, the default) or head."""
+    age_seconds: float | None = None
+    """With ageing: after so long a record counts as one level more urgent."""
+    weights: dict[str, int] | None = None
+    """With weighted, by the names of bands."""
 
 
 class QueueCounts(msgspec.Struct, frozen=True, kw_only=True):
@@ -106,18 +114,35 @@ class QueueAlarm(msgspec.Struct, frozen=True, kw_only=True):
     message: str
 
 
+class PriorityDescription(msgspec.Struct, frozen=True, kw_only=True):
+    """The records of one priority in a queue group with priorities."""
+
+    priority: int
+    waiting: int
+    oldest_timestamp_ms: int | None
+    """Of what could be handed out now; None: nothing could."""
+    delivered: int
+    """Since the broker started, as the next."""
+    overtaken: int
+    """How many times a more urgent record went before an older one of this priority."""
+
+
 class QueueDescription(msgspec.Struct, frozen=True, kw_only=True):
     """All that the broker tells of a queue group."""
 
     id: str
     topic: str
     state: str
-    """serving, draining (before another ordering) or waiting (for the workers of before a crash)."""
+    """serving, draining (before another ordering), waiting (for the workers of before a crash), indexing (with
+    priorities: `counts.unscanned` are to be looked through first) or paused (it looks through no more before some that
+    are held or delayed are done)."""
     settings: QueueSettings
     counts: QueueCounts
     workers: tuple[WorkerDescription, ...]
     partitions: tuple[QueuePartition, ...]
     alarms: tuple[QueueAlarm, ...]
+    priorities: tuple[PriorityDescription, ...]
+    """The most urgent first; those that were met."""
 
 
 class LaneDescription(msgspec.Struct, frozen=True, kw_only=True):
@@ -145,6 +170,8 @@ class LaneDescription(msgspec.Struct, frozen=True, kw_only=True):
     reasons: tuple[str, ...]
     session_token: int
     """0: in no session."""
+    level: int | None
+    """As how urgent it counts, 0 to 9; None: the queue group has no priorities."""
 
 
 LaneOrder = Literal["hottest", "oldest", "held"]
@@ -180,7 +207,7 @@ def queue_description(queue: queues_pb2.DescribedQueue) -> QueueDescription:
         id=queue.group_id,
         topic=queue.topic,
         state=queue.state,
-        settings=QueueSettings(**{field.name: value for field, value in queue.settings.ListFields()}),
+        settings=_settings(queue.settings),
         counts=QueueCounts(**counts),
         workers=tuple(
             WorkerDescription(
@@ -207,7 +234,23 @@ def queue_description(queue: queues_pb2.DescribedQueue) -> QueueDescription:
             QueueAlarm(kind=alarm.kind, key=alarm.key if alarm.HasField("key") else None, message=alarm.message)
             for alarm in queue.alarms
         ),
+        priorities=tuple(
+            PriorityDescription(
+                priority=counted.priority,
+                waiting=counted.waiting,
+                oldest_timestamp_ms=counted.oldest_timestamp_ms if counted.oldest_timestamp_ms >= 0 else None,
+                delivered=counted.delivered,
+                overtaken=counted.overtaken,
+            )
+            for counted in queue.priorities
+        ),
     )
+
+
+def _settings(message: queues_pb2.QueueSettings) -> QueueSettings:
+    values: dict[str, Any] = {field.name: value for field, value in message.ListFields()}
+    values["weights"] = dict(message.weights)
+    return QueueSettings(**values)
 
 
 def lane_description(lane: queues_pb2.Lane) -> LaneDescription:
@@ -225,4 +268,5 @@ def lane_description(lane: queues_pb2.Lane) -> LaneDescription:
         last_failure_ms=lane.last_failure_ms or None,
         reasons=tuple(lane.reasons),
         session_token=lane.session_token,
+        level=lane.level if lane.HasField("level") else None,
     )

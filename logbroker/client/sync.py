@@ -23,6 +23,7 @@ from logbroker.client.metadata import TopicInfo
 from logbroker.client.offsets import ListedOffset
 from logbroker.client.queue_descriptions import (
     LaneDescription,
+    PriorityDescription,
     QueueAlarm,
     QueueCounts,
     QueueDescription,
@@ -59,6 +60,7 @@ __all__ = [
     "NewTopic",
     "PartitionDescription",
     "PartitionLag",
+    "PriorityDescription",
     "QueueAlarm",
     "QueueCounts",
     "QueueDescription",

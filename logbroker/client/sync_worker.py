@@ -49,6 +49,7 @@ class Worker:
         max_extension_seconds: float = DEFAULT_MAX_EXTENSION_SECONDS,
         worker_id: str | None = None,
         client_name: str | None = None,
+        band: str | None = None,
         request_timeout_seconds: float = 10.0,
     ) -> None:
         self._core = WorkerCore(
@@ -59,6 +60,7 @@ class Worker:
             max_extension_seconds=max_extension_seconds,
             worker_id=worker_id,
             client_name=client_name,
+            band=band,
             request_timeout_seconds=request_timeout_seconds,
         )
 

@@ -55,12 +55,14 @@ class Worker:
         max_extension_seconds: float = DEFAULT_MAX_EXTENSION_SECONDS,
         worker_id: str | None = None,
         client_name: str | None = None,
+        band: str | None = None,
         request_timeout_seconds: float = 10.0,
     ) -> None:
         """`broker` is "HOST:PORT"; the queue group must be there.
 
         `prefetch` is how many unsettled deliveries the worker may have: in loops 100 unless it is set, in `run` as many
         as run at once. `worker_id` must be unique in the group; None: drawn at random. `client_name` is for people.
+        `band`: only its records, of a queue group with priorities; None: all. Sessions are not bound to it.
         `request_timeout_seconds` bounds the first connection, `flush` and `close`.
         """
         self._core = WorkerCore(
@@ -71,6 +73,7 @@ class Worker:
             max_extension_seconds=max_extension_seconds,
             worker_id=worker_id,
             client_name=client_name,
+            band=band,
             request_timeout_seconds=request_timeout_seconds,
         )
 

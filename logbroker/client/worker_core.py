@@ -51,6 +51,7 @@ class WorkerCore(Generic[D]):
         max_extension_seconds: float,
         worker_id: str | None,
         client_name: str | None,
+        band: str | None,
         request_timeout_seconds: float,
     ) -> None:
         if prefetch is not None and not 1 <= prefetch <= MAX_PREFETCH:
@@ -67,6 +68,7 @@ class WorkerCore(Generic[D]):
             group_id=group,
             worker_id=worker_id or "",
             client_name=client_name or f"{socket.gethostname()}:{os.getpid()}",
+            band=band or "",
         )
         self.link: WorkerLink[D] = WorkerLink(self.connection, options, self.holdings)
 

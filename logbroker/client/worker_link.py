@@ -46,6 +46,7 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
     group_id: str
     worker_id: str
     client_name: str
+    band: str
 
 
 class WorkerLink(Generic[D]):
@@ -246,6 +247,7 @@ class WorkerLink(Generic[D]):
                 for session in self.holdings.sessions
             ],
             life=self.holdings.life,
+            band=self._options.band,
         )
         await stream.write(queues_pb2.WorkerRequest(hello=hello))
         while True:

@@ -571,7 +571,7 @@ class ListLanesResponse(_message.Message):
     def __init__(self, lanes: _Optional[_Iterable[_Union[Lane, _Mapping]]] = ..., total: _Optional[int] = ...) -> None: ...
 
 class Lane(_message.Message):
-    __slots__ = ("status", "key", "state", "partition", "offset", "waiting", "attempt", "worker_id", "due_in_ms", "oldest_timestamp_ms", "first_failure_ms", "last_failure_ms", "reasons", "session_token")
+    __slots__ = ("status", "key", "state", "partition", "offset", "waiting", "attempt", "worker_id", "due_in_ms", "oldest_timestamp_ms", "first_failure_ms", "last_failure_ms", "reasons", "session_token", "level")
     STATUS_FIELD_NUMBER: _ClassVar[int]
     KEY_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
@@ -586,6 +586,7 @@ class Lane(_message.Message):
     LAST_FAILURE_MS_FIELD_NUMBER: _ClassVar[int]
     REASONS_FIELD_NUMBER: _ClassVar[int]
     SESSION_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    LEVEL_FIELD_NUMBER: _ClassVar[int]
     status: _common_pb2.Status
     key: bytes
     state: str
@@ -600,7 +601,8 @@ class Lane(_message.Message):
     last_failure_ms: int
     reasons: _containers.RepeatedScalarFieldContainer[str]
     session_token: int
-    def __init__(self, status: _Optional[_Union[_common_pb2.Status, _Mapping]] = ..., key: _Optional[bytes] = ..., state: _Optional[str] = ..., partition: _Optional[int] = ..., offset: _Optional[int] = ..., waiting: _Optional[int] = ..., attempt: _Optional[int] = ..., worker_id: _Optional[str] = ..., due_in_ms: _Optional[int] = ..., oldest_timestamp_ms: _Optional[int] = ..., first_failure_ms: _Optional[int] = ..., last_failure_ms: _Optional[int] = ..., reasons: _Optional[_Iterable[str]] = ..., session_token: _Optional[int] = ...) -> None: ...
+    level: int
+    def __init__(self, status: _Optional[_Union[_common_pb2.Status, _Mapping]] = ..., key: _Optional[bytes] = ..., state: _Optional[str] = ..., partition: _Optional[int] = ..., offset: _Optional[int] = ..., waiting: _Optional[int] = ..., attempt: _Optional[int] = ..., worker_id: _Optional[str] = ..., due_in_ms: _Optional[int] = ..., oldest_timestamp_ms: _Optional[int] = ..., first_failure_ms: _Optional[int] = ..., last_failure_ms: _Optional[int] = ..., reasons: _Optional[_Iterable[str]] = ..., session_token: _Optional[int] = ..., level: _Optional[int] = ...) -> None: ...
 
 class ExplainLanesRequest(_message.Message):
     __slots__ = ("group_id", "keys")
