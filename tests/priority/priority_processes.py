@@ -25,7 +25,7 @@ from logbroker.client.leased_record import WorkerDelivery
 from logbroker.client.worker import Worker
 from logbroker.errors import BrokerUnavailableError, LeaseLostError, LogbrokerError
 from logbroker.record.bands import DEFAULT_BANDS
-from logbroker.record.message_headers import MAX_PRIORITY, MIN_PRIORITY, PRIORITY
+from logbroker.record.message_headers import MAX_PRIORITY, MIN_PRIORITY
 from logbroker.v1 import queues_pb2 as pb
 from tests.groups.group_history import HistoryFile
 from tests.priority.priority_history import Appended, Kept, ReceiveBegun, ReceiveLost, Sent
@@ -135,7 +135,7 @@ class _Producer(_Process):
                 spec.topic,
                 b"",
                 key=key.encode() or None,
-                headers=[(PRIORITY, b"%d" % priority)],
+                priority=priority,
                 partition=None if key else rng.randrange(spec.partitions),
                 timestamp_ms=timestamp_ms,
             )

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import random
+
+import pytest
+
+from tests.priority.ideal_group import IdealGroup
 from tests.priority.priority_checker import Kind, Rules, check
 from tests.priority.priority_history import (
     Appended,
@@ -234,3 +239,21 @@ def test_a_lane_that_may_have_risen_above_the_band_is_not_overtaken() -> None:
 
 def test_a_record_that_nobody_sent() -> None:
     assert Story().sent(4).done(1, 7).kinds() == {Kind.UNKNOWN}
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize(
+    "rules",
+    [Rules(), Rules(by_key=True), Rules(by_key=True, rank_by_lane=False), Rules(by_key=True, age_seconds=0.3)],
+    ids=["no order", "lane", "head", "ageing"],
+)
+def test_a_perfect_queue_group_is_good_and_a_blind_one_is_not(rules: Rules, seed: int) -> None:
+    for blind in (False, True):
+        group = IdealGroup(random.Random(seed), rules, blind=blind)
+        for _ in range(3000):
+            group.step()
+        group.end()
+        report = check(group.events, rules)
+        assert report.checked > 100
+        assert report.excused < report.checked / 4
+        assert bool(report.anomalies) == blind, report.anomalies
