@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -76,6 +76,24 @@ class Columns(msgspec.Struct):
         self.times += more.times
         self.batches += more.batches
         self.size_bytes += more.size_bytes
+
+
+class Block(msgspec.Struct):
+    """Consecutive records of one partition that an earlier scan found, by what is to be known of them at once."""
+
+    first_offset: int
+    next_offset: int
+    """All between them is in the block, or holds no record."""
+    counts: Sequence[int]
+    """Of records by priority, 0 to 9."""
+    least_ms: Sequence[int]
+    """By priority, the least timestamp."""
+    due_ms: int
+    """The latest not-before time; 0: none."""
+    load_priorities: Callable[[], bytes | None]
+    """Return `Columns.priorities`; None: they cannot be read."""
+    load: Callable[[], Columns | None]
+    """Return all of the block; None: it cannot be read. Called once, at most."""
 
 
 class Undecodable(msgspec.Struct):

@@ -284,14 +284,14 @@ class Deliveries:
             self._lose(grant, ended=grant.session is not None)
         self._workers.clear()
 
-    def lose_from(self, session: Session, receipt: int = 0, *, ended: bool = False) -> list[int]:
-        """Take out what is in flight of a session, from a receipt on; return it, by places, in its order."""
-        lost: list[int] = []
+    def lose_from(self, session: Session, receipt: int = 0, *, ended: bool = False) -> list[Lane]:
+        """Take out what is in flight of a session, from a receipt on; return it in its order."""
+        lost: list[Lane] = []
         for grant in session.grants:
             if grant.left and grant.end > receipt:
                 part = self._cut(grant, max(receipt, grant.first))
                 if part.left:
-                    lost += [lane.head for lane in self._lose(part, ended=ended) if isinstance(lane, Lane)]
+                    lost += [lane for lane in self._lose(part, ended=ended) if isinstance(lane, Lane)]
         session.grants = [grant for grant in session.grants if grant.left]
         return lost
 

@@ -35,6 +35,8 @@ PAGE_RECORDS: Final = PAGE_BYTES * 8
 
 _FULL: Final = b"\xff" * PAGE_BYTES
 _FULL_ROW: Final = b"\0"
+_UNDONE_BITS: Final = tuple(bytes(~octet >> bit & 1 for bit in range(8)) for octet in range(256))
+"""A byte for each bit of an octet: 1 where it is not set."""
 
 
 class DoneRecords:
@@ -187,6 +189,24 @@ class DoneRecords:
                 bits >>= run
         if begun >= 0:
             yield begun, end
+
+    def undone_mask(self, start: int, end: int) -> bytes:
+        """Return a byte for each record of a range: 1 where it is not done."""
+        mask = bytearray()
+        floor = min(end, max(start, self._floors.get(partition_of(start), start)))
+        place = floor
+        while place < end:
+            page_id = place >> PAGE_SHIFT
+            stop = min(end, page_id + 1 << PAGE_SHIFT)
+            page = self._pages.get(page_id)
+            if page is None:
+                mask += (b"\0" if page_id in self._full else b"\1") * (stop - place)
+            else:
+                octets = page[place >> 3 & 4095 : (stop - 1 >> 3 & 4095) + 1]
+                bits = b"".join(map(_UNDONE_BITS.__getitem__, octets))
+                mask += bits[place & 7 : (place & 7) + stop - place]
+            place = stop
+        return bytes(floor - start) + mask
 
     def skip_full(self, place: int) -> int:
         """The first place from this one on that lies neither below the floor nor in a page that is all done."""

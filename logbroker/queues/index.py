@@ -50,9 +50,10 @@ class Index:
         self._ledger = ledger
         self._sessions = sessions
 
-    def rebuild(self) -> None:
-        """Nothing is in flight, and nothing is parked by its key any more: lanes will be others."""
-        self._held.forget_parked(lambda parked: True)
+    def rebuild(self, *, keep_parked: bool) -> None:
+        """Nothing is in flight. Without `keep_parked` nothing is parked by its key any more: lanes will be others."""
+        if not keep_parked:
+            self._held.forget_parked(lambda parked: True)
         self._empty()
 
     def rewind(self, targets: Mapping[int, int], *, include_parked: bool) -> None:

@@ -6,16 +6,22 @@ before the first of the next, and lanes are first in, first out over both: a key
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import pairwise
+from itertools import compress, pairwise
 from typing import Final
 
+from logbroker.queues.choosers import LEVELS
+from logbroker.queues.columns import Block
+from logbroker.queues.cursors import Unread
 from logbroker.queues.done import DoneRecords
+from logbroker.queues.fifo_line import FifoLine
 from logbroker.queues.held import HeldLanes
 from logbroker.queues.lane import READY, Lane
 from logbroker.queues.lanes import Lanes
 from logbroker.queues.places import OFFSET_MASK, PARTITION_SHIFT, Moment, place_of
+from logbroker.queues.ranking import Ranking
 from logbroker.queues.redelivery import Redelivery
 from logbroker.queues.settings import Ordering, QueueSettings
 
@@ -35,6 +41,10 @@ class Intake:
         self._positions: dict[int, int] = {}
         self._scanned_to: dict[int, int] = {}
         """Per partition, the offset below which records may be done before they are admitted."""
+        self._noted: Sequence[int] = ()
+        """Records that need a look when they are admitted, sorted: all that was known of when the scan began."""
+        self.is_broken = False
+        """A block that was admitted cannot be read: the index is to be made anew."""
 
     def open(self, partition: int, start_offset: int) -> None:
         """Scan a partition from an offset on, unless it is served already."""
@@ -51,6 +61,8 @@ class Intake:
     def rewind(self) -> None:
         """Nothing is admitted any more: scan from the floors."""
         self.generation = 0
+        self.is_broken = False
+        self._noted = array("q", sorted(self._held.attention))
         for partition in self._done.partitions():
             # Of what a scan before had not reached yet, some may be done all the same, since a start before that.
             reached = self._positions.get(partition, 0)
@@ -94,14 +106,12 @@ class Intake:
         keys: Sequence[bytes | None],
         not_before: Iterable[tuple[int, int]],
         now: Moment,
+        priorities: bytes,
+        times: Sequence[int],
     ) -> int:
         """Take in the next records of a partition, and return how many were not done; see `Queue.admit`."""
         start = self._positions[partition]
-        if next_offset <= start or generation != self.generation:
-            raise ValueError(
-                f"the batch before offset {next_offset} of generation {generation} cannot follow offset {start} of"
-                f" generation {self.generation}: the scan goes forward"
-            )
+        self._check_follows(next_offset, generation, start)
         self._positions[partition] = next_offset
         base = place_of(partition, 0)
         held, done = self._held, self._done
@@ -116,10 +126,73 @@ class Intake:
         for low, high in pieces:
             first, last = bisect_left(offsets, low), bisect_left(offsets, high)
             if last > first:
-                self._admit(settings, base, offsets[first:last], keys[first:last], now)
+                ranks = priorities[first:last], times[first:last]
+                self._admit(settings, base, offsets[first:last], keys[first:last], now, *ranks)
                 admitted += last - first
         self._skip_gaps(base, start, offsets, next_offset)
         return admitted
+
+    def _check_follows(self, next_offset: int, generation: int, start: int) -> None:
+        if next_offset <= start or generation != self.generation:
+            raise ValueError(
+                f"the batch before offset {next_offset} of generation {generation} cannot follow offset {start} of"
+                f" generation {self.generation}: the scan goes forward"
+            )
+
+    def admit_block(
+        self, ranking: Ranking, settings: QueueSettings, partition: int, generation: int, block: Block, now: Moment
+    ) -> int | None:
+        """Take in a block without reading it, where nothing in it needs a look, and return how many of its records were
+        not done; None: it cannot be read. See `Queue.admit_block`."""
+        start, end = self._positions[partition], block.next_offset
+        self._check_follows(end, generation, start)
+        if block.first_offset > start:
+            raise ValueError(f"a block from offset {block.first_offset} on leaves out what follows offset {start}")
+        base = place_of(partition, 0)
+        noted = bisect_left(self._noted, base | end) > bisect_left(self._noted, base | start)
+        has_gaps = sum(block.counts) < end - block.first_offset
+        if noted or has_gaps or block.due_ms > now.wall_ms:
+            columns = block.load()
+            if columns is None:
+                return None
+            return self.admit(
+                settings,
+                partition,
+                generation,
+                columns.offsets,
+                end,
+                columns.keys,
+                columns.not_before,
+                now,
+                columns.priorities,
+                columns.times,
+            )
+        counts = block.counts
+        if block.first_offset < start or self._done.any_in(base | start, base | end):
+            priorities = block.load_priorities()
+            if priorities is None:
+                return None
+            left = bytes(
+                compress(priorities[start - block.first_offset :], self._done.undone_mask(base | start, base | end))
+            )
+            counts = [left.count(priority) for priority in range(LEVELS)]
+        self._positions[partition] = end
+        ranking.admit_unread(Unread(base, start, counts, block.least_ms, lambda: self._read(block, base, start)))
+        return sum(counts)
+
+    def _read(self, block: Block, base: int, start: int) -> tuple[Sequence[int], bytes, array[int]] | None:
+        """Read a block of which nothing was done or handed out since it was admitted."""
+        columns = block.load()
+        if columns is None:
+            self.is_broken = True
+            return None
+        skipped = start - block.first_offset
+        undone = self._done.undone_mask(base | start, base | block.next_offset)
+        return (
+            array("q", compress(columns.offsets[skipped:], undone)),
+            bytes(compress(columns.priorities[skipped:], undone)),
+            array("q", compress(columns.times[skipped:], undone)),
+        )
 
     def _skip_gaps(self, base: int, start: int, offsets: Sequence[int], next_offset: int) -> None:
         """Offsets that hold no record must not hold back the floor."""
@@ -131,7 +204,14 @@ class Intake:
                 self._done.skip_range(base | before + 1, base | after)
 
     def _admit(
-        self, settings: QueueSettings, base: int, offsets: Sequence[int], keys: Sequence[bytes | None], now: Moment
+        self,
+        settings: QueueSettings,
+        base: int,
+        offsets: Sequence[int],
+        keys: Sequence[bytes | None],
+        now: Moment,
+        priorities: bytes,
+        times: Sequence[int],
     ) -> None:
         attention = self._held.attention
         special = bool(attention) and not attention.isdisjoint([base | offset for offset in offsets])
@@ -139,6 +219,14 @@ class Intake:
         def enter(lane: Lane) -> None:
             self._held.enter(lane, now)
 
+        if (ranking := self._lanes.ranking) is not None:
+            if special or settings.ordering is not Ordering.NONE:
+                keys = keys or [None] * len(offsets)
+                noted = attention if special else frozenset[int]()
+                self._lanes.admit_ranked(ranking, base, offsets, keys, priorities, times, noted, enter)
+            else:
+                ranking.admit(base, offsets, priorities, times)
+            return
         if settings.ordering is not Ordering.NONE:
             if settings.ordering is Ordering.SINGLE:
                 keys = [_SINGLE_KEY] * len(offsets)
@@ -156,6 +244,8 @@ class Intake:
     def _admit_runs(self, base: int, offsets: Sequence[int]) -> None:
         if not offsets:
             return
+        line = self._lanes.line
+        assert isinstance(line, FifoLine)
         edges = [0, len(offsets)]
         if offsets[-1] - offsets[0] != len(offsets) - 1:
             edges[1:1] = [index for index in range(1, len(offsets)) if offsets[index] != offsets[index - 1] + 1]
@@ -164,6 +254,6 @@ class Intake:
             start, end = base | offsets[low], (base | offsets[high - 1]) + 1
             middle = min(max(mark, start), end)
             if start < middle:
-                self._lanes.admit_run(start, middle, redelivered=True)
+                line.admit_run(start, middle, redelivered=True)
             if middle < end:
-                self._lanes.admit_run(middle, end, redelivered=False)
+                line.admit_run(middle, end, redelivered=False)

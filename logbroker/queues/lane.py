@@ -46,6 +46,35 @@ class Lane(msgspec.Struct, gc=False, eq=False):
         return count
 
 
+class RankedLane(Lane, gc=False, eq=False):
+    """A lane in a queue group with priorities."""
+
+    priority: int = 0
+    """Of the head; in a lane without one, of what comes first, if anything waits."""
+    timestamp_ms: int = -1
+    """Of the head."""
+    counts: list[int] | None = None
+    """How many records wait by priority, the head included; None: all are of the same."""
+    level: int = 0
+    """The priority as which it stands in the line."""
+    entry: int = 0
+    """The number of its entry in the line; 0: it is not there."""
+
+    @property
+    def urgency(self) -> int:
+        """The priority of its most urgent record."""
+        counts = self.counts
+        if counts is None:
+            return self.priority
+        return next(priority for priority in range(len(counts) - 1, -1, -1) if counts[priority])
+
+
+def ranked(lane: Lane) -> RankedLane:
+    """The lane, in a queue group with priorities, where all are such."""
+    assert isinstance(lane, RankedLane)
+    return lane
+
+
 class Run(msgspec.Struct, gc=False, eq=False):
     """Consecutive records without an order among them, `start` to before `end`."""
 

@@ -1,29 +1,35 @@
-"""The index of what waits: lanes with their heads and successors, and what of them is ready.
+"""The index of what waits: lanes with their heads and successors, and the line of what is ready.
 
 With an ordering, all records of one ordering key form a lane: a head and, behind it, the places of its successors in
 the order of their admission. Records without an ordering key are lanes of their own that no key finds. Without any
-ordering there are *runs* of consecutive offsets instead, and a lane only for a record that comes back alone.
+ordering the line has *runs* of consecutive offsets instead, and a lane only for a record that comes back alone; with
+priorities it has `cursors` of all records without an ordering key.
 
-`ready` is the line in which lanes and runs wait for workers, first come, first served: a lane whose record is done
-goes to the end of the line, so a hot key cannot starve others, and what was handed back unworked goes to its front.
-Every entry of it is ready: a lane that is held or in flight is not in the line, nor one that a session has.
+`line` is where lanes, runs and cursors wait for workers: a `FifoLine`, or a `PriorityLine` where the group has
+priorities; then `ranking` is told of each change of a lane. Every entry of the line is ready: a lane that is held or in
+flight is not in the line, nor one that a session has.
 
-Memory: a lane takes about 110 bytes and its key, a successor 8 bytes. Successors lie in chunks of 512, of which those
-beyond the first 16 of a lane go to a `ChunkStore` where there is one, so that a key with millions of records waiting
-takes 64 KiB here. The cost of a delivery does not depend on how much waits.
+Memory: a lane takes about 110 bytes and its key, a successor 8 bytes, with priorities 70 and 11 more. Successors lie in
+chunks of 512, of which those beyond the first 16 of a lane go to a `ChunkStore` where there is one, so that a key with
+millions of records waiting takes 64 KiB here. Without priorities, the cost of a delivery does not depend on how much
+waits; with them, it grows with the logarithm of the number of lanes and cursors.
 """
 
 from __future__ import annotations
 
 import hashlib
 from array import array
-from bisect import bisect_left
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
+from itertools import compress
 from typing import Final, Protocol
 
+from logbroker.queues.choosers import ALL_LEVELS, Chooser
+from logbroker.queues.fifo_line import FifoLine
 from logbroker.queues.holders import Session
-from logbroker.queues.lane import CHUNK_RECORDS, IN_FLIGHT, IN_SESSION, NO_PLACE, PARKED, READY, Lane, Run
+from logbroker.queues.lane import CHUNK_RECORDS, IN_FLIGHT, IN_SESSION, NO_PLACE, PARKED, READY, Lane, RankedLane, Run
+from logbroker.queues.priority_line import PriorityLine
+from logbroker.queues.ranking import Ranking
 
 CHUNKS_IN_MEMORY: Final = 16
 MAX_KEY_BYTES: Final = 256
@@ -58,18 +64,29 @@ class Lanes:
     """All lanes of a queue group, and the line of those that are ready."""
 
     def __init__(self, store: ChunkStore | None = None) -> None:
-        self.ready: deque[Lane | Run] = deque()
+        self.line: FifoLine | PriorityLine = FifoLine()
+        self.ranking: Ranking | None = None
+        """With priorities; its line is `line`."""
         self._by_key: dict[bytes, Lane] = {}
         self._store = store
-        self._runs = 0
-        """Runs in the line."""
-        self._records_in_runs = 0
         self._long: dict[int, Lane] = {}
         """Lanes that have chunks, by identity: the only ones that can hold much of what waits."""
         self.sessions: dict[bytes, Session] = {}
         """The open ones by key: their lanes never come into the line."""
         self.offered: dict[bytes, None] = {}
         """Those of them whose head can go to the holder of the session."""
+
+    def rank_by(self, chooser: Chooser | None, *, by_head: bool) -> None:
+        """Set in which order lanes are handed out; None: first come, first served. Only another chooser may be set
+        while there are lanes."""
+        if chooser is None:
+            if self.ranking is not None:
+                self.line, self.ranking = FifoLine(), None
+        elif self.ranking is None:
+            self.line = PriorityLine(chooser, by_head=by_head)
+            self.ranking = Ranking(self.line)
+        else:
+            self.ranking.line.chooser, self.ranking.line.by_head = chooser, by_head
 
     # --- what is asked -----------------------------------------------------------------------------------------------
 
@@ -88,7 +105,7 @@ class Lanes:
     @property
     def ready_records(self) -> int:
         """How many records could be handed out at once."""
-        return len(self.ready) - self._runs + self._records_in_runs
+        return self.line.records
 
     def long_lanes(self) -> Iterable[Lane]:
         """The lanes with more than 512 successors."""
@@ -105,7 +122,7 @@ class Lanes:
         """
         by_key = self._by_key
         get = by_key.get
-        put = enter or (self.make_ready if self.sessions else self.ready.append)
+        put = enter or (self.make_ready if self.sessions else self.line.append)
         for key, offset in zip(keys, offsets, strict=True):
             lane = get(key) if key is not None else None
             if lane is None:
@@ -122,128 +139,104 @@ class Lanes:
                     if len(tail) >= CHUNK_RECORDS:
                         self._roll(lane, tail)
 
-    def admit_run(self, start: int, end: int, *, redelivered: bool) -> None:
-        """Put consecutive records without order at the end of the line."""
-        last = self.ready[-1] if self.ready else None
-        if type(last) is Run and last.end == start and last.redelivered == redelivered:
-            last.end = end
-            self._records_in_runs += end - start
-        else:
-            self._add_run(start, end, redelivered)
+    def admit_ranked(
+        self,
+        ranking: Ranking,
+        base: int,
+        offsets: Sequence[int],
+        keys: Iterable[bytes | None],
+        priorities: bytes,
+        times: Sequence[int],
+        attention: Set[int],
+        enter: Callable[[Lane], None],
+    ) -> None:
+        """As `admit`, in a group with priorities; `enter` is given new lanes whose head is in `attention`."""
+        by_key = self._by_key
+        without_key = bytearray(len(offsets))
+        for index, (key, offset) in enumerate(zip(keys, offsets, strict=True)):
+            place = base | offset
+            lane = by_key.get(key) if key is not None else None
+            if lane is not None:
+                ranking.join(lane, place, priorities[index], times[index])
+                self._append(lane, place)
+            elif key is None and place not in attention:
+                without_key[index] = 1
+            else:
+                lane = ranking.new_lane(key, place, priorities[index], times[index])
+                if key is not None:
+                    by_key[key] = lane
+                (enter if place in attention else self.make_ready)(lane)
+        if any(without_key):
+            ranking.admit(
+                base,
+                array("q", compress(offsets, without_key)),
+                bytes(compress(priorities, without_key)),
+                array("q", compress(times, without_key)),
+            )
 
-    def _add_run(self, start: int, end: int, redelivered: bool) -> None:
-        if start < end:
-            self.ready.append(Run(start, end, redelivered))
-            self._runs += 1
-            self._records_in_runs += end - start
+    def _append(self, lane: Lane, place: int) -> None:
+        tail = lane.tail
+        if tail is None:
+            lane.tail = array("q", (place,))
+        else:
+            tail.append(place)
+            if len(tail) >= CHUNK_RECORDS:
+                self._roll(lane, tail)
 
     def add_parked(self, key: bytes) -> Lane:
         """Make a parked lane of which no record is admitted yet."""
-        lane = self._by_key[key] = Lane(key, NO_PLACE, PARKED)
+        make = Lane if self.ranking is None else RankedLane
+        lane = self._by_key[key] = make(key, NO_PLACE, PARKED)
         return lane
 
     # --- the line ----------------------------------------------------------------------------------------------------
 
-    def take(self, credit: int) -> list[list[Lane] | Run]:
-        """Take up to `credit` records from the front of the line: lanes, now in flight, and runs."""
-        ready = self.ready
-        taken: list[list[Lane] | Run] = []
-        if not self._runs:
-            # Only lanes: the usual case with an ordering.
-            lanes: list[Lane] = [ready.popleft() for _ in range(min(credit, len(ready)))]  # type: ignore[misc]
-            if lanes:
-                taken.append(lanes)
-        else:
-            lanes = []
-            while credit and ready:
-                entry = ready.popleft()
-                if type(entry) is Lane:
-                    lanes.append(entry)
-                    credit -= 1
-                elif type(entry) is Run:
-                    if lanes:
-                        taken.append(lanes)
-                        lanes = []
-                    run = self._take_run(entry, credit)
-                    taken.append(run)
-                    credit -= run.end - run.start
-            if lanes:
-                taken.append(lanes)
-        for piece in taken:
-            if type(piece) is list:
-                for lane in piece:
-                    lane.state = IN_FLIGHT
-        return taken
-
-    def _take_run(self, run: Run, credit: int) -> Run:
-        count = run.end - run.start
-        self._records_in_runs -= min(count, credit)
-        if count <= credit:
-            self._runs -= 1
-            return run
-        piece = Run(run.start, run.start + credit, run.redelivered)
-        run.start += credit
-        self.ready.appendleft(run)
-        return piece
+    def take(self, credit: int, levels: int = ALL_LEVELS) -> list[list[Lane] | Run]:
+        """Take up to `credit` records out of the line: lanes, now in flight, and runs. With priorities, only of some
+        levels."""
+        if isinstance(self.line, FifoLine):
+            return self.line.take(credit)
+        assert self.ranking is not None
+        lanes = self.ranking.take(credit, levels)
+        return [lanes] if lanes else []
 
     def take_these(self, wanted: Sequence[int]) -> list[Lane]:
         """Take those of the `wanted` records out of the line that are in it; they are sorted. Goes through it all."""
-        heads = set(wanted)
-        found: list[Lane] = []
-        line, self.ready = self.ready, deque()
-        self._runs = self._records_in_runs = 0
-        for entry in line:
-            if type(entry) is Lane:
-                (found if entry.head in heads else self.ready).append(entry)
-            elif type(entry) is Run:
-                begun = entry.start
-                for place in wanted[bisect_left(wanted, entry.start) : bisect_left(wanted, entry.end)]:
-                    self._add_run(begun, place, entry.redelivered)
-                    found.append(Lane(None, place, IN_FLIGHT))
-                    begun = place + 1
-                self._add_run(begun, entry.end, entry.redelivered)
-        for lane in found:
-            lane.state = IN_FLIGHT
-        return found
+        lanes = self.line.take_these(wanted)
+        if self.ranking is not None:
+            self.ranking.hand_out(lanes)
+        return lanes
 
     def make_ready(self, lane: Lane) -> None:
-        """Put a lane at the end of the line, or offer it to its session."""
+        """Put a lane into the line, or offer it to its session."""
         if lane.key is not None and lane.key in self.sessions:
             lane.state = IN_SESSION
             self.offered[lane.key] = None
         else:
             lane.state = READY
-            self.ready.append(lane)
+            self.line.append(lane)
+
+    def take_back(self, lanes: Sequence[Lane]) -> None:
+        """Heads of lanes are in flight no more: the lanes are to be held, or made ready."""
+        if self.ranking is not None:
+            self.ranking.take_back(lanes)
 
     def give_back(self, lanes: Sequence[Lane]) -> None:
-        """Put lanes, in their order, at the front of the line."""
-        for lane in lanes:
-            lane.state = READY
-        self.ready.extendleft(reversed(lanes))
-
-    def give_back_run(self, start: int, end: int) -> None:
-        """Put records that were handed out at the front of the line."""
-        self.ready.appendleft(Run(start, end, True))
-        self._runs += 1
-        self._records_in_runs += end - start
+        """Put lanes that come back unworked, in their order, to the front of the line or where their rank puts them."""
+        self.take_back(lanes)
+        self.line.give_back(lanes)
 
     # --- sessions ----------------------------------------------------------------------------------------------------
 
     def next_key(self) -> bytes | None:
-        """The key of the first lane in the line that has one. Looks through what lies before it: records without."""
-        for entry in self.ready:
-            if type(entry) is Lane and entry.key is not None:
-                return entry.key
-        return None
+        """The key of the lane that is next of those that have one."""
+        return self.line.next_key()
 
     def reserve(self, key: bytes) -> None:
-        """Take the lane of a key that has a session now out of the line, where it is there.
-
-        Costs 10 ns for each entry of the line before it.
-        """
+        """Take the lane of a key that has a session now out of the line, where it is there."""
         lane = self._by_key.get(key)
         if lane is not None and lane.state == READY:
-            self.ready.remove(lane)
+            self.line.remove(lane)
             self.make_ready(lane)
 
     def is_behind(self, lane: Lane) -> bool:
@@ -251,34 +244,48 @@ class Lanes:
         session = self.sessions.get(lane.key) if lane.key is not None else None
         return session is not None and session.in_flight > 0
 
-    def put_back(self, key: bytes, places: Sequence[int]) -> Lane:
-        """Put records before all that waits of their key, and return the lane, whose head is the first of them."""
+    def take_head(self, lane: Lane) -> Lane:
+        """Take the head of a lane that a session has: return it as a lane of its own, in flight."""
+        head = Lane(lane.key, lane.head, IN_FLIGHT) if self.ranking is None else self.ranking.detached(lane)
+        if self.pop_head(lane) == NO_PLACE:
+            self.remove(lane)
+        return head
+
+    def put_back(self, key: bytes, records: Sequence[Lane]) -> Lane:
+        """Put records that `take_head` returned before all that waits of their key, and return the lane, whose head is
+        the first of them."""
+        self.take_back(records)
         lane = self._by_key.get(key)
-        later = list(places)
+        later = list(records)
         if lane is None:
-            lane = self._by_key[key] = Lane(key, later.pop(), IN_SESSION)
-        for place in reversed(later):
+            lane = self._by_key[key] = later.pop()
+            lane.state = IN_SESSION
+        for record in reversed(later):
+            if self.ranking is not None:
+                self.ranking.come_before(lane, record)
             if lane.chunks is not None:
                 self._first_chunk(lane.chunks).append(lane.head)
             elif lane.tail is not None:
                 lane.tail.insert(0, lane.head)
             else:
                 lane.tail = array("q", (lane.head,))
-            lane.head = place
+            lane.head = record.head
         return lane
 
     # --- going on ----------------------------------------------------------------------------------------------------
 
-    def advance(self, lanes: Iterable[Lane], attention: set[int], enter: Callable[[Lane], None]) -> None:
+    def advance(self, lanes: Iterable[Lane], attention: Set[int], enter: Callable[[Lane], None]) -> None:
         """The heads of lanes are done: their successors become heads, and ready.
 
         A new head in `attention`, or of a session, is given to `enter` instead, which puts the lane where it belongs.
         A lane without a successor is no more.
         """
-        by_key, sessions = self._by_key, self.sessions
-        append = self.ready.append
+        by_key, sessions, ranking = self._by_key, self.sessions, self.ranking
+        append = self.line.append
         for lane in lanes:
-            tail = lane.tail
+            left, tail = lane.head, lane.tail
+            if ranking is not None and lane.state != IN_FLIGHT:
+                ranking.forget(lane)
             if lane.chunks is not None:
                 first = lane.chunks[0]
                 if type(first) is array and len(first) > 1:
@@ -293,14 +300,17 @@ class Lanes:
                 if lane.key is not None:
                     del by_key[lane.key]
                 continue
+            if ranking is not None:
+                ranking.go_on(lane, left)
+            lane.state = READY
             if (attention and lane.head in attention) or (sessions and lane.key in sessions):
                 enter(lane)
             else:
-                lane.state = READY
                 append(lane)
 
     def pop_head(self, lane: Lane) -> int:
         """Return the next successor of a lane, which becomes its head, or NO_PLACE; the lane stays where it is."""
+        left = lane.head
         if lane.chunks is not None:
             lane.head = self._pop_from_chunk(lane, lane.chunks)
         elif lane.tail is not None:
@@ -308,7 +318,21 @@ class Lanes:
             lane.tail = lane.tail or None
         else:
             lane.head = NO_PLACE
+            return NO_PLACE
+        if self.ranking is not None:
+            self.ranking.go_on(lane, left)
         return lane.head
+
+    def empty(self, lane: Lane) -> list[int]:
+        """Forget a lane that is neither in the line nor in flight, and return its records, which are done."""
+        places: list[int] = []
+        while lane.head != NO_PLACE:
+            places.append(lane.head)
+            if self.ranking is not None:
+                self.ranking.forget(lane)
+            self.pop_head(lane)
+        self.remove(lane)
+        return places
 
     def remove(self, lane: Lane) -> None:
         """Forget a lane that is neither in the line nor in flight, and whose records are all gone."""
@@ -350,6 +374,7 @@ class Lanes:
                     self._store.drop(chunk)
         self._long.clear()
         self._by_key.clear()
-        self.ready.clear()
+        self.line.clear()
         self.offered.clear()
-        self._runs = self._records_in_runs = 0
+        if self.ranking is not None:
+            self.ranking.clear()

@@ -8,10 +8,11 @@ from __future__ import annotations
 from logbroker.queues.dead_letters import DeadLetters
 from logbroker.queues.deliveries import Deliveries, Settled
 from logbroker.queues.done import DoneRecords
+from logbroker.queues.fifo_line import FifoLine
 from logbroker.queues.held import HeldLanes
 from logbroker.queues.holders import Session, Worker
 from logbroker.queues.intake import Intake
-from logbroker.queues.lane import IN_FLIGHT, NO_PLACE, Lane, Run
+from logbroker.queues.lane import IN_FLIGHT, Lane, Run
 from logbroker.queues.lanes import Lanes
 from logbroker.queues.messages import Granted, Tally
 from logbroker.queues.places import Moment
@@ -75,12 +76,7 @@ class Ledger:
 
     def finish_lane(self, lane: Lane) -> int:
         """All records of such a lane are done; return how many. Takes its time where there are millions."""
-        places: list[int] = []
-        while lane.head != NO_PLACE:
-            if lane.head not in self._held.done_in_line:
-                places.append(lane.head)
-            self._lanes.pop_head(lane)
-        self._lanes.remove(lane)
+        places = [place for place in self._lanes.empty(lane) if place not in self._held.done_in_line]
         self.forget(places)
         self._held.attention.difference_update(places)
         return len(places)
@@ -119,13 +115,16 @@ class Ledger:
     def fail(self, settled: Settled, reason: str, delay_seconds: float | None, now: Moment) -> None:
         """Attempts failed; `delay_seconds` None: the backoff of the settings."""
         lanes = settled if isinstance(settled, list) else [Lane(None, place, IN_FLIGHT) for place in settled]
+        self._lanes.take_back(lanes)
         for lane in lanes:
             self._held.fail(lane, reason, delay_seconds, now)
 
     def give_back(self, settled: Settled) -> None:
-        """Records come back unworked, to the front of the line."""
+        """Records come back unworked."""
         if isinstance(settled, range):
-            self._lanes.give_back_run(settled.start, settled.stop)
+            line = self._lanes.line
+            assert isinstance(line, FifoLine)
+            line.give_back_run(settled.start, settled.stop)
         else:
             self._redelivery.returned.update(lane.head for lane in settled)
             self._lanes.give_back(settled)
@@ -133,6 +132,7 @@ class Ledger:
     def mark_handed_out(self) -> None:
         """What is in flight or came back may have been handed out, whatever else is forgotten."""
         self._redelivery.mark(self._redelivery.returned)
-        self._redelivery.mark(run.end - 1 for run in self._lanes.ready if isinstance(run, Run) and run.redelivered)
+        if isinstance(self._lanes.line, FifoLine):
+            self._redelivery.mark(run.end - 1 for run in self._lanes.line if isinstance(run, Run) and run.redelivered)
         for places in self._deliveries.places():
             self._redelivery.mark(places[-1:] if isinstance(places, range) else (places,))

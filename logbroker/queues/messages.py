@@ -101,6 +101,20 @@ class Tally(msgspec.Struct):
     """Their leases ended, or their workers were lost."""
 
 
+class PriorityCounts(msgspec.Struct, frozen=True):
+    """Records of one priority."""
+
+    priority: int
+    waiting: int
+    """Admitted, not done and not in flight."""
+    oldest_timestamp_ms: int | None
+    """Of the oldest that could be handed out now as one of this priority: a lane counts as what it is ranked. None:
+    there is none."""
+    delivered: int
+    overtaken: int
+    """How many times a more urgent record was handed out while an older one of this priority was ready."""
+
+
 class NoticeKind(enum.Enum):
     """What an operator wants to hear of."""
 

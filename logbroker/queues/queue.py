@@ -28,9 +28,12 @@ from typing import Final
 from logbroker.engine import StateEvent
 from logbroker.errors import InvalidRequestError
 from logbroker.queues.ages import Ages
+from logbroker.queues.choosers import LEVELS, chooser_of, levels_of
+from logbroker.queues.columns import Block
 from logbroker.queues.dead_letters import DeadLetters, Route
 from logbroker.queues.deliveries import Deliveries, Refusal
 from logbroker.queues.done import DoneRecords
+from logbroker.queues.fifo_line import FifoLine
 from logbroker.queues.graces import NEVER, Graces
 from logbroker.queues.held import HeldLanes
 from logbroker.queues.index import Index
@@ -38,7 +41,7 @@ from logbroker.queues.intake import Intake
 from logbroker.queues.lane import Run
 from logbroker.queues.lanes import ChunkStore, Lanes
 from logbroker.queues.ledger import Ledger
-from logbroker.queues.messages import Granted, Outputs, Settlement, Tally
+from logbroker.queues.messages import Granted, Outputs, PriorityCounts, Settlement, Tally
 from logbroker.queues.places import Moment, place_of
 from logbroker.queues.presence import Presence
 from logbroker.queues.redelivery import Redelivery
@@ -53,8 +56,10 @@ from logbroker.queues.rows import (
     upsert,
 )
 from logbroker.queues.sessions import Sessions
-from logbroker.queues.settings import QueueSettings
+from logbroker.queues.settings import Ordering, PriorityRank, QueueSettings
 from logbroker.queues.settling import Settling
+from logbroker.record.bands import DEFAULT_BANDS, Band
+from logbroker.record.message_headers import DEFAULT_PRIORITY
 
 _head: Final = attrgetter("head")
 
@@ -83,8 +88,10 @@ class Queue:
         """The broker before did not stop cleanly: for a grace, workers may come back for what they held, by
         `sessions.reclaim` and then `reclaim`; `sessions.forget_unclaimed` ends it."""
         self.settings = settings
+        self._bands: Sequence[Band] = DEFAULT_BANDS
         self.done = DoneRecords()
         self.lanes = Lanes(store)
+        self._rank_lanes()
         self.deliveries = Deliveries(life)
         self.failures = Failures()
         self.dead_letters = DeadLetters(route)
@@ -155,11 +162,12 @@ class Queue:
 
     @property
     def wants_more(self) -> bool:
-        """Whether the scan may go on; else it waits until enough is handed out."""
+        """Whether the scan may go on; else it waits until enough is handed out. With priorities it does not wait for
+        that: to tell what is next, all that waits is to be known."""
         settings, held = self.settings, self.held
         return (
             self._altered is None
-            and self.lanes.ready_records < settings.max_ready_records
+            and (settings.has_priorities or self.lanes.ready_records < settings.max_ready_records)
             and held.count < settings.max_held_lanes
             and len(held.not_before) < settings.max_delayed_records
         )
@@ -193,14 +201,36 @@ class Queue:
         """
         if timestamp_ms >= 0:
             self.ages.admit(place_of(partition, self.intake.position(partition)), timestamp_ms)
+        if self.settings.has_priorities:
+            priorities = priorities or bytes((DEFAULT_PRIORITY,)) * len(offsets)
+            times = times or [timestamp_ms] * len(offsets)
         self.ledger.open_records += self.intake.admit(
-            self.settings, partition, generation, offsets, next_offset, keys, not_before, now
+            self.settings, partition, generation, offsets, next_offset, keys, not_before, now, priorities, times
         )
+
+    def admit_block(self, partition: int, generation: int, block: Block, now: Moment) -> bool:
+        """Take in the next records of a partition, in a group with priorities and without ordering, and read them only
+        where that must be: then, or when one of them may be the next to be handed out.
+
+        Return False where they cannot be read: they are to be scanned. Where that shows later, all is scanned anew, as
+        soon as what is in flight is settled. Raises ValueError as `admit` does.
+        """
+        ranking = self.lanes.ranking
+        assert ranking is not None
+        assert self.settings.ordering is Ordering.NONE
+        start = place_of(partition, self.intake.position(partition))
+        admitted = self.intake.admit_block(ranking, self.settings, partition, generation, block, now)
+        if admitted is None:
+            return False
+        self.ages.admit(start, min(time for time, count in zip(block.least_ms, block.counts, strict=True) if count))
+        self.ledger.open_records += admitted
+        return True
 
     # --- deliveries --------------------------------------------------------------------------------------------------
 
-    def take(self, worker_id: str, credit: int, now: Moment) -> list[Granted]:
-        """Hand out up to `credit` records to a worker, as many as are ready and it may hold."""
+    def take(self, worker_id: str, credit: int, now: Moment, band: Band | None = None) -> list[Granted]:
+        """Hand out up to `credit` records to a worker, as many as are ready and it may hold; with priorities, in their
+        order, and only of a band if one is given."""
         self.tick(now)
         if self._altered is not None or worker_id in self._graces:
             return []
@@ -210,14 +240,20 @@ class Queue:
             return []
         deadline = now.seconds + self.settings.lease_seconds
         granted: list[Granted] = []
-        for piece in self.lanes.take(credit):
+        for piece in self.lanes.take(credit, levels_of(band)):
             if isinstance(piece, Run):
                 granted.append(self.ledger.hand_out_run(worker, piece, deadline))
             else:
-                # In the order of the log, in which they are fetched and marked at a fraction of the cost.
-                piece.sort(key=_head)
+                if self.lanes.ranking is None:
+                    # In the order of the log, in which they are fetched and marked at a fraction of the cost.
+                    piece.sort(key=_head)
                 granted.append(self.ledger.hand_out(worker, piece, deadline))
         return granted
+
+    def ready_records(self, band: Band | None = None) -> int:
+        """How many records could be handed out at once; with priorities, of a band."""
+        line = self.lanes.line
+        return line.records if isinstance(line, FifoLine) else line.ready(levels_of(band))
 
     def reclaim(self, worker_id: str, places: Sequence[int], now: Moment) -> list[Granted]:
         """Hand a worker anew what it held when the broker crashed; what is not ready is left out. For the grace after
@@ -275,34 +311,58 @@ class Queue:
 
     # --- changing it while it runs -----------------------------------------------------------------------------------
 
+    @property
+    def bands(self) -> Sequence[Band]:
+        """The most urgent one first: those of the topic, or the default ones."""
+        return self._bands
+
+    @bands.setter
+    def bands(self, bands: Sequence[Band]) -> None:
+        self._bands = bands
+        self._rank_lanes()
+
+    def _rank_lanes(self) -> None:
+        settings = self.settings
+        chooser = chooser_of(settings, self._bands) if settings.has_priorities else None
+        self.lanes.rank_by(chooser, by_head=settings.priority_rank is PriorityRank.HEAD)
+
     def alter(self, settings: QueueSettings) -> None:
-        """Take other settings. Where they change the ordering, nothing is handed out until all that is in flight is
-        settled; then they are stored, and the index is made anew by another scan. Raises InvalidRequestError."""
+        """Take other settings. Where they change the ordering, or how lanes are ranked, nothing is handed out until
+        all that is in flight is settled; then they are stored, and the index is made anew by another scan. Raises
+        InvalidRequestError."""
         settings.check()
         before = self.settings
-        if (settings.ordering, settings.key_header) != (before.ordering, before.key_header):
-            if next(self.held.parked_lanes(), None) is not None:
-                raise InvalidRequestError(
-                    "lanes are parked by the ordering that the group has: resume or drop them before you change it"
-                )
-            self._altered = settings
-            self.sessions.paused = True
-        else:
+        if _ordering(settings) != _ordering(before) and next(self.held.parked_lanes(), None) is not None:
+            raise InvalidRequestError(
+                "lanes are parked by the ordering that the group has: resume or drop them before you change it"
+            )
+        if _ordering(settings) == _ordering(before) and _ranking(settings) == _ranking(before):
             self._altered = None
             self._set(settings)
+            self._rank_lanes()
             self.sessions.resume()
+        else:
+            self._alter_when_drained(settings)
         self._rebuild_if_drained()
+
+    def _alter_when_drained(self, settings: QueueSettings) -> None:
+        self._altered = settings
+        self.sessions.paused = True
 
     def _set(self, settings: QueueSettings) -> None:
         self.settings = self.held.settings = settings
         self._events.append(upsert(SETTINGS_ROW, settings))
 
     def _rebuild_if_drained(self) -> None:
+        if self.intake.is_broken and self._altered is None:
+            self._alter_when_drained(self.settings)
         if self._altered is None or self.deliveries.in_flight:
             return
+        keeps_keys = _ordering(self._altered) == _ordering(self.settings)
         self._set(self._altered)
         self._altered = None
-        self._index.rebuild()
+        self._index.rebuild(keep_parked=keeps_keys)
+        self._rank_lanes()
         self.ages.clear()
 
     def rewind(self, targets: Mapping[int, int], now: Moment, *, include_parked: bool = False) -> None:
@@ -323,6 +383,22 @@ class Queue:
     def rescan_due(self) -> bool:
         """Whether the index was emptied, and the next outputs ask for another scan."""
         return self._index.rescan
+
+    # --- what is told ------------------------------------------------------------------------------------------------
+
+    def priority_counts(self) -> list[PriorityCounts]:
+        """The records by priority, the most urgent first, of the priorities that have been met."""
+        ranking = self.lanes.ranking
+        if ranking is None:
+            return []
+        counts: list[PriorityCounts] = []
+        for priority in reversed(range(LEVELS)):
+            waiting, delivered = ranking.waiting[priority], ranking.delivered[priority]
+            oldest_ms = ranking.line.oldest_ms(priority)
+            if waiting or delivered or oldest_ms is not None:
+                overtaken = ranking.line.overtaken[priority]
+                counts.append(PriorityCounts(priority, waiting, oldest_ms, delivered, overtaken))
+        return counts
 
     # --- outputs -----------------------------------------------------------------------------------------------------
 
@@ -350,3 +426,13 @@ class Queue:
         events = self.take_outputs().events
         self.ledger.mark_handed_out()
         return [*events, *self.sessions.stop_rows(), self.redelivery.stop_row(self.life)]
+
+
+def _ordering(settings: QueueSettings) -> tuple[Ordering, str]:
+    """What the keys of lanes depend on."""
+    return settings.ordering, settings.key_header
+
+
+def _ranking(settings: QueueSettings) -> PriorityRank | None:
+    """What the line is made for."""
+    return settings.priority_rank if settings.has_priorities else None

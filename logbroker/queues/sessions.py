@@ -154,21 +154,18 @@ class Sessions:
         self._lanes.offered.pop(session.key, None)
         if self.paused or session.worker.id in self._graces or self._table.get(session.key) is not session:
             return []
-        places: list[int] = []
+        records: list[Lane] = []
         lane = self._lanes.get(session.key)
         while (
             lane is not None
+            and lane.head != NO_PLACE
             and lane.state == IN_SESSION
             and lane.head not in self._held.attention
-            and len(places) < session.prefetch - session.in_flight
+            and len(records) < session.prefetch - session.in_flight
         ):
-            places.append(lane.head)
-            if self._lanes.pop_head(lane) == NO_PLACE:
-                self._lanes.remove(lane)
-                lane = None
-        if not places:
+            records.append(self._lanes.take_head(lane))
+        if not records:
             return []
-        records = [Lane(session.key, place, IN_FLIGHT) for place in places]
         return [self._ledger.hand_out(session.worker, records, NEVER, session)]
 
     # --- settlements -------------------------------------------------------------------------------------------------
@@ -186,9 +183,9 @@ class Sessions:
 
     def finish(self, session: Session, settled: Settled, now: Moment) -> None:
         """Deliveries of a session are acknowledged."""
-        places = _places(settled)
-        if places:
-            self._ledger.forget(places)
+        records = _records(settled)
+        if records:
+            self._ledger.forget([record.head for record in records])
             self.prolong(session, now)
             self._go_on(session, now)
 
@@ -203,11 +200,11 @@ class Sessions:
     ) -> None:
         """Deliveries of a session, in the order of their receipts, come back, and with them all from receipt `end` on.
         With a reason the first of them has failed."""
-        places = _places(settled)
-        if places:
+        records = _records(settled)
+        if records:
             self.prolong(session, now)
-            places += self._deliveries.lose_from(session, end)
-            self._put_back(session.key, places, reason, delay_seconds, now)
+            records += self._deliveries.lose_from(session, end)
+            self._put_back(session.key, records, reason, delay_seconds, now)
             self._go_on(session, now)
 
     def prolong(self, session: Session, now: Moment, lease_seconds: float | None = None) -> None:
@@ -308,24 +305,25 @@ class Sessions:
 
     def _end(self, session: Session, reason: str | None, now: Moment) -> None:
         key = session.key
-        places = self._deliveries.lose_from(session, ended=True)
+        records = self._deliveries.lose_from(session, ended=True)
         self._deliveries.remove_session(session)
         self._table.remove(session)
         self._lanes.offered.pop(key, None)
         if reason is not None:
             self._lost.append(session)
-            self._ledger.tally.leases_lost += len(places)
-        if places:
-            self._put_back(key, places, reason, None, now)
+            self._ledger.tally.leases_lost += len(records)
+        if records:
+            self._put_back(key, records, reason, None, now)
         lane = self._lanes.get(key)
         if lane is not None and lane.state == IN_SESSION:
             # At the end of the line: whoever opens the next free session shall not get the same one for ever.
             self._held.enter(lane, now)
 
     def _put_back(
-        self, key: bytes, places: list[int], reason: str | None, delay_seconds: float | None, now: Moment
+        self, key: bytes, records: list[Lane], reason: str | None, delay_seconds: float | None, now: Moment
     ) -> None:
-        self._lanes.put_back(key, places)
+        places = [record.head for record in records]
+        self._lanes.put_back(key, records)
         self._redelivery.returned.update(places)
         if reason is not None:
             self._held.note(key, places[0], reason, delay_seconds, now)
@@ -342,5 +340,6 @@ class Sessions:
             self._held.enter(lane, now)
 
 
-def _places(settled: Settled) -> list[int]:
-    return [lane.head for lane in settled if isinstance(lane, Lane)]
+def _records(settled: Settled) -> list[Lane]:
+    """Deliveries of a session are all lanes, of one record each."""
+    return [lane for lane in settled if isinstance(lane, Lane)]

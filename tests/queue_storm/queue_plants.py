@@ -23,8 +23,8 @@ def two_in_flight_in_a_lane() -> None:
     from logbroker.queues.lanes import Lanes
 
     def make(take: Any) -> Any:
-        def greedy(self: Any, credit: int) -> Any:
-            taken = take(self, credit)
+        def greedy(self: Any, *given: int) -> Any:
+            taken = take(self, *given)
             for piece in taken:
                 for lane in piece if isinstance(piece, list) else ():
                     if lane.tail:

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from logbroker.queues.fifo_line import FifoLine
 from logbroker.queues.lane import CHUNK_RECORDS, PARKED, Lane, Run
 from logbroker.queues.lanes import CHUNKS_IN_MEMORY, Lanes, lane_key
 
@@ -92,18 +93,18 @@ def test_lanes_go_round_and_what_was_given_back_comes_first() -> None:
 
 
 def test_runs_join_split_and_stay_in_line() -> None:
-    lanes = Lanes()
-    lanes.admit_run(0, 10, redelivered=False)
-    lanes.admit_run(10, 20, redelivered=False)
-    lanes.admit_run(25, 30, redelivered=False)
-    lanes.make_ready(Lane(None, 99, 0))
-    assert lanes.ready_records == 26
-    pieces = lanes.take(12) + lanes.take(100)
+    line = FifoLine()
+    line.admit_run(0, 10, redelivered=False)
+    line.admit_run(10, 20, redelivered=False)
+    line.admit_run(25, 30, redelivered=False)
+    line.append(Lane(None, 99, 0))
+    assert line.records == 26
+    pieces = line.take(12) + line.take(100)
     assert [(run.start, run.end) for run in pieces if isinstance(run, Run)] == [(0, 12), (12, 20), (25, 30)]
     assert [[lane.head for lane in piece] for piece in pieces if isinstance(piece, list)] == [[99]]
-    assert lanes.ready_records == 0
-    lanes.give_back_run(12, 20)
-    assert lanes.ready_records == 8
+    assert line.records == 0
+    line.give_back_run(12, 20)
+    assert line.records == 8
 
 
 def test_a_parked_lane_takes_all_that_arrives_and_gives_nothing() -> None:

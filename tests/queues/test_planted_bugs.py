@@ -14,6 +14,7 @@ from logbroker.queues import done, intake
 from logbroker.queues.dead_letters import DeadLetters
 from logbroker.queues.deliveries import Deliveries, Settled
 from logbroker.queues.done import DoneRecords
+from logbroker.queues.fifo_line import FifoLine
 from logbroker.queues.held import HeldLanes
 from logbroker.queues.lane import Lane, Run
 from logbroker.queues.lanes import Lanes
@@ -43,9 +44,10 @@ Plant = Callable[[pytest.MonkeyPatch], None]
 def two_in_flight_in_a_lane(patch: pytest.MonkeyPatch) -> None:
     take = Lanes.take
 
-    def bug(self: Lanes, credit: int) -> list[list[Lane] | Run]:
-        taken = take(self, credit)
-        self.ready.extend(lane for piece in taken if isinstance(piece, list) for lane in piece)
+    def bug(self: Lanes, *given: int) -> list[list[Lane] | Run]:
+        taken = take(self, *given)
+        for lane in (lane for piece in taken if isinstance(piece, list) for lane in piece):
+            self.line.append(lane)
         return taken
 
     patch.setattr(Lanes, "take", bug)
@@ -150,7 +152,8 @@ def repeats_unmarked_after_a_crash(patch: pytest.MonkeyPatch) -> None:
 def repeats_unmarked_after_a_release(patch: pytest.MonkeyPatch) -> None:
     def bug(self: Ledger, settled: Settled) -> None:
         if isinstance(settled, range):
-            self._lanes.admit_run(settled.start, settled.stop, redelivered=False)
+            assert isinstance(self._lanes.line, FifoLine)
+            self._lanes.line.admit_run(settled.start, settled.stop, redelivered=False)
         else:
             self._lanes.give_back(settled)
 
@@ -164,7 +167,7 @@ def receipts_used_again(patch: pytest.MonkeyPatch) -> None:
 
 def not_before_ignored(patch: pytest.MonkeyPatch) -> None:
     admit: Callable[..., int] = intake.Intake.admit
-    patch.setattr(intake.Intake, "admit", lambda self, *given: admit(self, *given[:6], (), given[7]))
+    patch.setattr(intake.Intake, "admit", lambda self, *given: admit(self, *given[:6], (), *given[7:]))
 
 
 def dead_letters_forgotten_at_restart(patch: pytest.MonkeyPatch) -> None:

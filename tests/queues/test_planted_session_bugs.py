@@ -36,7 +36,7 @@ def a_lane_in_session_stays_in_the_line(patch: pytest.MonkeyPatch) -> None:
 def what_arrives_for_a_session_goes_to_the_line(patch: pytest.MonkeyPatch) -> None:
     def bug(self: Lanes, lane: Lane) -> None:
         lane.state = READY
-        self.ready.append(lane)
+        self.line.append(lane)
 
     patch.setattr(Lanes, "make_ready", bug)
 
@@ -60,9 +60,9 @@ def sessions_forgotten_at_a_start(patch: pytest.MonkeyPatch) -> None:
 
 
 def a_failure_returns_only_itself(patch: pytest.MonkeyPatch) -> None:
-    lose_from: Callable[..., list[int]] = Deliveries.lose_from
+    lose_from: Callable[..., list[Lane]] = Deliveries.lose_from
 
-    def bug(self: Deliveries, session: Session, receipt: int = 0, *, ended: bool = False) -> list[int]:
+    def bug(self: Deliveries, session: Session, receipt: int = 0, *, ended: bool = False) -> list[Lane]:
         return lose_from(self, session, receipt, ended=ended) if ended else []
 
     patch.setattr(Deliveries, "lose_from", bug)
@@ -72,9 +72,10 @@ def all_in_flight_has_failed_when_a_lock_ends(patch: pytest.MonkeyPatch) -> None
     put_back: Callable[..., None] = Sessions._put_back
 
     def bug(
-        self: Sessions, key: bytes, places: list[int], reason: str | None, delay_seconds: float | None, now: Moment
+        self: Sessions, key: bytes, records: list[Lane], reason: str | None, delay_seconds: float | None, now: Moment
     ) -> None:
-        put_back(self, key, places, reason, delay_seconds, now)
+        places = [record.head for record in records]
+        put_back(self, key, records, reason, delay_seconds, now)
         for place in places[1:]:
             if reason is not None:
                 self._held.note(key, place, reason, delay_seconds, now)
@@ -85,8 +86,8 @@ def all_in_flight_has_failed_when_a_lock_ends(patch: pytest.MonkeyPatch) -> None
 def what_comes_back_is_in_another_order(patch: pytest.MonkeyPatch) -> None:
     put_back: Callable[..., Lane] = Lanes.put_back
 
-    def bug(self: Lanes, key: bytes, places: Sequence[int]) -> Lane:
-        return put_back(self, key, places[::-1])
+    def bug(self: Lanes, key: bytes, records: Sequence[Lane]) -> Lane:
+        return put_back(self, key, records[::-1])
 
     patch.setattr(Lanes, "put_back", bug)
 

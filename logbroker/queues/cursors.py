@@ -1,0 +1,150 @@
+"""Records without ordering key in a queue group with priorities: as sorted runs, of which the line has only the heads.
+
+A *cursor* stands for records of one partition and one priority, sorted by timestamp and offset: 16 bytes each. What is
+older than the last record of one cursor goes to another, so that nothing is ever put in between. *Unread* are records
+that are known to wait, and not looked at yet.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Sequence, Set
+from itertools import islice
+from operator import le
+from typing import Final
+
+import msgspec
+
+MAX_CURSORS: Final = 32
+"""Of one partition and priority. Where timestamps are all in disorder, the shorter half is joined to one: a record is
+moved a few times then, as in a merge sort."""
+
+_CONSUMED: Final = 4096
+"""The first records are dropped from memory, where so many, and half of all, are consumed."""
+
+
+class Cursor(msgspec.Struct, gc=False, eq=False):
+    """A run of records, of which the first ones are consumed."""
+
+    base: int
+    """The place of offset 0 of its partition."""
+    level: int
+    offsets: array[int]
+    times: array[int]
+    at: int = 0
+    """The index of the head; behind the last one, the cursor is at its end."""
+    entry: int = 0
+    """The number of its entry in the line; 0: it is not there."""
+
+    def __len__(self) -> int:
+        return len(self.offsets) - self.at
+
+    @property
+    def head(self) -> tuple[int, int]:
+        """Timestamp and place."""
+        return self.times[self.at], self.base | self.offsets[self.at]
+
+    def consume(self) -> bool:
+        """Go on behind the head; return whether there is another."""
+        at = self.at = self.at + 1
+        if at >= _CONSUMED and at * 2 >= len(self.offsets):
+            del self.offsets[:at], self.times[:at]
+            self.at = 0
+        return self.at < len(self.offsets)
+
+    def take(self, wanted: Set[int]) -> list[tuple[int, int]]:
+        """Take the records of these offsets out, wherever they are; return timestamps and offsets. Goes through all."""
+        waiting = self.offsets[self.at :]
+        if wanted.isdisjoint(waiting):
+            return []
+        pairs = list(zip(self.times[self.at :], waiting, strict=True))
+        self.times, self.offsets = _columns(pair for pair in pairs if pair[1] not in wanted)
+        self.at = 0
+        return [pair for pair in pairs if pair[1] in wanted]
+
+
+class Unread(msgspec.Struct, gc=False, eq=False):
+    """Consecutive records of one partition that wait, and are read as soon as one of them may be next."""
+
+    base: int
+    first_offset: int
+    counts: Sequence[int]
+    """How many wait, by priority."""
+    least_ms: Sequence[int]
+    """By priority, a lower bound of their timestamps."""
+    read: Callable[[], tuple[Sequence[int], bytes, array[int]] | None]
+    """Return offsets, priorities and timestamps of what waits; None where that cannot be read."""
+    entry: int = 0
+    """The number of its entries in the line, one for each priority; 0: it is not there."""
+
+
+class Cursors:
+    """All cursors that are not at their end, by partition and level."""
+
+    def __init__(self, enter: Callable[[Cursor], None], leave: Callable[[Cursor], None]) -> None:
+        """A cursor has come to be, or is replaced by another."""
+        self._enter = enter
+        self._leave = leave
+        self._cursors: dict[int, list[Cursor]] = {}
+        """By base | level, in the order of their making."""
+
+    def __len__(self) -> int:
+        return sum(map(len, self._cursors.values()))
+
+    def of(self, base: int, level: int) -> Sequence[Cursor]:
+        return self._cursors.get(base | level, ())
+
+    def admit(self, base: int, level: int, offsets: array[int], times: array[int]) -> None:
+        """Take in records behind those of their partition that are there; offsets rise."""
+        end = len(times)
+        if end > 1 and not _rises(times):
+            times, offsets = _columns(sorted(zip(times, offsets, strict=True)))
+        cursors = self._cursors.setdefault(base | level, [])
+        for cursor in cursors:
+            # What is not older than its last record.
+            start = bisect_left(times, cursor.times[-1], 0, end)
+            cursor.offsets += offsets[start:end]
+            cursor.times += times[start:end]
+            end = start
+            if not end:
+                return
+        if len(cursors) >= MAX_CURSORS:
+            self._join_shorter_half(cursors)
+        cursors.append(cursor := Cursor(base, level, offsets[:end], times[:end]))
+        self._enter(cursor)
+
+    def drop(self, cursor: Cursor) -> None:
+        """Forget a cursor that is at its end."""
+        cursors = self._cursors[cursor.base | cursor.level]
+        cursors.remove(cursor)
+        if not cursors:
+            del self._cursors[cursor.base | cursor.level]
+
+    def clear(self) -> None:
+        self._cursors.clear()
+
+    def _join_shorter_half(self, cursors: list[Cursor]) -> None:
+        cursors.sort(key=len, reverse=True)
+        shorter = cursors[MAX_CURSORS // 2 :]
+        del cursors[MAX_CURSORS // 2 :]
+        pairs: list[tuple[int, int]] = []
+        for cursor in shorter:
+            self._leave(cursor)
+            pairs += zip(cursor.times[cursor.at :], cursor.offsets[cursor.at :], strict=True)
+        times, offsets = _columns(sorted(pairs))
+        cursors.append(joined := Cursor(shorter[0].base, shorter[0].level, offsets, times))
+        self._enter(joined)
+
+
+def _rises(times: array[int]) -> bool:
+    return all(map(le, times, islice(times, 1, None)))
+
+
+def _columns(pairs: Iterable[tuple[int, int]]) -> tuple[array[int], array[int]]:
+    """Return the timestamps and the offsets of pairs."""
+    times, offsets = array("q"), array("q")
+    for time, offset in pairs:
+        times.append(time)
+        offsets.append(offset)
+    return times, offsets
