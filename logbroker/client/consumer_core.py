@@ -13,7 +13,7 @@ from logbroker.client.cursor import Cursor, Record
 from logbroker.client.fetcher import Assigned, Fetcher, OutOfRange
 from logbroker.client.group_reader import Callback, Calls, GroupReader
 from logbroker.client.group_settings import GroupSettings
-from logbroker.client.metadata import find_topics
+from logbroker.client.metadata import check_bands, find_topics
 from logbroker.client.offsets import When, find_offsets, milliseconds
 from logbroker.client.permit import Permit
 from logbroker.errors import InvalidRequestError, LogbrokerError, UnknownPartitionError
@@ -98,13 +98,16 @@ class ConsumerCore:
         self,
         *topics: str,
         pattern: str | None = None,
+        bands: str | Iterable[str] = (),
         on_assigned: Callback | None = None,
         on_revoked: Callback | None = None,
         on_lost: Callback | None = None,
     ) -> None:
         """Join the group and read what it assigns of these topics, and of those whose whole name matches `pattern`.
 
-        `pattern` is in RE2 syntax. Topics need not be there yet. Later calls change the subscription, and leave the
+        `pattern` is in RE2 syntax. Topics need not be there yet. With `bands`, only partitions of bands of these names
+        are read, of the topics that have bands; other members may read other bands, and what nobody subscribes to
+        stays unread. Nor need the bands be there. Later calls change the subscription as a whole, and leave the
         callbacks that they do not name. Returns when the broker has let this member in; the partitions come later.
 
         The callbacks get a list of partitions, and are called while the program asks for records, so that it has
@@ -126,7 +129,7 @@ class ConsumerCore:
             fetcher = self._open_fetcher()
             self._group = GroupReader(self._settings, self.connection, self.cursor, fetcher, self._assigned)
         await self._group.subscribe(
-            topics, pattern or "", on_assigned=on_assigned, on_revoked=on_revoked, on_lost=on_lost
+            topics, pattern or "", _listed(bands), on_assigned=on_assigned, on_revoked=on_revoked, on_lost=on_lost
         )
 
     async def commit(self, offsets: Mapping[TopicPartition, int] | None = None) -> None:
@@ -148,10 +151,15 @@ class ConsumerCore:
         return self._group
 
     async def assign(
-        self, topics: str | TopicPartition | Iterable[str | TopicPartition], start: Start = "earliest"
+        self,
+        topics: str | TopicPartition | Iterable[str | TopicPartition],
+        start: Start = "earliest",
+        *,
+        bands: str | Iterable[str] = (),
     ) -> None:
         """Read these topics (all partitions that they have now) and partitions from `start` on, and no others.
 
+        With `bands`, of a topic that has bands only the partitions of these; each must be a band of one of the topics.
         Raises UnknownTopicError, UnknownPartitionError or InvalidRequestError, and then changes nothing.
         """
         if self._settings is not None:
@@ -159,10 +167,12 @@ class ConsumerCore:
         wanted = [topics] if isinstance(topics, str | TopicPartition) else list(topics)
         names = list(dict.fromkeys(item if isinstance(item, str) else item.topic for item in wanted))
         infos = {info.name: info for info in await find_topics(self.connection, names)} if names else {}
+        bands = _listed(bands)
+        check_bands([infos[item] for item in wanted if isinstance(item, str)], bands)
         partitions: dict[TopicPartition, None] = {}
         for item in wanted:
             if isinstance(item, str):
-                partitions |= {TopicPartition(item, number): None for number in range(infos[item].partitions)}
+                partitions |= {TopicPartition(item, number): None for number in infos[item].partitions_of(bands)}
             elif 0 <= item.partition < infos[item.topic].partitions:
                 partitions[item] = None
             else:
@@ -330,3 +340,7 @@ class ConsumerCore:
         if self._fetcher is not None:
             await self._fetcher.close()
         await self.connection.close()
+
+
+def _listed(bands: str | Iterable[str]) -> list[str]:
+    return [bands] if isinstance(bands, str) else list(bands)

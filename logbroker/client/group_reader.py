@@ -71,6 +71,7 @@ class GroupReader:
         self,
         topics: Sequence[str],
         pattern: str,
+        bands: Sequence[str],
         *,
         on_assigned: Callback | None,
         on_revoked: Callback | None,
@@ -80,7 +81,7 @@ class GroupReader:
         self._on_assigned = on_assigned or self._on_assigned
         self._on_revoked = on_revoked or self._on_revoked
         self._on_lost = on_lost or self._on_lost
-        await self.member.subscribe(topics, pattern)
+        await self.member.subscribe(topics, pattern, bands)
         if self._committer is None and self._settings.auto_commit:
             self._committer = asyncio.create_task(self._commit_on_and_on())
 

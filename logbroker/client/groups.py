@@ -42,6 +42,8 @@ class MemberDescription(msgspec.Struct, frozen=True, kw_only=True):
     connected: bool
     topics: tuple[str, ...]
     topic_pattern: str
+    bands: tuple[str, ...]
+    """Empty: all."""
     owned: tuple[TopicPartition, ...]
     """What it holds."""
     target: tuple[TopicPartition, ...]
@@ -186,6 +188,7 @@ def _description(group: groups_pb2.DescribedGroup) -> GroupDescription:
                 connected=member.connected,
                 topics=tuple(member.subscription.topics),
                 topic_pattern=member.subscription.topic_pattern,
+                bands=tuple(member.subscription.bands),
                 owned=_partitions(member.owned),
                 target=_partitions(member.target),
             )

@@ -91,12 +91,12 @@ class Member:
 
     # --- what the program does --------------------------------------------------------------------------------------
 
-    async def subscribe(self, topics: Sequence[str], pattern: str) -> None:
+    async def subscribe(self, topics: Sequence[str], pattern: str, bands: Sequence[str]) -> None:
         """Join the group with this subscription or, later, change to it.
 
         The first time, returns when the broker has let the member in; raises why it does not.
         """
-        self._subscription = groups_pb2.Subscription(topics=topics, topic_pattern=pattern)
+        self._subscription = groups_pb2.Subscription(topics=topics, topic_pattern=pattern, bands=bands)
         if self._task is None:
             self._task = asyncio.create_task(self._run())
         elif self.membership.state is State.MEMBER:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 import msgspec
 
 from logbroker.client.connection import Connection
 from logbroker.client.status import error_of_item
+from logbroker.errors import InvalidRequestError, quoted
 from logbroker.record.bands import Band
 from logbroker.types import TopicId
 from logbroker.v1 import admin_pb2
@@ -29,6 +30,25 @@ class TopicInfo(msgspec.Struct, frozen=True):
     def routing_bands(self) -> tuple[Band, ...]:
         """The bands whose partitions hold their records and no others; (): records are routed by their keys alone."""
         return () if self.routes_by_key else self.bands
+
+    def partitions_of(self, bands: Collection[str]) -> Iterator[int]:
+        """Yield the partitions of these bands; all where none is named, or the topic has none to route by."""
+        if not bands or not self.routing_bands:
+            yield from range(self.partitions)
+            return
+        for band in self.routing_bands:
+            if band.name in bands:
+                yield from band.partition_range
+
+
+def check_bands(topics: Collection[TopicInfo], bands: Iterable[str]) -> None:
+    """Raise InvalidRequestError for a band that none of the topics has."""
+    known = dict.fromkeys(band.name for topic in topics for band in topic.routing_bands)
+    for name in bands:
+        if name not in known:
+            has = f"there are {', '.join(known)}" if known else "there are none with partitions of their own"
+            where = ", ".join(topic.name for topic in topics) or "a topic that is read as a whole"
+            raise InvalidRequestError(f"{quoted(name)} is no band of {where}: {has}")
 
 
 def topic_info(topic: admin_pb2.Topic) -> TopicInfo:

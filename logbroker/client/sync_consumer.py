@@ -68,13 +68,14 @@ class Consumer:
         self,
         *topics: str,
         pattern: str | None = None,
+        bands: str | Iterable[str] = (),
         on_assigned: Callback | None = None,
         on_revoked: Callback | None = None,
         on_lost: Callback | None = None,
     ) -> None:
         run(
             self._core.subscribe(
-                *topics, pattern=pattern, on_assigned=on_assigned, on_revoked=on_revoked, on_lost=on_lost
+                *topics, pattern=pattern, bands=bands, on_assigned=on_assigned, on_revoked=on_revoked, on_lost=on_lost
             )
         )
 
@@ -84,8 +85,14 @@ class Consumer:
     def committed(self, partitions: Iterable[TopicPartition] | None = None) -> dict[TopicPartition, int | None]:
         return run(self._core.committed(partitions))
 
-    def assign(self, topics: str | TopicPartition | Iterable[str | TopicPartition], start: Start = "earliest") -> None:
-        run(self._core.assign(topics, start))
+    def assign(
+        self,
+        topics: str | TopicPartition | Iterable[str | TopicPartition],
+        start: Start = "earliest",
+        *,
+        bands: str | Iterable[str] = (),
+    ) -> None:
+        run(self._core.assign(topics, start, bands=bands))
 
     def assignment(self) -> list[TopicPartition]:
         return self._core.assignment()
