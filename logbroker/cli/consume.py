@@ -11,6 +11,7 @@ import click
 
 from logbroker.cli.options import PLACE_METAVAR, Place, PlaceType, broker_option
 from logbroker.cli.output_formats import FORMATS
+from logbroker.client.metadata import check_bands
 from logbroker.client.sync import Admin, Consumer
 from logbroker.types import TopicPartition
 
@@ -41,6 +42,13 @@ from logbroker.types import TopicPartition
     metavar="N",
     help="Read only this partition. Repeatable.",
 )
+@click.option(
+    "--band",
+    "bands",
+    multiple=True,
+    metavar="NAME",
+    help="Read only this band of a topic that has bands. Repeatable.",
+)
 @click.option("--max-records", type=click.IntRange(min=1), metavar="N", help="Stop after so many.")
 @click.option("--until-end", is_flag=True, help="Stop at what the end was when the command began.")
 @click.option("--format", "output_format", type=click.Choice(list(FORMATS)), default="lines", show_default=True)
@@ -51,6 +59,7 @@ def consume(
     start: Place,
     group: str | None,
     partitions: tuple[int, ...],
+    bands: tuple[str, ...],
     max_records: int | None,
     until_end: bool,
     output_format: str,
@@ -64,19 +73,23 @@ def consume(
     \b
     lines  Each value, with a line feed.
     json   One object a line: topic, partition, offset, timestamp (ms), key,
-           value, headers. A key or value is text or, where it is not UTF-8,
-           base64 with key_encoding or value_encoding "base64" beside it.
+           value, headers; priority where the record has one. A key or value
+           is text or, where it is not UTF-8, base64 with key_encoding or
+           value_encoding "base64" beside it.
 
     \b
     Examples:
       logbroker consume orders --from latest
       logbroker consume orders --group billing
+      logbroker consume alerts --band hot --band warm
       logbroker consume orders --from 2026-01-31T12:00:00Z --max-records 10
       logbroker consume flights --until-end --format json | jq -r .key
     """
     to_bytes = FORMATS["json" if as_json else output_format]
     out = sys.stdout.buffer
-    with _open(topic, broker, start, group, partitions) as consumer:
+    if partitions and bands:
+        raise click.UsageError("a band is partitions: give --partition or --band")
+    with _open(topic, broker, start, group, partitions, bands) as consumer:
         left = max_records
         written: dict[TopicPartition, int] = {}
         try:
@@ -98,11 +111,19 @@ def consume(
 
 
 @contextmanager
-def _open(topic: str, broker: str, start: Place, group: str | None, partitions: tuple[int, ...]) -> Iterator[Consumer]:
+def _open(
+    topic: str,
+    broker: str,
+    start: Place,
+    group: str | None,
+    partitions: tuple[int, ...],
+    bands: tuple[str, ...],
+) -> Iterator[Consumer]:
     """Yield a consumer that reads what the options say."""
     if group is None:
         with Consumer(broker) as consumer:
-            consumer.assign([TopicPartition(topic, partition) for partition in partitions] or topic, start)
+            numbered = [TopicPartition(topic, partition) for partition in partitions]
+            consumer.assign(numbered or topic, start, bands=bands)
             yield consumer
         return
     if partitions:
@@ -110,13 +131,14 @@ def _open(topic: str, broker: str, start: Place, group: str | None, partitions: 
     if not isinstance(start, str):
         raise click.UsageError("with --group, --from takes earliest or latest; see `logbroker group reset-offsets`")
     with Admin(broker) as admin:
-        admin.describe_topic(topic)  # A member may wait for its topic to be created; a person has mistyped it.
+        # A member may wait for its topic, or its bands, to be created; a person has mistyped them.
+        check_bands([admin.describe_topic(topic).info], bands)
     # A service manager's stop is a goodbye, too: what was written is committed, and others take over at once.
     default = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         # What retention has taken away before the group read it cannot be waited for.
         with Consumer(broker, group=group, start=start, on_out_of_range="earliest") as consumer:
-            consumer.subscribe(topic)
+            consumer.subscribe(topic, bands=bands)
             yield consumer
     finally:
         signal.signal(signal.SIGTERM, default)

@@ -76,13 +76,14 @@ def members(name: str, broker: str, as_json: bool) -> None:
     rows = terminal.table(*columns, numbers=("epoch",))
     for member in description.members:
         subscription = [*member.topics, *([f"/{member.topic_pattern}/"] if member.topic_pattern else [])]
+        bands = f" (bands {', '.join(member.bands)})" if member.bands else ""
         rows.add_row(
             member.id,
             member.instance_id or "-",
             member.client_name or "-",
             "connected" if member.connected else "away",
             str(member.epoch),
-            ", ".join(subscription),
+            ", ".join(subscription) + bands,
             _partitions_text(member.owned),
             "the same" if set(member.owned) == set(member.target) else _partitions_text(member.target),
         )
@@ -240,6 +241,7 @@ def _member_document(member: MemberDescription) -> dict[str, Any]:
         "epoch": member.epoch,
         "topics": member.topics,
         "topic_pattern": member.topic_pattern or None,
+        "bands": member.bands,
         "owned": [{"topic": topic, "partition": partition} for topic, partition in member.owned],
         "target": [{"topic": topic, "partition": partition} for topic, partition in member.target],
     }

@@ -8,17 +8,19 @@ from __future__ import annotations
 import base64
 import binascii
 import csv
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Annotated, Literal
 
 import msgspec
 
 from logbroker.config import MAX_BATCH_BYTES, MAX_INT64
-from logbroker.errors import InvalidRequestError
+from logbroker.errors import InvalidRequestError, quoted
+from logbroker.record.message_headers import MAX_PRIORITY, MIN_PRIORITY, check_priority
 
 Encoding = Literal["base64"]
 TimestampMs = Annotated[int, msgspec.Meta(ge=0, le=MAX_INT64)]
 PartitionNumber = Annotated[int, msgspec.Meta(ge=0, lt=2**31)]
+Priority = Annotated[int, msgspec.Meta(ge=MIN_PRIORITY, le=MAX_PRIORITY)]
 
 
 class InputRecord(msgspec.Struct, gc=False):
@@ -29,6 +31,7 @@ class InputRecord(msgspec.Struct, gc=False):
     headers: tuple[tuple[str, bytes | None], ...] = ()
     timestamp_ms: int | None = None
     partition: int | None = None
+    priority: int | None = None
 
 
 def read_lines(lines: Iterable[bytes], *, key_separator: bytes | None, raw: bool) -> Iterator[InputRecord]:
@@ -65,6 +68,7 @@ class _JsonRecord(msgspec.Struct, forbid_unknown_fields=True):
     headers: tuple[_JsonHeader, ...] = ()
     timestamp: TimestampMs | None = None
     partition: PartitionNumber | None = None
+    priority: Priority | None = None
     topic: str | None = None
     offset: int | None = None
 
@@ -85,13 +89,19 @@ def read_json(lines: Iterable[bytes]) -> Iterator[InputRecord]:
                 headers=tuple((header.key, _bytes(header.value, header.value_encoding)) for header in record.headers),
                 timestamp_ms=record.timestamp,
                 partition=record.partition,
+                priority=record.priority,
             )
         except (msgspec.DecodeError, binascii.Error) as error:
             raise InvalidRequestError(f"line {number} is not a record: {error}") from None
 
 
-def read_csv(lines: Iterable[bytes], *, key_column: str | None) -> Iterator[InputRecord]:
-    """One record a row: a JSON object from column to text, in the columns' order. The first row names the columns."""
+def read_csv(
+    lines: Iterable[bytes], *, key_column: str | None = None, priority_column: str | None = None
+) -> Iterator[InputRecord]:
+    """One record a row: a JSON object from column to text, in the columns' order. The first row names the columns.
+
+    An empty field of the priority column is none.
+    """
     csv.field_size_limit(MAX_BATCH_BYTES)
     rows = csv.reader((_text(line, number) for number, line in enumerate(lines, 1)), strict=True)
     encode = msgspec.json.Encoder().encode
@@ -101,9 +111,7 @@ def read_csv(lines: Iterable[bytes], *, key_column: str | None) -> Iterator[Inpu
             raise InvalidRequestError("the input is empty: its first line must name the columns")
         if len(set(columns)) < len(columns):
             raise InvalidRequestError("two columns have the same name")
-        if key_column is not None and key_column not in columns:
-            raise InvalidRequestError(f"there is no column {key_column!r}; there are: {', '.join(columns)}")
-        key_at = None if key_column is None else columns.index(key_column)
+        key_at, priority_at = _column(columns, key_column), _column(columns, priority_column)
         for row in rows:
             if len(row) != len(columns):
                 if not row:
@@ -112,9 +120,32 @@ def read_csv(lines: Iterable[bytes], *, key_column: str | None) -> Iterator[Inpu
                     f"line {rows.line_num} has {len(row)} fields; there are {len(columns)} columns"
                 )
             value = encode(dict(zip(columns, row, strict=True)))
-            yield InputRecord(value, None if key_at is None else row[key_at].encode())
+            yield InputRecord(
+                value,
+                None if key_at is None else row[key_at].encode(),
+                priority=None if priority_at is None else _priority(row[priority_at], rows.line_num),
+            )
     except csv.Error as error:
         raise InvalidRequestError(f"line {rows.line_num} is not CSV: {error}") from None
+
+
+def _column(columns: Sequence[str], name: str | None) -> int | None:
+    if name is not None and name not in columns:
+        raise InvalidRequestError(f"there is no column {name!r}; there are: {', '.join(columns)}")
+    return None if name is None else columns.index(name)
+
+
+def _priority(text: str, number: int) -> int | None:
+    if not text:
+        return None
+    try:
+        priority = int(text)
+        check_priority(priority)
+    except (ValueError, InvalidRequestError):
+        raise InvalidRequestError(
+            f"line {number}: {quoted(text)} is no priority: give {MIN_PRIORITY} to {MAX_PRIORITY}"
+        ) from None
+    return priority
 
 
 def _text(line: bytes, number: int) -> str:

@@ -9,6 +9,7 @@ import msgspec
 
 from logbroker.cli.json_text import Text, Unset, text_of
 from logbroker.client.sync import Record, WorkerDelivery
+from logbroker.record.message_headers import stated_priority
 
 
 class _JsonHeader(msgspec.Struct, gc=False):
@@ -30,6 +31,8 @@ class _JsonRecord(msgspec.Struct, kw_only=True, gc=False):
     value: Text
     value_encoding: str | Unset = msgspec.UNSET
     headers: list[_JsonHeader]
+    priority: int | Unset = msgspec.UNSET
+    """Left out where the record tells none."""
 
 
 class _JsonDelivery(_JsonRecord, kw_only=True, gc=False):
@@ -65,6 +68,7 @@ def _json_record(record: Record) -> _JsonRecord:
 def _fields(record: Record | WorkerDelivery) -> dict[str, Any]:
     key, key_encoding = text_of(record.key)
     value, value_encoding = text_of(record.value)
+    priority = stated_priority(record.headers) if record.headers else None
     return {
         "topic": record.topic,
         "partition": record.partition,
@@ -75,6 +79,7 @@ def _fields(record: Record | WorkerDelivery) -> dict[str, Any]:
         "value": value,
         "value_encoding": value_encoding,
         "headers": [_JsonHeader(name, *text_of(content)) for name, content in record.headers],
+        "priority": msgspec.UNSET if priority is None else priority,
     }
 
 

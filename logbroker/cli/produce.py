@@ -16,6 +16,7 @@ from logbroker.cli.input_formats import InputRecord, read_csv, read_json, read_l
 from logbroker.cli.options import broker_option, json_option
 from logbroker.client.sync import Delivery, Producer
 from logbroker.errors import LogbrokerError
+from logbroker.record.message_headers import MAX_PRIORITY, MIN_PRIORITY
 
 PROGRESS_RECORDS: Final = 1000
 """How often the progress is shown."""
@@ -29,6 +30,12 @@ PROGRESS_RECORDS: Final = 1000
 )
 @click.option("--key-separator", metavar="TEXT", help="lines: what parts key and value, at its first occurrence.")
 @click.option("--key-column", metavar="NAME", help="csv: the column that is the key.")
+@click.option(
+    "--priority",
+    type=click.IntRange(MIN_PRIORITY, MAX_PRIORITY),
+    help="Give all this priority, whatever they say; 9 is the most urgent.",
+)
+@click.option("--priority-column", metavar="NAME", help="csv: the column that is the priority; an empty field is none.")
 @click.option("--raw", is_flag=True, help="lines: send bytes that are not UTF-8 as they are.")
 @click.option("--partition", type=click.IntRange(min=0), help="Send all to this partition, whatever their keys.")
 @click.option(
@@ -41,6 +48,8 @@ def produce(
     input_format: str,
     key_separator: str | None,
     key_column: str | None,
+    priority: int | None,
+    priority_column: str | None,
     raw: bool,
     partition: int | None,
     compression: str,
@@ -56,8 +65,9 @@ def produce(
     lines  Each line is a value, without its line feed.
     json   Each line is an object as `consume --format json` writes them:
            value, key, value_encoding, key_encoding ("base64"), headers,
-           timestamp (ms), partition. Only value is needed. A record with a
-           partition goes there; leave it out to have it routed by its key.
+           timestamp (ms), partition, priority. Only value is needed. A
+           record with a partition goes there; leave it out to have it routed
+           by its key, in a topic with bands within its priority's band.
     csv    The first row names the columns. Each further row becomes a JSON
            object from column to text, in the order of the columns.
 
@@ -65,31 +75,35 @@ def produce(
     Examples:
       echo 'order-7:paid' | logbroker produce orders --key-separator :
       logbroker produce flights --format csv --key-column tailnum < flights.csv
+      logbroker produce alerts --format csv --priority-column severity < alerts.csv
       logbroker consume old --until-end --format json | logbroker produce new --format json
     """
     for option, value, needed in (
         ("--key-separator", key_separator, "lines"),
         ("--key-column", key_column, "csv"),
+        ("--priority-column", priority_column, "csv"),
         ("--raw", raw or None, "lines"),
     ):
         if value is not None and input_format != needed:
             raise click.UsageError(f"{option} is for --format {needed}, not {input_format}")
     if key_separator == "":
         raise click.UsageError("--key-separator cannot be empty")
+    if priority is not None and priority_column is not None:
+        raise click.UsageError("--priority is for all records; leave out --priority-column")
     source = sys.stdin.buffer
     if input_format == "lines":
         records = read_lines(source, key_separator=key_separator.encode() if key_separator else None, raw=raw)
     elif input_format == "json":
         records = read_json(source)
     else:
-        records = read_csv(source, key_column=key_column)
+        records = read_csv(source, key_column=key_column, priority_column=priority_column)
 
     started = time.perf_counter()
     with (
         Producer(broker, compression=compression) as producer,
         terminal.progress(f"to {topic}", None, "records") as count,
     ):
-        sending = _Sending(producer, topic, partition)
+        sending = _Sending(producer, topic, partition, priority)
         sending.send_all(records, count)
     seconds = time.perf_counter() - started
     if as_json:
@@ -107,10 +121,11 @@ def produce(
 class _Sending:
     """Sends records and keeps account of them, in their order."""
 
-    def __init__(self, producer: Producer, topic: str, partition: int | None) -> None:
+    def __init__(self, producer: Producer, topic: str, partition: int | None, priority: int | None) -> None:
         self._producer = producer
         self._topic = topic
         self._partition = partition
+        self._priority = priority
         self._unanswered: deque[Delivery] = deque()
         self.acknowledged = 0
         self.size_bytes = 0
@@ -141,6 +156,7 @@ class _Sending:
             headers=record.headers,
             partition=partition,
             timestamp_ms=record.timestamp_ms,
+            priority=record.priority if self._priority is None else self._priority,
         )
         self.size_bytes += len(record.value or b"") + len(record.key or b"")
         self._unanswered.append(delivery)

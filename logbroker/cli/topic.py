@@ -10,7 +10,8 @@ import click
 from logbroker.cli import terminal
 from logbroker.cli.options import broker_option, json_option
 from logbroker.client.sync import Admin, TopicDescription, TopicInfo
-from logbroker.types import topic_id_text
+from logbroker.record.bands import bands_text
+from logbroker.types import PriorityRouting, topic_id_text
 
 
 def _configs(ctx: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
@@ -40,6 +41,7 @@ def topic() -> None:
     \b
     Examples:
       logbroker topic create orders --partitions 8 --config retention.ms=3600000
+      logbroker topic create alerts --bands hot=7-9:1,warm=4-6:2,cold=0-3:8
       logbroker topic describe orders
       logbroker topic alter orders --partitions 16 --unset retention.ms
     """
@@ -47,12 +49,40 @@ def topic() -> None:
 
 @topic.command()
 @click.argument("name")
-@click.option("--partitions", type=int, metavar="N", help="How many.  [default: the broker's]")
+@click.option("--partitions", type=int, metavar="N", help="How many.  [default: the bands' sum, or the broker's]")
+@click.option(
+    "--bands",
+    metavar="BANDS",
+    help="Ranges of priorities with partitions of their own: name=priorities:partitions, with commas between, for all"
+    " of 0 to 9. The config priority.bands.",
+)
+@click.option(
+    "--routing",
+    type=click.Choice([routing.value for routing in PriorityRouting]),
+    help="With --bands, what chooses the partition first: the priority of a record (and then its key, in the band) or"
+    " its key alone, so that a key stays in order. The config priority.routing.  [default: priority]",
+)
 @config_option
 @broker_option
 @json_option
-def create(name: str, partitions: int | None, configs: dict[str, str], broker: str, as_json: bool) -> None:
-    """Create topic NAME."""
+def create(
+    name: str,
+    partitions: int | None,
+    bands: str | None,
+    routing: str | None,
+    configs: dict[str, str],
+    broker: str,
+    as_json: bool,
+) -> None:
+    """Create topic NAME.
+
+    Bands, and the number of partitions of a topic that has bands, are fixed then.
+    """
+    for option, config, value in (("--bands", "priority.bands", bands), ("--routing", "priority.routing", routing)):
+        if value is not None and config in configs:
+            raise click.UsageError(f"{option} is the config {config}: give one of them")
+        if value is not None:
+            configs[config] = value
     with Admin(broker) as admin:
         info = admin.create_topic(name, partitions, configs)
     _tell(info, f"created {_sketch(info)}", as_json=as_json)
@@ -68,9 +98,13 @@ def list_topics(broker: str, as_json: bool) -> None:
     if as_json:
         terminal.write_json([_info_document(info) for info in infos])
         return
-    rows = terminal.table("topic", "partitions", "generation", "id", numbers=("partitions", "generation"))
+    columns = ["topic", "partitions", "generation", "id"]
+    if any(info.bands for info in infos):
+        columns.append("bands")
+    rows = terminal.table(*columns, numbers=("partitions", "generation"))
     for info in infos:
-        rows.add_row(info.name, str(info.partitions), str(info.generation), topic_id_text(info.id))
+        cells = (info.name, str(info.partitions), str(info.generation), topic_id_text(info.id), bands_text(info.bands))
+        rows.add_row(*cells[: len(columns)])
     terminal.show(rows)
 
 
@@ -140,6 +174,16 @@ def _info_document(info: TopicInfo) -> dict[str, Any]:
         "id": topic_id_text(info.id),
         "partitions": info.partitions,
         "generation": info.generation,
+        "bands": [
+            {
+                "name": band.name,
+                "priorities": [band.lowest_priority, band.highest_priority],
+                "first_partition": band.first_partition,
+                "partitions": band.partitions,
+            }
+            for band in info.bands
+        ],
+        "routes_by_key": info.routes_by_key,
     }
 
 
@@ -175,6 +219,8 @@ def _show(description: TopicDescription) -> None:
     info = description.info
     created = datetime.datetime.fromtimestamp(description.created_at_ms / 1000).astimezone()
     click.echo(f"{_sketch(info)}, id {topic_id_text(info.id)}, created {created:%Y-%m-%d %H:%M:%S %Z}\n")
+    if info.bands:
+        _show_bands(info)
     columns = ("partition", "start offset", "high watermark", "end offset", "leader epoch", "segments", "size")
     rows = terminal.table(*columns, numbers=columns)
     for item in description.partitions:
@@ -194,3 +240,22 @@ def _show(description: TopicDescription) -> None:
             offsets_text = ", ".join(map(str, generation.start_offsets))
             generations.add_row(str(generation.generation), str(generation.partitions), offsets_text)
         terminal.show(generations)
+
+
+def _show_bands(info: TopicInfo) -> None:
+    if info.routes_by_key:
+        click.echo("A key's records go to one partition, whatever their priorities (priority.routing=key).\n")
+    bands = terminal.table("band", "priorities", "partitions", "numbers", numbers=("partitions",))
+    for band in info.bands:
+        first, last = band.partition_range[0], band.partition_range[-1]
+        bands.add_row(
+            band.name,
+            _range_text(band.lowest_priority, band.highest_priority),
+            str(band.partitions),
+            "all" if info.routes_by_key else _range_text(first, last),
+        )
+    terminal.show(bands)
+
+
+def _range_text(first: int, last: int) -> str:
+    return str(first) if first == last else f"{first}-{last}"

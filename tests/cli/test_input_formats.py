@@ -78,6 +78,9 @@ class TestJson:
             b'{"value": "a", "timestamp": 9223372036854775808}',
             b'{"value": "!", "value_encoding": "base64"}',
             b'{"value": "a", "value_encoding": "hex"}',
+            b'{"value": "a", "priority": 10}',
+            b'{"value": "a", "priority": -1}',
+            b'{"value": "a", "priority": "high"}',
             b'{"value": "\\ud800"}',
             b'{"value": "\xff"}',
         ],
@@ -110,6 +113,19 @@ class TestCsv:
     def test_a_fault_is_named(self, text: bytes, complaint: str) -> None:
         with pytest.raises(InvalidRequestError, match=complaint):
             list(read_csv(lines_of(text), key_column="k"))
+
+    def test_a_column_may_be_the_priority_and_its_empty_fields_none(self) -> None:
+        records = list(read_csv(lines_of(b"p,v\n9,a\n0,b\n,c\n"), priority_column="p"))
+        assert [record.priority for record in records] == [9, 0, None]
+        assert records[0].value == b'{"p":"9","v":"a"}'
+        assert [record.priority for record in read_csv(lines_of(b"p\n9\n"))] == [None]
+
+    @pytest.mark.parametrize("text", ["10", "-1", "high", "4.0", " "])
+    def test_what_is_no_priority_is_named_with_its_line(self, text: str) -> None:
+        with pytest.raises(InvalidRequestError, match=f"line 3: '{text}' is no priority: give 0 to 9"):
+            list(read_csv(lines_of(f"k,p\nx,1\ny,{text}\n".encode()), priority_column="p"))
+        with pytest.raises(InvalidRequestError, match="no column 'q'; there are: k, p"):
+            list(read_csv(lines_of(b"k,p\n"), priority_column="q"))
 
     @given(st.lists(st.tuples(st.text(min_size=1), st.text()), min_size=1))
     def test_what_python_writes_is_read(self, rows: list[tuple[str, str]]) -> None:
