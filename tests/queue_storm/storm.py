@@ -95,9 +95,10 @@ class _Storm:
                 self._join(f"{'s' if number < weather.session_workers else 'w'}{number}")
             sending = asyncio.create_task(self._send(admin))
             self._background.add(sending)
+            await self._begun()
             for _ in range(weather.events):
-                await self._event()
                 await asyncio.sleep(self._rng.uniform(0, weather.pause_seconds))
+                await self._event()
                 self._check_tasks()
             async with asyncio.timeout(_QUIET_SECONDS):
                 await asyncio.gather(*self._background)
@@ -124,6 +125,13 @@ class _Storm:
         await self._connection.unary(
             "CreateQueue", pb.CreateQueueRequest(group_id=GROUP, topic=TOPIC, settings=settings)
         )
+
+    async def _begun(self) -> None:
+        """Wait until workers work: what happens before that shows nothing."""
+        async with asyncio.timeout(_QUIET_SECONDS):
+            while not (await self._describe()).counts.acked:
+                await asyncio.sleep(_LOOK_SECONDS)
+                self._check_tasks()
 
     # --- events ------------------------------------------------------------------------------------------------------
 
@@ -159,7 +167,10 @@ class _Storm:
         self._lives[place] = Life(spec, run_worker)
 
     def _anyone(self) -> str | None:
+        """Somebody awake; in every second draw, on average, one who holds sessions: there are few of them."""
         awake = [place for place, life in self._lives.items() if not life.frozen]
+        if self._rng.random() < 0.5:
+            awake = [place for place in awake if place.startswith("s")] or awake
         return self._rng.choice(awake) if awake else None
 
     async def _kill_one(self) -> None:

@@ -22,25 +22,32 @@ from tests.queue_storm.weather import Weather
 TRIES: Final = 5
 
 _SMALL: Final = Weather(
-    records=600, keys=30, workers=3, session_workers=0, events=6, pause_seconds=0.3, grows=False, quiet_seconds=5
+    records=600, keys=30, workers=3, session_workers=0, events=2, pause_seconds=0.5, grows=False, quiet_seconds=2
 )
 _FAILING: Final = {"nacks": 0.3, "poison": 0.0}
 
 SHOWS: Final[dict[str, tuple[dict[str, object], Kind]]] = {
     "two_in_flight_in_a_lane": ({"events": 0, "keys": 10}, Kind.TWO_IN_FLIGHT),
     "late_settlements_accepted": ({"chances": {"freeze": 1.0}, "late": 0.05}, Kind.LATE_SETTLEMENT),
-    "answered_before_synced": ({"chances": {"broker": 1.0}, "events": 3, "pause_seconds": 3.0}, Kind.ACK_LOST),
+    "answered_before_synced": ({"chances": {"broker": 1.0}, "pause_seconds": 1.0, "records": 1000}, Kind.ACK_LOST),
     "attempts_forgotten_at_restart": (
-        {"chances": {"broker": 1.0}, "events": 3, "pause_seconds": 1.5, "nacks": 0.6, "max_attempts": 1000},
+        {"chances": {"broker": 1.0}, "pause_seconds": 1.0, "nacks": 0.6, "max_attempts": 1000},
         Kind.ATTEMPTS_FORGOTTEN,
     ),
     "backoffs_ignored": ({"chances": {"nap": 1.0}, **_FAILING}, Kind.TOO_EARLY),
     "parked_lanes_leak": (
-        {"events": 2, "keys": 10, "on_exhausted": "park", "poison": 0.1, "max_attempts": 2, "records": 1500},
+        {"pause_seconds": 1.0, "keys": 10, "on_exhausted": "park", "poison": 0.1, "max_attempts": 2},
         Kind.LEAKED,
     ),
     "stale_tokens_accepted": (
-        {"chances": {"freeze": 1.0}, "events": 12, "workers": 0, "session_workers": 4, "keys": 8, "records": 4000},
+        {
+            "chances": {"freeze": 1.0},
+            "events": 6,
+            "workers": 0,
+            "session_workers": 4,
+            "keys": 8,
+            "records": 4000,
+        },
         Kind.STALE_TOKEN,
     ),
 }
@@ -78,16 +85,15 @@ def test_every_plant_has_a_storm() -> None:
 @pytest.mark.parametrize("plant", SHOWS)
 def test_a_planted_bug_is_found(plant: str, tmp_path: Path) -> None:
     fields, kind = SHOWS[plant]
+    others: set[Kind] = set()
     for seed in range(TRIES):
         directory = tmp_path / str(seed)
         directory.mkdir()
-        kinds: set[Kind] = set()
         try:
             run(directory, seed, _SMALL.with_plant(plant, fields))
         except StormError as error:
-            kinds = error.kinds
-        if kinds:
-            # Others only would mean that the plant itself is broken.
-            assert kind in kinds
-            return
-    pytest.fail(f"{plant} was not found in {TRIES} storms")
+            if kind in error.kinds:
+                return
+            # What follows from it may be seen where it itself was not: a state is gone, and nobody saw who wrote over it.
+            others |= error.kinds
+    pytest.fail(f"{plant} was not found by {kind.name} in {TRIES} storms, only by {others or 'nothing'}")

@@ -25,7 +25,7 @@ class Weather(msgspec.Struct, frozen=True, kw_only=True):
     late: float = 0.002
     grows: bool = True
     """Whether the topic gets another partition half way."""
-    events: int = 100
+    events: int = 70
     pause_seconds: float = 0.4
     """At most, between two events."""
     chances: dict[str, float] = msgspec.field(
