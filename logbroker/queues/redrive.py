@@ -30,9 +30,11 @@ from logbroker.queues.places import offset_of, partition_of
 from logbroker.queues.queue import Queue
 from logbroker.queues.records import Records
 from logbroker.queues.rows import PROGRESS_ROW, ROUND_ROW, decode, delete, partition_in, partition_key, upsert
+from logbroker.record.bands import band_of
 from logbroker.record.codec import LogRecord, NewRecord, encode_batch, with_producer
 from logbroker.record.compression import Codec
 from logbroker.record.dead_letter import without_origin
+from logbroker.record.message_headers import priority_of
 from logbroker.record.partitioner import partition_for_key
 from logbroker.types import Durability, TopicId
 
@@ -195,7 +197,10 @@ class Redriving:
         """Where a producer would put it now."""
         if letter.key is None:
             return letter.origin_partition % topic.partitions
-        return partition_for_key(letter.key, topic.partitions)
+        if not topic.routing_bands:
+            return partition_for_key(letter.key, topic.partitions)
+        band = band_of(topic.routing_bands, priority_of(letter.record.headers))
+        return band.first_partition + partition_for_key(letter.key, band.partitions)
 
     async def _finish_round(self, round_: Round) -> None:
         """Append a round again that a crash broke off."""

@@ -36,7 +36,7 @@ class Shell:
         self.state = state
         self.groups = groups
 
-    async def topic(self, name: str = "t", partitions: int = 1, **overrides: str) -> Topic:
+    async def topic(self, name: str = "t", partitions: int | None = 1, **overrides: str) -> Topic:
         return await self.engine.create_topic(name, partitions, overrides)
 
     async def group(self, topic: str = "t", start: StartAt | None = None, **settings: Any) -> QueueGroup:

@@ -7,11 +7,15 @@ from typing import Any
 
 import pytest
 
+from logbroker.engine import Append, Appended
 from logbroker.errors import RecordTooLargeError, UnknownTopicError
 from logbroker.queues.queue_group import QueueGroup
 from logbroker.queues.redrive import Redriven, Redriving
-from logbroker.queues.settings import OnExhausted
+from logbroker.queues.settings import OnExhausted, Ordering
 from logbroker.record import dead_letter
+from logbroker.record.codec import NewRecord, encode_batch
+from logbroker.record.message_headers import with_priority
+from logbroker.record.partitioner import partition_for_key
 from tests.queues.shell import Shell, hello, nack, shell, take, until
 
 LETTERS = "g.dead-letters"
@@ -160,3 +164,24 @@ async def test_without_a_dead_letter_topic_there_is_nothing_to_redrive(tmp_path:
         group = await opened.group()
         with pytest.raises(UnknownTopicError, match=r"g\.dead-letters"):
             await group.redrive(None, 100)
+
+
+async def test_a_record_goes_back_to_the_band_of_its_priority(tmp_path: Path) -> None:
+    async with shell(tmp_path) as opened:
+        topic = await opened.topic(partitions=None, **{"priority.bands": "hot=5-9:3,cold=0-4:4"})
+        hot, cold = topic.routing_bands
+        records = [(priority, b"key-%d" % number) for priority in (9, 0, None) for number in range(5)]
+        for priority, key in records:
+            band = hot if priority == 9 else cold
+            headers = with_priority((), priority) if priority is not None else ()
+            batch = encode_batch([NewRecord(value=b"v", key=key, headers=headers)])
+            partition = band.first_partition + partition_for_key(key, band.partitions)
+            [appended] = await opened.engine.append([Append(topic.id, partition, batch)])
+            assert isinstance(appended, Appended)
+        before = [[(each.key, each.headers) for each in await opened.stored("t", n)] for n in range(7)]
+        group = await group_of(opened, ordering=Ordering.NONE)
+        await fail_all(opened, group, len(records))
+        assert await group.redrive(None, 100) == Redriven(len(records), 5, False)
+        for number, expected in enumerate(before):
+            after = [(each.key, each.headers) for each in await opened.stored("t", number)]
+            assert sorted(after, key=str) == sorted(expected * 2, key=str), f"partition {number}"
