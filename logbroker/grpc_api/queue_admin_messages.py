@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Mapping
 from typing import Any, Final
 
 import msgspec
 
-from logbroker.engine import LogEngine
+from logbroker.engine import LogEngine, Topic
 from logbroker.errors import InvalidRequestError, LogbrokerError, quoted
 from logbroker.grpc_api.group_messages import topic_name
 from logbroker.grpc_api.status import item_status
 from logbroker.queues.lane import BLOCKED, PARKED
 from logbroker.queues.queue_group import QueueGroup
-from logbroker.queues.settings import OnExhausted, OnUndecodable, Ordering, QueueSettings
+from logbroker.queues.settings import OnExhausted, OnUndecodable, Ordering, Priority, PriorityRank, QueueSettings
 from logbroker.queues.starts import Rewound, StartAt
 from logbroker.types import TopicId
 from logbroker.v1 import queues_pb2 as pb
@@ -25,6 +26,8 @@ _CHOICES: Final[dict[str, type[enum.Enum]]] = {
     "ordering": Ordering,
     "on_exhausted": OnExhausted,
     "on_undecodable": OnUndecodable,
+    "priority": Priority,
+    "priority_rank": PriorityRank,
 }
 
 
@@ -37,12 +40,30 @@ def read_settings(message: pb.QueueSettings) -> dict[str, Any]:
 def _setting(name: str, value: Any) -> Any:
     choices = _CHOICES.get(name)
     if choices is None:
-        return value
+        return dict(value) if name == "weights" else value
     try:
         return choices(value)
     except ValueError:
         words = " or ".join(choice.value for choice in choices)
         raise InvalidRequestError(f"{name} takes {words}, not {quoted(value)}") from None
+
+
+def new_settings(message: pb.QueueSettings, topic: Topic) -> QueueSettings:
+    """Return the settings of a queue group that is to be created. Raises as `read_settings`."""
+    given = read_settings(message)
+    if topic.config.priority_bands and given.get("ordering") is not Ordering.SINGLE:
+        given.setdefault("priority", Priority.STRICT)
+    settings = QueueSettings(**given)
+    check_age(given, settings.priority)
+    return settings
+
+
+def check_age(given: Mapping[str, Any], priority: Priority) -> None:
+    """Raises InvalidRequestError where `age_seconds` is given, and nothing ages."""
+    if "age_seconds" in given and priority is not Priority.AGEING:
+        raise InvalidRequestError(
+            f"age_seconds is of no use with priority {priority.value}: set ageing, or leave it out"
+        )
 
 
 def settings_message(settings: QueueSettings) -> pb.QueueSettings:
@@ -86,13 +107,29 @@ def described_queue(engine: LogEngine, group: QueueGroup) -> pb.DescribedQueue:
         partitions=[_partition(engine, group, topic_id, partition) for partition in sorted(queue.done.partitions())],
         alarms=[pb.Alarm(kind=alarm.kind.value, key=alarm.key, message=alarm.message) for alarm in alarms[:MAX_ALARMS]],
         state=queue_state(group),
+        priorities=[
+            pb.PriorityCounts(
+                priority=counted.priority,
+                waiting=counted.waiting,
+                oldest_timestamp_ms=-1 if counted.oldest_timestamp_ms is None else counted.oldest_timestamp_ms,
+                delivered=counted.delivered,
+                overtaken=counted.overtaken,
+            )
+            for counted in queue.priority_counts()
+        ],
     )
 
 
 def queue_state(group: QueueGroup) -> str:
     if group.queue.draining:
         return "draining"
-    return "waiting" if group.reserved else "serving"
+    if group.reserved:
+        return "waiting"
+    if not group.queue.settings.has_priorities:
+        return "serving"
+    if not group.queue.wants_more:
+        return "paused"
+    return "indexing" if group.scanner.is_indexing else "serving"
 
 
 def _counts(group: QueueGroup) -> pb.QueueCounts:

@@ -146,6 +146,7 @@ def _lane(facts: LaneFacts, timestamp_ms: int) -> pb.Lane:
         worker_id=facts.worker_id,
         oldest_timestamp_ms=timestamp_ms,
         session_token=facts.session_token,
+        level=facts.level,
     )
     if facts.due_in_seconds > 0:
         message.due_in_ms = round(facts.due_in_seconds * 1000)

@@ -55,6 +55,7 @@ def read_hello(message: pb.Hello) -> Hello:
         ],
         attempts=held.attempts,
         life=message.life,
+        band=message.band,
     )
     hello.check()
     return hello

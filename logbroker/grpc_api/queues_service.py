@@ -11,7 +11,14 @@ from logbroker.grpc_api.budget import ReadBudget
 from logbroker.grpc_api.delivery_frames import plain_deliveries, receive_response
 from logbroker.grpc_api.fetch import MAX_WAIT_MS
 from logbroker.grpc_api.paging import FRAME_BYTES
-from logbroker.grpc_api.queue_admin_messages import described_queue, read_settings, read_start, rewound_partition
+from logbroker.grpc_api.queue_admin_messages import (
+    check_age,
+    described_queue,
+    new_settings,
+    read_settings,
+    read_start,
+    rewound_partition,
+)
 from logbroker.grpc_api.queue_lanes import MAX_EXPLAINED, decide_lanes, explain_lanes, list_lanes
 from logbroker.grpc_api.queue_messages import read_settle, settle_answer
 from logbroker.grpc_api.refs import check_item_count, find_topic
@@ -19,7 +26,6 @@ from logbroker.grpc_api.status import Context, answers, item_status
 from logbroker.grpc_api.worker_stream import WorkerStream
 from logbroker.queues.packing import Delivered
 from logbroker.queues.queue_group import QueueGroup
-from logbroker.queues.settings import QueueSettings
 from logbroker.v1 import queues_pb2 as pb
 from logbroker.v1.common_pb2 import Status
 
@@ -56,7 +62,9 @@ class QueuesService:
             raise InvalidRequestError(f"max_wait_ms must be 0 to {MAX_WAIT_MS:,}, not {request.max_wait_ms}")
         group = self._queues.group(request.group_id)
         await self._budget.wait()
-        handout = await group.receive(request.worker_id, max_records, request.max_wait_ms / 1000)
+        handout = await group.receive(
+            request.worker_id, max_records, request.max_wait_ms / 1000, group.band(request.band)
+        )
         response = await self._received(group, request, handout)
         size_bytes = len(response)
         self._budget.hold(size_bytes)
@@ -113,8 +121,8 @@ class QueuesService:
         start = read_start(request.start)
         if start.offset is not None:
             raise InvalidRequestError("a queue group begins at earliest, latest or a time; rewind it to an offset then")
-        settings = QueueSettings(**read_settings(request.settings))
         topic = find_topic(self._engine, request.topic, request.topic_id)
+        settings = new_settings(request.settings, topic)
         group, created = await self._queues.create(request.group_id, topic, settings, start)
         return pb.CreateQueueResponse(queue=described_queue(self._engine, group), created=created)
 
@@ -123,6 +131,8 @@ class QueuesService:
         changes = read_settings(request.settings)
         if not changes:
             raise InvalidRequestError("no setting is given: set those in `settings` that are to change")
+        before = self._queues.group(request.group_id).queue.latest_settings
+        check_age(changes, changes.get("priority", before.priority))
         group = await self._queues.alter(request.group_id, changes)
         return pb.AlterQueueResponse(queue=described_queue(self._engine, group), draining=group.queue.draining)
 

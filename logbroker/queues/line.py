@@ -24,6 +24,7 @@ from logbroker.queues.places import Moment
 from logbroker.queues.queue import Queue
 from logbroker.queues.scan_marks import NO_MARK
 from logbroker.queues.scanner import Scanner
+from logbroker.record.bands import Band
 
 HANDOUT_BYTES: Final = 1024 * 1024
 """About as much is handed out to a worker at a time, at most."""
@@ -42,8 +43,10 @@ class Turn(msgspec.Struct):
 class Seat:
     """Who waits."""
 
-    def __init__(self, worker_id: str) -> None:
+    def __init__(self, worker_id: str, band: Band | None = None) -> None:
+        """`band`: only records of its priorities; None: all."""
         self.worker_id = worker_id
+        self.band = band
         self.credit = 0
         """What may be handed out outside of sessions; each record handed out uses one up."""
         self.early: deque[tuple[int, int]] = deque()
@@ -150,22 +153,22 @@ class Line:
         if queue.settings.has_priorities and not may_serve(NO_MARK):
             return
         for _ in range(len(seats)):
-            ready = queue.lanes.ready_records
-            if not ready:
+            if not queue.ready_records():
                 return
             seat = seats.popleft()
             if not seat.waits:
                 continue  # The task that waited was cancelled, and is about to leave.
+            ready = queue.ready_records(seat.band)
             credit = seat.usable_credit(may_serve) if seat.early else seat.credit
             share = -(-ready // (len(seats) + 1))
             most = min(credit, share, HANDOUT_RECORDS, max(1, int(seat.max_bytes() / self._record_bytes)))
-            granted = queue.take(seat.worker_id, most, self._moment())
+            granted = queue.take(seat.worker_id, most, self._moment(), seat.band)
             if granted:
                 seat.credit -= sum(map(len, granted))
                 self._by_worker.pop(seat.worker_id, None)
                 self._hand_out(seat, Turn(granted))
             else:
-                seats.append(seat)  # It holds as many as it may, or its credit does not count yet.
+                seats.append(seat)  # It holds as many as it may, its credit does not count yet, or its band has none.
 
     def _hand_out(self, seat: Seat, turn: Turn) -> None:
         assert seat.turn is not None

@@ -9,10 +9,11 @@ import msgspec
 
 from logbroker.errors import LaneNotHeldError, UnknownLaneError, quoted
 from logbroker.queues.held import HELD
-from logbroker.queues.lane import IN_FLIGHT, IN_SESSION, NO_PLACE, STATE_NAMES, WAITING, Lane
+from logbroker.queues.lane import IN_FLIGHT, IN_SESSION, NO_PLACE, STATE_NAMES, WAITING, Lane, RankedLane
 from logbroker.queues.places import Moment, place_of
 from logbroker.queues.queue import Queue
 from logbroker.queues.retry import Failure
+from logbroker.queues.settings import PriorityRank
 from logbroker.record.codec import LogRecord
 
 
@@ -48,6 +49,8 @@ class LaneFacts(msgspec.Struct, frozen=True, kw_only=True):
     due_in_seconds: float
     """Until the lease or the lock of the session ends, or the lane is ready again; 0: nothing is awaited."""
     failure: Failure | None
+    level: int | None
+    """The priority as which it counts; None: the group has no priorities, or nothing of the lane is admitted."""
 
 
 class AlarmKind(enum.Enum):
@@ -133,7 +136,13 @@ class Operator:
             session_token=0 if session is None else session.token,
             due_in_seconds=max(0.0, due - now.seconds),
             failure=failure,
+            level=self._level(lane),
         )
+
+    def _level(self, lane: Lane) -> int | None:
+        if not isinstance(lane, RankedLane) or lane.head == NO_PLACE:
+            return None
+        return lane.priority if self._queue.settings.priority_rank is PriorityRank.HEAD else lane.urgency
 
     def hottest(self, count: int) -> list[Lane]:
         """The lanes with the most records, most first. Looks at every lane: for people, not for loops."""

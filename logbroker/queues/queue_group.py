@@ -31,6 +31,7 @@ from logbroker.queues.batch_cache import BatchCache
 from logbroker.queues.dead_lettering import DeadLettering, DeadLetterTopic
 from logbroker.queues.deliveries import Refusal
 from logbroker.queues.flush import Flush
+from logbroker.queues.group_bands import band_named
 from logbroker.queues.handouts import Handouts
 from logbroker.queues.lane import Lane
 from logbroker.queues.line import Seat
@@ -50,6 +51,7 @@ from logbroker.queues.starts import Rewound, StartAt
 from logbroker.queues.timer import Timer
 from logbroker.queues.worker_messages import Hello, check_credit, check_worker_id
 from logbroker.queues.workers import WorkerLink
+from logbroker.record.bands import Band
 from logbroker.record.codec import NewRecord
 from logbroker.types import TopicId
 
@@ -114,7 +116,7 @@ class QueueGroup:
         here, what the group has ended with, or BrokerUnavailableError."""
         self._check_serving()
         hello.check()
-        link = WorkerLink(self, hello)
+        link = WorkerLink(self, hello, self.band(hello.band))
         await self.roster.enter(link, hello, self._reserved_until)
         return link
 
@@ -135,7 +137,13 @@ class QueueGroup:
         self.handouts.line.credited(link.seat, records)
         self._changed()
 
-    async def receive(self, worker_id: str, max_records: int, wait_seconds: float) -> list[Delivered]:
+    def band(self, name: str) -> Band | None:
+        """See `group_bands.band_named`."""
+        return band_named(name, self._engine.topic_by_id(TopicId(self.queue.topic_id)), self.queue.settings)
+
+    async def receive(
+        self, worker_id: str, max_records: int, wait_seconds: float, band: Band | None = None
+    ) -> list[Delivered]:
         """Take up to so many records for a program without a stream, waiting for the first of them.
 
         Raises InvalidRequestError.
@@ -143,7 +151,7 @@ class QueueGroup:
         self._check_serving()
         check_worker_id(worker_id)
         check_credit(max_records)
-        seat = Seat(worker_id)
+        seat = Seat(worker_id, band)
         self.handouts.line.credited(seat, max_records)
         return await self.handouts.next(seat, wait_seconds)
 

@@ -32,11 +32,12 @@ from logbroker.errors import (
 from logbroker.group_store import GroupStore, check_group_id, stored_group_ids
 from logbroker.queues.batch_cache import BatchCache
 from logbroker.queues.dead_lettering import DeadLetterTopic
+from logbroker.queues.group_bands import bands_of, with_weights
 from logbroker.queues.queue import Queue
 from logbroker.queues.queue_group import QueueGroup
 from logbroker.queues.restart import load_queue
 from logbroker.queues.rows import GROUP_TYPE, HEADER_ROW, decode_header
-from logbroker.queues.settings import Ordering, QueueSettings
+from logbroker.queues.settings import Ordering, Priority, QueueSettings
 from logbroker.queues.spill import SpillFile
 from logbroker.queues.starts import StartAt
 from logbroker.types import INTERNAL_PREFIX, TopicId
@@ -165,8 +166,11 @@ class QueueGroups:
         group = self.group(group_id)
         topic = self._engine.topic_by_id(TopicId(group.queue.topic_id))
         settings = msgspec.structs.replace(group.queue.latest_settings, **changes)
+        # What another setting was for, goes with it.
         if not settings.uses_dead_letters and "dead_letter_topic" not in changes:
             settings = msgspec.structs.replace(settings, dead_letter_topic="")
+        if settings.priority is not Priority.WEIGHTED and "weights" not in changes:
+            settings = msgspec.structs.replace(settings, weights={})
         settings = self._completed(group_id, topic, settings)
         await self._make_dead_letter_topic(topic, settings)
         await group.alter(settings)
@@ -185,10 +189,11 @@ class QueueGroups:
         await store.delete([StateEvent(key, None) for key in await store.load()])
 
     def _completed(self, group_id: str, topic: Topic, settings: QueueSettings) -> QueueSettings:
-        """Return settings with the default that depends on the group. Raises InvalidRequestError."""
+        """Return settings with the defaults that depend on group and topic. Raises InvalidRequestError."""
         if settings.uses_dead_letters and not settings.dead_letter_topic:
             settings = msgspec.structs.replace(settings, dead_letter_topic=dead_letter_topic_of(group_id))
         settings.check()
+        settings = with_weights(settings, topic)
         if settings.dead_letter_topic.startswith(INTERNAL_PREFIX):
             raise InvalidRequestError(f"topics named {INTERNAL_PREFIX}... belong to queue groups: name another")
         if settings.dead_letter_topic == topic.name:
@@ -209,6 +214,8 @@ class QueueGroups:
                 )
 
     def _group(self, group_id: str, queue: Queue, letters: DeadLetterTopic, *, is_stored: bool) -> QueueGroup:
+        """Raises UnknownTopicError."""
+        queue.bands = bands_of(self._engine.topic_by_id(TopicId(queue.topic_id)))
         store = GroupStore(self._store, group_id, GROUP_TYPE, is_stored=is_stored)
         max_workers = self._config.max_queue_workers
         return QueueGroup(

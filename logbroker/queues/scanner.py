@@ -340,6 +340,8 @@ class Scanner:
             columns.not_before,
             self._moment(),
             columns.batches[0].header.max_timestamp_ms if columns.batches else -1,
+            columns.priorities,
+            columns.times,
         )
         # What is ready at once is handed out soon, unless much is ready before it.
         ready = queue.lanes.ready_records

@@ -47,6 +47,8 @@ class Hello(msgspec.Struct, frozen=True, kw_only=True):
     """Which attempt each of `held` was; empty: not told."""
     life: int = 0
     """The queue group's when the worker was there last; 0: not told."""
+    band: str = ""
+    """Which it serves, outside of sessions; "": all."""
 
     def check(self) -> None:
         """Raises InvalidRequestError where a bound is passed."""

@@ -13,6 +13,7 @@ from logbroker.queues.line import Seat
 from logbroker.queues.messages import Granted, Settlement
 from logbroker.queues.packing import Delivered
 from logbroker.queues.worker_messages import HeldSession, Hello, OpenedSession, check_credit
+from logbroker.record.bands import Band
 
 if TYPE_CHECKING:
     from logbroker.queues.queue_group import QueueGroup
@@ -24,7 +25,7 @@ class WorkerLink:
     Records are handed out when `next_deliveries` asks for them, so a stream that is slow to write holds back none.
     """
 
-    def __init__(self, group: QueueGroup, hello: Hello) -> None:
+    def __init__(self, group: QueueGroup, hello: Hello, band: Band | None) -> None:
         self._group = group
         self.worker_id = hello.worker_id
         self.incarnation = hello.incarnation
@@ -42,7 +43,7 @@ class WorkerLink:
         """Those that the worker listed as held and still has."""
         self.on_session_lost: Callable[[bytes, int], None] = lambda key, token: None
         """Called with key and token of a session that ended without the worker's wish; set by the stream."""
-        self.seat = Seat(hello.worker_id)
+        self.seat = Seat(hello.worker_id, band)
         self._unsent: deque[Delivered] = deque()
         self._error: LogbrokerError | None = None
         self._over = asyncio.Event()

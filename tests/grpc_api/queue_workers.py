@@ -181,11 +181,12 @@ def refused_in(answer: pb.SettleAnswer) -> dict[tuple[int, int], str]:
 class QueueGroup:
     """A queue group and its topic, on one broker."""
 
-    def __init__(self, api: Api, *, partitions: int = 1, create: bool = True, **settings: Any) -> None:
+    def __init__(self, api: Api, *, partitions: int = 1, create: bool = True, bands: str = "", **settings: Any) -> None:
         number = next(_numbers)
         self.id = f"queue-{number}"
         self.topic = f"queued-{number}"
-        self.topic_id = api.create(self.topic, partitions).id
+        configs = {"priority_bands": bands} if bands else {}
+        self.topic_id = api.create(self.topic, partitions, **configs).id
         self.connect(api)
         if create:
             self.create(**settings)
