@@ -94,6 +94,6 @@ def test_a_planted_bug_is_found(plant: str, tmp_path: Path) -> None:
         except StormError as error:
             if kind in error.kinds:
                 return
-            # What follows from it may be seen where it itself was not: a state is gone, and nobody saw who wrote over it.
+            # What follows from it may be seen where it itself was not: a state is lost, and nobody saw to whom.
             others |= error.kinds
     pytest.fail(f"{plant} was not found by {kind.name} in {TRIES} storms, only by {others or 'nothing'}")
