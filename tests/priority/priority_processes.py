@@ -12,6 +12,7 @@ import os
 import random
 import signal
 import time
+from collections.abc import Coroutine
 from multiprocessing.connection import Connection as Pipe
 from pathlib import Path
 from time import monotonic
@@ -21,6 +22,7 @@ import msgspec
 
 from logbroker.client import Producer
 from logbroker.client.connection import Connection
+from logbroker.client.delivery import Delivery as SentDelivery
 from logbroker.client.leased_record import WorkerDelivery
 from logbroker.client.worker import Worker
 from logbroker.errors import BrokerUnavailableError, LeaseLostError, LogbrokerError
@@ -32,7 +34,9 @@ from tests.priority.priority_history import Appended, Kept, ReceiveBegun, Receiv
 from tests.queue_storm.queue_history import Delivery, How, Place, SettleBegun, SettleEnded, Taken
 from tests.queue_storm.worker_process import receipt_of
 
-_MOST_AT_ONCE: Final = 20
+_MOST_AT_ONCE: Final = 50
+_KEYED: Final = 0.8
+"""The share of records that have a key."""
 _SPREAD_SECONDS: Final = 60
 _TICK_MS: Final = 500
 """Timestamps lie this far apart, so that many are equal."""
@@ -126,9 +130,9 @@ class _Producer(_Process):
         rng, spec = self.rng, self._spec
         begun_at = monotonic()
         now_ms = int(time.time() * 1000)
-        deliveries = []
+        answers: list[Coroutine[Any, Any, None]] = []
         for _ in range(count):
-            key = f"k{rng.randrange(spec.keys)}" if rng.random() < 0.8 else ""
+            key = f"k{rng.randrange(spec.keys)}" if rng.random() < _KEYED else ""
             priority = rng.randint(MIN_PRIORITY, MAX_PRIORITY)
             timestamp_ms = (now_ms - rng.randrange(_SPREAD_SECONDS * 1000)) // _TICK_MS * _TICK_MS
             delivery = await producer.send(
@@ -139,12 +143,13 @@ class _Producer(_Process):
                 partition=None if key else rng.randrange(spec.partitions),
                 timestamp_ms=timestamp_ms,
             )
-            deliveries.append((delivery, key, priority, timestamp_ms))
-        sent = []
-        for delivery, key, priority, timestamp_ms in deliveries:
-            metadata = await delivery
-            sent.append(Sent(Place(metadata.partition, metadata.offset), key, priority, timestamp_ms))
-        self.file.write(Appended, begun_at=begun_at, records=sent)
+            answers.append(self._answer(delivery, begun_at, key, priority, timestamp_ms))
+        await asyncio.gather(*answers)
+
+    async def _answer(self, sent: SentDelivery, begun_at: float, key: str, priority: int, timestamp_ms: int) -> None:
+        metadata = await sent
+        place = Place(metadata.partition, metadata.offset)
+        self.file.write(Appended, begun_at=begun_at, records=[Sent(place, key, priority, timestamp_ms)])
 
 
 def run_worker(spec: WorkerSpec, orders: Pipe) -> None:

@@ -30,7 +30,7 @@ class GroupPlan(msgspec.Struct, frozen=True, kw_only=True):
             ordering=self.ordering,
             priority=self.priority,
             priority_rank=self.rank,
-            age_seconds=self.age_seconds,
+            age_seconds=self.age_seconds if self.priority == "ageing" else None,
             lease_seconds=weather.lease_seconds,
             grace_seconds=weather.grace_seconds,
             max_attempts=1000,
@@ -68,7 +68,7 @@ class Weather(msgspec.Struct, frozen=True, kw_only=True):
     releases: float = 0.03
     late: float = 0.002
     """The shares of records that workers nack, give back, or ack when the lease is over."""
-    events: int = 8
+    events: int = 6
     pause_seconds: float = 0.8
     """At most, between two events."""
     chances: dict[str, float] = msgspec.field(
@@ -77,7 +77,7 @@ class Weather(msgspec.Struct, frozen=True, kw_only=True):
     quiet_seconds: float = 60.0
     """How long it may take at most to finish everything when all is over."""
     plant: str = ""
-    """A bug in the broker."""
+    """A bug in the broker, or what else `priority_plants` does to it."""
 
     def with_plant(self, plant: str, fields: Mapping[str, object]) -> Weather:
         """Return the same weather with a bug, and what shows it."""
