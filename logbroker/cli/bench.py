@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from logbroker.cli.bench_compare import compare_command
 from logbroker.cli.bench_groups import groups, queue
 from logbroker.cli.bench_options import setup_of, shared_options
 from logbroker.cli.bench_report import Measurement, run
@@ -58,6 +59,7 @@ def bench() -> None:
       logbroker bench groups
       logbroker bench groups --only disturbance --seconds 20
       logbroker bench queue --only drain
+      logbroker bench compare --peers logbroker,redis
     """
 
 
@@ -245,5 +247,6 @@ def verify(batch_bytes: int, gigabytes: float, **shared: Any) -> None:
     run([lambda: verify_segments(setup, batch_bytes=batch_bytes, gigabytes=gigabytes)], **shared)
 
 
+bench.add_command(compare_command)
 bench.add_command(groups)
 bench.add_command(queue)

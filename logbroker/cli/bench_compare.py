@@ -1,0 +1,146 @@
+"""`logbroker bench compare`: logbroker beside what people would pick instead."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+
+from logbroker.cli import terminal
+from logbroker.cli.options import json_option
+from logbroker.errors import LogbrokerError
+from logbroker.tools.bench.compare import report
+from logbroker.tools.bench.compare.peer import WORKLOADS, Peer
+from logbroker.tools.bench.compare.roster import PEERS
+from logbroker.tools.bench.compare.run import Comparison, compare, steps_of
+from logbroker.tools.bench.compare.workloads import Plan
+
+
+def _choices(known: Sequence[str]) -> Any:
+    """A list of names with commas between."""
+
+    def parse(_context: click.Context, _parameter: click.Parameter, text: str | None) -> list[str]:
+        names = list(known) if text is None else [name.strip() for name in text.split(",")]
+        for name in names:
+            if name not in known:
+                raise click.BadParameter(f"{name!r} is none of {', '.join(known)}")
+        return names
+
+    return parse
+
+
+@click.command("compare")
+@click.option(
+    "--peers",
+    "names",
+    metavar="NAME,...",
+    callback=_choices(list(PEERS)),
+    help=f"Who takes part: {', '.join(PEERS)}.  [default: all that are installed]",
+)
+@click.option(
+    "--workloads",
+    metavar="NAME,...",
+    callback=_choices(list(WORKLOADS)),
+    help=f"What is measured: {', '.join(WORKLOADS)}.  [default: all]",
+)
+@click.option("--rounds", type=click.IntRange(1), default=3, show_default=True, help="The median counts.")
+@click.option(
+    "--records", type=click.IntRange(100), default=200_000, show_default=True, help="Of each publish and each queue."
+)
+@click.option(
+    "--seconds",
+    type=click.FloatRange(0.1),
+    default=5.0,
+    show_default=True,
+    help="Of each publish at most; a slow peer sends fewer records then.",
+)
+@click.option(
+    "--restart-gb",
+    type=click.FloatRange(0.001),
+    default=5.0,
+    show_default=True,
+    help="What is written before the SIGKILL; so much disk, and memory with Redis, is needed.",
+)
+@click.option(
+    "--directory",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="Where the data go; the disk under it is measured.  [default: the temporary directory]",
+)
+@click.option("--markdown", "as_markdown", is_flag=True, help="Write Markdown, as in docs/COMPARISON.md.")
+@json_option
+def compare_command(
+    names: list[str],
+    workloads: list[str],
+    rounds: int,
+    records: int,
+    seconds: float,
+    restart_gb: float,
+    directory: Path | None,
+    as_markdown: bool,
+    as_json: bool,
+) -> None:
+    """Run the same workload on logbroker and on its peers.
+
+    Each peer's server is started on a free port of 127.0.0.1 with data of its own, one at a time, in turn; its client
+    library runs in a process of its own. The table says for each side how durable an acknowledgement was, and how many
+    times better or worse logbroker is at that durability. What is not installed is left out, and said; `make peers`
+    installs Kafka and all client libraries.
+
+    \b
+    Examples:
+      logbroker bench compare
+      logbroker bench compare --peers logbroker,redis --workloads publish,replay --records 50000 --rounds 1
+      logbroker bench compare --workloads restart --restart-gb 1
+      logbroker bench compare --markdown > comparison.md
+    """
+    peers = [PEERS[name] for name in names]
+    plan = Plan(
+        workloads=workloads,
+        rounds=rounds,
+        records=records,
+        seconds=seconds,
+        restart_bytes=int(restart_gb * 1e9),
+        directory=directory,
+    )
+    with terminal.progress("comparing", steps_of(peers, plan), "servers") as count:
+        done = 0
+
+        def on_step(_what: str) -> None:
+            nonlocal done
+            done += 1
+            count(done)
+
+        found = compare(peers, plan, on_step)
+    if as_json:
+        terminal.write_json(_document(found))
+    elif as_markdown:
+        click.echo(report.markdown(found, peers), nl=False)
+    else:
+        _show(found, peers)
+    if not found.figures:
+        raise LogbrokerError("nothing could be compared: see what was left out")
+
+
+def _document(found: Comparison) -> dict[str, Any]:
+    lines = [{**msgspec.to_builtins(line), "median": line.median} for line in report.lines_of(found.figures)]
+    return {"versions": dict(found.versions), "left_out": list(found.left_out), "lines": lines}
+
+
+def _show(found: Comparison, peers: Sequence[Peer]) -> None:
+    titles = {peer.name: peer.title for peer in peers}
+    table = terminal.table(*report.COLUMNS, numbers=("median", "range", "logbroker is"))
+    for line in report.lines_of(found.figures):
+        table.add_row(*line.cells(titles[line.peer]))
+    terminal.show(table)
+    for peer in peers:
+        if peer.name in found.versions:
+            click.echo(f"{peer.title} {found.versions[peer.name]}: {peer.client_settings}")
+            for durability, promise in peer.promises.items():
+                click.echo(f"  {durability.value}: {promise}")
+            for workload, note in peer.notes.items():
+                click.echo(f"  {workload}: {note}")
+    for each in found.left_out:
+        click.echo(f"left out: {each}")

@@ -1,0 +1,1 @@
+"""The same workload on logbroker and on what people would pick instead."""

@@ -1,0 +1,72 @@
+"""The comparison: all sides in turn, round after round, so that a noisy minute hits all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import msgspec
+
+from logbroker.errors import LogbrokerError
+from logbroker.tools.bench.compare.peer import Peer
+from logbroker.tools.bench.compare.workloads import Figure, Plan, Side, measure, measure_restart
+
+
+class Comparison(msgspec.Struct, frozen=True, kw_only=True):
+    """What was found."""
+
+    versions: Mapping[str, str]
+    """By the name of each peer that took part."""
+    left_out: Sequence[str]
+    """What did not take part or failed, and why."""
+    figures: Sequence[Figure]
+
+
+def steps_of(peers: Sequence[Peer], plan: Plan) -> int:
+    """How often `on_step` is called at most."""
+    sides = [Side(peer, durability) for peer in peers for durability in peer.promises]
+    return plan.rounds * len(sides) + len(peers)
+
+
+def compare(peers: Sequence[Peer], plan: Plan, on_step: Callable[[str], None]) -> Comparison:
+    """Run all rounds; `on_step` is told what was done, after each start of a server. A side that fails is left out from
+    then on, with what it said."""
+    figures: list[Figure] = []
+    left_out: list[str] = []
+    sides = _present(peers, left_out)
+    rounds = plan.rounds if set(plan.workloads) != {"restart"} else 0
+    for number in range(rounds):
+        for side in list(sides):
+            if not _done(side, lambda side: measure(side, plan, figures.append), left_out):
+                sides.remove(side)
+            on_step(f"round {number + 1}, {side.peer.title}, {side.durability.value}")
+    for side in sides:
+        if side.is_first and "restart" in plan.workloads and "restart" not in side.peer.cannot:
+            _done(side, lambda side: measure_restart(side, plan, figures.append), left_out)
+            on_step(f"restart, {side.peer.title}")
+    versions = {side.peer.name: side.peer.version() for side in sides}
+    return Comparison(versions=versions, left_out=left_out, figures=figures)
+
+
+def _present(peers: Sequence[Peer], left_out: list[str]) -> list[Side]:
+    """The sides that can be measured; adds the words about all others."""
+    sides = []
+    for peer in peers:
+        if missing := peer.missing():
+            left_out.append(f"{peer.title}: {missing}")
+            continue
+        left_out += [f"{peer.title}, {workload}: {why}" for workload, why in peer.cannot.items()]
+        for durability in peer.promises:
+            if why := peer.refuses(durability):
+                left_out.append(f"{peer.title}, {durability.value}: {why}")
+            else:
+                sides.append(Side(peer, durability))
+    return sides
+
+
+def _done(side: Side, run: Callable[[Side], None], left_out: list[str]) -> bool:
+    try:
+        run(side)
+    except (LogbrokerError, OSError) as error:
+        left_out.append(f"{side.peer.title}, {side.durability.value}: failed: {error}")
+        return False
+    return True
