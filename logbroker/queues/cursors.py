@@ -8,7 +8,7 @@ that are known to wait, and not looked at yet.
 from __future__ import annotations
 
 from array import array
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Sequence, Set
 from itertools import islice
 from operator import le
@@ -96,14 +96,17 @@ class Cursors:
         return self._cursors.get(base | level, ())
 
     def admit(self, base: int, level: int, offsets: array[int], times: array[int]) -> None:
-        """Take in records behind those of their partition that are there; offsets rise."""
+        """Take in records of rising offsets, that are in no cursor."""
         end = len(times)
         if end > 1 and not _rises(times):
             times, offsets = _columns(sorted(zip(times, offsets, strict=True)))
         cursors = self._cursors.setdefault(base | level, [])
         for cursor in cursors:
-            # What is not older than its last record.
-            start = bisect_left(times, cursor.times[-1], 0, end)
+            # What comes after its last record. Usually all, and by its time alone; an earlier block is read later.
+            last_ms = cursor.times[-1]
+            start = bisect_left(times, last_ms, 0, end)
+            if start < end and times[start] == last_ms:
+                start = bisect_left(offsets, cursor.offsets[-1], start, bisect_right(times, last_ms, start, end))
             cursor.offsets += offsets[start:end]
             cursor.times += times[start:end]
             end = start

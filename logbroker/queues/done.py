@@ -35,6 +35,7 @@ PAGE_RECORDS: Final = PAGE_BYTES * 8
 
 _FULL: Final = b"\xff" * PAGE_BYTES
 _FULL_ROW: Final = b"\0"
+_ZEROS: Final = tuple(bytes(1 << shift) for shift in range(11, 3, -1))
 _UNDONE_BITS: Final = tuple(bytes(~octet >> bit & 1 for bit in range(8)) for octet in range(256))
 """A byte for each bit of an octet: 1 where it is not set."""
 
@@ -253,7 +254,7 @@ class DoneRecords:
                 self._full.add(page_id)
                 row = _FULL_ROW
             else:
-                row = bytes(page.rstrip(b"\0"))
+                row = _trimmed(page)
             if row:
                 self._stored.add(page_id)
                 events.append(StateEvent(page_key(page_id), row))
@@ -322,6 +323,15 @@ class DoneRecords:
         self._floors[partition] = place
         if place >> PAGE_SHIFT != begun >> PAGE_SHIFT:
             self._moved[partition] = None
+
+
+def _trimmed(page: bytearray) -> bytes:
+    """Return a page without its trailing zero bytes: much faster than by `rstrip` alone."""
+    end = len(page)
+    for zeros in _ZEROS:
+        if page.endswith(zeros, 0, end):
+            end -= len(zeros)
+    return bytes(page[:end].rstrip(b"\0"))
 
 
 def _trailing_ones(bits: int) -> int:

@@ -52,6 +52,8 @@ class PriorityLine:
         """Records by level."""
         self._active = 0
         """The levels that have records, as bits."""
+        self._is_settled = True
+        """The front of each level that has records was read and is not void."""
         self._cursors = Cursors(self._enter, self._leave)
         self._number = 0
 
@@ -90,8 +92,7 @@ class PriorityLine:
             self.append(lane)
 
     def admit(self, base: int, offsets: Sequence[int], priorities: bytes, times: Sequence[int]) -> None:
-        """Take in records without ordering key, with rising offsets above all that were taken in of their partition;
-        `base` is the place of its offset 0."""
+        """Take in records without ordering key, of rising offsets; `base` is the place of their partition's offset 0."""
         for level in set(priorities):
             if priorities.count(level) == len(priorities):
                 count, chosen, stamps = len(offsets), array("q", offsets), array("q", times)
@@ -105,6 +106,7 @@ class PriorityLine:
     def admit_unread(self, unread: Unread) -> None:
         """Take in records without ordering key that are not read before one of them may be next."""
         self._number = unread.entry = self._number + 1
+        self._is_settled = False
         for level, count in enumerate(unread.counts):
             if count:
                 bound = (unread.least_ms[level], unread.base | unread.first_offset, unread.entry, unread)
@@ -147,19 +149,23 @@ class PriorityLine:
                 self._cursors.drop(source)
         self._count(level, -1)
         if heap and (heap[0][3].entry != heap[0][2] or type(heap[0][3]) is Unread):
+            self._is_settled = False
             self._settle()
         return lane
 
     def _reckon(self, level: int, taken: Sequence[Lane], begun: int) -> None:
         """Records were taken from one level, and none meanwhile from those below it: which of these were overtaken?"""
-        below = self._active & (1 << max(level, 0)) - 1
+        count = len(taken) - begun
+        if not count:
+            return
+        below = self._active & (1 << level) - 1
+        last = _rank(taken[-1])
         while below:
             lower = below.bit_length() - 1
             below ^= 1 << lower
-            timestamp_ms, place, _, _ = self._heaps[lower][0]
-            if _rank(taken[-1]) > (timestamp_ms, place):
-                first = bisect_left(taken, (timestamp_ms, place), begun, key=_rank)
-                self.overtaken[lower] += len(taken) - first
+            front = self._heaps[lower][0][:2]
+            if last > front:
+                self.overtaken[lower] += 1 if count == 1 else len(taken) - bisect_left(taken, front, begun, key=_rank)
 
     def take_these(self, wanted: Sequence[int]) -> list[Lane]:
         """Take those of the `wanted` records out that are in the line. Goes through all of their partitions."""
@@ -238,10 +244,11 @@ class PriorityLine:
     def _count(self, level: int, change: int) -> None:
         self.records += change
         count = self._ready[level] = self._ready[level] + change
-        if count:
-            self._active |= 1 << level
-        else:
+        if not count:
             self._active &= ~(1 << level)
+        elif count == change:
+            self._active |= 1 << level
+            self._is_settled = False  # What is void stays in a heap of no records.
 
     def _enter(self, cursor: Cursor) -> None:
         self._number = cursor.entry = self._number + 1
@@ -254,6 +261,7 @@ class PriorityLine:
     def _void_one(self, level: int) -> None:
         """An entry of a level has become void."""
         self._void[level] += 1
+        self._is_settled = False
         heap = self._heaps[level]
         if self._void[level] * 2 > len(heap) + _COMPACT_AT:
             heap[:] = [entry for entry in heap if entry[3].entry == entry[2]]
@@ -262,7 +270,7 @@ class PriorityLine:
 
     def _settle(self) -> None:
         """See to it that the front of each level that has records is one that can be handed out."""
-        levels = self._active
+        levels = 0 if self._is_settled else self._active
         while levels:
             level = levels.bit_length() - 1
             heap = self._heaps[level]
@@ -275,6 +283,7 @@ class PriorityLine:
                 levels = self._active
             else:
                 levels ^= 1 << level
+        self._is_settled = True
 
     def _open(self, unread: Unread) -> None:
         """Read what was not read yet."""

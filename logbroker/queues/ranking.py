@@ -94,9 +94,11 @@ class Ranking:
         lane.priority, lane.timestamp_ms = record.priority, record.timestamp_ms
 
     def detached(self, lane: Lane) -> RankedLane:
-        """Return the head of a lane as a lane of its own, in flight."""
+        """Return the head of a lane as a lane of its own, which is in flight."""
         lane = ranked(lane)
-        return RankedLane(lane.key, lane.head, IN_FLIGHT, priority=lane.priority, timestamp_ms=lane.timestamp_ms)
+        head = RankedLane(lane.key, lane.head, IN_FLIGHT, priority=lane.priority, timestamp_ms=lane.timestamp_ms)
+        self.hand_out((head,))
+        return head
 
     # --- counts ------------------------------------------------------------------------------------------------------
 

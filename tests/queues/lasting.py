@@ -72,6 +72,8 @@ class Log:
     def __init__(self, partitions: int) -> None:
         self.keys: dict[int, bytes | None] = {}
         self.not_before: dict[int, int] = {}
+        self.ranks: dict[int, tuple[int, int]] = {}
+        """Priority and timestamp (ms): of all kinds, and in no order."""
         self.order: list[int] = []
         """All records in the order of their appending."""
         self.ends = [0] * partitions
@@ -87,6 +89,8 @@ class Log:
         place = place_of(partition, self.ends[partition])
         self.ends[partition] += 1
         self.keys[place] = key
+        number = len(self.order)
+        self.ranks[place] = number * 7 % 10, number * 37 % 50
         self.order.append(place)
         if not_before_ms:
             self.not_before[place] = not_before_ms

@@ -16,7 +16,7 @@ from logbroker.errors import (
 )
 from logbroker.queues.deliveries import COUNTER_BITS
 from logbroker.queues.places import Moment
-from logbroker.queues.settings import OnExhausted, Ordering, QueueSettings
+from logbroker.queues.settings import OnExhausted, Ordering, Priority, PriorityRank, QueueSettings
 from tests.queues.lasting import Durable, Hold, Log
 
 WALL_MS = 1_000_000
@@ -93,6 +93,29 @@ class Model(Log):
             for unit, place in self.heads().items()
             if not self.is_busy(place) and not self.stands(unit, place) and unit not in self.holds
         }
+
+    def in_line(self, ready: set[int]) -> list[int]:
+        """The records that are ready in the order of a group with priorities."""
+
+        def key(place: int) -> tuple[float, int, int, int]:
+            unit, (priority, timestamp_ms) = self.unit(place), self.ranks[place]
+            if self.settings.priority_rank is PriorityRank.LANE:
+                waiting = self.admitted - self.state.done
+                priority = max(self.ranks[other][0] for other in waiting if self.unit(other) == unit)
+            aged = 0.0
+            if self.settings.priority is Priority.AGEING:
+                aged = timestamp_ms - priority * self.settings.age_seconds * 1000
+            return aged, -priority, timestamp_ms, place
+
+        return sorted(ready, key=key)
+
+    @property
+    def knows_ranks(self) -> bool:
+        """Whether the model knows the order of what is ready. Not where a record in a lane is done before those that
+        lie before it: another ordering, while it was on its way to the dead-letter topic."""
+        return self.settings.has_priorities and not (
+            self.rescanned and self.settings.on_exhausted is OnExhausted.DEAD_LETTER
+        )
 
     def is_busy(self, place: int) -> bool:
         return any(other == place for other, _, _ in self.in_flight.values())

@@ -31,6 +31,9 @@ class SessionWorld(World):
             return
         assert session is not None
         assert session.key in keys if key is None else session.key == key
+        if key is None and self.knows_ranks:
+            keyed = {place for place in self.ready() if isinstance(self.unit(place), bytes)}
+            assert session.key == self.unit(self.in_line(keyed)[0]), "not the most urgent lane that has a key"
         assert session.token > max(self.tokens, default=0), "a fencing token that does not grow"
         assert self.queue.sessions.state(session.key) == self.state.states.get(session.key, b"")
         self.unclaimed.pop(session.key, None)

@@ -84,7 +84,7 @@ class World(Model):
         """What the queue owes is made durable: what was answered until now must survive."""
         outputs = self.queue.take_outputs()
         self.apply(outputs.events)
-        if outputs.rescan and self.altered is not None:
+        if outputs.rescan and self.altered is not None and self.altered.ordering is not self.settings.ordering:
             # Parked while the rest drained: the records stay so.
             self.state.stands |= dict.fromkeys(self.state.parked.values(), "park")
             self.state.parked.clear()
@@ -131,7 +131,9 @@ class World(Model):
         self.expire()
         self.queue.tick(self.now)
         columns = [self.keys[place] for place in places] if self.settings.ordering is Ordering.KEY else []
-        self.queue.admit(partition, self.generation, offsets, end, columns, delays, self.now)
+        ranks = [self.ranks[place] for place in places]
+        priorities, times = bytes(priority for priority, _ in ranks), [time for _, time in ranks]
+        self.queue.admit(partition, self.generation, offsets, end, columns, delays, self.now, -1, priorities, times)
         self.admitted.update(place for place in places if place not in self.state.done)
 
     # --- workers -----------------------------------------------------------------------------------------------------
@@ -146,6 +148,8 @@ class World(Model):
         assert len(places) == len(set(places))
         assert set(places) <= ready, "handed out although it is done, held, in flight, or not the first of its lane"
         assert len(places) == min(max(room, 0), len(ready)), "a record that is ready waits though there is credit"
+        if self.knows_ranks:
+            assert places == self.in_line(ready)[: len(places)], "not in the order of their ranks"
         self.check_granted(worker, granted)
         return granted
 

@@ -6,15 +6,24 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from logbroker.queues.operator import Operator
-from logbroker.queues.settings import OnExhausted, Ordering, QueueSettings
+from logbroker.queues.settings import OnExhausted, Ordering, Priority, PriorityRank, QueueSettings
 from tests.queues.session_simulation import SessionWorld
 
 WORKERS = st.sampled_from(["v", "w"])
 KEYS = st.sampled_from([b"a", b"b", b"c", b"dd", None])
 
 
-def settings_of(ordering: Ordering, on_exhausted: OnExhausted, max_attempts: int = 2) -> QueueSettings:
+def settings_of(
+    ordering: Ordering,
+    on_exhausted: OnExhausted,
+    max_attempts: int = 2,
+    priority: Priority = Priority.NONE,
+    priority_rank: PriorityRank = PriorityRank.LANE,
+) -> QueueSettings:
     return QueueSettings(
+        priority=priority,
+        priority_rank=priority_rank,
+        age_seconds=0.01,
         ordering=ordering,
         lease_seconds=10.0,
         max_attempts=max_attempts,
@@ -35,14 +44,18 @@ class QueueMachine(RuleBasedStateMachine):
     policies: tuple[OnExhausted, ...] = tuple(OnExhausted)
 
     attempts: tuple[int, ...] = (1, 2, 3)
+    priorities: tuple[Priority, ...] = (Priority.NONE,)
+    ranks: tuple[PriorityRank, ...] = tuple(PriorityRank)
 
     @initialize(data=st.data())
     def begin(self, data: st.DataObject) -> None:
         ordering = data.draw(st.sampled_from(self.orderings))
         on_exhausted = data.draw(st.sampled_from(self.policies))
         attempts = data.draw(st.sampled_from(self.attempts))
+        priority = data.draw(st.sampled_from(self.priorities)) if ordering is not Ordering.SINGLE else Priority.NONE
+        rank = data.draw(st.sampled_from(self.ranks))
         partitions = 1 if ordering is Ordering.SINGLE else 2
-        self.world = SessionWorld(settings_of(ordering, on_exhausted, attempts), partitions)
+        self.world = SessionWorld(settings_of(ordering, on_exhausted, attempts, priority, rank), partitions)
 
     # --- the log -----------------------------------------------------------------------------------------------------
 
@@ -186,7 +199,10 @@ class QueueMachine(RuleBasedStateMachine):
         if world.state.parked or "park" in world.state.stands.values():
             return
         other = Ordering.NONE if world.settings.ordering is Ordering.KEY else Ordering.KEY
-        world.altered = settings_of(other, world.settings.on_exhausted, world.settings.max_attempts)
+        settings = world.settings
+        world.altered = settings_of(
+            other, settings.on_exhausted, settings.max_attempts, settings.priority, settings.priority_rank
+        )
         world.rescanned = True
         world.queue.alter(world.altered)
 
@@ -217,6 +233,11 @@ class QueueMachine(RuleBasedStateMachine):
                 floor = world.queue.done.floor(partition)
                 undone = [place for place in world.order if place not in world.state.done and place >> 48 == partition]
                 assert not undone or floor <= undone[0] & 0xFFFF_FFFF_FFFF, "the floor moved over an undone record"
+            if world.knows_ranks:
+                busy = {place for place, _, _ in world.in_flight.values()}
+                waiting = [world.ranks[place][0] for place in world.admitted - world.state.done - busy]
+                told = {each.priority: each.waiting for each in world.queue.priority_counts() if each.waiting}
+                assert told == {priority: waiting.count(priority) for priority in set(waiting)}
 
     def teardown(self) -> None:
         """Everything that was appended is done in the end, or a dead letter."""
@@ -246,3 +267,6 @@ class QueueMachine(RuleBasedStateMachine):
         assert world.state.done == set(world.order), "lost"
         assert world.queue.open_records == 0
         assert not [key for key in world.rows if key[:1] in b"akdrz"], "rows of records that are done"
+        ranking = world.queue.lanes.ranking
+        if ranking is not None:
+            assert (ranking.ranks.pages, sum(ranking.waiting)) == (0, 0), "ranks of records that are done"
