@@ -46,8 +46,8 @@ class Parts:
 
     def _in_part(self, partition: PartitionKey) -> PartitionKey:
         for number, band in enumerate(self._bands.get(partition.topic_id, ())):
-            if partition.partition in band.partition_range:
-                place = partition.partition - band.first_partition
+            place = partition.partition - band.first_partition
+            if 0 <= place < band.partitions:
                 return PartitionKey(_part_id(partition.topic_id, number), place)
         return partition
 
