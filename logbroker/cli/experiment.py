@@ -3,21 +3,34 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Final, TextIO
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Any, Final, TextIO, TypeVar
 
 import click
 import grpc
+import msgspec
 
 from logbroker.cli import terminal
 from logbroker.cli.demo import read_flights
-from logbroker.cli.experiment_view import show_lanes, shown
+from logbroker.cli.experiment_view import show_lanes, show_scaling, shown
 from logbroker.cli.options import json_option
 from logbroker.embedded_broker import embedded
 from logbroker.errors import LogbrokerError
-from logbroker.tools.experiments import lanes as lanes_experiment
+from logbroker.tools.experiments.advice import advice
 from logbroker.tools.experiments.lane_words import conclusions
+from logbroker.tools.experiments.lanes import drain
 from logbroker.tools.experiments.lanes_page import lanes_page
+from logbroker.tools.experiments.scaling import scale
+from logbroker.tools.experiments.scaling_pictures import HOW_TO_INSTALL, can_draw, draw
+from logbroker.tools.experiments.scaling_report import scaling_csv, scaling_page
+from logbroker.tools.experiments.scaling_run import default_grid, quick_grid
 
+T = TypeVar("T")
+
+SECONDS: Final = 1.2
+"""Of each of the two parts of a run, about."""
+QUICK_SECONDS: Final = 0.8
 # Opened at once: nobody shall wait for an experiment to hear that its file cannot be written.
 _FILE: Final = click.File("w", encoding="utf-8", lazy=False)
 
@@ -32,6 +45,8 @@ def experiment() -> None:
     Examples:
       logbroker experiment lanes
       logbroker experiment lanes --work-ms 10 --records 2000 --html lanes.html
+      logbroker experiment scaling --quick --out scaling
+      logbroker plan --from scaling/scaling.json --rate 400 --work-ms 20
     """
 
 
@@ -54,12 +69,7 @@ def lanes(work_ms: float, records: int, workers: int, html: TextIO | None, plain
     rows = rows[:records]
     click.echo(f"Starting {4 * workers} worker processes...", err=True)
     with embedded() as broker, shown(plain=plain) as look:
-        try:
-            strips = asyncio.run(
-                lanes_experiment.drain(broker.address, rows, workers=workers, work_seconds=work_ms / 1000, look=look)
-            )
-        except grpc.RpcError as error:
-            raise LogbrokerError(f"the broker failed: {error}") from None
+        strips = _run(drain(broker.address, rows, workers=workers, work_seconds=work_ms / 1000, look=look))
     figures = [strip.settle() for strip in strips]
     if html is not None:
         html.write(lanes_page(strips, figures, work_ms))
@@ -69,3 +79,55 @@ def lanes(work_ms: float, records: int, workers: int, html: TextIO | None, plain
     show_lanes(figures)
     terminal.say(*conclusions(figures))
     click.echo("With --html FILE it draws all this." if html is None else f"Pictures: {html.name}")
+
+
+@experiment.command()
+@click.option("--quick", is_flag=True, help="A few runs, in less than a minute, instead of some minutes.")
+@click.option(
+    "--out",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=Path("scaling"),
+    show_default=True,
+    help="The directory for figures, pictures and the report.",
+)
+@click.option("--seed", type=int, default=1, show_default=True, help="For the keys that are drawn.")
+@json_option
+def scaling(quick: bool, out: Path, seed: int, as_json: bool) -> None:
+    """Measure what partitions and consumers give, for keys that are alike and for hot ones.
+
+    Runs every combination of partitions, consumers, skew of the keys, time of work and kind of group (consumer group,
+    queue group by key), and ends with advice. Writes scaling.json (for `logbroker plan`), scaling.csv, report.html and
+    the pictures as SVG and PNG; for pictures it needs matplotlib: pip install 'logbroker[experiments]'.
+    """
+    grid = quick_grid() if quick else default_grid()
+    out.mkdir(parents=True, exist_ok=True)
+    draws = can_draw()
+    if not draws:
+        click.echo(HOW_TO_INSTALL, err=True)
+    with embedded() as broker, terminal.progress("measuring", len(grid), "runs") as count:
+        work = scale(broker.address, grid, seconds=QUICK_SECONDS if quick else SECONDS, seed=seed, done=count)
+        found = _run(work)
+    (out / "scaling.json").write_bytes(msgspec.json.format(msgspec.json.encode(found)) + b"\n")
+    (out / "scaling.csv").write_text(scaling_csv(found), encoding="utf-8")
+    pictures = draw(found) if draws else {}
+    for name, picture in pictures.items():
+        (out / f"{name}.svg").write_bytes(picture.svg)
+        (out / f"{name}.png").write_bytes(picture.png)
+    report = scaling_page(
+        found, {name: picture.svg for name, picture in pictures.items()}, "" if draws else HOW_TO_INSTALL
+    )
+    (out / "report.html").write_text(report, encoding="utf-8")
+    if as_json:
+        terminal.write_json(found)
+        return
+    show_scaling(found.runs)
+    terminal.say(
+        *advice(found), f"Report: {out / 'report.html'}; figures: {out / 'scaling.json'}; keys by seed {seed}."
+    )
+
+
+def _run(work: Coroutine[Any, Any, T]) -> T:
+    try:
+        return asyncio.run(work)
+    except grpc.RpcError as error:
+        raise LogbrokerError(f"the broker failed: {error}") from None

@@ -1,4 +1,4 @@
-"""The lanes experiment as one sees it: strips in the terminal, and tables and words at its end."""
+"""Experiments as one sees them: the strips of the lanes in the terminal, and tables at the end."""
 
 from __future__ import annotations
 
@@ -13,8 +13,10 @@ from rich.live import Live
 from rich.text import Text
 
 from logbroker.cli import terminal
+from logbroker.tools.experiments.capacity import QUEUE
 from logbroker.tools.experiments.lane_strip import Strip, StripFigures
 from logbroker.tools.experiments.palette import key_colour
+from logbroker.tools.experiments.scaling_run import Run
 
 _PLAIN_SECONDS: Final = 2.0
 """Between two plain lines."""
@@ -132,3 +134,23 @@ def show_lanes(figures: Sequence[StripFigures]) -> None:
 
 def _seconds(ms: float) -> str:
     return f"{ms / 1e3:,.1f} s"
+
+
+def show_scaling(runs: Sequence[Run]) -> None:
+    """Write a row for each run to standard output."""
+    numbers = ("parts", "cons", "work", "rec/s", "idle", "p99", "join", "disorder")
+    table = terminal.table("group", "keys", *numbers, numbers=numbers)
+    for run in runs:
+        table.add_row(
+            "queue" if run.mode == QUEUE else "consumer",
+            run.skew,
+            str(run.partitions),
+            str(run.consumers),
+            f"{run.work_ms:g} ms",
+            f"{run.records_per_second:,.0f}",
+            f"{run.idle_share:.0%}",
+            f"{run.p99_ms:,.0f} ms",
+            "-" if run.rebalance_ms is None else f"{run.rebalance_ms:,.0f} ms",
+            f"{run.violations:,}",
+        )
+    terminal.show(table)

@@ -26,6 +26,7 @@ _COMMANDS: Final = {
     "meta": "Back up and restore the metadata store.",
     "bench": "Measure a broker on this machine.",
     "experiment": "See what order costs, and what partitions and consumers give, on this machine.",
+    "plan": "How many partitions and consumers a rate, the work and the keys need.",
 }
 """In the order of the help. Each is a click command of that name in the module logbroker.cli.<name>."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
+import math
 import random
 from collections.abc import Sequence
 from typing import Final
@@ -46,9 +46,17 @@ def key_name(number: int, placement: str = "") -> bytes:
 
 
 def draw_keys(shares: Sequence[float], records: int, seed: int) -> list[int]:
-    """Return the numbers of the keys of so many records, drawn by their shares; the same for the same seed."""
-    bounds = list(itertools.accumulate(shares))
-    return random.Random(seed).choices(range(len(shares)), cum_weights=bounds, k=records)
+    """Return the numbers of the keys of so many records, in an order drawn by lot; the same for the same seed.
+
+    Each key has as many as its share says, but for rounding: a small run shall not be skewed by chance.
+    """
+    counts = [math.floor(share * records) for share in shares]
+    by_rest = sorted(range(len(shares)), key=lambda key: counts[key] - shares[key] * records)
+    for key in by_rest[: records - sum(counts)]:
+        counts[key] += 1
+    drawn = [key for key, count in enumerate(counts) for _ in range(count)]
+    random.Random(seed).shuffle(drawn)
+    return drawn
 
 
 def partition_shares(shares: Sequence[float], partitions: int, placement: str = "") -> list[float]:

@@ -16,7 +16,7 @@ table { border-collapse: collapse; font-size: .92em; } .wide { overflow-x: auto;
 th, td { padding: .35em .8em; border-bottom: 1px solid #d9dfe5; text-align: right; font-variant-numeric: tabular-nums; }
 th { color: #5a6775; font-weight: 600; vertical-align: bottom; } td:first-child, th:first-child { text-align: left; }
 td.bad { color: #c0262c; font-weight: 700; } td.good { color: #1c7c4a; font-weight: 700; }
-svg, img { width: 100%; height: auto; display: block; }
+svg { width: 100%; height: auto; display: block; } img { max-width: 100%; height: auto; }
 svg text { font: 12px system-ui, "DejaVu Sans", sans-serif; fill: #5a6775; }
 .pair { display: grid; grid-template-columns: repeat(auto-fit, minmax(24em, 1fr)); gap: 1em 2em; }
 code { background: #f0f3f6; padding: .1em .35em; border-radius: 3px; }

@@ -1,0 +1,120 @@
+"""`logbroker plan`: how many partitions, and how many consumers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+import msgspec
+
+from logbroker.cli import terminal
+from logbroker.cli.options import json_option
+from logbroker.errors import InvalidRequestError
+from logbroker.tools.experiments import planning
+from logbroker.tools.experiments.capacity import GROUP, MODES, Service
+from logbroker.tools.experiments.keys import SKEWS, hot_shares, key_shares
+from logbroker.tools.experiments.planning import Demand, Option
+from logbroker.tools.experiments.scaling_run import Run, Scaling, calibrated
+
+MAX_KEYS = 100_000
+
+
+@click.command()
+@click.option("--rate", type=click.FloatRange(0, min_open=True), help="Records a second that are to be worked off.")
+@click.option("--work-ms", type=click.FloatRange(0), help="Of each record.")
+@click.option("--skew", type=click.Choice(SKEWS), default="uniform", show_default=True, help="Of the keys.")
+@click.option("--hottest-share", type=click.FloatRange(0, 1, min_open=True), help="Of the hottest key, instead.")
+@click.option("--keys", type=click.IntRange(1, MAX_KEYS), default=100, show_default=True)
+@click.option("--consumers", type=click.IntRange(1, 1000), help="How many there are.  [default: as few as will do]")
+@click.option("--mode", type=click.Choice(MODES), default=GROUP, show_default=True, help="A consumer or a queue group.")
+@click.option(
+    "--target",
+    type=click.FloatRange(0, 1, min_open=True),
+    default=0.7,
+    show_default=True,
+    help="How much of what it can do the busiest consumer may have to do.",
+)
+@click.option(
+    "--from",
+    "measured",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="A scaling.json: what was measured stands for what is not given.",
+)
+@json_option
+def plan(
+    rate: float | None,
+    work_ms: float | None,
+    skew: str,
+    hottest_share: float | None,
+    keys: int,
+    consumers: int | None,
+    mode: str,
+    target: float,
+    measured: Path | None,
+    as_json: bool,
+) -> None:
+    """From a rate, the work and the keys to a count of partitions and consumers.
+
+    The hottest partition decides: its consumer must keep up. Waiting times are a queueing estimate (Allen-Cunneen).
+    With --from the cost of a record is what `logbroker experiment scaling` measured here; without, it is assumed.
+
+    \b
+    Examples:
+      logbroker plan --rate 400 --work-ms 20
+      logbroker plan --rate 400 --work-ms 20 --hottest-share 0.1 --consumers 16
+      logbroker plan --rate 400 --work-ms 20 --mode queue --from scaling/scaling.json
+    """
+    runs = [run for run in _read(measured) if run.mode == mode] if measured is not None else []
+    if measured is not None and not runs:
+        raise InvalidRequestError(f"{measured} has no runs of mode {mode}: measure again, or give another --mode")
+    works = {run.work_ms for run in runs}
+    if work_ms is None and len(works) == 1:
+        work_ms = works.pop()
+    if work_ms is None:
+        raise click.UsageError("give --work-ms: how long a record takes")
+    if rate is None:
+        rates = [run.records_per_second for run in runs if run.work_ms == work_ms]
+        if not rates:
+            raise click.UsageError("give --rate: the records a second that are to be worked off")
+        rate = max(rates)
+    service = calibrated(runs, mode, work_ms)
+    shares = key_shares(skew, keys) if hottest_share is None else hot_shares(max(hottest_share, 1 / keys), keys)
+    demand = Demand(mode=mode, rate=rate, shares=shares, consumers=consumers, target=target)
+    found = planning.plan(demand, service)
+    if as_json:
+        terminal.write_json({"rate": rate, "work_ms": work_ms, "mode": mode, "service": service, "plan": found})
+        return
+    _show(found.options, found.chosen, mode)
+    terminal.say(*planning.words(demand, service, found), _costs(service, measured))
+
+
+def _read(path: Path) -> list[Run]:
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=Scaling).runs
+    except msgspec.MsgspecError as error:
+        raise InvalidRequestError(f"{path} is not what `logbroker experiment scaling` writes: {error}") from None
+
+
+def _costs(service: Service, measured: Path | None) -> str:
+    pause_ms, work_ms = 1e3 * service.worker_pause_seconds, 1e3 * service.work_seconds
+    told = f"{work_ms:.2f} ms of work and {pause_ms:.2f} ms between two records of a consumer"
+    if measured is not None:
+        return f"Measured: {told}."
+    return f"Assumed: {told}; `logbroker experiment scaling` measures it."
+
+
+def _show(options: list[Option], chosen: Option, mode: str) -> None:
+    numbers = ("partitions", "workers" if mode != GROUP else "consumers", "keeps up with", "at work", "busiest", "wait")
+    table = terminal.table(*numbers, numbers=numbers)
+    shown = options if chosen in options else [*options, chosen]
+    for option in sorted(shown, key=lambda each: (each.partitions, -each.consumers)):
+        table.add_row(
+            str(option.partitions),
+            str(option.consumers),
+            f"{option.records_per_second:,.0f}/s",
+            f"{option.utilisation:.0%}",
+            f"{option.busiest_utilisation:.0%}",
+            "grows" if option.wait_ms is None else f"{option.wait_ms:,.1f} ms",
+            style="bold" if option is chosen else None,
+        )
+    terminal.show(table)

@@ -1,0 +1,188 @@
+"""The model behind `logbroker plan`: queueing, capacity, the choice, and what is said of it."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+from pathlib import Path
+
+import pytest
+
+from logbroker.tools.experiments import capacity, planning, queueing
+from logbroker.tools.experiments.advice import advice, knee
+from logbroker.tools.experiments.capacity import GROUP, QUEUE, Service
+from logbroker.tools.experiments.keys import hot_shares, key_shares
+from logbroker.tools.experiments.planning import Demand
+from logbroker.tools.experiments.scaling_report import scaling_csv, scaling_page
+from logbroker.tools.experiments.scaling_run import KEYS, Run, Scaling, calibrated, with_predictions
+from tests.cli.command import failure_of, logbroker, output_of
+
+SEED = 20261121
+SERVICE = Service(work_seconds=0.009, worker_pause_seconds=0.001, handover_seconds=0.003)
+
+
+def demand(rate: float, shares: list[float], mode: str = GROUP, consumers: int | None = None) -> Demand:
+    return Demand(mode=mode, rate=rate, shares=shares, consumers=consumers, target=0.7)
+
+
+def a_run(partitions: int, rate: float, *, mode: str = GROUP, skew: str = "uniform", violations: int = 0) -> Run:
+    shares = key_shares(skew, KEYS)
+    counts = [round(1000 * share) for share in shares]
+    return Run(
+        mode=mode,
+        partitions=partitions,
+        consumers=4,
+        skew=skew,
+        work_ms=10.0,
+        records=sum(counts),
+        seconds=sum(counts) / rate,
+        records_per_second=rate,
+        predicted_records_per_second=0.0,
+        idle_share=0.1,
+        violations=violations,
+        work_ms_mean=10.2,
+        worker_pause_ms=0.5,
+        handover_ms=4.0,
+        load_records_per_second=0.6 * rate,
+        p50_ms=11.0,
+        p99_ms=20.0,
+        utilisation=0.5,
+        busiest_utilisation=0.6,
+        rebalance_ms=30.0 if mode == GROUP else None,
+        hottest_key_share=shares[0],
+        hottest_partition_share=0.3,
+        held=capacity.dealt(partitions, 4) if mode == GROUP else [[]] * 4,
+        key_counts=counts,
+    )
+
+
+def test_erlang_c_is_what_the_tables_say() -> None:
+    assert queueing.erlang_c(1, 0.5) == pytest.approx(0.5)
+    assert queueing.erlang_c(2, 1.0) == pytest.approx(1 / 3)
+    assert queueing.erlang_c(10, 8.0) == pytest.approx(0.4092, abs=1e-4)
+    assert 0 < queueing.erlang_c(1000, 990.0) < 1, "it does not overflow"
+
+
+def test_waits_are_those_of_known_queues() -> None:
+    m_m_1 = queueing.mean_wait_seconds(50, 0.01, service_scv=1.0)
+    assert m_m_1 == pytest.approx(0.01), "rho / (mu - lambda)"
+    assert queueing.mean_wait_seconds(50, 0.01) == pytest.approx(m_m_1 / 2), "M/D/1 waits half as long"
+    assert queueing.mean_wait_seconds(100, 0.01) == math.inf
+    assert queueing.mean_wait_seconds(0, 0.01) == 0.0
+
+
+def test_the_wait_is_that_of_a_simulated_queue() -> None:
+    """M/D/c, record by record: who comes takes the server that is free first."""
+    draw = random.Random(SEED)
+    for servers, load in ((1, 0.7), (4, 0.8)):
+        free = [0.0] * servers
+        now, waited, records = 0.0, 0.0, 200_000
+        for _ in range(records):
+            now += draw.expovariate(servers * load)
+            server = min(range(servers), key=free.__getitem__)
+            waited += max(0.0, free[server] - now)
+            free[server] = max(now, free[server]) + 1.0
+        assert queueing.mean_wait_seconds(servers * load, 1.0, servers) == pytest.approx(waited / records, rel=0.1)
+
+
+def test_the_hottest_consumer_or_key_decides() -> None:
+    assert capacity.dealt(5, 2) == [[0, 2, 4], [1, 3]]
+    assert capacity.consumer_shares([0.4, 0.1, 0.2, 0.3, 0.0], [[0, 2, 4], [1, 3]]) == pytest.approx([0.6, 0.4])
+    assert capacity.group_rate([0.6, 0.4], SERVICE) == pytest.approx(1 / 0.006)
+    assert capacity.queue_rate(0.01, 4, SERVICE) == pytest.approx(400), "the workers"
+    assert capacity.queue_rate(0.5, 4, SERVICE) == pytest.approx(1 / 0.006), "the hottest key, with its handovers"
+
+
+def test_a_queue_is_drained_round_by_round() -> None:
+    assert capacity.queue_drain_seconds([10] * 8, 4, SERVICE) == pytest.approx(80 * 0.010 / 4)
+    assert capacity.queue_drain_seconds([10], 4, SERVICE) == pytest.approx(10 * 0.012)
+    # Five rounds of eight keys, then five of one alone.
+    assert capacity.queue_drain_seconds([10] + [5] * 7, 4, SERVICE) == pytest.approx(5 * 0.020 + 5 * 0.012)
+
+
+def test_a_plan_is_the_smallest_that_keeps_to_the_target() -> None:
+    wanted = demand(250, key_shares("uniform", 1000))
+    found = planning.plan(wanted, SERVICE)
+    assert found.fits
+    assert found.chosen.busiest_utilisation <= 0.7
+    smaller = [option for option in found.options if option.partitions < found.chosen.partitions]
+    assert smaller
+    assert all(option.busiest_utilisation > 0.7 for option in smaller)
+    assert found.chosen.records_per_second >= 250 / 0.7
+    assert found.chosen.utilisation == pytest.approx(2.25 / found.chosen.consumers)
+
+
+def test_more_consumers_than_partitions_have_nothing_to_do() -> None:
+    few = planning.plan(demand(90, [0.01] * 100, consumers=8), SERVICE, candidates=(2,)).chosen
+    as_many = planning.plan(demand(90, [0.01] * 100, consumers=2), SERVICE, candidates=(2,)).chosen
+    assert few.records_per_second == as_many.records_per_second
+
+
+def test_a_key_that_is_too_hot_is_named_as_what_it_is() -> None:
+    wanted = demand(200, hot_shares(0.5, 100))
+    found = planning.plan(wanted, SERVICE)
+    assert not found.fits
+    assert found.chosen.partitions < max(planning.CANDIDATES), "partitions that gain nothing are not advised"
+    said = " ".join(planning.words(wanted, SERVICE, found))
+    assert "neither partitions nor consumers can mend it" in said
+    assert "50% of the records" in said
+
+
+def test_a_queue_group_is_planned_by_workers() -> None:
+    found = planning.plan(demand(250, key_shares("uniform", 100), QUEUE), SERVICE)
+    assert (found.chosen.partitions, found.chosen.consumers) == (1, 4)
+    assert found.chosen.busiest_utilisation == pytest.approx(0.625)
+    short = demand(250, key_shares("uniform", 100), QUEUE, consumers=3)
+    assert "more workers would mend it" in " ".join(planning.words(short, SERVICE, planning.plan(short, SERVICE)))
+
+
+def test_what_was_measured_replaces_what_is_assumed() -> None:
+    runs = [a_run(4, 380), a_run(4, 100, skew="hot"), a_run(4, 300, mode=QUEUE)]
+    service = calibrated(runs, GROUP, 20.0)
+    assert service.work_seconds == pytest.approx(0.0202), "work is as much longer than asked as it was"
+    assert service.worker_pause_seconds == pytest.approx(0.0005)
+    assert service.handover_seconds == pytest.approx(0.004)
+    assert calibrated([], GROUP, 20.0).work_seconds == 0.02
+
+
+def test_the_advice_says_where_partitions_stop_helping_and_which_key_is_hot() -> None:
+    runs = [a_run(1, 95), a_run(4, 350), a_run(8, 360), a_run(1, 94, skew="hot"), a_run(4, 110, skew="hot")]
+    runs.append(a_run(1, 300, mode=QUEUE))
+    assert knee(runs[:3]).partitions == 4
+    said = advice(Scaling(seed=1, keys=KEYS, runs=with_predictions(runs)))
+    assert said[0].startswith("For 4 consumers in a consumer group, choose 4 partitions")
+    text = " ".join(said)
+    assert "partitions stop helping at 4 (records/s by partitions: 1: 95, 4: 350, 8: 360)" in text
+    assert "key-0 is hot: 80% of the records" in text
+    assert "4 workers of a queue group by key to 300 (1 partition" in text
+    assert "0 records were finished after a later one of their key (as promised)" in text
+    wrong = advice(Scaling(seed=1, keys=KEYS, runs=with_predictions([a_run(4, 350, violations=3)])))
+    assert any("THIS MUST NOT HAPPEN" in sentence for sentence in wrong)
+
+
+def test_figures_and_report_have_every_run() -> None:
+    found = Scaling(seed=5, keys=KEYS, runs=with_predictions([a_run(1, 95), a_run(1, 300, mode=QUEUE)]))
+    head, *rows = scaling_csv(found).splitlines()
+    assert head.startswith("mode,partitions,consumers,skew,work_ms,records,")
+    assert [row.split(",")[0] for row in rows] == ["group", "queue"]
+    html = scaling_page(found, {"model": b"<svg/>"}, "")
+    assert html.count("<tr>") == 1 + 2
+    assert "data:image/svg+xml;base64,PHN2Zy8+" in html
+    assert "seed 5" in html
+
+
+def test_the_command_plans_from_what_is_given() -> None:
+    found = json.loads(output_of("plan", "--rate", "400", "--work-ms", "20", "--json"))
+    assert found["plan"]["fits"]
+    assert found["plan"]["chosen"]["records_per_second"] >= 400
+    said = output_of("plan", "--rate", "400", "--work-ms", "20").decode()
+    assert "Take " in said
+    assert "Assumed: 20.00 ms of work" in said
+
+
+def test_the_command_says_what_is_missing_or_wrong(tmp_path: Path) -> None:
+    assert logbroker("plan", "--work-ms", "20").returncode == 2
+    other = tmp_path / "other.json"
+    other.write_text('{"seed": 1}', encoding="utf-8")
+    assert "is not what `logbroker experiment scaling` writes" in failure_of("plan", "--from", other, "--rate", "5")

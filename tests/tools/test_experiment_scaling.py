@@ -1,0 +1,114 @@
+"""The scaling experiment, a small one: real consumers, and how near `logbroker plan` comes to what they do."""
+
+from __future__ import annotations
+
+import asyncio
+import csv
+from pathlib import Path
+from xml.etree import ElementTree
+
+import msgspec
+import pytest
+
+from logbroker.cli.main import run as run_command
+from logbroker.embedded_broker import embedded
+from logbroker.tools.experiments import planning
+from logbroker.tools.experiments.capacity import GROUP, QUEUE
+from logbroker.tools.experiments.keys import key_shares
+from logbroker.tools.experiments.planning import Demand, Option
+from logbroker.tools.experiments.scaling import scale
+from logbroker.tools.experiments.scaling_pictures import draw
+from logbroker.tools.experiments.scaling_run import KEYS, Cell, Run, Scaling, calibrated
+
+SEED = 3
+WORK_MS = 20.0
+"""Long beside what a busy machine adds."""
+CALIBRATION = [Cell(mode=mode, partitions=1, consumers=1, skew="hot", work_ms=WORK_MS) for mode in (GROUP, QUEUE)]
+CHECKED = [
+    Cell(mode=GROUP, partitions=4, consumers=4, skew="uniform", work_ms=WORK_MS),
+    Cell(mode=GROUP, partitions=4, consumers=4, skew="hot", work_ms=WORK_MS),
+    Cell(mode=QUEUE, partitions=2, consumers=4, skew="uniform", work_ms=WORK_MS),
+    Cell(mode=QUEUE, partitions=2, consumers=4, skew="hot", work_ms=WORK_MS),
+]
+
+
+def measured(grid: list[Cell]) -> Scaling:
+    with embedded() as broker:
+        return asyncio.run(scale(broker.address, grid, seconds=0.8, seed=SEED, done=lambda _: None))
+
+
+@pytest.fixture(scope="module")
+def found() -> Scaling:
+    return measured([*CALIBRATION, *CHECKED])
+
+
+def test_order_is_kept_in_both_kinds_of_groups(found: Scaling) -> None:
+    assert [run.violations for run in found.runs] == [0] * len(found.runs)
+    for run in found.runs:
+        assert sum(run.key_counts) == run.records
+        assert 0 <= run.idle_share < 1
+        assert run.p50_ms <= run.p99_ms
+        assert run.p50_ms >= WORK_MS
+    shares = [run.rebalance_ms for run in found.runs if run.mode == GROUP]
+    assert all(took is not None and took > 0 for took in shares)
+    for run in found.runs:
+        partitions = sorted(partition for held in run.held for partition in held)
+        assert partitions == (list(range(run.partitions)) if run.mode == GROUP else [])
+
+
+@pytest.mark.parametrize("number", range(len(CHECKED)), ids=lambda number: f"{CHECKED[number].mode}-{number}")
+def test_a_plan_comes_within_20_percent_of_what_is_measured(found: Scaling, number: int) -> None:
+    """Calibrated by one consumer alone. What disturbs a run only slows it, so one that is off is run once more."""
+    calibration, run = found.runs[: len(CALIBRATION)], found.runs[len(CALIBRATION) + number]
+    planned = plan_for(run, calibration)
+    if run.records_per_second != pytest.approx(planned.records_per_second, rel=0.2):
+        (run,) = measured([CHECKED[number]]).runs
+        planned = plan_for(run, calibration)
+    assert run.records_per_second == pytest.approx(planned.records_per_second, rel=0.2)
+    assert run.utilisation == pytest.approx(planned.utilisation, rel=0.2)
+
+
+def plan_for(run: Run, calibration: list[Run]) -> Option:
+    """What would have been planned for the steady load of a run."""
+    demand = Demand(
+        mode=run.mode,
+        rate=run.load_records_per_second,
+        shares=key_shares(run.skew, KEYS),
+        consumers=run.consumers,
+        target=1.0,
+    )
+    service = calibrated(calibration, run.mode, run.work_ms)
+    return planning.plan(demand, service, candidates=[run.partitions]).chosen
+
+
+def test_pictures_are_drawn(found: Scaling) -> None:
+    pictures = draw(found)
+    assert list(pictures) == ["throughput", "latency", "idle", "model"]
+    for picture in pictures.values():
+        assert ElementTree.fromstring(picture.svg).tag.endswith("svg")
+        assert picture.png.startswith(b"\x89PNG")
+    assert b"one key has 80 %" in pictures["throughput"].svg
+
+
+@pytest.mark.parametrize("draws", [True, False])
+def test_the_command_writes_figures_and_a_report(
+    draws: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    grid = [Cell(mode=mode, partitions=1, consumers=2, skew="uniform", work_ms=5.0) for mode in (GROUP, QUEUE)]
+    monkeypatch.setattr("logbroker.cli.experiment.quick_grid", lambda: grid)
+    monkeypatch.setattr("logbroker.cli.experiment.QUICK_SECONDS", 0.2)
+    monkeypatch.setattr("logbroker.cli.experiment.can_draw", lambda: draws)
+    out = tmp_path / "new" / "scaling"
+    assert run_command(["experiment", "scaling", "--quick", "--out", str(out), "--seed", "8"]) == 0
+    said = capsys.readouterr()
+    assert "Order: in 2 runs 0 records" in said.out
+    assert "keys by seed 8" in said.out
+    assert ("pip install 'logbroker[experiments]'" in said.err) == (not draws)
+    found = msgspec.json.decode((out / "scaling.json").read_bytes(), type=Scaling)
+    with (out / "scaling.csv").open(encoding="utf-8", newline="") as rows:
+        assert [row["mode"] for row in csv.DictReader(rows)] == [run.mode for run in found.runs] == [GROUP, QUEUE]
+    report = (out / "report.html").read_text(encoding="utf-8")
+    assert report.count("<img") == (4 if draws else 0)
+    assert (out / "throughput.png").exists() == draws
+    assert run_command(["plan", "--from", str(out / "scaling.json"), "--mode", "queue"]) == 0
+    assert "Measured: " in capsys.readouterr().out

@@ -1,0 +1,147 @@
+"""What the scaling experiment says, in words: where partitions stop helping, which keys are hot, what to choose."""
+
+from __future__ import annotations
+
+import statistics
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Final
+
+from logbroker.tools.experiments.capacity import GROUP, QUEUE
+from logbroker.tools.experiments.keys import key_name
+from logbroker.tools.experiments.scaling_run import Run, Scaling, calibrated
+
+ENOUGH: Final = 0.9
+"""Of the best rate: where partitions count as not helping any more."""
+
+SKEW_NAMES: Final = {
+    "uniform": "with keys that are all alike",
+    "zipf": "with keys by Zipf's law",
+    "hot": "with one key that has 80 %",
+}
+
+
+def advice(found: Scaling) -> list[str]:
+    """Return the advice, the choice first."""
+    runs = found.runs
+    return [*_choice(runs), *_knees(runs), *_hot_keys(runs), *_queue_groups(runs), *_order(runs), *_model(runs)]
+
+
+def knee(runs: Sequence[Run]) -> Run:
+    """Return the run with the fewest partitions that comes near the best rate of these runs."""
+    best = max(run.records_per_second for run in runs)
+    return min((run for run in runs if run.records_per_second >= ENOUGH * best), key=lambda run: run.partitions)
+
+
+def _rows(runs: Sequence[Run]) -> dict[tuple[int, float, str], list[Run]]:
+    """Return the runs of consumer groups by consumers, work and skew, where several partition counts were tried."""
+    rows: dict[tuple[int, float, str], list[Run]] = defaultdict(list)
+    for run in runs:
+        if run.mode == GROUP:
+            rows[run.consumers, run.work_ms, run.skew].append(run)
+    return {row: of_row for row, of_row in rows.items() if len(of_row) > 1}
+
+
+def _choice(runs: Sequence[Run]) -> list[str]:
+    rows = _rows(runs)
+    if not rows:
+        return []
+    consumers = max(row[0] for row in rows)
+    # One hot key is no reason for more partitions; whether keys are alike or skewed somewhat is seldom known.
+    knees = [
+        knee(of_row).partitions for row, of_row in rows.items() if row[0] == consumers and row[2] in ("uniform", "zipf")
+    ]
+    if not knees:
+        return []
+    partitions = max(knees)
+    most = max(run.partitions for of_row in rows.values() for run in of_row)
+    why = (
+        "with fewer, consumers wait while others work"
+        if partitions > 1
+        else "here one consumer does it as fast as several"
+    )
+    beyond = f"; more, up to {most}, gained less than a tenth" if partitions < most else "; more were not tried"
+    choice = f"For {consumers} consumers in a consumer group, choose {partitions} partitions: {why}{beyond}."
+    return [choice, "A count can be raised later, but not lowered."]
+
+
+def _knees(runs: Sequence[Run]) -> list[str]:
+    said = []
+    for (consumers, work_ms, skew), of_row in sorted(_rows(runs).items()):
+        enough = knee(of_row)
+        rates = ", ".join(
+            f"{run.partitions}: {run.records_per_second:,.0f}" for run in sorted(of_row, key=lambda run: run.partitions)
+        )
+        said.append(
+            f"{consumers} consumers, {work_ms:g} ms of work, {SKEW_NAMES[skew]}: partitions stop helping at"
+            f" {enough.partitions} (records/s by partitions: {rates})."
+        )
+    return said
+
+
+def _hot_keys(runs: Sequence[Run]) -> list[str]:
+    said = []
+    for skew in ("zipf", "hot"):
+        of_skew = [run for run in runs if run.skew == skew]
+        if not of_skew:
+            continue
+        run = max(of_skew, key=lambda run: run.records)
+        hottest = max(range(len(run.key_counts)), key=run.key_counts.__getitem__)
+        service = calibrated(runs, GROUP, min(run.work_ms for run in of_skew))
+        said.append(
+            f"{_capital(SKEW_NAMES[skew])}, {key_name(hottest).decode()} is hot: {run.hottest_key_share:.0%} of the"
+            " records. They go one after the other, whoever takes them: however many partitions and consumers there"
+            f" are, no more than {1 / (run.hottest_key_share * service.per_worker):,.0f} records/s of all keys can"
+            f" be worked off at {1e3 * service.work_seconds:.1f} ms each."
+        )
+    return said
+
+
+def _queue_groups(runs: Sequence[Run]) -> list[str]:
+    said = []
+    consumers = max(run.consumers for run in runs)
+    for skew in SKEW_NAMES:
+        best = {
+            mode: max(of_mode, key=lambda run: run.records_per_second)
+            for mode in (GROUP, QUEUE)
+            if (of_mode := [run for run in runs if (run.mode, run.consumers, run.skew) == (mode, consumers, skew)])
+        }
+        if len(best) == 2:
+            group, queue = best[GROUP], best[QUEUE]
+            said.append(
+                f"{_capital(SKEW_NAMES[skew])}, {consumers} consumers of a consumer group came to"
+                f" {group.records_per_second:,.0f} records/s at best ({_partitions(group)}), {consumers} workers of a"
+                f" queue group by key to {queue.records_per_second:,.0f} ({_partitions(queue)}; it does not need more)."
+            )
+    return said
+
+
+def _capital(text: str) -> str:
+    return text[0].upper() + text[1:]
+
+
+def _partitions(run: Run) -> str:
+    return f"{run.partitions} partition{'s' if run.partitions > 1 else ''}"
+
+
+def _order(runs: Sequence[Run]) -> list[str]:
+    violations = sum(run.violations for run in runs)
+    moved = [run.rebalance_ms for run in runs if run.rebalance_ms is not None]
+    verdict = "as promised" if not violations else "THIS MUST NOT HAPPEN"
+    said = [
+        f"Order: in {len(runs)} runs {violations:,} records were finished after a later one of their key ({verdict})."
+    ]
+    if moved:
+        said.append(
+            f"When the last consumer joined, it took {statistics.median(moved):,.0f} ms until all held their share"
+            f" (median; {min(moved):,.0f} to {max(moved):,.0f} ms)."
+        )
+    return said
+
+
+def _model(runs: Sequence[Run]) -> list[str]:
+    off = [abs(run.predicted_records_per_second / run.records_per_second - 1) for run in runs]
+    near = sum(each <= 0.2 for each in off)
+    median = statistics.median(off)
+    said = f"`logbroker plan` would have been off by {median:.0%} in the median of these runs, by up to 20 % in"
+    return [f"{said} {near} of {len(off)}."]

@@ -1,0 +1,72 @@
+"""How many records a second consumers can work off: what the hottest consumer, or the hottest key, allows.
+
+In a consumer group a partition belongs to one consumer, so the consumer with the largest share of the records decides.
+In a queue group by key any worker takes any key, but of a key one record at a time: either the workers decide together,
+or the hottest key, each of whose records waits until the one before it is settled and synced.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+GROUP: Final = "group"
+QUEUE: Final = "queue"
+MODES: Final = (GROUP, QUEUE)
+"""A consumer group; a queue group with ordering key."""
+
+
+class Service(msgspec.Struct, frozen=True, kw_only=True):
+    """What a record costs, in seconds."""
+
+    work_seconds: float
+    worker_pause_seconds: float
+    """Between two records of a worker that has enough to do."""
+    handover_seconds: float
+    """Between two records of a key that has enough waiting: in a queue group the second one is handed out when the
+    first is settled."""
+
+    @property
+    def per_worker(self) -> float:
+        return self.work_seconds + self.worker_pause_seconds
+
+    @property
+    def per_key(self) -> float:
+        return self.work_seconds + self.handover_seconds
+
+
+def dealt(partitions: int, consumers: int) -> list[list[int]]:
+    """Return which partitions each consumer holds where they are dealt out one by one."""
+    return [list(range(consumer, partitions, consumers)) for consumer in range(consumers)]
+
+
+def consumer_shares(partition_shares: Sequence[float], held: Sequence[Sequence[int]]) -> list[float]:
+    """Return the share of the records of each consumer. `held`: its partitions."""
+    return [sum(partition_shares[partition] for partition in partitions) for partitions in held]
+
+
+def group_rate(shares: Sequence[float], service: Service) -> float:
+    """Return the records/s that a consumer group keeps up with; `shares`: those of its consumers."""
+    return 1 / (max(shares) * service.per_worker)
+
+
+def queue_rate(hottest_key_share: float, workers: int, service: Service) -> float:
+    """Return the records/s that a queue group by key keeps up with."""
+    return min(workers / service.per_worker, 1 / (hottest_key_share * service.per_key))
+
+
+def queue_drain_seconds(counts: Sequence[int], workers: int, service: Service) -> float:
+    """Return how long a queue group by key takes for a backlog with so many records of each key.
+
+    A key whose record is done goes to the end of the line, so the keys take their turns round by round. A round takes
+    as long as the workers need for one record of each key that has any left, and no less than one handover.
+    """
+    seconds, done = 0.0, 0
+    left = sorted(counts)
+    for place, count in enumerate(left):
+        keys = len(left) - place
+        seconds += (count - done) * max(keys * service.per_worker / workers, service.per_key)
+        done = count
+    return seconds

@@ -1,0 +1,163 @@
+"""How many partitions, and how many consumers: by the model of `capacity` and `queueing`."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from logbroker.tools.experiments import capacity, queueing
+from logbroker.tools.experiments.capacity import QUEUE, Service
+from logbroker.tools.experiments.keys import partition_shares
+
+CANDIDATES: Final = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
+_MAX_CONSUMERS: Final = 4096
+_PLACEMENTS: Final = 15
+"""Sets of key names over which the median is taken: which keys share a partition is chance."""
+_PLACED_KEYS: Final = 30_000
+"""In all placements together, about."""
+_NEAR: Final = 1.1
+"""Where no partition count keeps to the target: times the least that the busiest consumer can have to do."""
+
+
+class Demand(msgspec.Struct, frozen=True, kw_only=True):
+    """What is to be worked off, and by whom."""
+
+    mode: str
+    rate: float
+    """Records/s."""
+    shares: list[float]
+    """Of the keys, the hottest first."""
+    consumers: int | None
+    """None: as many as are needed."""
+    target: float
+    """How much of what it can do the busiest consumer, or key, may have to do; 0 to 1."""
+
+
+class Option(msgspec.Struct, frozen=True, kw_only=True):
+    """What a partition count would give."""
+
+    partitions: int
+    consumers: int
+    records_per_second: float
+    """That it keeps up with."""
+    utilisation: float
+    """The share of the time of all consumers in which they are at work; above 1 they do not keep up."""
+    busiest_utilisation: float
+    """What is asked of the busiest consumer, of what it can do (its pauses between records included); in a queue group
+    of the workers, or of the hottest key if more is asked of that."""
+    wait_ms: float | None
+    """The mean, before the busiest begins with a record; None: it does not keep up."""
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """A choice, and what else there was."""
+
+    chosen: Option
+    fits: bool
+    """It keeps to the target."""
+    options: list[Option]
+
+
+def plan(demand: Demand, service: Service, candidates: Sequence[int] = CANDIDATES) -> Plan:
+    """Return the smallest partition count that keeps to the target or, where none does, the smallest after which more
+    partitions gain next to nothing."""
+    if demand.mode == QUEUE:
+        chosen = _queue_option(demand, service)
+        return Plan(chosen=chosen, fits=chosen.busiest_utilisation <= demand.target, options=[chosen])
+    options = [_group_option(demand, service, partitions, demand.consumers or partitions) for partitions in candidates]
+    least = min(option.busiest_utilisation for option in options)
+    limit = demand.target if least <= demand.target else _NEAR * least
+    chosen = next(option for option in options if option.busiest_utilisation <= limit)
+    if demand.consumers is None:
+        chosen = _with_fewest_consumers(demand, service, chosen, limit)
+    return Plan(chosen=chosen, fits=least <= demand.target, options=options)
+
+
+def _with_fewest_consumers(demand: Demand, service: Service, option: Option, limit: float) -> Option:
+    for consumers in range(1, option.partitions):
+        fewer = _group_option(demand, service, option.partitions, consumers)
+        if fewer.busiest_utilisation <= limit:
+            return fewer
+    return option
+
+
+def busiest_share(shares: Sequence[float], partitions: int, consumers: int) -> float:
+    """Return the share of the records that the busiest member of a consumer group gets, in the median of some
+    placements of the keys. Partitions are dealt out one by one."""
+    held = capacity.dealt(partitions, consumers)
+    placements = max(3, min(_PLACEMENTS, _PLACED_KEYS // len(shares)))
+    return statistics.median(
+        max(capacity.consumer_shares(partition_shares(shares, partitions, f"{number}:"), held))
+        for number in range(placements)
+    )
+
+
+def _group_option(demand: Demand, service: Service, partitions: int, consumers: int) -> Option:
+    share = busiest_share(demand.shares, partitions, consumers)
+    return Option(
+        partitions=partitions,
+        consumers=consumers,
+        records_per_second=1 / (share * service.per_worker),
+        utilisation=queueing.utilisation(demand.rate, service.work_seconds, consumers),
+        busiest_utilisation=queueing.utilisation(demand.rate * share, service.per_worker, 1),
+        wait_ms=_ms(queueing.mean_wait_seconds(demand.rate * share, service.per_worker)),
+    )
+
+
+def _queue_option(demand: Demand, service: Service) -> Option:
+    """Partitions do not part the work of a queue group: one is enough for it."""
+    needed = max(1, math.ceil(demand.rate * service.per_worker / demand.target - 1e-9))
+    workers = demand.consumers or min(_MAX_CONSUMERS, needed)
+    hottest = demand.shares[0]
+    waits = (
+        queueing.mean_wait_seconds(demand.rate, service.per_worker, workers),
+        queueing.mean_wait_seconds(demand.rate * hottest, service.per_key),
+    )
+    shared = queueing.utilisation(demand.rate, service.per_worker, workers)
+    return Option(
+        partitions=1,
+        consumers=workers,
+        records_per_second=capacity.queue_rate(hottest, workers, service),
+        utilisation=queueing.utilisation(demand.rate, service.work_seconds, workers),
+        busiest_utilisation=max(shared, queueing.utilisation(demand.rate * hottest, service.per_key, 1)),
+        wait_ms=_ms(max(waits)),
+    )
+
+
+def _ms(seconds: float) -> float | None:
+    return None if math.isinf(seconds) else 1e3 * seconds
+
+
+def words(demand: Demand, service: Service, found: Plan) -> list[str]:
+    """Return the plan in sentences: what to take, and why."""
+    chosen = found.chosen
+    who = "worker" if demand.mode == QUEUE else "consumer"
+    consumers = f"{chosen.consumers} {who}{'s' if chosen.consumers > 1 else ''}"
+    partitions = f"{chosen.partitions} partition{'s' if chosen.partitions > 1 else ''}"
+    said = [f"Take {partitions} and {consumers}: they keep up with {chosen.records_per_second:,.0f} records/s."]
+    said.append(
+        f"At {demand.rate:,.0f} records/s they are at work for {chosen.utilisation:.0%} of their time, and the busiest"
+        f" has to do {chosen.busiest_utilisation:.0%} of what it can."
+    )
+    if demand.mode == QUEUE:
+        said.append("In a queue group partitions do not part the work: any worker takes the next key that is free.")
+    alone = demand.rate * demand.shares[0] * (service.per_key if demand.mode == QUEUE else service.per_worker)
+    if found.fits:
+        if chosen.wait_ms is not None:
+            said.append(f"A record waits {chosen.wait_ms:,.1f} ms on average before the busiest begins with it.")
+    elif alone > demand.target:
+        said.append(
+            f"That is above the target of {demand.target:.0%}, and neither partitions nor {who}s can mend it: the"
+            f" hottest key has {demand.shares[0]:.0%} of the records, and they take {alone:.0%} of the time there is,"
+            " one after the other. Make the work shorter, or find a finer key."
+        )
+    else:
+        said.append(
+            f"That is above the target of {demand.target:.0%}:"
+            f" {'more workers' if demand.mode == QUEUE else 'more consumers (and as many partitions)'} would mend it."
+        )
+    return said

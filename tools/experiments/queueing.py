@@ -1,0 +1,43 @@
+"""How long records wait, from how busy those are who work on them."""
+
+from __future__ import annotations
+
+import math
+
+
+def utilisation(rate: float, service_seconds: float, servers: int) -> float:
+    """Return the share of their time that the servers work; 1 and more: they do not keep up."""
+    return rate * service_seconds / servers
+
+
+def erlang_c(servers: int, offered: float) -> float:
+    """Return the probability that a record finds all servers busy, in M/M/c.
+
+    A. K. Erlang, "Solution of some problems in the theory of probabilities of significance in automatic telephone
+    exchanges" (1917). `offered`: rate times service time, below `servers`. By the recursion of Erlang's B, which does
+    not overflow.
+    """
+    blocking = 1.0
+    for server in range(1, servers + 1):
+        blocking = offered * blocking / (server + offered * blocking)
+    load = offered / servers
+    return blocking / (1 - load + load * blocking)
+
+
+def mean_wait_seconds(
+    rate: float, service_seconds: float, servers: int = 1, *, arrival_scv: float = 1.0, service_scv: float = 0.0
+) -> float:
+    """Return the mean time before the work on a record begins; infinite where the servers do not keep up.
+
+    The wait of M/M/c (Erlang C), times the mean of the squared coefficients of variation of arrivals and of service:
+    A. O. Allen, "Probability, Statistics, and Queueing Theory" (1990), ch. 5, the Allen-Cunneen approximation of G/G/c.
+    With one server it is J. F. C. Kingman's formula, "The single server queue in heavy traffic" (1961). By default
+    arrivals are by chance (Poisson) and the work always takes equally long.
+    """
+    offered = rate * service_seconds
+    if offered >= servers:
+        return math.inf
+    if offered <= 0:
+        return 0.0
+    waiting = erlang_c(servers, offered) * service_seconds / (servers - offered)
+    return waiting * (arrival_scv + service_scv) / 2

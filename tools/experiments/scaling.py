@@ -1,0 +1,238 @@
+"""The scaling experiment: one run after the other, each with its own topic, group and consumer processes."""
+
+from __future__ import annotations
+
+import asyncio
+import statistics
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from time import monotonic
+from typing import Final
+
+from logbroker.client.admin import Admin
+from logbroker.client.producer import Producer
+from logbroker.client.queue_admin import QueueAdmin
+from logbroker.errors import RequestTimeoutError
+from logbroker.record.partitioner import PartitionCache
+from logbroker.tools.experiments import figures
+from logbroker.tools.experiments.capacity import QUEUE, Service
+from logbroker.tools.experiments.crew import Crew
+from logbroker.tools.experiments.figures import Finish
+from logbroker.tools.experiments.keys import draw_keys, key_name, key_shares, partition_shares
+from logbroker.tools.experiments.scaling_run import (
+    KEYS,
+    Cell,
+    Run,
+    Scaling,
+    calibrated,
+    expected_rate,
+    with_predictions,
+)
+from logbroker.tools.experiments.worker_process import Job
+
+LOAD_SHARE: Final = 0.6
+"""Of the rate of the drain: what the steady load is."""
+_MIN_RECORDS: Final = 40
+_MAX_RECORDS: Final = 20_000
+_SLACK: Final = 20.0
+"""A run may take so many times as long as it should, and a minute."""
+
+
+async def scale(
+    broker: str, grid: Sequence[Cell], *, seconds: float, seed: int, done: Callable[[int], None]
+) -> Scaling:
+    """Run the grid on a broker ("HOST:PORT"); `seconds` of each of the two parts of a run, about. `done` is told how
+    many runs are over."""
+    runs: list[Run] = []
+    async with Admin(broker) as admin, QueueAdmin(broker) as queues:
+        for number, cell in enumerate(grid):
+            runs.append(await _Experiment(broker, admin, queues, cell, f"run-{number}", seed + number).run(seconds))
+            done(number + 1)
+    return Scaling(seed=seed, keys=KEYS, runs=with_predictions(runs))
+
+
+class _Experiment:
+    """One run."""
+
+    def __init__(self, broker: str, admin: Admin, queues: QueueAdmin, cell: Cell, name: str, seed: int) -> None:
+        self._broker = broker
+        self._admin = admin
+        self._queues = queues
+        self._cell = cell
+        self._name = name
+        self._seed = seed
+        self._route = PartitionCache(cell.partitions)
+        self._keys: list[int] = []
+        """The key of each record, in the order of sending."""
+        self._sent_at: list[float] = []
+        self._places: dict[int, list[int]] = defaultdict(list)
+        """By partition and offset, the record."""
+        self._finishes: dict[int, Finish] = {}
+        """The first one of each record."""
+        self._all_finished = asyncio.Event()
+
+    async def run(self, seconds: float) -> Run:
+        cell = self._cell
+        await self._admin.create_topic(self._name, cell.partitions)
+        if cell.mode == QUEUE:
+            await self._queues.create_queue(self._name, self._name)
+        async with Crew(self._take) as crew:
+            rebalance_seconds = await self._gather(crew)
+            async with Producer(self._broker, linger_ms=0) as producer:
+                await self._warm(crew, producer)
+                drained = await self._drain(crew, producer, seconds)
+                loaded = await self._load(crew, producer, len(drained) / _span(drained), seconds)
+                held = [sorted(crew.partitions_of(number)) for number in range(cell.consumers)]
+        if cell.mode == QUEUE:
+            await self._queues.delete_queue(self._name)
+        await self._admin.delete_topic(self._name)
+        return self._run(drained, loaded, held, rebalance_seconds)
+
+    async def _gather(self, crew: Crew) -> float | None:
+        """Start the consumers, the last one when the others hold their share; return how long its share took."""
+        cell = self._cell
+        jobs = [
+            Job(
+                number=number,
+                broker=self._broker,
+                group=self._name,
+                topic=self._name,
+                work_seconds=cell.work_ms / 1e3,
+                prefetch=1 if cell.mode == QUEUE else 0,
+            )
+            for number in range(cell.consumers)
+        ]
+        if cell.mode == QUEUE:
+            crew.hire(jobs)
+            await crew.connected(self._queues, self._name)
+            return None
+        if cell.consumers > 1:
+            crew.hire(jobs[:-1])
+            await crew.balanced(cell.partitions)
+        crew.hire(jobs[-1:])
+        balanced_at = await crew.balanced(cell.partitions)
+        if not crew.partitions_of(cell.consumers - 1):
+            return None
+        return balanced_at - crew.joined_at(cell.consumers - 1)
+
+    def _take(self, told: list[Finish]) -> None:
+        for finish in told:
+            self._finishes.setdefault(self._places[finish.partition][finish.offset], finish)
+        if len(self._finishes) == len(self._keys):
+            self._all_finished.set()
+
+    async def _send(self, producer: Producer, key: int, partition: int | None = None) -> None:
+        """To a partition, as a record without a key; None: to that of its key."""
+        name = key_name(key) if partition is None else None
+        to = self._route[name] if name is not None else partition
+        assert to is not None
+        self._places[to].append(len(self._keys))
+        self._keys.append(key)
+        self._sent_at.append(monotonic())
+        await producer.send(self._name, b"%d" % (len(self._keys) - 1), name, partition=partition)
+
+    async def _warm(self, crew: Crew, producer: Producer) -> None:
+        """Let every consumer and the producer have done something before it counts."""
+        for number in range(max(self._cell.partitions, self._cell.consumers)):
+            await self._send(producer, KEYS + number, number % self._cell.partitions)
+        await self._finished(crew, 0)
+
+    async def _drain(self, crew: Crew, producer: Producer, seconds: float) -> list[Finish]:
+        """Work off a backlog that is sent all at once; return what was finished, in its order."""
+        first = len(self._keys)
+        records = _bounded(expected_rate(self._cell, self._assumed()) * seconds)
+        for key in draw_keys(key_shares(self._cell.skew, KEYS), records, self._seed):
+            await self._send(producer, key)
+        await producer.flush()
+        await self._finished(crew, seconds)
+        drained = (self._finishes[record] for record in range(first, len(self._keys)))
+        return sorted(drained, key=lambda finish: finish.finished)
+
+    async def _load(self, crew: Crew, producer: Producer, rate: float, seconds: float) -> list[int]:
+        """Send at a steady rate; return which records that were."""
+        first = len(self._keys)
+        wanted = rate * LOAD_SHARE
+        keys = draw_keys(key_shares(self._cell.skew, KEYS), _bounded(wanted * seconds), self._seed + 1)
+        self._all_finished.clear()
+        begun = monotonic()
+        for number, key in enumerate(keys):
+            ahead = begun + number / wanted - monotonic()
+            if ahead > 0:
+                await asyncio.sleep(ahead)
+            await self._send(producer, key)
+        await producer.flush()
+        await self._finished(crew, seconds)
+        return list(range(first, len(self._keys)))
+
+    async def _finished(self, crew: Crew, seconds: float) -> None:
+        limit = 60 + _SLACK * seconds
+        deadline = monotonic() + limit
+        while len(self._finishes) < len(self._keys):
+            self._all_finished.clear()
+            try:
+                async with asyncio.timeout(1.0):
+                    await self._all_finished.wait()
+            except TimeoutError:
+                crew.check()
+                if monotonic() > deadline:
+                    raise RequestTimeoutError(
+                        f"a run with {self._cell} did not end within {limit:.0f} s: is the machine too busy?"
+                    ) from None
+
+    def _assumed(self) -> Service:
+        return calibrated((), self._cell.mode, self._cell.work_ms)
+
+    def _run(
+        self, drained: list[Finish], loaded: list[int], held: list[list[int]], rebalance_seconds: float | None
+    ) -> Run:
+        cell = self._cell
+        counts = [0] * KEYS
+        for finish in drained:
+            counts[self._keys[self._record(finish)]] += 1
+        hottest = max(range(KEYS), key=counts.__getitem__)
+        shares = [count / len(drained) for count in counts]
+        begun, ended = min(finish.begun for finish in drained), drained[-1].finished
+        busy = figures.busy_shares(drained, cell.consumers, begun, ended)
+        of_hottest = [0 if self._keys[self._record(finish)] == hottest else -1 for finish in drained]
+        order = [self._record(each) for each in sorted(self._finishes.values(), key=lambda each: each.finished)]
+        load_begun, load_ended = self._sent_at[loaded[0]], self._sent_at[loaded[-1]]
+        load_finishes = [self._finishes[record] for record in loaded]
+        load_busy = figures.busy_shares(load_finishes, cell.consumers, load_begun, load_ended)
+        latencies = [1e3 * (self._finishes[record].finished - self._sent_at[record]) for record in loaded]
+        return Run(
+            **{name: getattr(cell, name) for name in Cell.__struct_fields__},
+            records=len(drained),
+            seconds=ended - begun,
+            records_per_second=len(drained) / (ended - begun),
+            predicted_records_per_second=0.0,
+            idle_share=1 - figures.mean(busy),
+            violations=sum(figures.violations(order, self._keys).values()),
+            work_ms_mean=1e3 * figures.mean([finish.finished - finish.begun for finish in drained]),
+            worker_pause_ms=_median_ms(figures.pauses(drained, [each.worker for each in drained])),
+            handover_ms=_median_ms(figures.pauses(drained, of_hottest)),
+            load_records_per_second=len(loaded) / (load_ended - load_begun),
+            p50_ms=figures.percentile(latencies, 0.5),
+            p99_ms=figures.percentile(latencies, 0.99),
+            utilisation=figures.mean(load_busy),
+            busiest_utilisation=max(load_busy),
+            rebalance_ms=None if rebalance_seconds is None else 1e3 * rebalance_seconds,
+            hottest_key_share=max(shares),
+            hottest_partition_share=max(partition_shares(shares, cell.partitions)),
+            held=held,
+            key_counts=counts,
+        )
+
+    def _record(self, finish: Finish) -> int:
+        return self._places[finish.partition][finish.offset]
+
+
+def _median_ms(seconds: Sequence[float]) -> float | None:
+    return 1e3 * statistics.median(seconds) if seconds else None
+
+
+def _bounded(records: float) -> int:
+    return max(_MIN_RECORDS, min(_MAX_RECORDS, round(records)))
+
+
+def _span(drained: Sequence[Finish]) -> float:
+    return drained[-1].finished - min(finish.begun for finish in drained)

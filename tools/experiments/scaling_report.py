@@ -1,0 +1,99 @@
+"""The scaling experiment on paper: CSV, and one HTML page for people who have never heard of the project."""
+
+from __future__ import annotations
+
+import base64
+import csv
+import io
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from logbroker.tools.experiments import page
+from logbroker.tools.experiments.advice import advice
+from logbroker.tools.experiments.scaling_run import Run, Scaling
+
+_LISTS: Final = ("held", "key_counts")
+"""What a row of a table has no room for."""
+
+_INTRODUCTION: Final = """
+A log of records is split into partitions, and each record has a key: it is about one thing, such as one customer. All
+records of a key lie in one partition, in order. In a consumer group each partition belongs to one consumer, so more
+partitions let more consumers work; in a queue group by key any worker takes any key, of each key one record at a
+time. How far does adding partitions and consumers help, and what do hot keys do to it? Here it was measured: real
+consumer processes on a real broker, on one machine, for each combination below. Work takes its time by sleeping.
+"""
+_RUNS: Final = """
+Each run has two parts. First a backlog is worked off as fast as it goes: that gives the throughput, and the share of
+the consumers' time that they were idle. Then records come steadily, at 60 % of that throughput: that gives the
+latency p99 (99 of 100 records are worked off within it) and the utilisation, the share of their time that consumers
+work. Keys: 100, all alike (uniform), by Zipf's law with exponent 1.1 (the k-th most frequent key k^1.1 times rarer
+than the first), or one with 80 % of the records (hot).
+"""
+_TABLE: Final = """
+Predicted: by the model of logbroker plan. Disorder: records finished after a later one of their key. Rebalance: from
+the last consumer's join until all hold their share of the partitions; a dash where none moved.
+"""
+CAPTIONS: Final = {
+    "throughput": "Records per second, by partitions. Where a line is flat, partitions do not help.",
+    "latency": "Latency p99 under a steady load, in ms. Lower is better.",
+    "idle": "The share of their time in which consumers had nothing to do while a backlog waited.",
+    "model": "Throughput as predicted by the model, and as measured; between the dotted lines it is within 20 %.",
+}
+
+
+def scaling_csv(found: Scaling) -> str:
+    """Return one row a run."""
+    out = io.StringIO()
+    names = [name for name in Run.__struct_fields__ if name not in _LISTS]
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(names)
+    for run in found.runs:
+        writer.writerow(["" if getattr(run, name) is None else getattr(run, name) for name in names])
+    return out.getvalue()
+
+
+def scaling_page(found: Scaling, pictures: Mapping[str, bytes], without: str = "") -> str:
+    """Return the page. `pictures`: SVG files by their names in `CAPTIONS`; `without`: why there are none."""
+    parts = [
+        page.paragraph(_INTRODUCTION),
+        "<h2>What we would advise</h2>",
+        page.bullets(advice(found)),
+        "<h2>How it was measured</h2>",
+        page.paragraph(_RUNS),
+    ]
+    if without:
+        parts.append(page.paragraph(without, "note"))
+    for name, picture in pictures.items():
+        source = base64.b64encode(picture).decode("ascii")
+        parts += [
+            f"<h2>{CAPTIONS[name]}</h2>",
+            f'<img alt="{CAPTIONS[name]}" src="data:image/svg+xml;base64,{source}">',
+        ]
+    parts += ["<h2>All runs</h2>", page.paragraph(_TABLE, "note"), _table(found.runs)]
+    parts.append(page.paragraph(f"Keys were drawn with seed {found.seed}.", "note"))
+    return page.page("Partitions, consumers, keys: what helps", parts)
+
+
+def _table(runs: Sequence[Run]) -> str:
+    head = ("mode", "partitions", "consumers", "keys", "work ms", "records/s", "predicted", "idle", "p99 ms")
+    return page.table(
+        (*head, "utilisation", "busiest", "rebalance ms", "disorder"),
+        [
+            (
+                run.mode,
+                str(run.partitions),
+                str(run.consumers),
+                run.skew,
+                f"{run.work_ms:g}",
+                f"{run.records_per_second:,.0f}",
+                f"{run.predicted_records_per_second:,.0f}",
+                f"{run.idle_share:.0%}",
+                f"{run.p99_ms:,.1f}",
+                f"{run.utilisation:.0%}",
+                f"{run.busiest_utilisation:.0%}",
+                "-" if run.rebalance_ms is None else f"{run.rebalance_ms:,.0f}",
+                (f"{run.violations:,}", "bad" if run.violations else "good"),
+            )
+            for run in runs
+        ],
+    )

@@ -1,0 +1,155 @@
+"""What one run of the scaling experiment is, and what came out of it; the grids of runs. No I/O."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from logbroker.tools.experiments import capacity
+from logbroker.tools.experiments.capacity import GROUP, MODES, QUEUE, Service
+from logbroker.tools.experiments.keys import SKEWS, key_shares, partition_shares
+
+KEYS: Final = 100
+ASSUMED: Final = {
+    GROUP: Service(work_seconds=0, worker_pause_seconds=0.0002, handover_seconds=0.0002),
+    QUEUE: Service(work_seconds=0, worker_pause_seconds=0.004, handover_seconds=0.005),
+}
+"""What comes on top of the work, where nothing was measured: on two busy cores."""
+
+
+class Cell(msgspec.Struct, frozen=True, kw_only=True):
+    """One run: its point in the grid."""
+
+    mode: str
+    """group or queue."""
+    partitions: int
+    consumers: int
+    skew: str
+    work_ms: float
+
+
+class Run(Cell, frozen=True, kw_only=True):
+    """What came out. First a backlog is drained, then a steady load runs at a share of the rate of the drain."""
+
+    records: int
+    """Of the backlog."""
+    seconds: float
+    records_per_second: float
+    predicted_records_per_second: float
+    """By the model of `capacity`, calibrated with all runs of the mode."""
+    idle_share: float
+    """Of the consumers' time, in the drain."""
+    violations: int
+    """Records finished after a later one of their key, in both parts."""
+    work_ms_mean: float
+    worker_pause_ms: float | None
+    """The median, in the drain, as the next; None: no consumer had two records."""
+    handover_ms: float | None
+    """Of the hottest key; None: it had no two records."""
+    load_records_per_second: float
+    p50_ms: float
+    """From the sending of a record to the end of the work on it, under the steady load, as the next."""
+    p99_ms: float
+    utilisation: float
+    """Of all consumers' time, under the steady load."""
+    busiest_utilisation: float
+    """Of the consumer that works most."""
+    rebalance_ms: float | None
+    """From the last consumer's join until all hold their share; None: no partition moved."""
+    hottest_key_share: float
+    hottest_partition_share: float
+    held: list[list[int]]
+    """The partitions of each consumer; of a queue group nobody's."""
+    key_counts: list[int]
+    """Records of each key in the backlog."""
+
+
+class Scaling(msgspec.Struct, frozen=True, kw_only=True):
+    """The whole experiment, as it is kept in JSON."""
+
+    seed: int
+    keys: int
+    runs: list[Run]
+
+
+def quick_grid() -> list[Cell]:
+    """Return the runs that show the most, for less than a minute."""
+    cells = _cells(GROUP, (1, 4, 8), (4,), SKEWS, (10.0,))
+    cells += _cells(QUEUE, (1, 4), (4,), SKEWS, (10.0,))
+    for mode in MODES:
+        cells += _cells(mode, (4,), (1,), ("uniform",), (10.0,))
+    return cells
+
+
+def default_grid() -> list[Cell]:
+    """Return the runs of some minutes. Partitions do not part the work of a queue group, so it has fewer of them."""
+    consumers, work_ms = (2, 8), (5.0, 20.0)
+    return _cells(GROUP, (1, 2, 4, 8, 16), consumers, SKEWS, work_ms) + _cells(QUEUE, (1, 8), consumers, SKEWS, work_ms)
+
+
+def _cells(
+    mode: str, partitions: Sequence[int], consumers: Sequence[int], skews: Sequence[str], work_ms: Sequence[float]
+) -> list[Cell]:
+    return [
+        Cell(mode=mode, partitions=parts, consumers=count, skew=skew, work_ms=work)
+        for work in work_ms
+        for count in consumers
+        for skew in skews
+        for parts in partitions
+    ]
+
+
+def expected_rate(cell: Cell, service: Service) -> float:
+    """Return the records/s that a run can be expected to work off; for its size."""
+    shares = key_shares(cell.skew, KEYS)
+    if cell.mode == QUEUE:
+        return capacity.queue_rate(shares[0], cell.consumers, service)
+    held = capacity.dealt(cell.partitions, cell.consumers)
+    return capacity.group_rate(capacity.consumer_shares(partition_shares(shares, cell.partitions), held), service)
+
+
+def predicted_rate(run: Run, service: Service) -> float:
+    """Return the records/s at which a backlog like this run's should be drained."""
+    if run.mode == QUEUE:
+        return run.records / capacity.queue_drain_seconds(run.key_counts, run.consumers, service)
+    shares = [count / run.records for count in run.key_counts]
+    return capacity.group_rate(capacity.consumer_shares(partition_shares(shares, run.partitions), run.held), service)
+
+
+def calibrated(runs: Sequence[Run], mode: str, work_ms: float) -> Service:
+    """Return what a record costs by what was measured; with no runs of this mode, what is assumed.
+
+    The sleep of a run lasts a little longer than it was asked for; so will the work. A worker's pauses are those of
+    uniform keys, where nobody lacks work; a key's handovers are those of a hot key, which always has records waiting.
+    """
+    assumed = ASSUMED[mode]
+    longer = [run.work_ms_mean - run.work_ms for run in runs if run.mode == mode]
+    pauses = [
+        run.worker_pause_ms
+        for run in runs
+        if run.mode == mode
+        and run.worker_pause_ms is not None
+        and run.skew == "uniform"
+        and (mode == QUEUE or run.partitions >= run.consumers)
+    ]
+    handovers = [
+        run.handover_ms for run in runs if run.mode == mode and run.handover_ms is not None and run.skew == "hot"
+    ]
+    return Service(
+        work_seconds=(work_ms + (statistics.median(longer) if longer else 0)) / 1e3,
+        worker_pause_seconds=statistics.median(pauses) / 1e3 if pauses else assumed.worker_pause_seconds,
+        handover_seconds=statistics.median(handovers) / 1e3 if handovers else assumed.handover_seconds,
+    )
+
+
+def with_predictions(runs: Sequence[Run]) -> list[Run]:
+    """Return the runs, each beside what the model says of it."""
+    return [
+        msgspec.structs.replace(
+            run, predicted_records_per_second=predicted_rate(run, calibrated(runs, run.mode, run.work_ms))
+        )
+        for run in runs
+    ]
