@@ -90,8 +90,8 @@ class Worked(msgspec.Struct, frozen=True):
     """What one worker has done; times are of the machine's monotonic clock, in seconds."""
 
     records: int
-    first: float
-    """When it was handed its first record; infinite without one."""
+    first: float | None
+    """When it was handed its first record; None: it had none."""
     last: float
     """When its last acknowledgement was answered, or sent where a peer answers none."""
     disordered: int
@@ -117,7 +117,7 @@ class WorkLog:
     """What one worker sees: its first record, and whether the records of each key come in order."""
 
     def __init__(self) -> None:
-        self.first = float("inf")
+        self.first: float | None = None
         self.last = 0.0
         self.records = 0
         self.disordered = 0

@@ -93,7 +93,7 @@ class ConfluentClient:
         consumer = self._consumer("counting")
         try:
             ends = [
-                consumer.get_watermark_offsets(self._kafka.TopicPartition(topic, number), timeout=5)[1]
+                consumer.get_watermark_offsets(self._kafka.TopicPartition(topic, number), timeout=1)[1]
                 for number in range(shards)
             ]
         finally:

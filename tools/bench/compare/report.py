@@ -55,9 +55,10 @@ class Line(msgspec.Struct, frozen=True, kw_only=True):
 
 def lines_of(figures: Sequence[Figure]) -> list[Line]:
     """One line for each measurement on each side: by workload, measurement and durability, the best first."""
+    first_seen = {figure.measured: number for number, figure in reversed(list(enumerate(figures)))}
 
-    def place(figure: Figure) -> tuple[int, str, str, str]:
-        return _WORKLOADS.index(figure.workload), figure.measured, figure.durability.value, figure.peer
+    def place(figure: Figure) -> tuple[int, int, str, str]:
+        return _WORKLOADS.index(figure.workload), first_seen[figure.measured], figure.durability.value, figure.peer
 
     ordered = sorted(figures, key=place)
     found = [_line(list(group)) for _, group in groupby(ordered, key=place)]

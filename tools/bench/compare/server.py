@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -53,7 +54,7 @@ class ServerProcess:
         log_path = self._directory / "server.log"
         with log_path.open("ab") as log:
             self._process = subprocess.Popen(
-                self._command,
+                [*_ends_with_its_parent(), *self._command],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
@@ -92,6 +93,12 @@ class ServerProcess:
     def resident_bytes(self) -> int:
         """Of all processes of its group."""
         return sum(_resident_bytes(pid) for pid in _group(self._process.pid)) if self._process else 0
+
+
+def _ends_with_its_parent() -> list[str]:
+    """A prefix by which the kernel ends a command when whoever started it was killed; empty where there is none."""
+    found = shutil.which("setpriv")
+    return [found, "--pdeathsig", "KILL", "--"] if found else []
 
 
 def _group(group: int) -> list[int]:

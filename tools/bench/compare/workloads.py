@@ -205,7 +205,7 @@ class _Round:
             raise LogbrokerError(f"{name}: {delivered:,} deliveries of {published.records:,} records in {kind!r}")
         if kind != "work" and any(each.disordered for each in done):
             raise LogbrokerError(f"{name}: {sum(each.disordered for each in done):,} records of {kind!r} out of order")
-        seconds = max(each.last for each in done) - min(each.first for each in done)
+        seconds = max(each.last for each in done) - min(each.first for each in done if each.first is not None)
         self._found(kind, f"{WORKERS} workers {_JOBS[kind]}", published.records / seconds, "records/s")
 
 
