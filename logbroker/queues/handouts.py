@@ -60,10 +60,13 @@ class Handouts:
         try:
             async with asyncio.timeout(wait_seconds):
                 turn = await waiting
-        except BaseException as error:
+        except TimeoutError:
+            # What was granted at that very moment is handed out: given back, it would have been out of the line for
+            # nobody, and would be marked as a repeat.
+            late = self.line.leave(seat)
+            return [] if late is None else await self._pack(seat, late)
+        except BaseException:
             self.leave(seat)
-            if isinstance(error, TimeoutError):
-                return []
             raise
         if seat.turn is not waiting:
             return []  # Sent home meanwhile, and what was granted taken back.

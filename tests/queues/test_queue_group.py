@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -150,6 +151,22 @@ async def test_programs_without_a_stream_receive_and_settle(tmp_path: Path) -> N
         assert values(delivered) == [b"a2"]
         with pytest.raises(InvalidRequestError):
             await group.receive("", 0, 0)
+
+
+async def test_what_is_granted_when_the_time_is_over_is_handed_out_all_the_same(tmp_path: Path) -> None:
+    async with shell(tmp_path) as opened:
+        await opened.topic()
+        await opened.append((b"a", b"a1"), (b"a", b"a2"))
+        group = await opened.group()
+        await until(lambda: group.queue.position(0) == 2)
+        [delivered] = await group.receive("", 1, 0)
+        waiting = asyncio.create_task(group.receive("", 1, 0.01))
+        await asyncio.sleep(0)
+        group.settle("", Settlement(acks=[(delivered.first_receipt, delivered.first_receipt)]))
+        time.sleep(0.02)  # A loop that has much to do: it grants, and the time is over, in the same round.
+        [delivered] = await waiting
+        assert values(delivered) == [b"a2"]
+        assert not any(delivered.redelivered)
 
 
 async def test_who_went_away_while_it_waited_gets_nothing(tmp_path: Path) -> None:
