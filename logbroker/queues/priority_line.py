@@ -92,7 +92,7 @@ class PriorityLine:
             self.append(lane)
 
     def admit(self, base: int, offsets: Sequence[int], priorities: bytes, times: Sequence[int]) -> None:
-        """Take in records without ordering key, of rising offsets; `base` is the place of their partition's offset 0."""
+        """Take in records without ordering key, of rising offsets; `base` is the place of offset 0 in the partition."""
         for level in set(priorities):
             if priorities.count(level) == len(priorities):
                 count, chosen, stamps = len(offsets), array("q", offsets), array("q", times)

@@ -238,9 +238,17 @@ class Queue:
         credit = min(credit, self.settings.max_in_flight - worker.in_flight)
         if credit <= 0:
             return []
+        taken = self.lanes.take(credit, levels_of(band))
+        if self.intake.is_broken:
+            # Something is missing that might go before these.
+            for piece in taken:
+                if not isinstance(piece, Run):
+                    self.lanes.give_back(piece)
+            self._rebuild_if_drained()
+            return []
         deadline = now.seconds + self.settings.lease_seconds
         granted: list[Granted] = []
-        for piece in self.lanes.take(credit, levels_of(band)):
+        for piece in taken:
             if isinstance(piece, Run):
                 granted.append(self.ledger.hand_out_run(worker, piece, deadline))
             else:

@@ -1,0 +1,238 @@
+"""Blocks of an earlier scan: read late, and all the same in what is handed out."""
+
+from __future__ import annotations
+
+import random
+from array import array
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from logbroker.queues.columns import Block, Columns
+from logbroker.queues.messages import PriorityCounts, Settlement
+from logbroker.queues.places import place_of
+from logbroker.queues.queue import Queue
+from logbroker.queues.settings import Ordering, Priority, QueueSettings
+from tests.queues.groups import ack, at, commit, nack, new_queue, places, receipts, restart
+
+Ranks = Sequence[tuple[int, int]]
+"""Priorities and timestamps."""
+
+
+class Sealed:
+    """A block of records, and how often it was read."""
+
+    def __init__(
+        self, ranks: Ranks, first: int = 0, gaps: Sequence[int] = (), due: Sequence[tuple[int, int]] = ()
+    ) -> None:
+        self.loads = self.looks = 0
+        self.is_readable = True
+        offsets = [first + index for index in range(len(ranks)) if index not in gaps]
+        self.priorities = bytes(priority for index, (priority, _) in enumerate(ranks) if index not in gaps)
+        times = array("q", [time for index, (_, time) in enumerate(ranks) if index not in gaps])
+        self.end = first + len(ranks)
+        self.columns = Columns(offsets, self.end, [], list(due), self.priorities, times, [])
+        counts = [self.priorities.count(level) for level in range(10)]
+        least = [
+            min((time for each, time in zip(self.priorities, times, strict=True) if each == level), default=0)
+            for level in range(10)
+        ]
+        latest = max((due_ms for _, due_ms in due), default=0)
+        self.block = Block(first, self.end, counts, least, latest, self.look, self.load)
+
+    def look(self) -> bytes | None:
+        self.looks += 1
+        return self.priorities if self.is_readable else None
+
+    def load(self) -> Columns | None:
+        self.loads += 1
+        return self.columns if self.is_readable else None
+
+    def admit_to(self, queue: Queue, partition: int = 0, seconds: float = 0) -> None:
+        """As a scan admits it."""
+        columns = self.columns
+        queue.admit(
+            partition,
+            1,
+            columns.offsets,
+            self.end,
+            (),
+            columns.not_before,
+            at(seconds),
+            -1,
+            columns.priorities,
+            columns.times,
+        )
+
+
+def ranked_queue(partitions: int = 1, **more: object) -> Queue:
+    return new_queue(partitions, ordering=Ordering.NONE, priority=Priority.STRICT, **more)
+
+
+def some_ranks(count: int, seed: int = 1) -> Ranks:
+    random_ = random.Random(seed)
+    return [(random_.randrange(10), 1_000 * number + random_.randrange(3_000)) for number in range(count)]
+
+
+RANKS = st.lists(st.tuples(st.integers(0, 9), st.integers(0, 30)), min_size=1, max_size=12)
+
+
+@settings(max_examples=60)
+@given(st.lists(st.tuples(st.integers(0, 2), RANKS, st.booleans()), min_size=1, max_size=6), st.integers(1, 4))
+def test_what_is_read_late_comes_in_the_same_order(pieces: list[tuple[int, Ranks, bool]], credit: int) -> None:
+    """Blocks and columns mixed, over several partitions, against columns alone."""
+    lazy, eager = ranked_queue(3), ranked_queue(3)
+    ends = [0, 0, 0]
+    for partition, ranks, is_block in pieces:
+        sealed = Sealed(ranks, ends[partition])
+        ends[partition] = sealed.end
+        if is_block:
+            assert lazy.admit_block(partition, 1, sealed.block, at(0))
+        else:
+            sealed.admit_to(lazy, partition)
+        sealed.admit_to(eager, partition)
+    while eager.open_records:
+        assert [each.waiting for each in lazy.priority_counts()] == [each.waiting for each in eager.priority_counts()]
+        assert lazy.ready_records() == eager.ready_records()
+        assert lazy.open_records == eager.open_records
+        expected, granted = eager.take("w", credit, at(0)), lazy.take("w", credit, at(0))
+        assert places(granted) == places(expected)
+        ack(lazy, granted)
+        ack(eager, expected)
+    assert lazy.open_records == 0
+    assert lazy.priority_counts() == eager.priority_counts()
+
+
+def test_a_block_is_read_when_one_of_its_records_may_be_next_and_not_before() -> None:
+    queue = ranked_queue(2)
+    hot, cold = Sealed([(9, 10), (9, 11)]), Sealed([(0, 1), (0, 2)])
+    assert queue.admit_block(0, 1, hot.block, at(0))
+    assert queue.admit_block(1, 1, cold.block, at(0))
+    assert (hot.loads, cold.loads, queue.ready_records()) == (0, 0, 4)
+    later = Sealed([(0, 100)], first=2)
+    assert queue.admit_block(1, 1, later.block, at(0))
+    granted = queue.take("w", 3, at(0))
+    assert places(granted) == [0, 1, place_of(1, 0)]
+    assert (hot.loads, later.loads) == (1, 0)
+
+
+def test_what_is_done_of_a_block_is_not_handed_out_again_after_a_restart() -> None:
+    ranks = some_ranks(2_000)
+    before = ranked_queue()
+    Sealed(ranks).admit_to(before)
+    rows = commit(before, {})
+    seen = before.take("w", 700, at(0))
+    ack(before, seen)
+    commit(before, rows)
+
+    after = restart(rows, 2_000)
+    sealed = Sealed(ranks)
+    assert after.admit_block(0, 1, sealed.block, at(0))
+    assert (sealed.looks, sealed.loads) == (1, 0)
+    assert after.open_records == after.ready_records() == 1_300
+    by_priority = {each.priority: each.waiting for each in after.priority_counts()}
+    left = set(range(2_000)) - set(places(seen))
+    assert by_priority == {level: count for level in range(10) if (count := sum(ranks[p][0] == level for p in left))}
+    order = places(after.take("w", 2_000, at(0)))
+    assert order == sorted(left, key=lambda place: (-ranks[place][0], ranks[place][1], place))
+
+
+def test_what_needs_a_look_is_read_at_once() -> None:
+    for sealed in (
+        Sealed(some_ranks(50), gaps=[7, 8]),
+        Sealed(some_ranks(50), due=[(30, 1_000)]),
+    ):
+        queue = ranked_queue()
+        assert queue.admit_block(0, 1, sealed.block, at(0))
+        assert sealed.loads == 1
+        handed = places(queue.take("w", 100, at(0)))
+        assert set(handed) == set(sealed.columns.offsets) - {offset for offset, _ in sealed.columns.not_before}
+
+
+def test_a_block_with_a_record_that_failed_is_read_at_once() -> None:
+    ranks = some_ranks(50)
+    queue = ranked_queue(max_attempts=1)
+    Sealed(ranks).admit_to(queue)
+    rows = commit(queue, {})
+    granted = queue.take("w", 1, at(0))
+    nack(queue, granted)
+    commit(queue, rows)
+    after = restart(rows, 50)
+    sealed = Sealed(ranks)
+    assert after.admit_block(0, 1, sealed.block, at(0))
+    assert sealed.loads == 1
+    assert after.held.find(places(granted)[0]) is not None, "an operator sees the blocked record"
+    assert after.ready_records() == 49
+
+
+def test_a_block_that_cannot_be_read_is_left_to_the_scan() -> None:
+    ranks = some_ranks(50)
+    queue = ranked_queue()
+    sealed = Sealed(ranks, gaps=[3])
+    sealed.is_readable = False
+    assert not queue.admit_block(0, 1, sealed.block, at(0))
+    assert queue.position(0) == 0
+
+
+def test_where_a_block_cannot_be_read_later_all_is_scanned_anew() -> None:
+    ranks = some_ranks(50)
+    queue = ranked_queue(2)
+    commit(queue, {})
+    good, bad = Sealed([(9, 0), (0, 0), (0, 0)]), Sealed(ranks)
+    good.admit_to(queue)
+    granted = queue.take("w", 1, at(0))
+    assert queue.admit_block(1, 1, bad.block, at(0))
+    bad.is_readable = False
+    assert queue.take("w", 10, at(0)) == [], "nothing is handed out in a wrong order"
+    assert queue.draining
+    assert not queue.take_outputs().rescan
+    ack(queue, granted)
+    assert queue.take_outputs().rescan
+    queue.begin_generation(1, ())
+    assert queue.position(1) == 0
+    bad.admit_to(queue, 1)
+    assert queue.ready_records() == queue.open_records == 50
+    order = [place - place_of(1, 0) for place in places(queue.take("w", 100, at(0)))]
+    assert order == sorted(range(50), key=lambda offset: (-ranks[offset][0], ranks[offset][1], offset))
+
+
+def test_a_reclaim_finds_what_was_not_read_yet() -> None:
+    queue = ranked_queue(2)
+    sealed = Sealed(some_ranks(100))
+    assert queue.admit_block(1, 1, sealed.block, at(0))
+    wanted = [place_of(1, offset) for offset in (3, 50, 99)]
+    assert sorted(places(queue.reclaim("w", wanted, at(0)))) == wanted
+    left = places(queue.take("w", 100, at(0)))
+    assert sorted([*wanted, *left]) == [place_of(1, offset) for offset in range(100)]
+
+
+def test_a_block_that_leaves_records_out_is_refused() -> None:
+    queue = ranked_queue()
+    with pytest.raises(ValueError, match="leaves out"):
+        queue.admit_block(0, 1, Sealed(some_ranks(5), first=1).block, at(0))
+    assert queue.admit_block(0, 1, Sealed(some_ranks(5)).block, at(0))
+    with pytest.raises(ValueError, match="goes forward"):
+        queue.admit_block(0, 1, Sealed(some_ranks(5)).block, at(0))
+
+
+def test_counts_by_priority() -> None:
+    queue = ranked_queue()
+    Sealed([(0, 10), (9, 20), (9, 30), (4, 25)]).admit_to(queue)
+    granted = queue.take("w", 1, at(0))
+    assert queue.priority_counts() == [
+        PriorityCounts(9, 1, 30, 1, 0),
+        PriorityCounts(4, 1, 25, 0, 0),
+        PriorityCounts(0, 1, 10, 0, 1),
+    ]
+    [receipt] = receipts(granted)
+    queue.settle("w", Settlement(releases=[(receipt, receipt)]), at(0))
+    assert queue.priority_counts()[0] == PriorityCounts(9, 2, 20, 1, 0)
+    ack(queue, queue.take("w", 3, at(0)))
+    assert queue.priority_counts() == [
+        PriorityCounts(9, 0, None, 3, 0),
+        PriorityCounts(4, 0, None, 1, 1),
+        PriorityCounts(0, 1, 10, 0, 4),
+    ]
+    assert QueueSettings(priority=Priority.STRICT).has_priorities
