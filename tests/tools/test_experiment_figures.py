@@ -96,6 +96,7 @@ def test_shares_add_up_and_are_drawn(skew: str) -> None:
     assert sum(shares) == pytest.approx(1)
     assert shares == sorted(shares, reverse=True)
     drawn = Counter(keys.draw_keys(shares, 20_000, SEED))
+    assert Counter(keys.draw_keys([0.68, 0.32], 10, SEED)) == {0: 7, 1: 3}
     assert drawn.total() == 20_000
     assert all(abs(drawn[key] - 20_000 * share) <= 1 for key, share in enumerate(shares))
     assert keys.draw_keys(shares, 100, SEED) == keys.draw_keys(shares, 100, SEED)

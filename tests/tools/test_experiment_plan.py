@@ -123,7 +123,8 @@ def test_a_key_that_is_too_hot_is_named_as_what_it_is() -> None:
     wanted = demand(200, hot_shares(0.5, 100))
     found = planning.plan(wanted, SERVICE)
     assert not found.fits
-    assert found.chosen.partitions < max(planning.CANDIDATES), "partitions that gain nothing are not advised"
+    least = min(option.busiest_utilisation for option in found.options)
+    assert least < found.chosen.busiest_utilisation <= 1.1 * least, "partitions that gain next to nothing"
     said = " ".join(planning.words(wanted, SERVICE, found))
     assert "neither partitions nor consumers can mend it" in said
     assert "50% of the records" in said
