@@ -6,6 +6,8 @@ import asyncio
 import multiprocessing
 from collections.abc import Callable, Coroutine, Sequence
 from multiprocessing.connection import Connection
+from time import monotonic
+from types import TracebackType
 from typing import Any, Final, TypeVar
 
 from logbroker.client.queue_admin import QueueAdmin
@@ -111,16 +113,20 @@ class Crew:
     async def __aenter__(self) -> Crew:
         return self
 
-    async def __aexit__(self, *_: object) -> None:
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
         for _process, connection in self._workers:
             asyncio.get_running_loop().remove_reader(connection.fileno())
-        await asyncio.to_thread(self._end)
+        # Whoever interrupts does not wait for goodbyes; the broker may have gone before.
+        await asyncio.to_thread(self._end, _END_SECONDS if error is None else 0.0)
 
-    def _end(self) -> None:
+    def _end(self, patience_seconds: float) -> None:
         for _process, connection in self._workers:
             connection.close()
+        deadline = monotonic() + patience_seconds
         for process, _connection in self._workers:
-            process.join(_END_SECONDS)
+            process.join(max(0.0, deadline - monotonic()))
             if process.is_alive():
                 process.kill()
                 process.join()

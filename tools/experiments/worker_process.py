@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import signal
 from collections.abc import Sequence
 from multiprocessing.connection import Connection
@@ -65,7 +66,8 @@ Report = list[Finish] | Holds | Failed
 
 def main(job: Job, connection: Connection[Report, None]) -> None:
     """Work until told to end."""
-    # Ctrl-C is the parent's business; it closes the connection.
+    # What goes wrong is told to the parent, and Ctrl-C is its business; it closes the connection.
+    logging.getLogger("logbroker").addHandler(logging.NullHandler())
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with contextlib.suppress(BrokenPipeError, ConnectionResetError):
         try:
