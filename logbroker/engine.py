@@ -177,6 +177,12 @@ class LogEngine(ReadableLog, Protocol):
     Lists are answered in their order, each item with its result or with the error that only it met.
     """
 
+    @property
+    def boot_id(self) -> str:
+        """Changes with every start of the machine, after which a file that was not synced may be another; "": not
+        known."""
+        ...
+
     def topics(self) -> Sequence[Topic]:
         """All topics, sorted by name."""
         ...

@@ -14,6 +14,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from pathlib import Path
 from time import monotonic
 from typing import TypeVar
 
@@ -47,6 +48,7 @@ from logbroker.queues.roster import Roster
 from logbroker.queues.scanner import Scanner
 from logbroker.queues.session_openings import SessionOpenings
 from logbroker.queues.settings import QueueSettings
+from logbroker.queues.sidecar import Sidecar
 from logbroker.queues.starts import Rewound, StartAt
 from logbroker.queues.timer import Timer
 from logbroker.queues.worker_messages import Hello, check_credit, check_worker_id
@@ -74,13 +76,16 @@ class QueueGroup:
         cache: BatchCache,
         *,
         max_workers: int,
+        data_dir: Path,
     ) -> None:
+        """`data_dir` takes what it keeps of its index."""
         self.group_id = group_id
         self.queue = queue
         self.operator = Operator(queue)
         self.hold = RetentionHold(group_id, queue, engine, lambda events: self._flush.synced(None, events))
         self.records = Records(self.hold.log, TopicId(queue.topic_id), cache)
-        self.scanner = Scanner(self.hold.log, queue, self.records, self.moment, self._on_scanned)
+        self.sidecar = Sidecar(group_id, queue, engine, data_dir)
+        self.scanner = Scanner(self.hold.log, queue, self.records, self.moment, self._on_scanned, self.sidecar)
         self._clock = clock
         self._loop = asyncio.get_running_loop()
         self.handouts = Handouts(group_id, queue, self.scanner, self.records, self.moment, self._serve, self._touched)
@@ -287,6 +292,7 @@ class QueueGroup:
         self._end_reserve()
         self._tasks = [
             self._loop.create_task(self._scan(), name=f"scan of queue group {self.group_id}"),
+            self._loop.create_task(self.sidecar.keep(), name=f"sidecar of queue group {self.group_id}"),
             self._loop.create_task(self.alarms.watch(), name=f"alarms of queue group {self.group_id}"),
             self._loop.create_task(self.redriving.finish(), name=f"redrive of queue group {self.group_id}"),
         ]
@@ -325,6 +331,7 @@ class QueueGroup:
         """Store what the next start is to know."""
         self.freeze()
         await self._end_tasks()
+        self.sidecar.close()
         with suppress(StorageFailedError):
             await self._flush.synced(None, self.queue.stop_events())
         self._error = self._error or BrokerUnavailableError("the broker has stopped")

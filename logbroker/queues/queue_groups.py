@@ -38,6 +38,7 @@ from logbroker.queues.queue_group import QueueGroup
 from logbroker.queues.restart import load_queue
 from logbroker.queues.rows import GROUP_TYPE, HEADER_ROW, decode_header
 from logbroker.queues.settings import Ordering, Priority, QueueSettings
+from logbroker.queues.sidecar_files import remove_strays
 from logbroker.queues.spill import SpillFile
 from logbroker.queues.starts import StartAt
 from logbroker.types import INTERNAL_PREFIX, TopicId
@@ -59,13 +60,13 @@ class QueueGroups:
     """Made by `open_queue_groups`. Changes are made one at a time; once begun, also where their caller goes away."""
 
     def __init__(
-        self, config: BrokerConfig, clock: Clock, engine: LogEngine, store: StateStore, spill_dir: Path
+        self, config: BrokerConfig, clock: Clock, engine: LogEngine, store: StateStore, data_dir: Path
     ) -> None:
         self._config = config
         self._clock = clock
         self._engine = engine
         self._store = store
-        self._spill_dir = spill_dir
+        self._data_dir = data_dir
         self._loop = asyncio.get_running_loop()
         self._cache = BatchCache(config.queue_cache_bytes)
         self._groups: dict[str, QueueGroup] = {}
@@ -179,6 +180,7 @@ class QueueGroups:
     async def _delete(self, group_id: str, error: LogbrokerError) -> None:
         group = self.group(group_id)
         await group.end(error)
+        group.sidecar.remove()
         await self._forget(group_id)
         await group.hold.copies.delete()
         del self._groups[group_id]
@@ -219,11 +221,19 @@ class QueueGroups:
         store = GroupStore(self._store, group_id, GROUP_TYPE, is_stored=is_stored)
         max_workers = self._config.max_queue_workers
         return QueueGroup(
-            group_id, queue, self._engine, store, self._clock, letters, self._cache, max_workers=max_workers
+            group_id,
+            queue,
+            self._engine,
+            store,
+            self._clock,
+            letters,
+            self._cache,
+            max_workers=max_workers,
+            data_dir=self._data_dir,
         )
 
     def _spill(self, group_id: str) -> SpillFile:
-        return SpillFile(self._spill_dir, group_id)
+        return SpillFile(self._data_dir, group_id)
 
     async def _to_the_end(self, change: Coroutine[Any, Any, T]) -> T:
         async def in_turn() -> T:
@@ -280,6 +290,7 @@ class QueueGroups:
                 _log.warning("queue group %s: its topic is gone, and the group with it", group_id)
                 await self._forget(group_id)
         await self._delete_stray_copies()
+        remove_strays(self._data_dir, self._groups)
         for group in self._groups.values():
             await group.hold.copies.take_up()
         await asyncio.gather(*(group.start() for group in self._groups.values()))
@@ -328,13 +339,13 @@ class QueueGroups:
 
 @asynccontextmanager
 async def open_queue_groups(
-    config: BrokerConfig, clock: Clock, engine: LogEngine, store: StateStore, spill_dir: Path
+    config: BrokerConfig, clock: Clock, engine: LogEngine, store: StateStore, data_dir: Path
 ) -> AsyncIterator[QueueGroups]:
-    """Load the queue groups; at the end, stop them cleanly. `spill_dir` takes temporary files.
+    """Load the queue groups; at the end, stop them cleanly. `data_dir` takes temporary files.
 
     Raises CorruptLogError.
     """
-    groups = QueueGroups(config, clock, engine, store, spill_dir)
+    groups = QueueGroups(config, clock, engine, store, data_dir)
     try:
         await groups.load()
         yield groups

@@ -21,15 +21,14 @@ from typing import Final
 
 from logbroker.engine import Read, ReadableLog, ReadResult, Topic, Watch
 from logbroker.errors import LogbrokerError, OffsetOutOfRangeError, StorageFailedError, UnknownTopicError
-from logbroker.queues.batch_cache import ENTRY_BYTES
-from logbroker.queues.columns import Columns, Undecodable, columns_of
+from logbroker.queues.admissions import Admissions
+from logbroker.queues.columns import Undecodable, columns_of
 from logbroker.queues.decoding import in_decoder_if, is_heavy
 from logbroker.queues.places import Moment
 from logbroker.queues.queue import Queue
 from logbroker.queues.records import MAX_READ_BYTES, Records
 from logbroker.queues.scan_marks import ScanMarks
-from logbroker.queues.settings import OnUndecodable
-from logbroker.queues.undecodable import admit_undecodable
+from logbroker.queues.sidecar import Sidecar
 from logbroker.record.stored_batch import stored_batches
 from logbroker.types import PartitionKey, TopicId
 
@@ -39,6 +38,8 @@ MARK_SECONDS: Final = 1.0
 """Who would not wait at all waits so long for a mark: the scan is rarely farther behind."""
 
 _NO_END: Final = 1 << 63
+_BREATHE: Final = 64
+"""After so many partitions that the sidecar has, others have their turn."""
 
 _log = logging.getLogger(__name__)
 
@@ -53,11 +54,12 @@ class Scanner:
         records: Records,
         moment: Callable[[], Moment],
         changed: Callable[[], None],
+        sidecar: Sidecar | None = None,
     ) -> None:
         """`changed` is called after each step: more may be ready, or a partition is not served any more."""
         self._engine = engine
         self._queue = queue
-        self._records = records
+        self._admissions = Admissions(queue, records, sidecar, moment)
         self._moment = moment
         self._on_changed = changed
         self._topic_id = TopicId(queue.topic_id)
@@ -139,6 +141,7 @@ class Scanner:
 
     async def run(self) -> None:
         """Scan until cancelled, or until the topic is deleted."""
+        self._admissions.begin_index()
         watch = self._watch = self._engine.watch()
         following = asyncio.create_task(self._follow(watch))
         try:
@@ -167,10 +170,13 @@ class Scanner:
 
     async def _scan(self, watch: Watch) -> None:
         """Go on until all is scanned, or the queue wants no more. Raises UnknownTopicError."""
+        taken_up = 0
         while True:
             self._catch_up(watch)
             if self._rounds_told != self._marks.rounds:
                 self._rounds_told = self._marks.rounds
+                if not self.is_indexing:
+                    self._admissions.index_is_made(len(self._watched))
                 self._changed()
             self._paused = not self._queue.wants_more
             if self._paused or not self._due:
@@ -180,7 +186,12 @@ class Scanner:
             del self._due[partition]
             self._marks.reading(partition)
             try:
-                await self._scan_some(partition)
+                if await self._take_up(partition):
+                    taken_up += 1
+                    if taken_up % _BREATHE:
+                        continue
+                else:
+                    await self._scan_some(partition)
             except (UnknownTopicError, StorageFailedError):
                 raise
             except LogbrokerError as error:
@@ -230,6 +241,7 @@ class Scanner:
             self.stopped.clear()
             self._marks.drop_all()
             self._index_mark = self._marks.take()
+            self._admissions.begin_index()
         if self._generation != topic.generation and not self._due:
             self._begin_next_generation(topic, watch)
         # Where nothing is due, a partition that is stopped holds the next generation back.
@@ -264,6 +276,15 @@ class Scanner:
             if span.generation > self._generation and partition < len(span.start_offsets):
                 return span.start_offsets[partition]
         return _NO_END
+
+    async def _take_up(self, partition: int) -> bool:
+        """Admit what an earlier scan left of a partition; return whether it has no more."""
+        if not await self._admissions.take_up(partition) or self._queue.intake.generation != self._generation:
+            return False
+        if self._queue.position(partition) < self._engine.partition_facts(self._topic_id, partition).high_watermark:
+            return False
+        self._marks.scanned_all(partition)
+        return True
 
     async def _scan_some(self, partition: int) -> None:
         """Read on in a partition, and admit what comes. Raises what stands in the way."""
@@ -320,45 +341,16 @@ class Scanner:
                     self._marks.scanned_all(partition)
                 return
             if isinstance(piece, Undecodable):
-                self._admit_undecodable(partition, piece)
+                error = self._admissions.admit_undecodable(partition, piece)
+                if error is not None:
+                    name = self._name_of(partition)
+                    _log.warning("a batch of %s goes to the dead-letter topic as it is: %s", name, error)
             elif piece.next_offset > position:
-                self._admit_columns(partition, piece)
+                self._admissions.admit(partition, piece)
             position = self._queue.position(partition)
             self._marks.scanned(partition, position)
             self._changed()
         self._due[partition] = None
-
-    def _admit_columns(self, partition: int, columns: Columns) -> None:
-        queue, records = self._queue, self._records
-        ready_before = queue.lanes.ready_records
-        queue.admit(
-            partition,
-            self._generation,
-            columns.offsets,
-            columns.next_offset,
-            columns.keys,
-            columns.not_before,
-            self._moment(),
-            columns.batches[0].header.max_timestamp_ms if columns.batches else -1,
-            columns.priorities,
-            columns.times,
-        )
-        # What is ready at once is handed out soon, unless much is ready before it.
-        ready = queue.lanes.ready_records
-        size_bytes = sum(len(batch.raw) + ENTRY_BYTES for batch in columns.batches)
-        if ready > ready_before and ready * size_bytes <= len(columns.offsets) * records.shelf.cache.max_bytes // 2:
-            for batch in columns.batches:
-                records.keep(partition, batch)
-
-    def _admit_undecodable(self, partition: int, found: Undecodable) -> None:
-        header = found.batch.header
-        if self._queue.settings.on_undecodable is OnUndecodable.STOP:
-            raise found.error
-        if header.next_offset > self._queue.position(partition):
-            admit_undecodable(self._queue, partition, self._generation, header, found.error, self._moment())
-            _log.warning(
-                "a batch of %s goes to the dead-letter topic as it is: %s", self._name_of(partition), found.error
-            )
 
     def _stop(self, partition: int, error: LogbrokerError) -> None:
         self.stopped[partition] = error

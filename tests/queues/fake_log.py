@@ -84,6 +84,8 @@ class FakeLog:
         self.generations.append(TopicGeneration(len(self.generations) + 1, partitions, ends))
         self._topic = None
 
+    boot_id = "this boot"
+
     # --- LogEngine ---------------------------------------------------------------------------------------------------
 
     def topic_by_id(self, topic_id: TopicId) -> Topic:

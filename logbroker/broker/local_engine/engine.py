@@ -26,6 +26,7 @@ from logbroker.errors import (
     StorageFailedError,
 )
 from logbroker.record.header import check_new_batch
+from logbroker.storage.partition_checkpoint import boot_id
 from logbroker.storage.partition_log import PartitionLog, Staged
 from logbroker.types import Durability, TimestampType, TopicId
 
@@ -58,6 +59,10 @@ class LocalEngine:
         self._bytes_in_flight = 0
 
     # --- topics ---
+
+    @property
+    def boot_id(self) -> str:
+        return boot_id()
 
     def topics(self) -> Sequence[Topic]:
         return self._catalog.all()

@@ -1,0 +1,103 @@
+"""The files of a queue group's sidecar: numbered files of blocks, and the checkpoint. Nothing in them is synced."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Container
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+DIRECTORY: Final = "queue-index"
+"""In the data directory: one directory per queue group."""
+SUFFIX: Final = ".index"
+"""Of a group's directory. A group may be named `..`."""
+FILE_BYTES: Final = 32 * 1024 * 1024
+"""Of one file of blocks, about."""
+
+_CHECKPOINT: Final = "checkpoint"
+_BLOCKS: Final = ".blocks"
+
+
+class SidecarFiles:
+    """Of one queue group; made at the first need. All calls take microseconds in the page cache, and raise OSError."""
+
+    def __init__(self, data_dir: Path, group_id: str) -> None:
+        self._path = data_dir / DIRECTORY / f"{group_id}{SUFFIX}"
+        self._fd = -1
+        self._number = 0
+        self._size_bytes = 0
+
+    def append(self, data: bytes) -> tuple[int, int]:
+        """Write a block; return the number of its file, and its position there."""
+        if self._fd >= 0 and self._size_bytes >= FILE_BYTES:
+            self.close()
+        if self._fd < 0:
+            self._path.mkdir(parents=True, exist_ok=True)
+            self._number = max(self._number, *self.numbers(), 0) + 1
+            self._fd = os.open(self._file(self._number), os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+            self._size_bytes = 0
+        written = os.pwrite(self._fd, data, self._size_bytes)
+        if written < len(data):
+            raise OSError("the disk is full")
+        position, self._size_bytes = self._size_bytes, self._size_bytes + written
+        return self._number, position
+
+    def read(self, number: int, position: int, size_bytes: int) -> bytes:
+        """Return what lies there, or less where the file ends."""
+        fd = os.open(self._file(number), os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            return os.pread(fd, size_bytes, position)
+        finally:
+            os.close(fd)
+
+    def write_checkpoint(self, data: bytes) -> None:
+        self._path.mkdir(parents=True, exist_ok=True)
+        fresh = self._path / f"{_CHECKPOINT}.new"
+        fresh.write_bytes(data)
+        fresh.replace(self._path / _CHECKPOINT)
+
+    def read_checkpoint(self) -> bytes:
+        """Return the checkpoint, or b"" where there is none."""
+        with suppress(FileNotFoundError):
+            return (self._path / _CHECKPOINT).read_bytes()
+        return b""
+
+    def numbers(self) -> list[int]:
+        """Of the files of blocks that there are."""
+        if not self._path.is_dir():
+            return []
+        names = [path.stem for path in self._path.iterdir() if path.suffix == _BLOCKS]
+        return sorted(int(name) for name in names if name.isdecimal())
+
+    def size_bytes(self, number: int) -> int:
+        return self._file(number).stat().st_size
+
+    def keep(self, numbers: Container[int]) -> None:
+        """Remove all other files of blocks but the one that is written."""
+        for number in self.numbers():
+            if number not in numbers and not (self._fd >= 0 and number == self._number):
+                self._file(number).unlink(missing_ok=True)
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    def remove(self) -> None:
+        """Remove everything."""
+        self.close()
+        shutil.rmtree(self._path, ignore_errors=True)
+
+    def _file(self, number: int) -> Path:
+        return self._path / f"{number}{_BLOCKS}"
+
+
+def remove_strays(data_dir: Path, group_ids: Container[str]) -> None:
+    """Remove the files of groups that are no more: a crash may have left them."""
+    directory = data_dir / DIRECTORY
+    if directory.is_dir():
+        for path in list(directory.iterdir()):
+            if path.name.removesuffix(SUFFIX) not in group_ids:
+                shutil.rmtree(path, ignore_errors=True)
