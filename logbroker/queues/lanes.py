@@ -9,7 +9,7 @@ priorities it has `cursors` of all records without an ordering key.
 priorities; then `ranking` is told of each change of a lane. Every entry of the line is ready: a lane that is held or in
 flight is not in the line, nor one that a session has.
 
-Memory: a lane takes about 110 bytes and its key, a successor 8 bytes, with priorities 70 and 11 more. Successors lie in
+Memory: a lane takes about 110 bytes and its key, a successor 8 bytes; with priorities 290 and 20. Successors lie in
 chunks of 512, of which those beyond the first 16 of a lane go to a `ChunkStore` where there is one, so that a key with
 millions of records waiting takes 64 KiB here. Without priorities, the cost of a delivery does not depend on how much
 waits; with them, it grows with the logarithm of the number of lanes and cursors.
