@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Final
 
 import click
 import msgspec
@@ -11,12 +12,12 @@ from logbroker.cli import terminal
 from logbroker.cli.options import json_option
 from logbroker.errors import InvalidRequestError
 from logbroker.tools.experiments import planning
-from logbroker.tools.experiments.capacity import GROUP, MODES, Service
+from logbroker.tools.experiments.capacity import GROUP, MODES, QUEUE, Service
 from logbroker.tools.experiments.keys import SKEWS, hot_shares, key_shares
 from logbroker.tools.experiments.planning import Demand, Option
 from logbroker.tools.experiments.scaling_run import Run, Scaling, calibrated
 
-MAX_KEYS = 100_000
+MAX_KEYS: Final = 100_000
 
 
 @click.command()
@@ -85,7 +86,7 @@ def plan(
         terminal.write_json({"rate": rate, "work_ms": work_ms, "mode": mode, "service": service, "plan": found})
         return
     _show(found.options, found.chosen, mode)
-    terminal.say(*planning.words(demand, service, found), _costs(service, measured))
+    terminal.say(*planning.words(demand, service, found), _costs(service, mode, measured))
 
 
 def _read(path: Path) -> list[Run]:
@@ -95,16 +96,18 @@ def _read(path: Path) -> list[Run]:
         raise InvalidRequestError(f"{path} is not what `logbroker experiment scaling` writes: {error}") from None
 
 
-def _costs(service: Service, measured: Path | None) -> str:
+def _costs(service: Service, mode: str, measured: Path | None) -> str:
     pause_ms, work_ms = 1e3 * service.worker_pause_seconds, 1e3 * service.work_seconds
     told = f"{work_ms:.2f} ms of work and {pause_ms:.2f} ms between two records of a consumer"
+    if mode == QUEUE:
+        told += f", {1e3 * service.handover_seconds:.2f} ms between two of a key"
     if measured is not None:
         return f"Measured: {told}."
     return f"Assumed: {told}; `logbroker experiment scaling` measures it."
 
 
 def _show(options: list[Option], chosen: Option, mode: str) -> None:
-    numbers = ("partitions", "workers" if mode != GROUP else "consumers", "keeps up with", "at work", "busiest", "wait")
+    numbers = ("partitions", "workers" if mode == QUEUE else "consumers", "keeps up with", "at work", "busiest", "wait")
     table = terminal.table(*numbers, numbers=numbers)
     shown = options if chosen in options else [*options, chosen]
     for option in sorted(shown, key=lambda each: (each.partitions, -each.consumers)):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from pathlib import Path
@@ -10,9 +11,13 @@ from typing import Any
 import pytest
 
 from logbroker.cli.experiment_view import strips_text
+from logbroker.embedded_broker import EmbeddedBroker
+from logbroker.errors import LogbrokerError
+from logbroker.tools.experiments.crew import Crew
 from logbroker.tools.experiments.figures import Finish
 from logbroker.tools.experiments.lane_strip import Strip
 from logbroker.tools.experiments.lanes import strip_plans
+from logbroker.tools.experiments.worker_process import Job
 from tests.cli.command import logbroker
 
 RECORDS = 400
@@ -62,6 +67,20 @@ def test_the_page_loads_nothing_and_says_what_was_run(lanes: tuple[dict[str, Any
     assert html.count("<svg") == 1 + 2 * 4
     assert f"logbroker experiment lanes --work-ms 5 --records {RECORDS} --workers {WORKERS}" in html
     assert "{" not in re.sub(r"<style>.*?</style>", "", html, flags=re.DOTALL), "a placeholder was left"
+
+
+async def test_a_worker_that_gives_up_ends_the_experiment_with_its_reason(logbroker_broker: EmbeddedBroker) -> None:
+    job = Job(number=0, broker=logbroker_broker.address, group="absent", topic="absent", work_seconds=0.0, prefetch=1)
+    async with Crew(lambda _: None) as crew, asyncio.timeout(30):
+        crew.hire([job])
+        with pytest.raises(LogbrokerError, match=r"a worker process ended: UnknownGroupError: .*absent"):
+            await until_it_fails(crew)
+
+
+async def until_it_fails(crew: Crew) -> None:
+    while True:
+        crew.check()
+        await asyncio.sleep(0.02)
 
 
 def test_more_records_than_there_are_flights_is_a_wrong_call(tmp_path: Path) -> None:
