@@ -77,7 +77,8 @@ def _priority_rows(settings: QueueSettings) -> Iterator[tuple[str, str]]:
     if settings.priority == "none":
         yield "priority", "none"
         return
-    weights = ", ".join(f"{name} {weight}" for name, weight in (settings.weights or {}).items())
+    shares = sorted((settings.weights or {}).items(), key=lambda share: -share[1])
+    weights = ", ".join(f"{name} {weight}" for name, weight in shares)
     how = {
         "weighted": f", in shares: {weights}",
         "ageing": f", a level every {seconds_text(settings.age_seconds or 0)}",

@@ -136,6 +136,33 @@ def test_a_group_is_created_described_altered_and_deleted(queue: Queue, topic: s
     assert name not in [group["id"] for group in queue.json("list")]
 
 
+def test_a_group_hands_out_by_priority_and_says_so(queue: Queue, topic: str, name: str) -> None:
+    made = queue.json("create", name, "--topic", topic, "--priority", "weighted", "--weights", "hot=2,cold=1")
+    settings = made["settings"]
+    assert (settings["priority"], settings["weights"]) == ("weighted", {"hot": 2, "cold": 1})
+    altered = queue.json("alter", name, "--priority", "ageing", "--age-seconds", "5", "--priority-rank", "head")
+    assert [altered["settings"][key] for key in ("priority", "age_seconds", "weights")] == ["ageing", 5.0, {}]
+    queue("alter", name, "--priority", "strict", "--priority-rank", "lane")
+    with Producer(queue.address) as producer:
+        for priority in (1, 8, 9):
+            producer.send(topic, b"p%d" % priority, b"key of %d" % priority, priority=priority)
+        producer.send(topic, b"behind it", b"key of 1", priority=7)
+    worked = queue("work", name, "--band", "hot", "--print", "--max-records", "2").splitlines()
+    assert [json.loads(line)["value"] for line in worked] == ["p9", "p8"]
+    told = {each["priority"]: each for each in queue.json("describe", name)["priorities"]}
+    assert [told[9][key] for key in ("waiting", "delivered", "oldest_timestamp_ms")] == [0, 1, None]
+    assert told[4]["waiting"] == 20
+    assert told[4]["overtaken"] >= 2
+    text = queue("describe", name)
+    for words in ("priority   waiting   oldest   delivered   overtaken", "strict", "its most urgent record"):
+        assert words in text
+    assert "level         7, as its most urgent record" in queue("explain", name, "key of 1")
+    assert queue.json("explain", name, "key of 1")["level"] == 7
+    assert "ask for hot or warm or cold" in queue("work", name, "--print", "--band", "tepid", exit_code=1)
+    queue("alter", name, "--priority", "none")
+    assert "no priorities" in queue("work", name, "--print", "--band", "hot", exit_code=1)
+
+
 @pytest.mark.parametrize(("start", "waiting"), [("earliest", 20), ("latest", 0), ("2001-01-01", 20), ("2100-01-01", 0)])
 def test_a_group_begins_where_it_is_told(queue: Queue, topic: str, name: str, start: str, waiting: int) -> None:
     queue("create", name, "--topic", topic, "--from", start)
@@ -283,6 +310,10 @@ def test_a_group_is_rewound(queue: Queue, topic: str, name: str) -> None:
         (("create", "NAME", "--topic", "TOPIC", "--lease", "31536000"), "lease_seconds"),
         (("create", "NAME", "--topic", "TOPIC", "--ordering", "single"), "partition"),
         (("create", "NAME", "--topic", "TOPIC", "--backoff", "9,2,1"), "cap"),
+        (("create", "NAME", "--topic", "TOPIC", "--priority", "weighted", "--weights", "hot=0"), "weights are 0"),
+        (("create", "NAME", "--topic", "TOPIC", "--priority", "weighted", "--weights", "warmer=1"), "warmer"),
+        (("create", "NAME", "--topic", "TOPIC", "--priority", "strict", "--age-seconds", "5"), "set ageing"),
+        (("create", "NAME", "--topic", "TOPIC", "--priority", "ageing", "--age-seconds", "0"), "age_seconds is 0"),
         (("work", "nowhere", "--print"), "nowhere"),
     ],
 )
@@ -302,6 +333,10 @@ def test_what_cannot_be_done_is_one_line(
         ("create", "g", "--topic", "t", "--ordering", "any"),
         ("create", "g", "--topic", "t", "--backoff", "1,2"),
         ("create", "g", "--topic", "t", "--from", "7"),
+        ("create", "g", "--topic", "t", "--priority", "urgent"),
+        ("create", "g", "--topic", "t", "--weights", "hot"),
+        ("create", "g", "--topic", "t", "--weights", "hot=1,hot=2"),
+        ("create", "g", "--topic", "t", "--weights", "hot=-1"),
         ("alter", "g"),
         ("resume", "g"),
         ("resume", "g", "k", "--all"),
