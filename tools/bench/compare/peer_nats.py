@@ -210,9 +210,11 @@ def _refuses(durability: Durability) -> str | None:
 
 def _server(directory: Path, durability: Durability) -> ServerProcess:
     address = f"{HOST}:{free_port()}"
-    sync = "sync_interval: always" if durability is Durability.SYNCED else ""
+    lines = [f'listen: "{address}"', "jetstream {", f'store_dir: "{directory}"']
+    if durability is Durability.SYNCED:
+        lines.append("sync_interval: always")
     config_path = directory / "nats.conf"
-    config_path.write_text(f'listen: "{address}"\njetstream {{ store_dir: "{directory}" {sync} }}\n', encoding="utf-8")
+    config_path.write_text("\n".join([*lines, "}", ""]), encoding="utf-8")
     return ServerProcess(["nats-server", "-c", str(config_path)], address=address, directory=directory)
 
 
