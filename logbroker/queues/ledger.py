@@ -5,49 +5,31 @@ Whatever takes a record out of flight comes here with it: it is done, it failed,
 
 from __future__ import annotations
 
-from logbroker.queues.dead_letters import DeadLetters
-from logbroker.queues.deliveries import Deliveries, Settled
-from logbroker.queues.done import DoneRecords
+from logbroker.queues.deliveries import Settled
 from logbroker.queues.fifo_line import FifoLine
-from logbroker.queues.held import HeldLanes
 from logbroker.queues.holders import Session, Worker
-from logbroker.queues.intake import Intake
 from logbroker.queues.lane import IN_FLIGHT, Lane, Run
-from logbroker.queues.lanes import Lanes
 from logbroker.queues.messages import Granted, Tally
+from logbroker.queues.parts import Parts
 from logbroker.queues.places import Moment
-from logbroker.queues.redelivery import Redelivery
-from logbroker.queues.replacements import Replacements
-from logbroker.queues.retry import Failures
 
 
 class Ledger:
     """Moves records between the parts of a queue group."""
 
-    def __init__(
-        self,
-        done: DoneRecords,
-        lanes: Lanes,
-        deliveries: Deliveries,
-        failures: Failures,
-        dead_letters: DeadLetters,
-        held: HeldLanes,
-        redelivery: Redelivery,
-        replacements: Replacements,
-        intake: Intake,
-    ) -> None:
+    def __init__(self, parts: Parts) -> None:
         self.open_records = 0
         """Admitted and not done."""
         self.tally = Tally()
-        self._done = done
-        self._lanes = lanes
-        self._deliveries = deliveries
-        self._failures = failures
-        self._dead_letters = dead_letters
-        self._held = held
-        self._redelivery = redelivery
-        self._replacements = replacements
-        self._intake = intake
+        self._done = parts.done
+        self._lanes = parts.lanes
+        self._deliveries = parts.deliveries
+        self._failures = parts.failures
+        self._dead_letters = parts.dead_letters
+        self._held = parts.held
+        self._redelivery = parts.redelivery
+        self._replacements = parts.replacements
+        self._intake = parts.intake
 
     # --- out ---------------------------------------------------------------------------------------------------------
 

@@ -42,6 +42,7 @@ from logbroker.queues.lane import Run
 from logbroker.queues.lanes import ChunkStore, Lanes
 from logbroker.queues.ledger import Ledger
 from logbroker.queues.messages import Granted, Outputs, PriorityCounts, Settlement, Tally
+from logbroker.queues.parts import Parts
 from logbroker.queues.places import Moment, place_of
 from logbroker.queues.presence import Presence
 from logbroker.queues.redelivery import Redelivery
@@ -100,17 +101,18 @@ class Queue:
         self.redelivery = Redelivery()
         self.ages = Ages()
         self.intake = Intake(self.done, self.lanes, self.held, self.redelivery)
-        self.ledger = Ledger(
+        parts = Parts(
             self.done,
             self.lanes,
             self.deliveries,
             self.failures,
             self.dead_letters,
+            self.replacements,
             self.held,
             self.redelivery,
-            self.replacements,
             self.intake,
         )
+        self.ledger = Ledger(parts)
         self._graces = Graces()
         self.sessions = Sessions(
             life,
@@ -123,19 +125,7 @@ class Queue:
             self.tick,
         )
         self.presence = Presence(self.deliveries, self.held, self.sessions, self.ledger, self._graces, self.tick)
-        self._index = Index(
-            self.done,
-            self.lanes,
-            self.deliveries,
-            self.failures,
-            self.dead_letters,
-            self.held,
-            self.redelivery,
-            self.replacements,
-            self.intake,
-            self.ledger,
-            self.sessions,
-        )
+        self._index = Index(parts, self.ledger, self.sessions)
         self._settling = Settling(self.deliveries, self.ledger, self.sessions, self.held)
         self._altered: QueueSettings | None = None
         header = HeaderRow(VERSION, GROUP_TYPE, topic_id, life)
