@@ -11,9 +11,11 @@ from collections import defaultdict
 import msgspec
 
 from tests.priority.priority_checker import Rules
-from tests.priority.priority_history import Appended, Event, ReceiveBegun, ReceiveLost, Sent, WorkerKilled
+from tests.priority.priority_history import Appended, Event, ReceiveBegun, Sent
+from tests.queue_storm.queue_checker import LIFE_BITS
 from tests.queue_storm.queue_history import Delivery, How, Place, SettleBegun, SettleEnded, Taken
 
+LIFE = 1 << LIFE_BITS
 _WORKERS = 3
 _KEYS = 4
 
@@ -44,7 +46,7 @@ class IdealGroup:
         """What waits, by key, in the order of the log."""
         self._in_flight: dict[int, tuple[Sent, float]] = {}
         """By receipt, with the end of the lease."""
-        self._receipts = 0
+        self._receipts = LIFE - 1
         self._workers = [_Worker(f"w{number}") for number in range(_WORKERS)]
 
     def step(self) -> None:
@@ -91,7 +93,6 @@ class IdealGroup:
     def _work(self) -> None:
         worker = self._rng.choice(self._workers)
         if self._rng.random() < 0.01 and worker.state != "idle":
-            self.events.append(WorkerKilled(process=worker.name, at=self._now))
             self._workers.remove(worker)
             self._workers.append(_Worker(f"{worker.name}'"))
             return
@@ -125,7 +126,6 @@ class IdealGroup:
     def _note(self, worker: _Worker) -> None:
         assert worker.given is not None
         if self._rng.random() < 0.02:
-            self.events.append(ReceiveLost(process=worker.name, at=self._now))
             worker.state = "idle"
             return
         self.events.append(Taken(process=worker.name, at=self._now, deliveries=[worker.given]))

@@ -15,8 +15,9 @@ out is as urgent as it may have been. So a record *waits*
 A lane counts as urgent as the most urgent of its records that had been answered; one that is handed out, as the most
 urgent of those that had been sent.
 
-A record may be handed out to somebody who never notes it: the process was killed, or the answer did not come. So while
-n receives have no known end, n records may be out, and only more than n overtaken ones prove anything.
+A record may be handed out to somebody whose program never sees it: the process was killed, the answer did not come, the
+client gave it back. But receipts have no gaps: one that nobody noted stands for one such record. So while n of them may
+still be out, n records may be, and only more than n overtaken ones prove anything.
 """
 
 from __future__ import annotations
@@ -38,10 +39,9 @@ from tests.priority.priority_history import (
     Event,
     Kept,
     ReceiveBegun,
-    ReceiveLost,
     Sent,
-    WorkerKilled,
 )
+from tests.queue_storm.queue_checker import LIFE_BITS
 from tests.queue_storm.queue_history import Delivery, How, Place, SettleBegun, SettleEnded, Taken
 
 _LEVELS: Final = 10
@@ -133,8 +133,8 @@ class _History:
         self.sent: dict[Place, tuple[Sent, float, float]] = {}
         """When each was sent and answered."""
         self.given: dict[int, _Given] = {}
-        self.unseen: list[tuple[float, float]] = []
-        """The times in which a record may be out that nobody has noted."""
+        self.unseen: list[tuple[int, float]] = []
+        """The receipts that nobody has noted, and when each has surely come back."""
         self.kills: list[float] = []
         self.returns: list[float] = []
         self._open: dict[str, ReceiveBegun] = {}
@@ -144,6 +144,7 @@ class _History:
         for settling in self._settling.values():
             self._settled(settling, inf, answered=False)
         self.returns += [inf] * (len(self.kills) - len(self.returns))
+        self._find_unseen()
 
     def _read(self, event: Event) -> None:
         match event:
@@ -155,12 +156,6 @@ class _History:
                 self._take(event)
             case Kept():
                 self._give(event.delivery, event.process, event.at, None)
-            case ReceiveLost() | WorkerKilled():
-                begun = self._open.pop(event.process, None)
-                if begun is not None:
-                    # What was on its way when the broker was killed is nobody's after its start.
-                    lost = isinstance(event, ReceiveLost) and self._killed_since(begun.at)
-                    self.unseen.append((begun.at, event.at if lost else self._free_at(event.at)))
             case SettleBegun():
                 self._settling[event.process, event.number] = event
             case SettleEnded():
@@ -174,8 +169,6 @@ class _History:
 
     def _take(self, taken: Taken) -> None:
         begun = self._open.pop(taken.process, None)
-        if begun is not None and self._killed_since(begun.at):
-            self.unseen.append((begun.at, taken.at))
         for delivery in taken.deliveries:
             self._give(delivery, taken.process, taken.at, begun)
 
@@ -190,9 +183,6 @@ class _History:
             self._free_at(at),
         )
 
-    def _killed_since(self, moment: float) -> bool:
-        return bool(self.kills) and self.kills[-1] >= moment
-
     def _free_at(self, seen_at: float) -> float:
         return seen_at + self.rules.lease_seconds + self.rules.backoff_seconds
 
@@ -206,6 +196,25 @@ class _History:
                 given.free_at = at + settlement.delay_seconds
             else:
                 given.free_at = max(given.free_at, at + settlement.delay_seconds)
+
+    def _find_unseen(self) -> None:
+        seen_at = inf
+        later = _NEVER_AGAIN
+        for receipt in sorted(self.given, reverse=True):
+            if receipt >> LIFE_BITS != later >> LIFE_BITS:
+                self._unseen_between(later >> LIFE_BITS << LIFE_BITS, later, seen_at)
+                seen_at = inf
+            else:
+                self._unseen_between(receipt + 1, later, seen_at)
+            # It was handed out before any later one was seen.
+            seen_at = min(seen_at, self.given[receipt].seen_at)
+            later = receipt
+        if later != _NEVER_AGAIN:
+            self._unseen_between(later >> LIFE_BITS << LIFE_BITS, later, seen_at)
+
+    def _unseen_between(self, first: int, end: int, seen_at: float) -> None:
+        if end != _NEVER_AGAIN:
+            self.unseen += ((receipt, self._free_at(seen_at)) for receipt in range(first, end))
 
     def free_again(self, given: _Given) -> float:
         """When a delivered record waits again. After a restart, workers may have what they held for another lease."""
@@ -319,7 +328,10 @@ def _sweep(
         if level < lowest or sent.priority > highest:
             report.anomalies.append(Anomaly(Kind.WRONG_BAND, f"{_name(given)}, priority {sent.priority}"))
         rank = history.rules.rank(level, sent)
-        unseen = sum(begun < given.seen_at and given.begun_at < end for begun, end in history.unseen)
+        unseen = sum(
+            receipt < given.receipt and given.begun_at < end and receipt >> LIFE_BITS == given.receipt >> LIFE_BITS
+            for receipt, end in history.unseen
+        )
         overtaken: dict[Place, _Waiting] = {}
         for heap in heaps[lowest : highest + 1]:
             for each in _more_urgent(heap, given, rank, history.rules):

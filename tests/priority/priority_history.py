@@ -49,14 +49,6 @@ class Kept(_Happening, frozen=True):
     delivery: Delivery
 
 
-class ReceiveLost(_Happening, frozen=True):
-    """It got no answer: a record may have been handed out that it never saw."""
-
-
-class WorkerKilled(_Happening, frozen=True):
-    """The process was killed. What it was sent last it may not have noted."""
-
-
 class BrokerKilled(_Happening, frozen=True):
     """The broker is about to be killed."""
 
@@ -65,18 +57,7 @@ class BrokerBack(_Happening, frozen=True):
     """The broker serves again."""
 
 
-Event = (
-    Appended
-    | ReceiveBegun
-    | ReceiveLost
-    | Taken
-    | Kept
-    | SettleBegun
-    | SettleEnded
-    | WorkerKilled
-    | BrokerKilled
-    | BrokerBack
-)
+Event = Appended | ReceiveBegun | Taken | Kept | SettleBegun | SettleEnded | BrokerKilled | BrokerBack
 
 _decode = msgspec.json.Decoder(Event).decode
 

@@ -30,7 +30,7 @@ from logbroker.record.bands import DEFAULT_BANDS
 from logbroker.record.message_headers import MAX_PRIORITY, MIN_PRIORITY
 from logbroker.v1 import queues_pb2 as pb
 from tests.groups.group_history import HistoryFile
-from tests.priority.priority_history import Appended, Kept, ReceiveBegun, ReceiveLost, Sent
+from tests.priority.priority_history import Appended, Kept, ReceiveBegun, Sent
 from tests.queue_storm.queue_history import Delivery, How, Place, SettleBegun, SettleEnded, Taken
 from tests.queue_storm.worker_process import receipt_of
 
@@ -209,7 +209,6 @@ class _Caller(_Worker):
             try:
                 response = await connection.unary("Receive", request, retry=False)
             except BrokerUnavailableError:
-                self.file.write(ReceiveLost)
                 await asyncio.sleep(_AWAY_SECONDS)
                 continue
             taken = [_delivery_of(message) for message in response.deliveries]
@@ -263,7 +262,6 @@ class _StreamWorker(_Worker):
             except (BrokerUnavailableError, LeaseLostError) as error:
                 # The broker was away for longer than a request may take, or refused what nobody waited for.
                 logging.info("go on after: %s", error)
-            self.file.write(ReceiveLost)
 
     async def _handle(self, delivery: WorkerDelivery) -> None:
         noted = receipt_of(delivery)

@@ -31,7 +31,6 @@ from tests.priority.priority_history import (
     BrokerKilled,
     Event,
     Kept,
-    WorkerKilled,
     read_histories,
 )
 from tests.priority.priority_processes import ProducerSpec, WorkerSpec, run_producer, run_worker
@@ -179,7 +178,6 @@ class _Storm:
         life = self._workers.pop(place)
         self._gone.append(life)
         await life.kill()
-        self._file.write(WorkerKilled, process=life.spec.name)
         self._join(*place)
 
     async def _leave_one(self) -> None:
