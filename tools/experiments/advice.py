@@ -24,7 +24,7 @@ SKEW_NAMES: Final = {
 def advice(found: Scaling) -> list[str]:
     """Return the advice, the choice first."""
     runs = found.runs
-    return [*_choice(runs), *_knees(runs), *_hot_keys(runs), *_queue_groups(runs), *_order(runs), *_model(runs)]
+    return [*_choice(runs), *_hot_keys(runs), *_knees(runs), *_queue_groups(runs), *_order(runs), *_model(runs)]
 
 
 def knee(runs: Sequence[Run]) -> Run:
@@ -66,17 +66,18 @@ def _choice(runs: Sequence[Run]) -> list[str]:
 
 
 def _knees(runs: Sequence[Run]) -> list[str]:
-    said = []
+    said: dict[str, list[str]] = defaultdict(list)
     for (consumers, work_ms, skew), of_row in sorted(_rows(runs).items()):
         enough = knee(of_row)
-        rates = ", ".join(
-            f"{run.partitions}: {run.records_per_second:,.0f}" for run in sorted(of_row, key=lambda run: run.partitions)
+        least = min(of_row, key=lambda run: run.partitions)
+        gain = (
+            f"from {least.partitions} on"
+            if enough is least
+            else f"at {enough.partitions} partitions, with {enough.records_per_second:,.0f} records/s instead of"
+            f" {least.records_per_second:,.0f}"
         )
-        said.append(
-            f"{consumers} consumers, {work_ms:g} ms of work, {SKEW_NAMES[skew]}: partitions stop helping at"
-            f" {enough.partitions} (records/s by partitions: {rates})."
-        )
-    return said
+        said[skew].append(f"{consumers} consumers and {work_ms:g} ms of work: {gain}")
+    return [f"{_capital(SKEW_NAMES[skew])}, partitions stop helping: {'; '.join(said[skew])}." for skew in said]
 
 
 def _hot_keys(runs: Sequence[Run]) -> list[str]:
@@ -91,8 +92,8 @@ def _hot_keys(runs: Sequence[Run]) -> list[str]:
         said.append(
             f"{_capital(SKEW_NAMES[skew])}, {key_name(hottest).decode()} is hot: {run.hottest_key_share:.0%} of the"
             " records. They go one after the other, whoever takes them: however many partitions and consumers there"
-            f" are, no more than {1 / (run.hottest_key_share * service.per_worker):,.0f} records/s of all keys can"
-            f" be worked off at {1e3 * service.work_seconds:.1f} ms each."
+            f" are, about {1 / (run.hottest_key_share * service.per_worker):,.0f} records/s of all keys are the most that"
+            f" can be worked off at {1e3 * service.work_seconds:.1f} ms each."
         )
     return said
 
