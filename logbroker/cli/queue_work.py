@@ -12,6 +12,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from types import FrameType
 from typing import Final
 
 import click
@@ -24,6 +25,7 @@ from logbroker.errors import LogbrokerError
 _MAX_VARIABLE_BYTES: Final = 64 * 1024
 """What is larger does not get into the environment: the system takes 128 KiB a variable, and 2 MiB in all."""
 _MAX_REASON_CHARACTERS: Final = 256
+_WAITING: Final = b"logbroker: waiting for the commands that run; Ctrl-C again kills them\n"
 
 
 @click.command()
@@ -111,27 +113,47 @@ class _Runner:
         self._left = max_records
         self._lock = threading.Lock()
         self._running: set[subprocess.Popen[bytes]] = set()
-        self._killed = threading.Event()
+        self._in_hand = 0
+        self._interrupts = 0
 
     def run(self, concurrency: int) -> None:
+        before = {
+            number: signal.signal(number, self._interrupt)
+            for number in (signal.SIGINT, signal.SIGTERM)
+            if signal.getsignal(number) is not signal.SIG_IGN  # As a shell's background jobs do.
+        }
         try:
             self._worker.run(self._handle, concurrency=concurrency)
-        except KeyboardInterrupt:
-            # Interrupted while it waited for the commands: they are not waited for any longer.
-            self._kill_all()
-            raise
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def _interrupt(self, number: int, frame: FrameType | None) -> None:
+        """At first, wait for the commands that run; then no longer. No locks: any code may be interrupted by this."""
+        self._interrupts += 1
+        if self._interrupts == 1:
+            if self._in_hand:
+                os.write(sys.stderr.fileno(), _WAITING)
+            raise KeyboardInterrupt
+        for process in list(self._running):
+            _kill(process)
 
     def _handle(self, delivery: WorkerDelivery) -> None:
         with self._lock:
-            if self._left == 0 or self._killed.is_set():
+            if self._left == 0 or self._interrupts > 1:
                 delivery.release()
                 return
             if self._left is not None:
                 self._left -= 1
                 if not self._left:
                     self._worker.stop()
-        reason = self._work_on(delivery)
-        if self._killed.is_set():
+            self._in_hand += 1
+        try:
+            reason = self._work_on(delivery)
+        finally:
+            with self._lock:
+                self._in_hand -= 1
+        if self._interrupts > 1:
             delivery.release()
         elif reason is not None:
             delivery.nack(reason=reason[:_MAX_REASON_CHARACTERS])
@@ -149,8 +171,9 @@ class _Runner:
             )
         except OSError as error:
             return f"the command could not be started: {error}"
-        with self._lock:
-            self._running.add(process)
+        self._running.add(process)
+        if self._interrupts > 1:
+            _kill(process)
         try:
             _, errors = process.communicate(delivery.value or b"", self._timeout_seconds)
         except subprocess.TimeoutExpired:
@@ -159,8 +182,7 @@ class _Runner:
             self._show(errors)
             return f"the command took more than {self._timeout_seconds:g} s"
         finally:
-            with self._lock:
-                self._running.discard(process)
+            self._running.discard(process)
         self._show(errors)
         if process.returncode == 0:
             return None
@@ -173,12 +195,6 @@ class _Runner:
             with self._lock:
                 sys.stderr.buffer.write(errors)
                 sys.stderr.buffer.flush()
-
-    def _kill_all(self) -> None:
-        with self._lock:
-            self._killed.set()
-            for process in self._running:
-                _kill(process)
 
 
 def environment(delivery: WorkerDelivery) -> dict[bytes, bytes]:

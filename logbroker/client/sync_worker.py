@@ -137,10 +137,11 @@ class Worker:
                 core.stop()
 
         with ThreadPoolExecutor(count, thread_name_prefix="logbroker-worker") as pool:
-            futures = [pool.submit(work) for _ in range(count)]
-            for future in futures:
-                future.add_done_callback(ends_all)
+            futures: list[Future[None]] = []
             try:
+                for _ in range(count):
+                    futures.append(pool.submit(work))
+                    futures[-1].add_done_callback(ends_all)
                 while wait(futures, timeout=_SIGNAL_CHECK_SECONDS).not_done:
                     pass
             except BaseException:

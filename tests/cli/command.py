@@ -35,9 +35,10 @@ def failure_of(*arguments: str | Path, stdin: bytes = b"") -> str:
     return lines[0]
 
 
-def line_of(process: subprocess.Popen[bytes], timeout_seconds: float = 30) -> bytes:
-    """Return the next line of a running command."""
-    assert process.stdout is not None
-    readable, _, _ = select.select([process.stdout], [], [], timeout_seconds)
+def line_of(process: subprocess.Popen[bytes], timeout_seconds: float = 30, *, error: bool = False) -> bytes:
+    """Return the next line of a running command, of its standard output or `error`."""
+    stream = process.stderr if error else process.stdout
+    assert stream is not None
+    readable, _, _ = select.select([stream], [], [], timeout_seconds)
     assert readable, "the command wrote nothing"
-    return process.stdout.readline()
+    return stream.readline()

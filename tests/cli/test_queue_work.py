@@ -7,6 +7,7 @@ import signal
 import subprocess
 import time
 import uuid
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,8 @@ import pytest
 from logbroker.client.sync import Admin, LaneDescription, Producer, QueueAdmin, QueueCounts, QueueSettings
 from logbroker.embedded_broker import EmbeddedBroker
 from tests.cli.command import ENVIRONMENT, LOGBROKER, line_of, logbroker, output_of
+
+WAITING = b"logbroker: waiting for the commands that run; Ctrl-C again kills them\n"
 
 
 @pytest.fixture
@@ -31,6 +34,14 @@ def group(address: str) -> str:
         for number in range(12):
             producer.send(name, b"%d" % number, b"k%d" % (number % 3), headers=(("trace-id", b"x%d" % number),))
     return name
+
+
+@pytest.fixture
+def ctrl_c() -> Iterator[None]:
+    """Is not ignored by what the test starts, though a shell lets what it starts in the background ignore it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 def counts(address: str, group: str) -> QueueCounts:
@@ -142,6 +153,7 @@ def test_what_no_environment_holds_is_left_out(address: str) -> None:
     assert counts(address, group).acked == 4
 
 
+@pytest.mark.usefixtures("ctrl_c")
 @pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM])
 def test_a_stop_waits_for_the_command_and_gives_back_the_rest(
     address: str, group: str, tmp_path: Path, stop: signal.Signals
@@ -154,7 +166,7 @@ def test_a_stop_waits_for_the_command_and_gives_back_the_rest(
         try:
             assert line_of(process) == b"begun\n"
             process.send_signal(stop)
-            time.sleep(0.3)
+            assert line_of(process, error=True) == WAITING
             assert process.poll() is None
             go.touch()
             assert process.wait(30) == 130
@@ -165,6 +177,7 @@ def test_a_stop_waits_for_the_command_and_gives_back_the_rest(
     assert (done.acked, done.nacked, done.in_flight) == (1, 0, 0)
 
 
+@pytest.mark.usefixtures("ctrl_c")
 def test_a_second_stop_kills_the_command_and_gives_back_its_record(address: str, group: str, tmp_path: Path) -> None:
     pids = tmp_path / "pids"
     command = [*LOGBROKER, "queue", "work", group, "--broker", address]
@@ -172,10 +185,12 @@ def test_a_second_stop_kills_the_command_and_gives_back_its_record(address: str,
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=ENVIRONMENT) as process:
         try:
             assert line_of(process) == b"begun\n"
+            assert process.stderr is not None
             process.send_signal(signal.SIGINT)
-            time.sleep(1)
+            assert line_of(process, error=True) == WAITING
             process.send_signal(signal.SIGINT)
             assert process.wait(30) == 130
+            assert process.stderr.read().strip() == b""
         finally:
             process.kill()
     wait_for_end(int(pids.read_text()))
