@@ -28,7 +28,7 @@ from typing import Final
 from logbroker.engine import StateEvent
 from logbroker.errors import InvalidRequestError
 from logbroker.queues.ages import Ages
-from logbroker.queues.choosers import LEVELS, chooser_of, levels_of
+from logbroker.queues.choosers import chooser_of, levels_of
 from logbroker.queues.columns import Block
 from logbroker.queues.dead_letters import DeadLetters, Route
 from logbroker.queues.deliveries import Deliveries, Refusal
@@ -386,17 +386,7 @@ class Queue:
 
     def priority_counts(self) -> list[PriorityCounts]:
         """The records by priority, the most urgent first, of the priorities that have been met."""
-        ranking = self.lanes.ranking
-        if ranking is None:
-            return []
-        counts: list[PriorityCounts] = []
-        for priority in reversed(range(LEVELS)):
-            waiting, delivered = ranking.waiting[priority], ranking.delivered[priority]
-            oldest_ms = ranking.line.oldest_ms(priority)
-            if waiting or delivered or oldest_ms is not None:
-                overtaken = ranking.line.overtaken[priority]
-                counts.append(PriorityCounts(priority, waiting, oldest_ms, delivered, overtaken))
-        return counts
+        return [] if self.lanes.ranking is None else self.lanes.ranking.told()
 
     # --- outputs -----------------------------------------------------------------------------------------------------
 

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from logbroker.queues.choosers import LEVELS
 from logbroker.queues.cursors import Unread
 from logbroker.queues.lane import IN_FLIGHT, NO_PLACE, READY, Lane, RankedLane, ranked
+from logbroker.queues.messages import PriorityCounts
 from logbroker.queues.priority_line import PriorityLine
 from logbroker.queues.ranks import Ranks
 
@@ -117,3 +118,13 @@ class Ranking:
     def forget(self, lane: Lane) -> None:
         """The head of a lane is done, and was not in flight."""
         self.waiting[ranked(lane).priority] -= 1
+
+    def told(self) -> list[PriorityCounts]:
+        """See `Queue.priority_counts`."""
+        counts: list[PriorityCounts] = []
+        for priority in reversed(range(LEVELS)):
+            waiting, delivered = self.waiting[priority], self.delivered[priority]
+            oldest_ms = self.line.oldest_ms(priority)
+            if waiting or delivered or oldest_ms is not None:
+                counts.append(PriorityCounts(priority, waiting, oldest_ms, delivered, self.line.overtaken[priority]))
+        return counts
