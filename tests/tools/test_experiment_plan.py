@@ -154,7 +154,7 @@ def test_the_advice_says_where_partitions_stop_helping_and_which_key_is_hot() ->
     said = advice(Scaling(seed=1, keys=KEYS, runs=with_predictions(runs)))
     assert said[0].startswith("For 4 consumers in a consumer group, choose 4 partitions")
     text = " ".join(said)
-    assert "4 consumers and 10 ms of work: at 4 partitions, with 350 records/s instead of 95." in text
+    assert "stop helping at 4 for 4 consumers with 10 ms of work (350 records/s instead of 95 with 1)." in text
     assert "key-0 is hot: 80% of the records" in text
     assert "4 workers of a queue group by key to 300 (1 partition" in text
     assert "0 records were finished after a later one of their key (as promised)" in text

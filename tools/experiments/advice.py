@@ -70,14 +70,11 @@ def _knees(runs: Sequence[Run]) -> list[str]:
     for (consumers, work_ms, skew), of_row in sorted(_rows(runs).items()):
         enough = knee(of_row)
         least = min(of_row, key=lambda run: run.partitions)
-        gain = (
-            f"from {least.partitions} on"
-            if enough is least
-            else f"at {enough.partitions} partitions, with {enough.records_per_second:,.0f} records/s instead of"
-            f" {least.records_per_second:,.0f}"
-        )
-        said[skew].append(f"{consumers} consumers and {work_ms:g} ms of work: {gain}")
-    return [f"{_capital(SKEW_NAMES[skew])}, partitions stop helping: {'; '.join(said[skew])}." for skew in said]
+        rates = f"{enough.records_per_second:,.0f} records/s"
+        if enough is not least:
+            rates += f" instead of {least.records_per_second:,.0f} with {least.partitions}"
+        said[skew].append(f"at {enough.partitions} for {consumers} consumers with {work_ms:g} ms of work ({rates})")
+    return [f"{_capital(SKEW_NAMES[skew])}, partitions stop helping {', '.join(said[skew])}." for skew in said]
 
 
 def _hot_keys(runs: Sequence[Run]) -> list[str]:
@@ -92,8 +89,8 @@ def _hot_keys(runs: Sequence[Run]) -> list[str]:
         said.append(
             f"{_capital(SKEW_NAMES[skew])}, {key_name(hottest).decode()} is hot: {run.hottest_key_share:.0%} of the"
             " records. They go one after the other, whoever takes them: however many partitions and consumers there"
-            f" are, about {1 / (run.hottest_key_share * service.per_worker):,.0f} records/s of all keys are the most that"
-            f" can be worked off at {1e3 * service.work_seconds:.1f} ms each."
+            f" are, about {1 / (run.hottest_key_share * service.per_worker):,.0f} records/s of all keys are the most"
+            f" that can be worked off at {1e3 * service.work_seconds:.1f} ms each."
         )
     return said
 
