@@ -8,8 +8,8 @@ from logbroker import __version__
 from logbroker.broker.broker import Broker
 from logbroker.config import TOPIC_CONFIGS, config_text
 from logbroker.engine import Topic
-from logbroker.errors import LogbrokerError, OverloadedError
-from logbroker.grpc_api.paging import page_of
+from logbroker.errors import LogbrokerError
+from logbroker.grpc_api.paging import items_within, page_of
 from logbroker.grpc_api.refs import check_item_count, check_not_internal, find_changeable_topic, find_topic
 from logbroker.grpc_api.status import Context, answers, item_status
 from logbroker.types import PriorityRouting
@@ -45,19 +45,15 @@ class AdminService:
     @answers
     async def describe_topics(self, request: pb.DescribeTopicsRequest, context: Context) -> pb.DescribeTopicsResponse:
         check_item_count(len(request.topics))
-        response = pb.DescribeTopicsResponse()
-        room = self._broker.config.max_response_bytes
-        for ref in request.topics:
-            try:
-                topic = find_topic(self._engine, ref.name, ref.id)
-                if room <= 0:
-                    raise OverloadedError("the answer is full; describe the rest of the topics in another call")
-                result = self._description(topic, with_partitions=request.include_partitions)
-                room -= result.ByteSize()
-            except LogbrokerError as error:
-                result = pb.DescribeTopicsResult(status=item_status(error))
-            response.results.append(result)
-        return response
+        results = items_within(
+            request.topics,
+            lambda ref: self._description(
+                find_topic(self._engine, ref.name, ref.id), with_partitions=request.include_partitions
+            ),
+            lambda error: pb.DescribeTopicsResult(status=item_status(error)),
+            self._broker.config.max_response_bytes,
+        )
+        return pb.DescribeTopicsResponse(results=results)
 
     @answers
     async def alter_topics(self, request: pb.AlterTopicsRequest, context: Context) -> pb.AlterTopicsResponse:

@@ -14,7 +14,7 @@ from logbroker.errors import LogbrokerError, OverloadedError
 from logbroker.grpc_api.group_messages import partition_lists, topic_name
 from logbroker.grpc_api.group_offsets import commit_results, read_commits
 from logbroker.grpc_api.member_stream import MemberStream
-from logbroker.grpc_api.paging import FRAME_BYTES, page_of
+from logbroker.grpc_api.paging import FRAME_BYTES, items_within, page_of
 from logbroker.grpc_api.queue_admin_messages import queue_state
 from logbroker.grpc_api.refs import check_item_count, echoed_id, echoed_name, topic_of
 from logbroker.grpc_api.status import Context, answers, item_status
@@ -68,21 +68,13 @@ class GroupsService:
     @answers
     async def describe_groups(self, request: pb.DescribeGroupsRequest, context: Context) -> pb.DescribeGroupsResponse:
         check_item_count(len(request.group_ids))
-        response = pb.DescribeGroupsResponse()
-        room = self._max_response_bytes
-        overloaded = OverloadedError("the answer is full; describe the rest of the groups in another call")
-        full = pb.DescribedGroup(status=item_status(overloaded))
-        for group_id in request.group_ids:
-            try:
-                described = self._described(self._groups.group(group_id)) if room > 0 else full
-            except LogbrokerError as error:
-                described = pb.DescribedGroup(status=item_status(error))
-            if described.ByteSize() > room and response.groups:
-                described, room = full, 0
-            # The first one is sent whole, however large it is: no other answer could tell of that group.
-            room -= described.ByteSize() + FRAME_BYTES
-            response.groups.append(described)
-        return response
+        groups = items_within(
+            request.group_ids,
+            lambda group_id: self._described(self._groups.group(group_id)),
+            lambda error: pb.DescribedGroup(status=item_status(error)),
+            self._max_response_bytes,
+        )
+        return pb.DescribeGroupsResponse(groups=groups)
 
     @answers
     async def delete_groups(self, request: pb.DeleteGroupsRequest, context: Context) -> pb.DeleteGroupsResponse:

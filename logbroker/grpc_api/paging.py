@@ -1,14 +1,15 @@
-"""Lists that are answered in pages, sorted by an id; a page goes on behind the last id of the one before."""
+"""Answers with an item for each of many: in pages, sorted by an id, where a page goes on behind the last id of the one
+before; or, for those that were named, as many as there is room for."""
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final, TypeVar
 
 from google.protobuf.message import Message
 
-from logbroker.errors import InvalidRequestError
+from logbroker.errors import InvalidRequestError, LogbrokerError, OverloadedError
 from logbroker.grpc_api.refs import MAX_ITEMS
 from logbroker.v1.admin_pb2 import ListTopicsRequest
 from logbroker.v1.groups_pb2 import ListGroupsRequest
@@ -17,6 +18,7 @@ FRAME_BYTES: Final = 5
 """At most, around an item of a list in an answer."""
 
 _Item = TypeVar("_Item", bound=Message)
+_Named = TypeVar("_Named")
 
 
 def page_of(
@@ -38,3 +40,27 @@ def page_of(
         items.append(item(ids[index]))
         room_bytes -= items[-1].ByteSize() + FRAME_BYTES
     return items, ""
+
+
+def items_within(
+    named: Iterable[_Named],
+    item: Callable[[_Named], _Item],
+    refusal: Callable[[LogbrokerError], _Item],
+    room_bytes: int,
+) -> list[_Item]:
+    """Return the item of each, or why there is none: what finds no room in `room_bytes` is refused, and all after it.
+
+    The first is sent whole, however large it is: no other answer could tell of it.
+    """
+    full = refusal(OverloadedError("the answer is full; ask for the rest in another call"))
+    items: list[_Item] = []
+    for each in named:
+        try:
+            found = item(each) if room_bytes > 0 else full
+        except LogbrokerError as error:
+            found = refusal(error)
+        if found.ByteSize() > room_bytes and items:
+            found, room_bytes = full, 0
+        room_bytes -= found.ByteSize() + FRAME_BYTES
+        items.append(found)
+    return items

@@ -6,11 +6,11 @@ import asyncio
 from typing import Final
 
 from logbroker.broker.broker import Broker
-from logbroker.errors import InvalidRequestError, LogbrokerError, OverloadedError
+from logbroker.errors import InvalidRequestError, LogbrokerError
 from logbroker.grpc_api.budget import ReadBudget
 from logbroker.grpc_api.delivery_frames import plain_deliveries, receive_response
 from logbroker.grpc_api.fetch import MAX_WAIT_MS
-from logbroker.grpc_api.paging import FRAME_BYTES
+from logbroker.grpc_api.paging import FRAME_BYTES, items_within
 from logbroker.grpc_api.queue_admin_messages import (
     check_age,
     described_queue,
@@ -139,18 +139,13 @@ class QueuesService:
     @answers
     async def describe_queues(self, request: pb.DescribeQueuesRequest, context: Context) -> pb.DescribeQueuesResponse:
         check_item_count(len(request.group_ids))
-        response = pb.DescribeQueuesResponse()
-        room = self._max_response_bytes
-        for group_id in request.group_ids:
-            try:
-                if room <= 0:
-                    raise OverloadedError("the answer is full; describe the rest of the queue groups in another call")
-                described = described_queue(self._engine, self._queues.group(group_id))
-                room -= described.ByteSize() + FRAME_BYTES
-            except LogbrokerError as error:
-                described = pb.DescribedQueue(status=item_status(error))
-            response.queues.append(described)
-        return response
+        queues = items_within(
+            request.group_ids,
+            lambda group_id: described_queue(self._engine, self._queues.group(group_id)),
+            lambda error: pb.DescribedQueue(status=item_status(error)),
+            self._max_response_bytes,
+        )
+        return pb.DescribeQueuesResponse(queues=queues)
 
     @answers
     async def delete_queues(self, request: pb.DeleteQueuesRequest, context: Context) -> pb.DeleteQueuesResponse:
