@@ -36,8 +36,7 @@ PAGE_RECORDS: Final = PAGE_BYTES * 8
 _FULL: Final = b"\xff" * PAGE_BYTES
 _FULL_ROW: Final = b"\0"
 _ZEROS: Final = tuple(bytes(1 << shift) for shift in range(11, 3, -1))
-_UNDONE_BITS: Final = tuple(bytes(~octet >> bit & 1 for bit in range(8)) for octet in range(256))
-"""A byte for each bit of an octet: 1 where it is not set."""
+_IS_UNDONE: Final = bytes.maketrans(b"01", b"\1\0")
 
 
 class DoneRecords:
@@ -204,8 +203,9 @@ class DoneRecords:
                 mask += (b"\0" if page_id in self._full else b"\1") * (stop - place)
             else:
                 octets = page[place >> 3 & 4095 : (stop - 1 >> 3 & 4095) + 1]
-                bits = b"".join(map(_UNDONE_BITS.__getitem__, octets))
-                mask += bits[place & 7 : (place & 7) + stop - place]
+                # As text, in which the bits are turned into bytes at once.
+                bits = f"{int.from_bytes(octets, 'little'):0{8 * len(octets)}b}"[::-1].encode()
+                mask += bits[place & 7 : (place & 7) + stop - place].translate(_IS_UNDONE)
             place = stop
         return bytes(floor - start) + mask
 

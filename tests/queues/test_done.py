@@ -154,3 +154,23 @@ def test_a_group_that_starts_inside_a_page_has_done_all_before() -> None:
 def test_a_page_of_a_wrong_size_is_refused(value: bytes) -> None:
     with pytest.raises(CorruptLogError, match="no page"):
         loaded({b"p" + bytes(9): value})
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 3 * PAGE_RECORDS), st.integers(0, 70_000)), max_size=5),
+    st.lists(st.integers(0, 3 * PAGE_RECORDS), max_size=20),
+    st.integers(0, PAGE_RECORDS),
+    st.tuples(st.integers(0, 3 * PAGE_RECORDS), st.integers(0, 5_000)),
+)
+def test_a_mask_tells_of_each_record_whether_it_is_done(
+    ranges: list[tuple[int, int]], single: list[int], start: int, asked: tuple[int, int]
+) -> None:
+    done = DoneRecords()
+    done.open(0, start)
+    for first, count in ranges:
+        done.mark_range(max(first, start), max(first + count, start))
+    done.mark(place for place in single if place >= start)
+    done.take_rows()  # Pages that are full are kept as such from now on.
+    first, count = asked
+    mask = done.undone_mask(first, first + count)
+    assert mask == bytes(place not in done for place in range(first, first + count))
