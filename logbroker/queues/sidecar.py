@@ -23,6 +23,7 @@ from logbroker.engine import LogEngine
 from logbroker.errors import LogbrokerError
 from logbroker.queues.columns import Block, Columns
 from logbroker.queues.queue import Queue
+from logbroker.queues.settings import QueueSettings
 from logbroker.queues.sidecar_files import SidecarFiles
 from logbroker.queues.sidecar_format import (
     VERSION,
@@ -60,6 +61,8 @@ class Sidecar:
         self._engine = engine
         self._topic_id = TopicId(queue.topic_id)
         self._files = SidecarFiles(data_dir, group_id)
+        self._settings: QueueSettings | None = None
+        """As they were when they were last looked at."""
         self._keyed_by = ("", "")
         """Ordering and key header of what is here."""
         self._blocks: dict[int, list[BlockSummary]] = {}
@@ -77,10 +80,9 @@ class Sidecar:
         if self._is_open:
             return
         self._is_open = True
-        if not self._is_wanted:
+        if not self._is_current():
             self._files.remove()
             return
-        self._keyed_by = self._keys()
         try:
             checkpoint = decode(self._files.read_checkpoint(), Checkpoint)
             if checkpoint is not None and self._fits(checkpoint):
@@ -267,32 +269,27 @@ class Sidecar:
             else:
                 del self._blocks[partition]
 
-    @property
-    def _is_wanted(self) -> bool:
-        return self._queue.settings.has_priorities
-
-    def _keys(self) -> tuple[str, str]:
-        settings = self._queue.settings
-        return settings.ordering.value, settings.key_header
-
     def _is_current(self) -> bool:
         """Whether anything is to be kept; where the group has other keys now, begin anew."""
-        if not self._is_wanted:
-            return False
-        if self._keyed_by != self._keys():
-            self._blocks.clear()
-            self._gathered.clear()
-            self._gathered_records = 0
-            self._keyed_by = self._keys()
-            self._changed = True
-        return True
+        settings = self._queue.settings
+        if settings is not self._settings:
+            self._settings = settings
+            keyed_by = (settings.ordering.value, settings.key_header)
+            if settings.has_priorities and keyed_by != self._keyed_by:
+                self._clear()
+                self._keyed_by = keyed_by
+                self._changed = True
+        return settings.has_priorities
+
+    def _clear(self) -> None:
+        self._blocks.clear()
+        self._gathered.clear()
+        self._gathered_records = 0
 
     def _give_up(self, error: OSError) -> None:
         """The disk is full, for instance: the group goes on without."""
         self._is_off = True
-        self._blocks.clear()
-        self._gathered.clear()
-        self._gathered_records = 0
+        self._clear()
         self._files.remove()
         _log.warning(
             "queue group %s: its index is not kept on disk any more (%s): the next start looks through the log",

@@ -123,12 +123,8 @@ class Gathered(msgspec.Struct):
 
     def block(self, partition: int) -> StoredBlock:
         is_consecutive = len(self.offsets) == self.next_offset - self.first_offset
-        numbers: dict[bytes | None, int] = {}
-        for key in self.keys:
-            if key is not None:
-                numbers.setdefault(key, len(numbers))
-        keys = [key for key in numbers if key is not None]
-        numbers[None] = len(keys)
+        keys = [key for key in dict.fromkeys(self.keys) if key is not None]
+        numbers = {key: number for number, key in enumerate([*keys, None])}
         return StoredBlock(
             partition,
             self.first_offset,
