@@ -31,4 +31,4 @@ def _sentence(strip: StripFigures, all_of_them: Sequence[StripFigures]) -> str:
     )
     if strip.ordering == "single":
         return f"single: {kept}, and everything else too; {at_work}: the others cannot help."
-    return f"key, {strip.keys} keys: {kept}, {times:.1f} times as fast as one line; {at_work}, at most one per key."
+    return f"{strip.name}: {kept}, {times:.1f} times as fast as one line; {at_work}, at most one per key."
