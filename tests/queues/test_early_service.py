@@ -9,12 +9,14 @@ from typing import Any
 
 import pytest
 
-from logbroker.engine import Read, ReadResult
+from logbroker.engine import Append, Read, ReadResult
 from logbroker.errors import BrokerUnavailableError, LogbrokerError, NoFreeSessionError, PartitionOfflineError
 from logbroker.queues.queue_group import QueueGroup
 from logbroker.queues.scan_marks import NO_MARK
 from logbroker.queues.scanner import Scanner
 from logbroker.queues.settings import Priority
+from logbroker.record.codec import NewRecord, encode_batch
+from logbroker.record.message_headers import PRIORITY
 from tests.queues.fake_log import FakeLog
 from tests.queues.groups import ack, nack
 from tests.queues.scans import NOW, scanning, some_turns
@@ -159,7 +161,8 @@ async def test_a_credit_waits_for_what_was_readable_when_it_was_given(tmp_path: 
         await asyncio.sleep(0)
         await opened.append((b"a", b"a1"), (b"c", b"c1"), partition=0)
         held = HeldReads(opened, 1)
-        await opened.append((b"b", b"urgent"), partition=1)
+        urgent = encode_batch([NewRecord(b"urgent", b"b", [(PRIORITY, b"9")])])
+        await opened.engine.append([Append(opened.engine.topic("t").id, 1, urgent)])
         late.add_credit(1)
         second = asyncio.create_task(late.next_deliveries())
         await held.asked.wait()
@@ -169,7 +172,7 @@ async def test_a_credit_waits_for_what_was_readable_when_it_was_given(tmp_path: 
         assert not second.done(), "served though the other partition was readable, and not scanned, when it asked"
         assert group.queue.lanes.ready_records
         held.go.set()
-        await second
+        assert (await second).partitions == [1], "a more urgent record that was readable was passed over"
 
 
 async def test_each_credit_counts_by_its_own_mark(tmp_path: Path) -> None:

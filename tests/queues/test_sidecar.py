@@ -19,6 +19,7 @@ from logbroker.errors import LogbrokerError
 from logbroker.queues import sidecar as sidecar_module
 from logbroker.queues.columns import Columns
 from logbroker.queues.messages import Settlement
+from logbroker.queues.places import place_of
 from logbroker.queues.queue_group import QueueGroup
 from logbroker.queues.settings import Ordering, Priority
 from logbroker.queues.sidecar import Sidecar
@@ -419,3 +420,25 @@ async def test_a_group_without_priorities_keeps_nothing(tmp_path: Path) -> None:
         await fill(opened, random.Random(1))
         await until(lambda: group.scanner.unscanned() == 0)
     assert not files(tmp_path)
+
+
+async def test_workers_come_back_for_what_lies_in_blocks_that_are_not_read(tmp_path: Path) -> None:
+    async with shell(tmp_path, crash=True) as opened:
+        await opened.topic(partitions=PARTITIONS)
+        group = await group_of(opened, Ordering.NONE, grace_seconds=1.0)
+        await fill(opened, random.Random(1))
+        await until(lambda: group.scanner.unscanned() == 0)
+        link = await group.connect(hello())
+        link.add_credit(7)
+        delivered = await link.next_deliveries()
+        held = list(map(place_of, delivered.partitions, delivered.offsets))
+        waiting = group.queue.open_records
+        group.sidecar.close()
+    async with shell(tmp_path) as opened:
+        group = opened.groups.group("g")
+        link = await group.connect(hello(held=held))
+        assert sorted(place for granted in link.reclaimed for place in granted.places) == sorted(held)
+        other = await group.connect(hello("other"))
+        rest = await take(other, waiting - len(held))
+        assert len({record.value for _, record in rest}) == len(rest)
+        assert not {record.value for _, record in rest} & {record.value for record in records(delivered)}
