@@ -14,7 +14,8 @@ h3 { margin: 1.4em 0 .3em; font-size: 1em; }
 p, li { max-width: 46em; } .note { color: #5a6775; font-size: .9em; }
 table { border-collapse: collapse; font-size: .92em; } .wide { overflow-x: auto; }
 th, td { padding: .35em .8em; border-bottom: 1px solid #d9dfe5; text-align: right; font-variant-numeric: tabular-nums; }
-th { color: #5a6775; font-weight: 600; vertical-align: bottom; } td:first-child, th:first-child { text-align: left; }
+th { color: #5a6775; font-weight: 600; vertical-align: bottom; } td { white-space: nowrap; }
+td:first-child, th:first-child { text-align: left; }
 td.bad { color: #c0262c; font-weight: 700; } td.good { color: #1c7c4a; font-weight: 700; }
 svg { width: 100%; height: auto; display: block; } img { max-width: 100%; height: auto; }
 svg text { font: 12px system-ui, "DejaVu Sans", sans-serif; fill: #5a6775; }
