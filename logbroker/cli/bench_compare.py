@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -96,6 +97,8 @@ def compare_command(
       logbroker bench compare --workloads restart --restart-gb 1
       logbroker bench compare --markdown > comparison.md
     """
+    # Whoever ends this command ends the servers that it has started: as with Ctrl-C, every `finally` runs.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     peers = [PEERS[name] for name in names]
     plan = Plan(
         workloads=workloads,
