@@ -10,6 +10,7 @@ import click
 from logbroker.cli.bench_compare import compare_command
 from logbroker.cli.bench_groups import groups, queue
 from logbroker.cli.bench_options import setup_of, shared_options
+from logbroker.cli.bench_priority import priority
 from logbroker.cli.bench_report import Measurement, run
 from logbroker.tools.bench import footprint, measure
 from logbroker.tools.bench import recovery as restarts
@@ -59,6 +60,7 @@ def bench() -> None:
       logbroker bench groups
       logbroker bench groups --only disturbance --seconds 20
       logbroker bench queue --only drain
+      logbroker bench priority --only merge
       logbroker bench compare --peers logbroker,redis
     """
 
@@ -250,3 +252,4 @@ def verify(batch_bytes: int, gigabytes: float, **shared: Any) -> None:
 bench.add_command(compare_command)
 bench.add_command(groups)
 bench.add_command(queue)
+bench.add_command(priority)

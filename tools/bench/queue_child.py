@@ -2,6 +2,7 @@
 
     python -m logbroker.tools.bench.queue_child worker BROKER GROUP PREFETCH [COUNT]
     python -m logbroker.tools.bench.queue_child probe BROKER GROUP TOPIC KEYS RECORDS_PER_SECOND
+    python -m logbroker.tools.bench.queue_child urgent BROKER GROUP
 
 A worker acknowledges what it is given, until its standard input is closed, or after COUNT records. Then it prints
 {"records": COUNT, "first": SECONDS, "synced": SECONDS}: when it had the first record, and when its last acknowledgement
@@ -10,6 +11,10 @@ was synced, on the machine's monotonic clock.
 A probe sends records and works them off. It prints {} when it has worked off a second's records, and then, for every
 line that it reads, {"records": COUNT, "p50": SECONDS, "p99": SECONDS}: from the call that sends a record to its
 delivery, of those since the last such line.
+
+An urgent worker has one record in hand, and acknowledges it. It prints {} when it has had its first one and, when its
+standard input is closed, {"seconds": [SECONDS, ...]}: of the records of the highest priority, whose values say on the
+monotonic clock when they were sent, how old each was then.
 """
 
 from __future__ import annotations
@@ -27,6 +32,7 @@ import uvloop
 
 from logbroker.client import Producer
 from logbroker.client.worker import Worker
+from logbroker.record.message_headers import MAX_PRIORITY
 
 _TICK_SECONDS: Final = 0.002
 
@@ -94,12 +100,29 @@ async def _probe(broker: str, group: str, topic: str, keys: int, records_per_sec
             task.result()
 
 
+async def _urgent(broker: str, group: str) -> None:
+    seconds: list[float] = []
+    warm = False
+    async with Worker(broker, group, prefetch=1) as worker:
+        asyncio.get_running_loop().add_reader(0, worker.stop)
+        async for delivery in worker:
+            if delivery.priority == MAX_PRIORITY:
+                seconds.append(time.monotonic() - float(delivery.value or b""))
+            delivery.ack()
+            if not warm:
+                warm = True
+                _say({})
+    _say({"seconds": seconds})
+
+
 def main() -> None:
     """What the first argument names."""
     kind, broker, group, *rest = sys.argv[1:]
     with contextlib.suppress(KeyboardInterrupt):
         if kind == "worker":
             uvloop.run(_work(broker, group, int(rest[0]), int(rest[1]) if len(rest) > 1 else None))
+        elif kind == "urgent":
+            uvloop.run(_urgent(broker, group))
         else:
             uvloop.run(_probe(broker, group, rest[0], int(rest[1]), float(rest[2])))
 

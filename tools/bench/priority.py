@@ -1,0 +1,204 @@
+"""What priorities cost a queue group: the merge of many partitions, its index after a restart, and how soon a record
+comes that is more urgent than all that wait."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import re
+import shutil
+import statistics
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from typing import Final
+
+from logbroker.client import Producer
+from logbroker.client.queue_admin import QueueAdmin
+from logbroker.client.queue_descriptions import QueueSettings
+from logbroker.embedded_broker import EmbeddedBroker
+from logbroker.errors import LogbrokerError
+from logbroker.queues.sidecar_files import DIRECTORY
+from logbroker.record.message_headers import MAX_PRIORITY, MIN_PRIORITY
+from logbroker.tools.bench.measure import TOPIC, Row, Setup
+from logbroker.tools.bench.queue_brokers import (
+    VALUE,
+    cpu_seconds,
+    create_topic,
+    running_broker,
+    start_child,
+    until,
+    work_off,
+)
+from logbroker.types import Durability
+
+_SEED: Final = 1
+_REBUILT: Final = re.compile(rb"index of \d+ partitions rebuilt in ([\d.]+) ms")
+_GAP_SECONDS: Final = 0.005
+_PARTITIONS: Final = 8
+"""Behind whose records the urgent ones come."""
+
+
+async def _fill(address: str, topic: str, records: int, partitions: int, *, keys: int = 0, lowest_only: bool) -> None:
+    """Records of mixed priorities, or of the lowest one alone, in all partitions; without `keys` in turn."""
+    rng = random.Random(_SEED)
+    async with Producer(address, durability=Durability.WRITTEN) as producer:
+        for number in range(records):
+            await producer.send(
+                topic,
+                VALUE,
+                key=b"key-%d" % (number % keys) if keys else None,
+                partition=None if keys else number % partitions,
+                priority=MIN_PRIORITY if lowest_only else rng.randint(MIN_PRIORITY, MAX_PRIORITY),
+            )
+        await producer.flush()
+
+
+# --- the merge -------------------------------------------------------------------------------------------------------
+
+
+async def merge(
+    setup: Setup, *, counts: Sequence[int], records: int, workers: int, ordering: str, keys: int
+) -> list[Row]:
+    """Records a second that worker processes take and acknowledge when all are known, and the broker's CPU time for
+    each. The ratio is to the smallest number of partitions; the last rows are without priority."""
+    plans = [(count, "strict") for count in counts] + [(counts[-1], "none")]
+    speeds: list[list[float]] = [[] for _ in plans]
+    costs: list[list[float]] = [[] for _ in plans]
+    with running_broker(setup) as broker:
+        address = broker.address
+        for count in counts:
+            await create_topic(address, f"merge-{count}", count)
+            in_keys = keys if ordering == "key" else 0
+            await _fill(address, f"merge-{count}", records, count, keys=in_keys, lowest_only=False)
+        async with QueueAdmin(address) as admin:
+            for number in range(setup.rounds):
+                for plan, (count, priority) in enumerate(plans):
+                    group = f"merge-{count}-{priority}-{number}"
+                    settings = QueueSettings(ordering=ordering, priority=priority, max_ready_records=records)
+                    await admin.create_queue(group, f"merge-{count}", settings)
+                    await until(admin, group, lambda queue: not queue.counts.unscanned)
+                    before = cpu_seconds(broker.pid)
+                    seconds = await work_off(admin, address, group, workers=workers, records=records)
+                    speeds[plan].append(records / seconds)
+                    costs[plan].append((cpu_seconds(broker.pid) - before) / records * 1e6)
+                    await admin.delete_queue(group)
+    what = "by key" if ordering == "key" else "no order"
+    rows: list[Row] = []
+    for plan, (count, priority) in enumerate(plans):
+        name = f"{count:,} partitions, {what}, " + ("ten priorities" if priority == "strict" else "without priority")
+        rows.append(
+            Row(
+                name=f"{name}: {workers} workers take and ack {records:,} records",
+                durability="synced",
+                unit="records/s",
+                rounds=speeds[plan],
+                ceiling_rounds=speeds[0] if plan else [],
+            )
+        )
+        rows.append(
+            Row(
+                name=f"{name}: broker CPU for a delivery and its ack",
+                durability="synced",
+                unit="us",
+                rounds=costs[plan],
+                ceiling_rounds=costs[0] if plan else [],
+                lower_is_better=True,
+            )
+        )
+    return rows
+
+
+# --- a restart -------------------------------------------------------------------------------------------------------
+
+
+async def rebuild(setup: Setup, *, partitions: int, waiting: int) -> list[Row]:
+    """How long a group without order takes to know the heads of all partitions after a clean stop, with what it keeps
+    beside the log; and without that, how many records a second it looks through."""
+    kept, scanned = [], []
+    with running_broker(setup) as broker:
+        await create_topic(broker.address, TOPIC, partitions)
+        await _fill(broker.address, TOPIC, waiting, partitions, lowest_only=False)
+        async with QueueAdmin(broker.address) as admin:
+            await admin.create_queue("work", TOPIC, QueueSettings(ordering="none", priority="strict"))
+            await _indexed(admin)
+            for _ in range(setup.rounds):
+                kept.append(await _restarted_ms(broker, admin))
+                scanned.append(waiting / await _restarted_ms(broker, admin, forget=True) * 1e3)
+    name = f"{waiting:,} records wait in {partitions:,} partitions, after a restart"
+    return [
+        Row(
+            name=f"{name}: the index, with the files beside the log",
+            durability="-",
+            unit="ms",
+            rounds=kept,
+            ceiling_rounds=[],
+        ),
+        Row(
+            name=f"{name}: looked through without these files",
+            durability="-",
+            unit="records/s",
+            rounds=scanned,
+            ceiling_rounds=[],
+        ),
+    ]
+
+
+async def _restarted_ms(broker: EmbeddedBroker, admin: QueueAdmin, *, forget: bool = False) -> float:
+    """Stop the broker and start it again; return what it says that the index took (ms)."""
+    broker.stop()
+    if forget:
+        shutil.rmtree(broker.data_dir / DIRECTORY)
+    before = broker.log_path.stat().st_size
+    broker.start()
+    await _indexed(admin)
+    with broker.log_path.open("rb") as log:
+        log.seek(before)
+        found = _REBUILT.findall(log.read())
+    if not found:
+        raise LogbrokerError("the broker did not say how long the index took")
+    return float(found[-1])
+
+
+async def _indexed(admin: QueueAdmin) -> None:
+    await until(admin, "work", lambda queue: queue.state != "indexing" and not queue.counts.unscanned)
+
+
+# --- an urgent record ------------------------------------------------------------------------------------------------
+
+
+async def urgent(setup: Setup, *, waiting: int, workers: int, count: int) -> list[Row]:
+    """From the call that sends a record of the highest priority to its delivery, while so many of the lowest wait and
+    worker processes take one after the other; `count` of them a round, one at a time."""
+    medians, tails = [], []
+    with running_broker(setup) as broker:
+        address = broker.address
+        await create_topic(address, TOPIC, _PARTITIONS)
+        await _fill(address, TOPIC, waiting, _PARTITIONS, lowest_only=True)
+        async with QueueAdmin(address) as admin, Producer(address) as producer:
+            settings = QueueSettings(ordering="none", priority="strict", lease_seconds=3600)
+            await admin.create_queue("work", TOPIC, settings)
+            await until(admin, "work", lambda queue: not queue.counts.unscanned)
+            for _ in range(setup.rounds):
+                with ExitStack() as stack:
+                    children = [stack.enter_context(start_child("urgent", address, "work")) for _ in range(workers)]
+                    for child in children:
+                        await asyncio.to_thread(child.result)
+                    for number in range(count):
+                        value = b"%r" % time.monotonic()
+                        await producer.send_and_wait(
+                            TOPIC, value, partition=number % _PARTITIONS, priority=MAX_PRIORITY
+                        )
+                        await asyncio.sleep(_GAP_SECONDS)
+                    said = [await asyncio.to_thread(child.end) for child in children]
+                seconds = [each for worker in said for each in worker["seconds"]]
+                if len(seconds) != count:
+                    raise LogbrokerError(f"{len(seconds)} of {count} urgent records were delivered")
+                ranks = statistics.quantiles(seconds, n=100)
+                medians.append(ranks[49] * 1e3)
+                tails.append(ranks[98] * 1e3)
+    name = f"priority 9 behind {waiting:,} of priority 0, {workers} workers of one record each: send to delivery"
+    return [
+        Row(name=f"{name}, {rank}", durability="synced", unit="ms", rounds=rounds, ceiling_rounds=[])
+        for rank, rounds in (("p50", medians), ("p99", tails))
+    ]
