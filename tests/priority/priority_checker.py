@@ -76,10 +76,9 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
     """The priority_rank `lane`; else `head`."""
     age_seconds: float = 0.0
     """Of `ageing`; 0: strict."""
-    lease_seconds: float = 1.0
     grace_seconds: float = 0.5
-    backoff_seconds: float = 0.0
-    """The longest that a record waits after a lease has ended."""
+    lease_seconds: float = 1.0
+    """After the end of a lease there is no backoff: it would begin when the broker takes note."""
 
     def rank(self, level: int, sent: Sent) -> tuple[float, ...]:
         """The less, the more urgent."""
@@ -184,7 +183,7 @@ class _History:
         )
 
     def _free_at(self, seen_at: float) -> float:
-        return seen_at + self.rules.lease_seconds + self.rules.backoff_seconds
+        return seen_at + self.rules.lease_seconds
 
     def _settled(self, settlement: SettleBegun, at: float, *, answered: bool) -> None:
         for receipt in settlement.receipts:

@@ -34,9 +34,7 @@ class GroupPlan(msgspec.Struct, frozen=True, kw_only=True):
             lease_seconds=weather.lease_seconds,
             grace_seconds=weather.grace_seconds,
             max_attempts=1000,
-            backoff_initial_seconds=weather.backoff_seconds,
-            backoff_cap_seconds=weather.backoff_seconds,
-            backoff_jitter=0,
+            backoff_initial_seconds=0,
         )
 
     def rules(self, weather: Weather) -> Rules:
@@ -46,7 +44,6 @@ class GroupPlan(msgspec.Struct, frozen=True, kw_only=True):
             age_seconds=self.age_seconds if self.priority == "ageing" else 0.0,
             lease_seconds=weather.lease_seconds,
             grace_seconds=weather.grace_seconds,
-            backoff_seconds=weather.backoff_seconds,
         )
 
 
@@ -63,7 +60,6 @@ class Weather(msgspec.Struct, frozen=True, kw_only=True):
     """How long a worker takes over a record, on average."""
     lease_seconds: float = 1.0
     grace_seconds: float = 0.3
-    backoff_seconds: float = 0.1
     nacks: float = 0.05
     releases: float = 0.03
     late: float = 0.002
@@ -74,7 +70,7 @@ class Weather(msgspec.Struct, frozen=True, kw_only=True):
     chances: dict[str, float] = msgspec.field(
         default_factory=lambda: {"kill": 30, "freeze": 20, "leave": 20, "broker": 30}
     )
-    quiet_seconds: float = 60.0
+    quiet_seconds: float = 90.0
     """How long it may take at most to finish everything when all is over."""
     plant: str = ""
     """A bug in the broker, or what else `priority_plants` does to it."""
