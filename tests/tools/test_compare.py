@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import pytest
 
 from logbroker.errors import LogbrokerError
 from logbroker.tools.bench.compare import report
-from logbroker.tools.bench.compare.load import Load, Stopwatch, WorkLog, key_of, shard_of
+from logbroker.tools.bench.compare.load import Load, Stopwatch, WorkLog, key_of, pace, shard_of
 from logbroker.tools.bench.compare.peer import WORKLOADS
 from logbroker.tools.bench.compare.roster import PEERS
 from logbroker.tools.bench.compare.run import Comparison, compare
@@ -196,3 +197,13 @@ def test_logbroker_does_every_workload() -> None:
 def test_redis_does_what_it_is_asked_for() -> None:
     found = _compared("redis", {"publish", "replay", "ordered"})
     assert {line["durability"] for line in found["lines"]} == {"written", "synced"}
+
+
+def test_a_late_tick_brings_all_that_are_due_and_counts_from_then() -> None:
+    ticks = pace(100, 1000.0)
+    first = next(ticks)
+    time.sleep(0.02)  # the server took so long
+    late = next(ticks)
+    assert [number for number, _ in late] == list(range(len(first), len(first) + len(late)))
+    assert len(late) >= 15
+    assert late[0][1] <= time.monotonic() - 0.01

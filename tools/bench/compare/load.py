@@ -165,26 +165,26 @@ class Stopwatch:
         return self._seconds
 
 
-def pace(records: int, per_second: float) -> Iterator[tuple[int, float]]:
-    """Numbers of records when they are due, with the moment that counts as their send.
+def pace(records: int, per_second: float) -> Iterator[list[tuple[int, float]]]:
+    """Numbers of records when they are due, each with the moment that counts as its send.
 
-    Records are due in ticks of 2 ms. A tick that comes late because the one before took so long counts from when it was
-    due: who waits for the server hides nothing.
+    Records are due in ticks of 2 ms. A tick that comes late because the one before took so long brings all that are due
+    by then, and each counts from when it was due: who waits for the server hides nothing.
     """
     begun, number = time.monotonic(), 0
     while number < records:
-        due = begun + number / per_second
-        wait = due - time.monotonic()
+        wait = begun + number / per_second - time.monotonic()
         if wait > 0:
             time.sleep(wait)
-        start = time.monotonic() if wait > 0 else due
-        for each in _tick(number, records, per_second):
-            yield each, start
-            number = each + 1
+        now = time.monotonic()
+        late = int((now - begun) * per_second) - number if wait <= 0 else 0
+        tick = _tick(number, records, per_second) if late <= 0 else range(number, min(records, number + late))
+        yield [(each, now if wait > 0 else min(now, begun + each / per_second)) for each in tick]
+        number = tick.stop
 
 
 async def paced(records: int, per_second: float) -> AsyncIterator[tuple[int, float]]:
-    """The same, on an event loop."""
+    """The same on an event loop, one by one: its libraries send without waiting."""
     begun, number = time.monotonic(), 0
     while number < records:
         due = begun + number / per_second

@@ -126,8 +126,9 @@ class ConfluentClient:
         receiving = threading.Thread(target=receive, daemon=True)
         receiving.start()
         producer = self._producer(linger_ms=0)
-        for number, sent in pace(records, per_second):
-            producer.produce(topic, watch.value(number, sent))
+        for due in pace(records, per_second):
+            for number, sent in due:
+                producer.produce(topic, watch.value(number, sent))
             producer.poll(0)
         producer.flush(60)
         receiving.join(60)

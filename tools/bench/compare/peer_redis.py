@@ -100,8 +100,11 @@ class RedisClient:
         receiving = threading.Thread(target=receive, daemon=True)
         receiving.start()
         with self._connect() as connection:
-            for number, sent in pace(records, per_second):
-                connection.execute_command("XADD", topic, "*", "v", watch.value(number, sent))
+            for due in pace(records, per_second):
+                pipe = connection.pipeline(transaction=False)
+                for number, sent in due:
+                    pipe.execute_command("XADD", topic, "*", "v", watch.value(number, sent))
+                pipe.execute()
         receiving.join(60)
         return watch.result()
 

@@ -103,7 +103,7 @@ def markdown(comparison: Comparison, peers: Sequence[Peer]) -> str:
     titles = {peer.name: peer.title for peer in peers}
     text: list[str] = []
     for workload, lines in groupby(lines_of(comparison.figures), key=lambda line: line.workload):
-        text += [f"### {workload.capitalize()}", "", f"{WORKLOADS[workload].capitalize()}.", ""]
+        text += [f"### {workload.capitalize()}", "", f"{WORKLOADS[workload][0].upper()}{WORKLOADS[workload][1:]}.", ""]
         text += _table(COLUMNS, [line.cells(titles[line.peer]) for line in lines])
         text += [f"- {peer.title}: {peer.notes[workload]}." for peer in _with_note(comparison, peers, workload)]
         text.append("")
