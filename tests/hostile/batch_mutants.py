@@ -17,6 +17,7 @@ import google_crc32c
 from logbroker.record.codec import NewRecord, encode_batch
 from logbroker.record.compression import Codec, compress
 from logbroker.record.header import CRC_START, HEADER, HEADER_BYTES, LENGTH_OVERHEAD_BYTES
+from logbroker.record.message_headers import PRIORITY
 
 MIB: Final = 1024 * 1024
 NOW_MS: Final = 1_700_000_000_000
@@ -25,6 +26,9 @@ _HEADER_LIMITS: Final = (8, 4, 4, 1, 4, 2, 4, 8, 8, 8, 2, 4, 4)
 _BASE_OFFSET, _LENGTH, _EPOCH, _MAGIC, _CRC, _ATTRIBUTES = range(6)
 _LAST_DELTA, _COUNT = 6, 12
 
+PRIORITY_BYTES: Final = (b"0", b"9", b"", b"10", b"-1", b"high", b"\xff", b"9" * 1000)
+"""What a producer may put into the header of a record's priority."""
+
 
 def sound_batch(rng: random.Random, *, producer: tuple[int, int, int] = (-1, -1, -1)) -> bytes:
     """A batch that a broker takes, of a few records, in any codec."""
@@ -32,7 +36,7 @@ def sound_batch(rng: random.Random, *, producer: tuple[int, int, int] = (-1, -1,
         NewRecord(
             value=rng.choice((None, b"", rng.randbytes(rng.randrange(60)), b"value" * rng.randrange(100))),
             key=rng.choice((None, b"", b"key-%d" % rng.randrange(10))),
-            headers=[("name", rng.choice((None, b"", b"x")))] * rng.randrange(3),
+            headers=[(rng.choice(("name", PRIORITY)), rng.choice((None, *PRIORITY_BYTES)))] * rng.randrange(3),
             timestamp_ms=NOW_MS + rng.randrange(1000),
         )
         for _ in range(rng.choice((1, 1, 2, 5, 30)))

@@ -14,12 +14,13 @@ from google.protobuf.descriptor import MethodDescriptor
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
+from logbroker.record.message_headers import PRIORITY
 from logbroker.v1 import admin_pb2 as admin
 from logbroker.v1 import log_pb2 as log
 from logbroker.v1 import queues_pb2 as queues
 from logbroker.v1.common_pb2 import Header, Record
 from tests.hostile import queue_inputs
-from tests.hostile.batch_mutants import NOW_MS, bomb, mutated_batch, sound_batch
+from tests.hostile.batch_mutants import NOW_MS, PRIORITY_BYTES, bomb, mutated_batch, sound_batch
 from tests.hostile.wire_mutants import NUMBERS, mutated
 
 METHODS: Final[Mapping[str, MethodDescriptor]] = {
@@ -47,7 +48,18 @@ _CONFIGS: Final = {
     "durability": ("synced", "written"),
     "message.timestamp.type": ("CreateTime", "LogAppendTime"),
     "message.timestamp.after.max.ms": ("0", "3600000"),
+    "priority.bands": (
+        "",
+        "hot=5-9:1,cold=0-4:3",
+        "hot=7-9:1,cold=0-5:3",
+        "hot=5-9:1,cold=0-5:3",
+        "hot=5-9:0,cold=0-4:4",
+        "hot=10:1",
+        ",".join(f"band-{number}=0-9:1" for number in range(1000)),
+    ),
+    "priority.routing": ("priority", "key", "band"),
 }
+_PRIORITIES: Final = (0, 4, 9, 9, -1, 10, 2**31 - 1)
 _WEIGHTS: Final = {
     "Produce": 6,
     "ProduceStream": 4,
@@ -155,6 +167,10 @@ def _record(rng: random.Random) -> Record:
         record.value = rng.randbytes(rng.randrange(50))
     if rng.random() < 0.5:
         record.timestamp_ms = rng.choice((NOW_MS, NOW_MS, *NUMBERS[:3]))
+    if rng.random() < 0.3:
+        record.priority = rng.choice(_PRIORITIES)
+    if rng.random() < 0.3:
+        record.headers.add(key=PRIORITY, value=rng.choice(PRIORITY_BYTES))
     return record
 
 

@@ -11,8 +11,9 @@ from google.protobuf.message import Message
 from logbroker.v1 import queues_pb2 as pb
 from logbroker.v1.common_pb2 import Record
 
-GROUPS: Final = ("queue-0", "queue-1", "queue-2")
-"""These are there from the beginning: ordered by key, not ordered, and by key with sessions."""
+GROUPS: Final = ("queue-0", "queue-1", "queue-2", "queue-3", "queue-4")
+"""These are there from the beginning: ordered by key, not ordered, and by key with sessions; the last two with
+priorities."""
 VICTIMS: Final = ("queue-8", "queue-9")
 """These are created and deleted."""
 WORKERS: Final = 6
@@ -31,7 +32,19 @@ _SETTINGS: Final[Mapping[str, Sequence[Any]]] = {
     "max_in_flight": (1, 100, 2**63 - 1),
     "max_ready_records": (1, 1000),
     "on_undecodable": ("stop", "dead-letter"),
+    "priority": ("none", "strict", "weighted", "ageing", "high"),
+    "priority_rank": ("lane", "head", ""),
+    "age_seconds": (0.1, 60.0, 0.0, -1.0, float("nan")),
+    "weights": (
+        {"hot": 6, "warm": 3, "cold": 1},
+        {"hot": 0, "warm": 0, "cold": 0},
+        {"hot": 1, "warm": -1, "cold": 1},
+        {"hot": 2**31 - 1, "warm": 2**31 - 1, "cold": 2**31 - 1},
+        {"nobody": 1},
+        {f"band-{number}": 1 for number in range(1000)},
+    ),
 }
+_BANDS: Final = (*("",) * 20, "hot", "cold", "nobody", "x" * 1000)
 
 
 def _group(rng: random.Random) -> str:
@@ -72,7 +85,9 @@ def _settle(rng: random.Random) -> pb.Settle:
 
 
 def _hello(rng: random.Random) -> pb.Hello:
-    hello = pb.Hello(group_id=_group(rng), worker_id=_worker(rng), incarnation=rng.choice((1, 1, 2, 3)))
+    hello = pb.Hello(
+        group_id=_group(rng), worker_id=_worker(rng), incarnation=rng.choice((1, 1, 2, 3)), band=rng.choice(_BANDS)
+    )
     if rng.random() < 0.2:
         hello.client_name = rng.choice(("program@host", "x" * 300))
     held = rng.choice((0, 0, 1, 5))
@@ -116,6 +131,7 @@ def _receive(rng: random.Random) -> Message:
         max_records=rng.choice((1, 10, 10_000, 0, -1)),
         max_wait_ms=rng.choice((0, 0, 1, 20)),
         plain_records=rng.random() < 0.5,
+        band=rng.choice(_BANDS),
     )
 
 
@@ -232,8 +248,10 @@ def set_up() -> list[pb.CreateQueueRequest]:
         "queue-0": pb.QueueSettings(max_attempts=2, backoff_cap_seconds=1, on_exhausted="dead-letter"),
         "queue-1": pb.QueueSettings(ordering="none", lease_seconds=1),
         "queue-2": pb.QueueSettings(grace_seconds=0.1, on_exhausted="park", max_attempts=1),
+        "queue-3": pb.QueueSettings(priority="strict", lease_seconds=1),
+        "queue-4": pb.QueueSettings(priority="weighted", ordering="none", lease_seconds=1),
     }
-    topics = {"queue-0": "ledger-0", "queue-1": "ledger-1", "queue-2": "ledger-0"}
+    topics = {group_id: f"ledger-{number % 2}" for number, group_id in enumerate(settings)}
     for each in settings.values():
         each.on_undecodable = "dead-letter"
     return [

@@ -58,6 +58,8 @@ def _statuses_in(message: Message) -> Iterator[Status]:
     for field, value in message.ListFields():
         if field.message_type is None or field.message_type is StoredRecord.DESCRIPTOR:
             continue
+        if field.message_type.GetOptions().map_entry:
+            continue  # A map: of numbers, wherever there is one.
         for part in value if field.is_repeated else [value]:
             if isinstance(part, Status):
                 yield part
