@@ -1,7 +1,6 @@
 """The scan of a topic into a queue group's index: it reads ahead of the workers, and is the only one to read on.
 
-Order: all records of a generation of the topic, in every partition, before the first of the next, so that a key whose
-partition another generation changed keeps its order. Within a generation the partitions take turns, a read each.
+Order: generation by generation of the topic (`generations.py`). Within one the partitions take turns, a read each.
 
 Nothing is remembered here that the queue does not know: where to go on is its position, and whether its index was
 emptied meanwhile shows in its generation, which only the scan sets. So a scan that comes back from a read or a thread
@@ -19,11 +18,12 @@ from contextlib import suppress
 from itertools import takewhile
 from typing import Final
 
-from logbroker.engine import Read, ReadableLog, ReadResult, Topic, Watch
+from logbroker.engine import Read, ReadableLog, ReadResult, Watch
 from logbroker.errors import LogbrokerError, OffsetOutOfRangeError, StorageFailedError, UnknownTopicError
 from logbroker.queues.admissions import Admissions
 from logbroker.queues.columns import Undecodable, columns_of
 from logbroker.queues.decoding import in_decoder_if, is_heavy
+from logbroker.queues.generations import Generations
 from logbroker.queues.places import Moment
 from logbroker.queues.queue import Queue
 from logbroker.queues.records import MAX_READ_BYTES, Records
@@ -37,7 +37,6 @@ RETRY_SECONDS: Final = 0.1
 MARK_SECONDS: Final = 1.0
 """Who would not wait at all waits so long for a mark: the scan is rarely farther behind."""
 
-_NO_END: Final = 1 << 63
 _BREATHE: Final = 64
 """After so many partitions that the sidecar has, others have their turn."""
 
@@ -63,10 +62,8 @@ class Scanner:
         self._moment = moment
         self._on_changed = changed
         self._topic_id = TopicId(queue.topic_id)
-        self._topic: Topic | None = None
-        """As it was when it was last looked at."""
+        self._generations = Generations(engine, queue)
         self._settings = queue.settings
-        self._generation = 0
         self._due: dict[int, None] = {}
         """Partitions that may have more, in the order of their turns."""
         self._watch: Watch | None = None
@@ -211,55 +208,35 @@ class Scanner:
         self._on_changed()
 
     def _has_news(self) -> bool:
-        queue = self._queue
-        if queue.intake.generation != self._generation or queue.settings is not self._settings:
-            return True
-        try:
-            return self._engine.topic_by_id(self._topic_id) is not self._topic
-        except UnknownTopicError:
-            return True
+        return self._queue.settings is not self._settings or self._generations.have_news
 
     def _catch_up(self, watch: Watch) -> None:
         """Take note of what changed, and go to the next generation where this one is all scanned."""
-        queue = self._queue
-        topic = self._engine.topic_by_id(self._topic_id)
-        if topic is not self._topic:
-            self._topic = topic
-            for partition in range(topic.partitions):
-                # One that the topic grew by.
-                queue.open_partition(partition, 0)
-        if queue.settings is not self._settings:
-            self._settings = queue.settings
+        generations = self._generations
+        generations.look()
+        if self._queue.settings is not self._settings:
+            self._settings = self._queue.settings
             for partition in self.stopped:
                 self._due[partition] = None
                 self._marks.begin(partition)
             self.stopped.clear()
-        if queue.intake.generation != self._generation:
-            # Emptied: all begins anew.
-            self._generation = queue.intake.generation
+        if generations.were_left:
+            # All begins anew.
+            generations.begin_anew()
             self._due.clear()
             self.stopped.clear()
             self._marks.drop_all()
             self._index_mark = self._marks.take()
             self._admissions.begin_index()
-        if self._generation != topic.generation and not self._due:
-            self._begin_next_generation(topic, watch)
+        if not generations.are_all_begun and not self._due:
+            self._begin_next_generation(watch)
         # Where nothing is due, a partition that is stopped holds the next generation back.
-        self._marks.is_behind = self._generation != topic.generation and bool(self._due)
+        self._marks.is_behind = not generations.are_all_begun and bool(self._due)
 
-    def _begin_next_generation(self, topic: Topic, watch: Watch) -> None:
-        """Begin the last generation before which all is scanned, unless it is the one that is begun."""
-        position = self._queue.position
-        for span in reversed(topic.generations):
-            if span.generation <= self._generation:
-                return
-            if all(position(partition) >= start for partition, start in enumerate(span.start_offsets)):
-                break
-        else:
-            return
-        self._queue.begin_generation(span.generation, span.start_offsets)
-        self._generation = span.generation
-        for partition in range(span.partitions):
+    def _begin_next_generation(self, watch: Watch) -> None:
+        """Begin the next generation, unless a partition that is stopped holds it back."""
+        begun = self._generations.begin_next()
+        for partition in range(begun.partitions if begun is not None else 0):
             if partition not in self._watched:
                 try:
                     watch.add(PartitionKey(self._topic_id, partition))
@@ -270,16 +247,9 @@ class Scanner:
             self._due[partition] = None
             self._marks.begin(partition)
 
-    def _end_of_generation(self, partition: int) -> int:
-        """The offset in a partition at which the next generation begins. Raises UnknownTopicError."""
-        for span in self._engine.topic_by_id(self._topic_id).generations:
-            if span.generation > self._generation and partition < len(span.start_offsets):
-                return span.start_offsets[partition]
-        return _NO_END
-
     async def _take_up(self, partition: int) -> bool:
         """Admit what an earlier scan left of a partition; return whether it has no more."""
-        if not await self._admissions.take_up(partition) or self._queue.intake.generation != self._generation:
+        if not await self._admissions.take_up(partition) or self._generations.were_left:
             return False
         if self._queue.position(partition) < self._engine.partition_facts(self._topic_id, partition).high_watermark:
             return False
@@ -289,12 +259,12 @@ class Scanner:
     async def _scan_some(self, partition: int) -> None:
         """Read on in a partition, and admit what comes. Raises what stands in the way."""
         position = self._queue.position(partition)
-        if position >= self._end_of_generation(partition):
+        if position >= self._generations.end(partition):
             self._marks.scanned_all(partition)
             return
         [result] = await self._engine.read([Read(self._topic_id, partition, position, MAX_READ_BYTES)])
         # The topic may have grown meanwhile: what is of the next generation is readable only after that is known.
-        end = self._end_of_generation(partition)
+        end = self._generations.end(partition)
         if not self._is_at(partition, position):
             return
         if isinstance(result, OffsetOutOfRangeError):
@@ -309,7 +279,7 @@ class Scanner:
 
     def _is_at(self, partition: int, position: int) -> bool:
         """Whether the queue still waits for what follows a position; else, see to it that it is asked again."""
-        if self._queue.intake.generation != self._generation:
+        if self._generations.were_left:
             return False
         if self._queue.position(partition) != position:
             self._due[partition] = None
@@ -320,7 +290,7 @@ class Scanner:
         """Retention took what lies below the log's start."""
         start = self._engine.partition_facts(self._topic_id, partition).log_start_offset
         if position < start:
-            self._queue.admit(partition, self._generation, (), start, (), (), self._moment())
+            self._queue.admit(partition, self._generations.current, (), start, (), (), self._moment())
             self._due[partition] = None
             self._changed()
         else:
@@ -359,4 +329,5 @@ class Scanner:
         self._changed()
 
     def _name_of(self, partition: int) -> str:
-        return f"partition {self._topic.name if self._topic else ''}-{partition}"
+        topic = self._generations.topic
+        return f"partition {topic.name if topic else ''}-{partition}"
