@@ -182,6 +182,7 @@ class QueueGroup:
     """A queue group and its topic, on one broker."""
 
     def __init__(self, api: Api, *, partitions: int = 1, create: bool = True, bands: str = "", **settings: Any) -> None:
+        assert create or not settings, "settings go to create()"
         number = next(_numbers)
         self.id = f"queue-{number}"
         self.topic = f"queued-{number}"

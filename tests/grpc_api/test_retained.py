@@ -48,12 +48,13 @@ def test_a_blocked_lane_outlives_retention_and_a_restart(tmp_path: Path) -> None
     configs = {"segment_bytes": "4000", "retention_bytes": "4000", "retention_hold_bytes": "8000"}
     with embedded(**settings) as broker:
         api = Api(broker.address)
-        group = QueueGroup(api, max_attempts=1, create=False)
+        group = QueueGroup(api, create=False)
         assert alter(api, group.topic, set_configs={key.replace("_", "."): text for key, text in configs.items()}) == ""
-        group.create()
+        group.create(max_attempts=1)
         write(api, group.topic, 0)
         worker = group.worker()
         fail_one(worker)
+        assert [lane.state for lane in group.explain(b"blocked")] == ["blocked"]
         worker.ack(worker.take(FREE_KEYS))
         for number in range(1, 30):
             write(api, group.topic, number)
