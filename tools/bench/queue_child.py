@@ -34,6 +34,7 @@ from logbroker.client import Producer
 from logbroker.client.worker import Worker
 from logbroker.record.message_headers import MAX_PRIORITY
 
+_IDLE_SECONDS: Final = 0.02
 _TICK_SECONDS: Final = 0.002
 
 
@@ -43,10 +44,27 @@ def _say(what: Any) -> None:
 
 
 async def _work(broker: str, group: str, prefetch: int, count: int | None) -> None:
-    records = 0
-    first = 0.0
+    records = synced_records = 0
+    first = synced_at = 0.0
+
+    async def note_sync() -> None:
+        nonlocal synced_records, synced_at
+        count = records
+        await worker.flush()
+        synced_records, synced_at = count, time.monotonic()
+
+    async def note_syncs() -> None:
+        """Who closes the input may be late: when none has come for a while, those before are synced."""
+        seen = 0
+        while True:
+            await asyncio.sleep(_IDLE_SECONDS)
+            if records == seen != synced_records:
+                await note_sync()
+            seen = records
+
     async with Worker(broker, group, prefetch=prefetch) as worker:
         asyncio.get_running_loop().add_reader(0, worker.stop)
+        noting = asyncio.create_task(note_syncs())
         async for delivery in worker:
             if not records:
                 first = time.monotonic()
@@ -54,8 +72,10 @@ async def _work(broker: str, group: str, prefetch: int, count: int | None) -> No
             records += 1
             if records == count:
                 break
-        await worker.flush()
-        _say({"records": records, "first": first, "synced": time.monotonic()})
+        noting.cancel()
+        if not records or synced_records < records:
+            await note_sync()
+        _say({"records": records, "first": first, "synced": synced_at})
 
 
 async def _probe(broker: str, group: str, topic: str, keys: int, records_per_second: float) -> None:
