@@ -16,6 +16,8 @@ from tests.queue_storm.storm import be_quiet
 COLUMN: Final = "priority-storm"
 _TIMES: Final = 5
 """As many records and events as in `make test`."""
+_QUIET_SECONDS: Final = 400.0
+"""Ten thousand deliveries, one at a time, beside other storms."""
 
 ANY: Final = GroupPlan(name="any")
 LANES: Final = GroupPlan(name="lanes", ordering="key")
@@ -30,7 +32,9 @@ MANY_PARTITIONS: Final = Weather(groups=(ANY, HEADS, AGEING, BANDS), partitions=
 def _storm(seed: int, directory: Path) -> Mapping[str, int]:
     be_quiet()
     short = (ONE_PARTITION, MANY_PARTITIONS)[seed % 2]
-    weather = msgspec.structs.replace(short, records=_TIMES * short.records, events=_TIMES * short.events)
+    weather = msgspec.structs.replace(
+        short, records=_TIMES * short.records, events=_TIMES * short.events, quiet_seconds=_QUIET_SECONDS
+    )
     return run(directory, seed, weather)
 
 
