@@ -165,7 +165,7 @@ async def decide_lanes(group: QueueGroup, decisions: Iterable[pb.LaneDecision]) 
     outcomes: list[asyncio.Future[int] | LogbrokerError] = []
     for message in decisions:
         try:
-            outcomes.append(group.decide(await _read_decision(group, message)))
+            outcomes.append(group.operations.decide(await _read_decision(group, message)))
         except LogbrokerError as error:
             outcomes.append(error)
     response = pb.DecideLanesResponse()

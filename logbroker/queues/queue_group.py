@@ -12,11 +12,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from time import monotonic
-from typing import TypeVar
 
 from logbroker.clock import Clock
 from logbroker.engine import LogEngine
@@ -26,7 +25,6 @@ from logbroker.errors import (
     StorageFailedError,
 )
 from logbroker.group_store import GroupStore
-from logbroker.queues import operations
 from logbroker.queues.alarms import Alarms
 from logbroker.queues.batch_cache import BatchCache
 from logbroker.queues.dead_lettering import DeadLettering, DeadLetterTopic
@@ -34,9 +32,9 @@ from logbroker.queues.deliveries import Refusal
 from logbroker.queues.flush import Flush
 from logbroker.queues.group_bands import band_named
 from logbroker.queues.handouts import Handouts
-from logbroker.queues.lane import Lane
 from logbroker.queues.line import Seat
 from logbroker.queues.messages import Outputs, Settlement
+from logbroker.queues.operations import Operations
 from logbroker.queues.operator import Operator
 from logbroker.queues.packing import Delivered
 from logbroker.queues.places import Moment
@@ -49,17 +47,13 @@ from logbroker.queues.scanner import Scanner
 from logbroker.queues.session_openings import SessionOpenings
 from logbroker.queues.settings import QueueSettings
 from logbroker.queues.sidecar import Sidecar
-from logbroker.queues.starts import Rewound, StartAt
 from logbroker.queues.timer import Timer
 from logbroker.queues.worker_messages import Hello, check_credit, check_worker_id
 from logbroker.queues.workers import WorkerLink
 from logbroker.record.bands import Band
-from logbroker.record.codec import NewRecord
 from logbroker.types import TopicId
 
 _log = logging.getLogger(__name__)
-
-T = TypeVar("T")
 
 
 class QueueGroup:
@@ -93,6 +87,18 @@ class QueueGroup:
         self._flush = Flush(f"queue group {group_id}", queue, store, self._on_synced)
         self.openings = SessionOpenings(queue, self.scanner, self._flush, self.moment, self._serve, self._touched)
         self.alarms = Alarms(group_id, self.operator, self.moment)
+        self.operations = Operations(
+            group_id,
+            queue,
+            self.operator,
+            engine,
+            self.hold.log,
+            self.records,
+            self._flush,
+            self.moment,
+            self._check_serving,
+            self._touched,
+        )
         self.dead_lettering = DeadLettering(
             group_id, queue, engine, self.records, dead_letter_topic, self._flush, self.moment, self._touched
         )
@@ -173,54 +179,10 @@ class QueueGroup:
         self._touched()
         return self._flush.synced(refusals)
 
-    def decide(self, decision: Callable[[Operator, Moment], T]) -> asyncio.Future[T]:
-        """Let an operator decide; the future has what the decision returned as soon as it is synced.
-
-        Raises what the decision raises.
-        """
-        self._check_serving()
-        result = decision(self.operator, self.moment())
-        self._touched()
-        return self._flush.synced(result)
-
     async def redrive(self, key: bytes | None, max_records: int, *, dry_run: bool = False) -> Redriven:
         """See `Redriving.redrive`."""
         self._check_serving()
         return await self.redriving.redrive(key, max_records, dry_run=dry_run)
-
-    async def rewind(
-        self,
-        start: StartAt,
-        partitions: Sequence[int] | None = None,
-        *,
-        include_parked: bool = False,
-        dry_run: bool = False,
-    ) -> list[Rewound | LogbrokerError]:
-        """Begin partitions (None: all) anew elsewhere; returns when that is synced. A partition whose offset cannot be
-        told has its error, and stays where it is."""
-        self._check_serving()
-        rewound = await operations.rewind(
-            self.queue,
-            self._engine,
-            self.hold.log,
-            self.moment,
-            start,
-            partitions,
-            include_parked=include_parked,
-            dry_run=dry_run,
-        )
-        self._touched()
-        if not dry_run:
-            _log.info("queue group %s: rewound by an operator: %s", self.group_id, rewound)
-        return await self._flush.synced(rewound)
-
-    async def replace_head(self, find: Callable[[Operator], Lane], record: NewRecord) -> None:
-        """Put another record, of the same key, in the place of a held lane's head, for this group, and go on with it;
-        returns when that is synced. Raises what `find` and `Operator.replace_head` raise, and InvalidRequestError."""
-        self._check_serving()
-        await operations.replace_head(self.queue, self.records, self.operator, find, record)
-        self._touched()
-        await self._flush.synced(None)
 
     # --- steps -------------------------------------------------------------------------------------------------------
 

@@ -97,7 +97,7 @@ class Life:
                 if not keys or lane.key in keys:
                     operator.resume(lane)
 
-        await self.group.decide(resume)
+        await self.group.operations.decide(resume)
 
 
 async def begin(opened: Shell, failing: Iterable[bytes | None], partitions: int = 1, **settings: Any) -> Life:

@@ -173,7 +173,7 @@ async def test_the_dead_letter_of_a_replaced_record_is_the_replacement(tmp_path:
         await opened.append((b"a", b"bad"))
         group = await opened.group(max_attempts=1)
         await fail(group, 1)
-        await group.replace_head(lambda operator: operator.lane(b"a"), NewRecord(b"no better"))
+        await group.operations.replace_head(lambda operator: operator.lane(b"a"), NewRecord(b"no better"))
         await opened.groups.alter("g", {"on_exhausted": OnExhausted.DEAD_LETTER})
         await fail(group, 1)
         [letter] = await letters_of(opened, 1)

@@ -215,11 +215,13 @@ async def test_an_operator_puts_another_record_in_the_place_of_a_blocked_one(tmp
         link = await group.connect(hello())
         [(receipt, old)] = await take(link, 1)
         with pytest.raises(LaneNotHeldError):
-            await group.replace_head(lambda operator: operator.lane(b"a"), NewRecord(b"good"))
+            await group.operations.replace_head(lambda operator: operator.lane(b"a"), NewRecord(b"good"))
         await nack(link, receipt)
         with pytest.raises(InvalidRequestError, match="another key"):
-            await group.replace_head(lambda operator: operator.lane(b"a"), NewRecord(b"good", b"b"))
-        await group.replace_head(lambda operator: operator.lane(b"a"), NewRecord(b"good", headers=[("h", b"1")]))
+            await group.operations.replace_head(lambda operator: operator.lane(b"a"), NewRecord(b"good", b"b"))
+        await group.operations.replace_head(
+            lambda operator: operator.lane(b"a"), NewRecord(b"good", headers=[("h", b"1")])
+        )
     async with shell(tmp_path) as opened:
         group = opened.groups.group("g")
         link = await group.connect(hello())
@@ -238,10 +240,10 @@ async def test_decisions_of_an_operator_outlive_a_crash(tmp_path: Path) -> None:
         group = await opened.group(max_attempts=1)
         link = await group.connect(hello())
         await nack(link, *[receipt for receipt, _ in await take(link, 2)])
-        await group.decide(lambda operator, now: operator.skip(operator.lane(b"a"), now))
-        assert await group.decide(lambda operator, now: operator.drop(operator.lane(b"b"))) == 2
+        await group.operations.decide(lambda operator, now: operator.skip(operator.lane(b"a"), now))
+        assert await group.operations.decide(lambda operator, now: operator.drop(operator.lane(b"b"))) == 2
         with pytest.raises(UnknownLaneError):
-            group.decide(lambda operator, now: operator.lane(b"a"))
+            group.operations.decide(lambda operator, now: operator.lane(b"a"))
     async with shell(tmp_path) as opened:
         assert opened.groups.group("g").queue.done.floor(0) == 3
 
@@ -317,9 +319,9 @@ async def test_a_lane_that_went_on_meanwhile_is_not_replaced(tmp_path: Path, mon
 
         async def fetch_late(places: Sequence[int]) -> list[LogRecord | LogbrokerError]:
             found = await fetch(places)
-            group.decide(lambda operator, now: operator.skip(operator.lane(b"a"), now))
+            group.operations.decide(lambda operator, now: operator.skip(operator.lane(b"a"), now))
             return found
 
         monkeypatch.setattr(group.records, "fetch", fetch_late)
         with pytest.raises(LaneNotHeldError, match="gone on"):
-            await group.replace_head(lambda operator: operator.lane(b"a"), NewRecord(b"good"))
+            await group.operations.replace_head(lambda operator: operator.lane(b"a"), NewRecord(b"good"))

@@ -188,17 +188,17 @@ async def test_a_group_begins_again_elsewhere(tmp_path: Path) -> None:
         link = await group.connect(hello())
         taken = await take(link, 5)
         await ack(link, *[receipt for receipt, _ in taken[:4]])
-        assert await group.rewind(StartAt(offset=2), dry_run=True) == [Rewound(0, 4, 2)]
+        assert await group.operations.rewind(StartAt(offset=2), dry_run=True) == [Rewound(0, 4, 2)]
         assert group.queue.done.floor(0) == 4
-        assert await group.rewind(StartAt(offset=2)) == [Rewound(0, 4, 2)]
+        assert await group.operations.rewind(StartAt(offset=2)) == [Rewound(0, 4, 2)]
         again = await take(link, 3)
         assert [record.value for _, record in again] == [b"2", b"3", b"4"]
         [refusal] = [*await link.settle(_acks(taken[4][0]))]
         assert refusal.error.reason == "LEASE_LOST"
         await ack(link, *[receipt for receipt, _ in again])
-        [unknown] = await group.rewind(StartAt(), [7])
+        [unknown] = await group.operations.rewind(StartAt(), [7])
         assert isinstance(unknown, UnknownPartitionError)
-        await group.rewind(StartAt(latest=True))
+        await group.operations.rewind(StartAt(latest=True))
         assert group.queue.done.floor(0) == 5
 
 

@@ -321,7 +321,7 @@ async def test_a_rewind_uses_what_is_kept_and_misses_nothing(tmp_path: Path) -> 
         group = await group_of(opened, Ordering.NONE)
         await fill(opened, random.Random(1))
         before = await all_values(group)
-        await group.rewind(StartAt())
+        await group.operations.rewind(StartAt())
         assert await all_values(group) == before
 
 
