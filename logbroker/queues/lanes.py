@@ -9,20 +9,18 @@ priorities it has `cursors` of all records without an ordering key.
 priorities; then `ranking` is told of each change of a lane. Every entry of the line is ready: a lane that is held or in
 flight is not in the line, nor one that a session has.
 
-Memory: a lane takes about 110 bytes and its key, a successor 8 bytes; with priorities 290 and 20. Successors lie in
-chunks of 512, of which those beyond the first 16 of a lane go to a `ChunkStore` where there is one, so that a key with
-millions of records waiting takes 64 KiB here. Without priorities, the cost of a delivery does not depend on how much
-waits; with them, it grows with the logarithm of the number of lanes and cursors.
+Memory: a lane takes about 110 bytes and its key, a successor (see `successors`) 8 bytes; with priorities 290 and 20.
+Without priorities, the cost of a delivery does not depend on how much waits; with them, it grows with the logarithm of
+the number of lanes and cursors.
 """
 
 from __future__ import annotations
 
 import hashlib
 from array import array
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from itertools import compress
-from typing import Final, Protocol
+from typing import Final
 
 from logbroker.queues.choosers import ALL_LEVELS, Chooser
 from logbroker.queues.fifo_line import FifoLine
@@ -30,8 +28,8 @@ from logbroker.queues.holders import Session
 from logbroker.queues.lane import CHUNK_RECORDS, IN_FLIGHT, IN_SESSION, NO_PLACE, PARKED, READY, Lane, RankedLane, Run
 from logbroker.queues.priority_line import PriorityLine
 from logbroker.queues.ranking import Ranking
+from logbroker.queues.successors import ChunkStore, Successors
 
-CHUNKS_IN_MEMORY: Final = 16
 MAX_KEY_BYTES: Final = 256
 SHOWN_BYTES: Final = 64
 
@@ -46,20 +44,6 @@ def lane_key(ordering_key: bytes) -> bytes:
     return ordering_key[:SHOWN_BYTES] + hashlib.blake2b(ordering_key, digest_size=32).digest()
 
 
-class ChunkStore(Protocol):
-    """Where chunks of places are kept that are not needed soon. Disposable: a start begins with an empty one."""
-
-    def put(self, places: array[int]) -> int:
-        """Keep 512 places, and return by which number they are found."""
-        ...
-
-    def take(self, number: int) -> array[int]:
-        """Return what was put under this number, and forget it."""
-        ...
-
-    def drop(self, number: int) -> None: ...
-
-
 class Lanes:
     """All lanes of a queue group, and the line of those that are ready."""
 
@@ -68,9 +52,7 @@ class Lanes:
         self.ranking: Ranking | None = None
         """With priorities; its line is `line`."""
         self._by_key: dict[bytes, Lane] = {}
-        self._store = store
-        self._long: dict[int, Lane] = {}
-        """Lanes that have chunks, by identity: the only ones that can hold much of what waits."""
+        self.successors = Successors(store)
         self.sessions: dict[bytes, Session] = {}
         """The open ones by key: their lanes never come into the line."""
         self.offered: dict[bytes, None] = {}
@@ -107,10 +89,6 @@ class Lanes:
         """How many records could be handed out at once."""
         return self.line.records
 
-    def long_lanes(self) -> Iterable[Lane]:
-        """The lanes with more than 512 successors."""
-        return self._long.values()
-
     # --- admission ---------------------------------------------------------------------------------------------------
 
     def admit(
@@ -121,7 +99,7 @@ class Lanes:
         A new lane is ready, unless `enter` is given, which puts it where it belongs.
         """
         by_key = self._by_key
-        get = by_key.get
+        get, roll = by_key.get, self.successors.roll
         put = enter or (self.make_ready if self.sessions else self.line.append)
         for key, offset in zip(keys, offsets, strict=True):
             lane = get(key) if key is not None else None
@@ -137,7 +115,7 @@ class Lanes:
                 else:
                     tail.append(base | offset)
                     if len(tail) >= CHUNK_RECORDS:
-                        self._roll(lane, tail)
+                        roll(lane, tail)
 
     def admit_ranked(
         self,
@@ -158,7 +136,7 @@ class Lanes:
             lane = by_key.get(key) if key is not None else None
             if lane is not None:
                 ranking.join(lane, place, priorities[index], times[index])
-                self._append(lane, place)
+                self.successors.append(lane, place)
             elif key is None and place not in attention:
                 without_key[index] = 1
             else:
@@ -173,15 +151,6 @@ class Lanes:
                 bytes(compress(priorities, without_key)),
                 array("q", compress(times, without_key)),
             )
-
-    def _append(self, lane: Lane, place: int) -> None:
-        tail = lane.tail
-        if tail is None:
-            lane.tail = array("q", (place,))
-        else:
-            tail.append(place)
-            if len(tail) >= CHUNK_RECORDS:
-                self._roll(lane, tail)
 
     def add_parked(self, key: bytes) -> Lane:
         """Make a parked lane of which no record is admitted yet."""
@@ -263,12 +232,7 @@ class Lanes:
         for record in reversed(later):
             if self.ranking is not None:
                 self.ranking.come_before(lane, record)
-            if lane.chunks is not None:
-                self._first_chunk(lane.chunks).append(lane.head)
-            elif lane.tail is not None:
-                lane.tail.insert(0, lane.head)
-            else:
-                lane.tail = array("q", (lane.head,))
+            self.successors.push(lane, lane.head)
             lane.head = record.head
         return lane
 
@@ -291,7 +255,7 @@ class Lanes:
                 if type(first) is array and len(first) > 1:
                     lane.head = first.pop()  # What the call would do, without its cost.
                 else:
-                    lane.head = self._pop_from_chunk(lane, lane.chunks)
+                    lane.head = self.successors.pop_from_chunk(lane, lane.chunks)
             elif tail is not None:
                 lane.head = tail.pop(0)
                 if not tail:
@@ -310,15 +274,11 @@ class Lanes:
 
     def pop_head(self, lane: Lane) -> int:
         """Return the next successor of a lane, which becomes its head, or NO_PLACE; the lane stays where it is."""
-        left = lane.head
-        if lane.chunks is not None:
-            lane.head = self._pop_from_chunk(lane, lane.chunks)
-        elif lane.tail is not None:
-            lane.head = lane.tail.pop(0)
-            lane.tail = lane.tail or None
-        else:
+        left, following = lane.head, self.successors.pop(lane)
+        if following is None:
             lane.head = NO_PLACE
             return NO_PLACE
+        lane.head = following
         if self.ranking is not None:
             self.ranking.go_on(lane, left)
         return lane.head
@@ -339,40 +299,9 @@ class Lanes:
         if lane.key is not None:
             del self._by_key[lane.key]
 
-    def _roll(self, lane: Lane, tail: array[int]) -> None:
-        """The tail is a whole chunk: begin another."""
-        chunks = lane.chunks
-        if chunks is None:
-            chunks = lane.chunks = deque()
-            self._long[id(lane)] = lane
-        tail.reverse()  # Consumed from its end, which costs the same however long it is.
-        chunks.append(tail if self._store is None or len(chunks) < CHUNKS_IN_MEMORY else self._store.put(tail))
-        lane.tail = None
-
-    def _pop_from_chunk(self, lane: Lane, chunks: deque[array[int] | int]) -> int:
-        first = self._first_chunk(chunks)
-        place = first.pop()
-        if not first:
-            chunks.popleft()
-            if not chunks:
-                lane.chunks = None
-                del self._long[id(lane)]
-        return place
-
-    def _first_chunk(self, chunks: deque[array[int] | int]) -> array[int]:
-        first = chunks[0]
-        if isinstance(first, int):
-            assert self._store is not None
-            first = chunks[0] = self._store.take(first)
-        return first
-
     def clear(self) -> None:
         """Forget everything but the sessions."""
-        for lane in self._long.values():
-            for chunk in lane.chunks or ():
-                if isinstance(chunk, int) and self._store is not None:
-                    self._store.drop(chunk)
-        self._long.clear()
+        self.successors.clear()
         self._by_key.clear()
         self.line.clear()
         self.offered.clear()

@@ -159,7 +159,7 @@ class Operator:
         the oldest record of each partition."""
         queue, settings = self._queue, self._queue.settings
         alarms: list[Alarm] = []
-        for lane in queue.lanes.long_lanes():
+        for lane in queue.lanes.successors.long_lanes():
             if len(lane) > settings.alarm_share * queue.open_records:
                 text = f"{len(lane)} of {queue.open_records} records that wait are of one key"
                 alarms.append(Alarm(AlarmKind.SHARE, lane.key, NO_PLACE, text))

@@ -26,9 +26,9 @@ from operator import attrgetter
 from typing import Final
 
 from logbroker.engine import StateEvent
-from logbroker.errors import InvalidRequestError
 from logbroker.queues.ages import Ages
-from logbroker.queues.choosers import chooser_of, levels_of
+from logbroker.queues.alteration import Alteration
+from logbroker.queues.choosers import levels_of
 from logbroker.queues.columns import Block
 from logbroker.queues.dead_letters import DeadLetters, Route
 from logbroker.queues.deliveries import Deliveries, Refusal
@@ -39,7 +39,7 @@ from logbroker.queues.held import HeldLanes
 from logbroker.queues.index import Index
 from logbroker.queues.intake import Intake
 from logbroker.queues.lane import Run
-from logbroker.queues.lanes import ChunkStore, Lanes
+from logbroker.queues.lanes import Lanes
 from logbroker.queues.ledger import Ledger
 from logbroker.queues.messages import Granted, Outputs, PriorityCounts, Settlement, Tally
 from logbroker.queues.parts import Parts
@@ -48,18 +48,12 @@ from logbroker.queues.presence import Presence
 from logbroker.queues.redelivery import Redelivery
 from logbroker.queues.replacements import Replacements
 from logbroker.queues.retry import Failures
-from logbroker.queues.rows import (
-    GROUP_TYPE,
-    HEADER_ROW,
-    SETTINGS_ROW,
-    VERSION,
-    HeaderRow,
-    upsert,
-)
+from logbroker.queues.rows import GROUP_TYPE, HEADER_ROW, VERSION, HeaderRow, upsert
 from logbroker.queues.sessions import Sessions
-from logbroker.queues.settings import Ordering, PriorityRank, QueueSettings
+from logbroker.queues.settings import Ordering, QueueSettings
 from logbroker.queues.settling import Settling
-from logbroker.record.bands import DEFAULT_BANDS, Band
+from logbroker.queues.successors import ChunkStore
+from logbroker.record.bands import Band
 from logbroker.record.message_headers import DEFAULT_PRIORITY
 
 _head: Final = attrgetter("head")
@@ -88,11 +82,8 @@ class Queue:
         self.after_crash = False
         """The broker before did not stop cleanly: for a grace, workers may come back for what they held, by
         `sessions.reclaim` and then `reclaim`; `sessions.forget_unclaimed` ends it."""
-        self.settings = settings
-        self._bands: Sequence[Band] = DEFAULT_BANDS
         self.done = DoneRecords()
         self.lanes = Lanes(store)
-        self._rank_lanes()
         self.deliveries = Deliveries(life)
         self.failures = Failures()
         self.dead_letters = DeadLetters(route)
@@ -115,21 +106,18 @@ class Queue:
         self.ledger = Ledger(parts)
         self._graces = Graces()
         self.sessions = Sessions(
-            life,
-            self.lanes,
-            self.deliveries,
-            self.held,
-            self.redelivery,
-            self.ledger,
-            self._graces,
-            self.tick,
+            life, self.lanes, self.deliveries, self.held, self.redelivery, self.ledger, self._graces, self.tick
         )
         self.presence = Presence(self.deliveries, self.held, self.sessions, self.ledger, self._graces, self.tick)
         self._index = Index(parts, self.ledger, self.sessions)
+        self.alteration = Alteration(settings, parts, self._index, self.sessions, self.ages)
         self._settling = Settling(self.deliveries, self.ledger, self.sessions, self.held)
-        self._altered: QueueSettings | None = None
-        header = HeaderRow(VERSION, GROUP_TYPE, topic_id, life)
-        self._events: list[StateEvent] = [upsert(HEADER_ROW, header), upsert(SETTINGS_ROW, settings)]
+        self._events: list[StateEvent] = [upsert(HEADER_ROW, HeaderRow(VERSION, GROUP_TYPE, topic_id, life))]
+
+    @property
+    def settings(self) -> QueueSettings:
+        """Those that hold; what is given to `alter` may have to wait."""
+        return self.alteration.settings
 
     @property
     def open_records(self) -> int:
@@ -156,7 +144,7 @@ class Queue:
         that: to tell what is next, all that waits is to be known."""
         settings, held = self.settings, self.held
         return (
-            self._altered is None
+            not self.draining
             and (settings.has_priorities or self.lanes.ready_records < settings.max_ready_records)
             and held.count < settings.max_held_lanes
             and len(held.not_before) < settings.max_delayed_records
@@ -222,7 +210,7 @@ class Queue:
         """Hand out up to `credit` records to a worker, as many as are ready and it may hold; with priorities, in their
         order, and only of a band if one is given."""
         self.tick(now)
-        if self._altered is not None or worker_id in self._graces:
+        if self.draining or worker_id in self._graces:
             return []
         worker = self.deliveries.worker(worker_id)
         credit = min(credit, self.settings.max_in_flight - worker.in_flight)
@@ -234,7 +222,7 @@ class Queue:
             for piece in taken:
                 if not isinstance(piece, Run):
                     self.lanes.give_back(piece)
-            self._rebuild_if_drained()
+            self.alteration.rebuild_if_drained()
             return []
         deadline = now.seconds + self.settings.lease_seconds
         granted: list[Granted] = []
@@ -257,7 +245,7 @@ class Queue:
         """Hand a worker anew what it held when the broker crashed; what is not ready is left out. For the grace after
         such a start, in which the shell takes nothing for anybody else. Goes through all that is ready."""
         self.tick(now)
-        if self._altered is not None:
+        if self.draining:
             return []
         worker = self.deliveries.worker(worker_id)
         room = max(0, self.settings.max_in_flight - worker.in_flight)
@@ -272,7 +260,7 @@ class Queue:
         """
         self.tick(now)
         refusals = self._settling.settle(worker_id, settlement, now)
-        self._rebuild_if_drained()
+        self.alteration.rebuild_if_drained()
         return refusals
 
     def dead_lettered(self, place: int, now: Moment) -> None:
@@ -289,7 +277,7 @@ class Queue:
         self.presence.end_graces(now)
         self.sessions.expire(now)
         self.held.tick(now.seconds)
-        self._rebuild_if_drained()
+        self.alteration.rebuild_if_drained()
 
     def deadline(self) -> float | None:
         """The monotonic moment at which `tick` is to be called, at the latest. May be early."""
@@ -300,68 +288,20 @@ class Queue:
     @property
     def draining(self) -> bool:
         """Whether another ordering waits until all that is in flight is settled."""
-        return self._altered is not None
+        return self.alteration.next is not None
 
     @property
     def latest_settings(self) -> QueueSettings:
         """As they were given last, though another ordering may not have taken effect."""
-        return self._altered or self.settings
+        return self.alteration.next or self.settings
 
     # --- changing it while it runs -----------------------------------------------------------------------------------
-
-    @property
-    def bands(self) -> Sequence[Band]:
-        """The most urgent one first: those of the topic, or the default ones."""
-        return self._bands
-
-    @bands.setter
-    def bands(self, bands: Sequence[Band]) -> None:
-        self._bands = bands
-        self._rank_lanes()
-
-    def _rank_lanes(self) -> None:
-        settings = self.settings
-        chooser = chooser_of(settings, self._bands) if settings.has_priorities else None
-        self.lanes.rank_by(chooser, by_head=settings.priority_rank is PriorityRank.HEAD)
 
     def alter(self, settings: QueueSettings) -> None:
         """Take other settings. Where they change the ordering, or how lanes are ranked, nothing is handed out until
         all that is in flight is settled; then they are stored, and the index is made anew by another scan. Raises
         InvalidRequestError."""
-        settings.check()
-        before = self.settings
-        if _ordering(settings) != _ordering(before) and next(self.held.parked_lanes(), None) is not None:
-            raise InvalidRequestError(
-                "lanes are parked by the ordering that the group has: resume or drop them before you change it"
-            )
-        if _ordering(settings) == _ordering(before) and _ranking(settings) == _ranking(before):
-            self._altered = None
-            self._set(settings)
-            self._rank_lanes()
-            self.sessions.resume()
-        else:
-            self._alter_when_drained(settings)
-        self._rebuild_if_drained()
-
-    def _alter_when_drained(self, settings: QueueSettings) -> None:
-        self._altered = settings
-        self.sessions.paused = True
-
-    def _set(self, settings: QueueSettings) -> None:
-        self.settings = self.held.settings = settings
-        self._events.append(upsert(SETTINGS_ROW, settings))
-
-    def _rebuild_if_drained(self) -> None:
-        if self.intake.is_broken and self._altered is None:
-            self._alter_when_drained(self.settings)
-        if self._altered is None or self.deliveries.in_flight:
-            return
-        keeps_keys = _ordering(self._altered) == _ordering(self.settings)
-        self._set(self._altered)
-        self._altered = None
-        self._index.rebuild(keep_parked=keeps_keys)
-        self._rank_lanes()
-        self.ages.clear()
+        self.alteration.alter(settings)
 
     def rewind(self, targets: Mapping[int, int], now: Moment, *, include_parked: bool = False) -> None:
         """Begin some partitions at other offsets: all below is done, nothing from there on is, and its failures are
@@ -375,7 +315,7 @@ class Queue:
         self.tick(now)
         self._index.rewind(targets, include_parked=include_parked)
         self.ages.clear()
-        self._rebuild_if_drained()
+        self.alteration.rebuild_if_drained()
 
     @property
     def rescan_due(self) -> bool:
@@ -393,6 +333,7 @@ class Queue:
     def take_outputs(self) -> Outputs:
         """Return what the shell owes, and forget it."""
         events, self._events = self._events, []
+        events += self.alteration.take_rows()
         events += self.done.take_rows()
         events += self.failures.take_rows()
         events += self.held.take_rows()
@@ -414,13 +355,3 @@ class Queue:
         events = self.take_outputs().events
         self.ledger.mark_handed_out()
         return [*events, *self.sessions.stop_rows(), self.redelivery.stop_row(self.life)]
-
-
-def _ordering(settings: QueueSettings) -> tuple[Ordering, str]:
-    """What the keys of lanes depend on."""
-    return settings.ordering, settings.key_header
-
-
-def _ranking(settings: QueueSettings) -> PriorityRank | None:
-    """What the line is made for."""
-    return settings.priority_rank if settings.has_priorities else None

@@ -217,7 +217,7 @@ class QueueGroups:
 
     def _group(self, group_id: str, queue: Queue, letters: DeadLetterTopic, *, is_stored: bool) -> QueueGroup:
         """Raises UnknownTopicError."""
-        queue.bands = bands_of(self._engine.topic_by_id(TopicId(queue.topic_id)))
+        queue.alteration.bands = bands_of(self._engine.topic_by_id(TopicId(queue.topic_id)))
         store = GroupStore(self._store, group_id, GROUP_TYPE, is_stored=is_stored)
         max_workers = self._config.max_queue_workers
         return QueueGroup(

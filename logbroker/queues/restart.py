@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping
 from logbroker.errors import CorruptLogError
 from logbroker.queues.dead_letters import Route
 from logbroker.queues.deliveries import MAX_LIFE
-from logbroker.queues.lanes import ChunkStore
 from logbroker.queues.queue import Queue
 from logbroker.queues.rows import GROUP_TYPE, HEADER_ROW, SETTINGS_ROW, decode, decode_header
 from logbroker.queues.settings import QueueSettings
+from logbroker.queues.successors import ChunkStore
 
 
 def load_queue(

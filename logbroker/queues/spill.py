@@ -23,7 +23,7 @@ _log = logging.getLogger(__name__)
 
 
 class SpillFile:
-    """The `logbroker.queues.lanes.ChunkStore` of one queue group. Its calls take microseconds in the page cache."""
+    """The `successors.ChunkStore` of one queue group. Its calls take microseconds in the page cache."""
 
     def __init__(self, directory: Path, name: str) -> None:
         """The file is made in `directory` at the first need; `name` is for the log."""

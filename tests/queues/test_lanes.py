@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from logbroker.queues.fifo_line import FifoLine
 from logbroker.queues.lane import CHUNK_RECORDS, PARKED, Lane, Run
-from logbroker.queues.lanes import CHUNKS_IN_MEMORY, Lanes, lane_key
+from logbroker.queues.lanes import Lanes, lane_key
+from logbroker.queues.successors import CHUNKS_IN_MEMORY
 
 
 class DictStore:
@@ -67,7 +68,7 @@ def test_a_deep_lane_gives_its_records_in_order_and_keeps_little_in_memory(store
         lanes.advance(found, set(), no_entry)
     assert seen == list(range(count))
     assert lanes.get(b"k") is None
-    assert list(lanes.long_lanes()) == []
+    assert list(lanes.successors.long_lanes()) == []
     assert store is None or store.chunks == {}
 
 

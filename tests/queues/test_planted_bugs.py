@@ -11,6 +11,7 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from logbroker.errors import LogbrokerError
 from logbroker.queues import done, intake
+from logbroker.queues.alteration import Alteration
 from logbroker.queues.dead_letters import DeadLetters
 from logbroker.queues.deliveries import Deliveries, Settled
 from logbroker.queues.done import DoneRecords
@@ -20,7 +21,6 @@ from logbroker.queues.lane import Lane, Run
 from logbroker.queues.lanes import Lanes
 from logbroker.queues.ledger import Ledger
 from logbroker.queues.places import Moment
-from logbroker.queues.queue import Queue
 from logbroker.queues.redelivery import Redelivery
 from logbroker.queues.retry import Failures
 from logbroker.queues.settings import OnExhausted, Ordering
@@ -193,14 +193,15 @@ def a_goodbye_drops_what_was_held(patch: pytest.MonkeyPatch) -> None:
 
 
 def a_changed_ordering_does_not_drain(patch: pytest.MonkeyPatch) -> None:
-    rebuild = Queue._rebuild_if_drained
+    rebuild = Alteration.rebuild_if_drained
 
-    def bug(self: Queue) -> None:
-        in_flight, self.deliveries.in_flight = self.deliveries.in_flight, 0
+    def bug(self: Alteration) -> None:
+        deliveries = self._parts.deliveries
+        in_flight, deliveries.in_flight = deliveries.in_flight, 0
         rebuild(self)
-        self.deliveries.in_flight = in_flight
+        deliveries.in_flight = in_flight
 
-    patch.setattr(Queue, "_rebuild_if_drained", bug)
+    patch.setattr(Alteration, "rebuild_if_drained", bug)
 
 
 def done_records_forgotten_by_a_changed_ordering(patch: pytest.MonkeyPatch) -> None:

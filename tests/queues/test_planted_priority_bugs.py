@@ -10,6 +10,7 @@ import pytest
 from hypothesis.stateful import run_state_machine_as_test
 
 from logbroker.errors import LogbrokerError
+from logbroker.queues.alteration import Alteration
 from logbroker.queues.cursors import Cursor
 from logbroker.queues.index import Index
 from logbroker.queues.lane import READY, Lane, RankedLane, ranked
@@ -50,16 +51,15 @@ def a_hot_successor_does_not_raise_a_lane_that_is_ready(patch: pytest.MonkeyPatc
 def line_rebuilt_without_leased_lanes(patch: pytest.MonkeyPatch) -> None:
     """Another rank takes effect while records are in flight, which the index that is made anew does not know: their
     lanes come into the line a second time."""
-    from logbroker.queues.queue import Queue
+    rebuild = Alteration.rebuild_if_drained
 
-    rebuild = Queue._rebuild_if_drained
-
-    def bug(self: Queue) -> None:
-        in_flight, self.deliveries.in_flight = self.deliveries.in_flight, 0
+    def bug(self: Alteration) -> None:
+        deliveries = self._parts.deliveries
+        in_flight, deliveries.in_flight = deliveries.in_flight, 0
         rebuild(self)
-        self.deliveries.in_flight = in_flight
+        deliveries.in_flight = in_flight
 
-    patch.setattr(Queue, "_rebuild_if_drained", bug)
+    patch.setattr(Alteration, "rebuild_if_drained", bug)
 
 
 def priorities_forgotten_when_a_lane_goes_on(patch: pytest.MonkeyPatch) -> None:

@@ -104,7 +104,7 @@ def test_bands_are_served_apart_and_counted_apart() -> None:
 
 def test_bands_of_the_topic_decide_over_shares() -> None:
     queue = ranked_queue(Priority.WEIGHTED, ordering=Ordering.NONE, weights={"top": 3, "rest": 1}, max_in_flight=100)
-    queue.bands = parse_bands("top=9:1,rest=0-8:1")
+    queue.alteration.bands = parse_bands("top=9:1,rest=0-8:1")
     admit(queue, [(None, 9, 1), (None, 8, 1)] * 40)
     assert sum(place % 2 for place in places(queue.take("w", 40, at(0)))) == 10
 

@@ -118,7 +118,7 @@ def test_a_chunk_that_cannot_be_read_is_fatal(tmp_path: Path, monkeypatch: pytes
 def test_a_long_lane_goes_through_the_file_in_order(tmp_path: Path) -> None:
     queue = new_queue(max_in_flight=1)
     spill = SpillFile(tmp_path, "g")
-    queue.lanes._store = spill
+    queue.lanes.successors._store = spill
     count = 60 * CHUNK_RECORDS
     admit(queue, [b"k"] * count)
     assert (size_bytes(spill) or 0) >= 40 * SLOT_BYTES
