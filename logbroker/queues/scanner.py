@@ -290,11 +290,15 @@ class Scanner:
         """Retention took what lies below the log's start."""
         start = self._engine.partition_facts(self._topic_id, partition).log_start_offset
         if position < start:
-            self._queue.admit(partition, self._generations.current, (), start, (), (), self._moment())
+            self._pass_over(partition, start)
             self._due[partition] = None
-            self._changed()
         else:
             self._marks.scanned_all(partition)
+
+    def _pass_over(self, partition: int, offset: int) -> None:
+        """There is no record below an offset that is not admitted."""
+        self._queue.admit(partition, self._generations.current, (), offset, (), (), self._moment())
+        self._changed()
 
     async def _admit_read(self, partition: int, position: int, result: ReadResult, end: int) -> None:
         batches = takewhile(lambda batch: batch.header.base_offset < end, stored_batches(result.batches))
@@ -305,6 +309,9 @@ class Scanner:
             if not self._is_at(partition, position):
                 return
             if piece is None:
+                if position < end < result.next_offset:
+                    # A gap reaches over the growth, and nothing that is read from here on would close it.
+                    self._pass_over(partition, end)
                 if result.next_offset < result.high_watermark:
                     self._due[partition] = None
                 else:

@@ -77,6 +77,24 @@ async def test_copies_of_both_sides_of_growth_lie_in_batches_of_their_own(tmp_pa
         assert life.done == {b"blocked": list(range(200))}
 
 
+async def test_growth_between_the_copies_and_what_is_left_of_the_log_holds_nothing_back(tmp_path: Path) -> None:
+    async with shell(tmp_path, crash=True) as opened:
+        life = await begin(opened, [b"blocked"])
+        await life.write([b"blocked"], [0])
+        await life.write([b"free"], range(50))
+        await opened.engine.alter_topic(opened.engine.topic("t").id, partitions=2)
+        await life.write([b"free"], range(50, 200))
+        await life.work(200)
+        await life.retain()
+        assert life.copied() == [0]
+        assert life.facts().log_start_offset > 51
+        await life.write([b"free"], range(200, 205), partition=1)
+    async with shell(tmp_path) as opened:
+        life = await again(opened)
+        await life.work(5)
+        assert life.done == {b"free": list(range(200, 205))}
+
+
 async def test_copies_of_done_records_make_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One lane stands for ever, others for a while."""
     monkeypatch.setattr(retention_hold, "MIN_REWRITTEN_BYTES", 8_000)

@@ -91,6 +91,21 @@ async def test_what_is_appended_after_growth_is_of_the_new_generation_also_where
         assert admitted == [(0, 1, 1), (0, 2, 2)]
 
 
+async def test_a_generation_whose_last_records_are_gone_does_not_hold_the_next_one_back() -> None:
+    """A gap reaches over the growth, as compaction leaves it, or retention behind copies."""
+    log = FakeLog()
+    log.append_values(b"a")
+    log.leave_gap(3)
+    log.grow(2)
+    log.leave_gap(2)
+    log.append_values(b"b")
+    log.append_values(b"c", partition=1)
+    async with scanning(log) as scan:
+        await scan.all_scanned()
+        assert scan.queue.intake.generation == 2
+        assert sorted(await scan.values()) == [b"a", b"b", b"c"]
+
+
 async def test_partitions_that_are_not_served_do_not_let_a_key_overtake_itself() -> None:
     log = FakeLog(2)
     log.append_values(b"k", partition=0)
