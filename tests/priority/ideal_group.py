@@ -10,7 +10,7 @@ from collections import defaultdict
 
 import msgspec
 
-from tests.priority.priority_checker import Rules
+from tests.priority.priority_deliveries import Rules
 from tests.priority.priority_history import Appended, Event, ReceiveBegun, Sent
 from tests.queue_storm.queue_checker import LIFE_BITS
 from tests.queue_storm.queue_history import Delivery, How, Place, SettleBegun, SettleEnded, Taken

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import msgspec
 
 from logbroker.v1 import queues_pb2 as pb
-from tests.priority.priority_checker import Rules
+from tests.priority.priority_deliveries import Rules
 
 
 class GroupPlan(msgspec.Struct, frozen=True, kw_only=True):

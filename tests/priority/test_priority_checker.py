@@ -7,7 +7,8 @@ import random
 import pytest
 
 from tests.priority.ideal_group import IdealGroup
-from tests.priority.priority_checker import Kind, Rules, check
+from tests.priority.priority_checker import Kind, check
+from tests.priority.priority_deliveries import Rules
 from tests.priority.priority_history import (
     Appended,
     BrokerBack,
