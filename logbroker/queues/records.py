@@ -15,9 +15,9 @@ from logbroker.engine import Read, ReadableLog, ReadResult
 from logbroker.errors import LogbrokerError, OffsetOutOfRangeError, OverloadedError
 from logbroker.queues.batch_cache import BatchCache, Found, Shelf
 from logbroker.queues.decoding import INLINE_BYTES, in_decoder_if
-from logbroker.queues.places import offset_of, partition_of, place_of
+from logbroker.queues.places import OFFSET_MASK, offset_of, partition_of, place_of
 from logbroker.record.codec import LogRecord
-from logbroker.record.stored_batch import StoredBatch, stored_batches
+from logbroker.record.stored_batch import Pieces, StoredBatch, stored_batches
 from logbroker.types import TopicId
 
 MAX_READ_BYTES: Final = 1024 * 1024
@@ -51,12 +51,17 @@ class Records:
         where it would take more memory than about `max_bytes`; one record is always fetched.
         """
         groups = await self.find(places, max_bytes)
+        closed = {
+            found.start: found.batch
+            for _, found in groups
+            if isinstance(found.batch, StoredBatch) and not found.batch.is_open
+        }
         records = await in_decoder_if(
-            len(places) > INLINE_RECORDS or any(_is_heavy(found.batch) for _, found in groups),
+            len(places) > INLINE_RECORDS or any(map(is_large, closed.values())),
             lambda: _decode(groups, max_bytes),
         )
-        for _, found in groups:
-            self.shelf.recount(found.start)
+        for start in closed:
+            self.shelf.recount(start)
         self.shelf.cache.evict()
         return records
 
@@ -183,16 +188,41 @@ def _spans(missing: list[tuple[int, int]]) -> list[tuple[int, int]]:
     return spans
 
 
-def _is_heavy(batch: StoredBatch | LogbrokerError) -> bool:
-    return isinstance(batch, StoredBatch) and not batch.is_indexed and is_large(batch)
-
-
 def is_large(batch: StoredBatch) -> bool:
     """Whether to look through a batch is work for a thread."""
     return len(batch.raw) > INLINE_BYTES or batch.header.codec != 0
 
 
 def _decode(groups: Sequence[tuple[Sequence[int], Found]], max_bytes: int) -> list[LogRecord | LogbrokerError]:
+    try:
+        return [*_decode_at_once(groups, max_bytes)]
+    except LogbrokerError:
+        return _decode_one_by_one(groups, max_bytes)  # What fails there spoils none of the others.
+
+
+def _decode_at_once(groups: Sequence[tuple[Sequence[int], Found]], max_bytes: int) -> list[LogRecord]:
+    """Raises what any of the records would have in its place."""
+    pieces = Pieces()
+    for places, found in groups:
+        batch = found.batch
+        if isinstance(batch, LogbrokerError):
+            raise batch
+        if max_bytes <= 0:
+            raise LATER
+        offsets = [place & OFFSET_MASK for place in places]
+        if batch.is_open:
+            max_bytes -= pieces.add(batch, offsets)
+        else:
+            size_bytes = batch.size_bytes
+            max_bytes -= pieces.add(batch, offsets)
+            batch.let_go()
+            max_bytes -= batch.size_bytes - size_bytes
+    return pieces.records()
+
+
+def _decode_one_by_one(
+    groups: Sequence[tuple[Sequence[int], Found]], max_bytes: int
+) -> list[LogRecord | LogbrokerError]:
     records: list[LogRecord | LogbrokerError] = []
     for places, found in groups:
         batch = found.batch

@@ -1,9 +1,9 @@
 """A batch of the log that is looked at in parts: a column of all its records, or some records of it.
 
 Who reads records here and there would spend all time on decoding the others of their batches. So a batch is kept as
-bytes, with the position at which each record begins, and a few records are decoded as a small batch of their own: the
-same header with another count, and behind it the bytes of those records. All in it that is relative (offsets, times)
-stays true.
+bytes, with the position at which each record begins, and a few records, of one batch or of many, are decoded as a small
+batch of their own: a header that counts from 0, and behind it the bytes of those records. All in them that is relative
+(offsets, times) is then added to what the header of the batch says that they lie in.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import struct
 from array import array
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
+from itertools import repeat
 from operator import attrgetter
 from typing import Any, Final
 
@@ -24,7 +25,14 @@ from logbroker.record.codec import (
     expanded_batch,
     split_batches,
 )
-from logbroker.record.header import HEADER_BYTES, BatchHeader
+from logbroker.record.header import (
+    HEADER,
+    HEADER_BYTES,
+    LOG_APPEND_TIME_FLAG,
+    MAGIC,
+    NO_PRODUCER_ID,
+    BatchHeader,
+)
 
 MAX_RECORDS: Final = 1_000_000
 """More in one batch are not read: a bomb of empty records would take hundreds of MB as objects."""
@@ -33,7 +41,10 @@ KEPT_EXPANDED_BYTES: Final = 8 * 1024 * 1024
 """Of a compressed batch, beside its own bytes, when nobody is at work on it."""
 
 _COUNT: Final = struct.Struct(">i")
-_COUNT_AT: Final = HEADER_BYTES - _COUNT.size
+_JOINED: Final = HEADER.pack(0, 0, 0, MAGIC, 0, 0, 0, 0, 0, NO_PRODUCER_ID, -1, -1, 0)[: -_COUNT.size]
+"""The header of records of several batches: offsets and times count from 0."""
+_EARLIEST_MS: Final = -(1 << 63)
+_LATEST_MS: Final = (1 << 63) - 1
 
 
 class StoredBatch:
@@ -63,9 +74,9 @@ class StoredBatch:
         return size_bytes
 
     @property
-    def is_indexed(self) -> bool:
+    def is_open(self) -> bool:
         """Whether records of it can be read at once, wherever they lie."""
-        return self._index is not None
+        return self._index is not None and self._plain is not None
 
     def plain(self) -> bytes:
         """The batch without compression, its CRC checked the first time."""
@@ -119,34 +130,12 @@ class StoredBatch:
 
     def records(self, offsets: Sequence[int]) -> list[LogRecord]:
         """Decode the records of these offsets. Raises OffsetOutOfRangeError too, where there is no such record."""
-        plain, (known, positions) = self.plain(), self.index()
-        wanted: list[int] = []
-        for offset in offsets:
-            at = offset - known.start if isinstance(known, range) else bisect_left(known, offset)
-            if not 0 <= at < len(known) or known[at] != offset:
-                raise OffsetOutOfRangeError(f"there is no record at offset {offset}, between others of its batch")
-            wanted.append(at)
-        if wanted != list(range(len(known))):
-            slices = [plain[positions[at] : positions[at + 1]] for at in wanted]
-            plain = b"".join((plain[:_COUNT_AT], _COUNT.pack(len(slices)), *slices))
-        found: list[LogRecord] = []
+        pieces = Pieces()
+        pieces.add(self, offsets)
         try:
-            for record in compiled_codec()[1](plain):
-                stamp, headers = record.timestamp, record.headers
-                found.append(
-                    LogRecord(
-                        record.offset,
-                        -1 if stamp is None else stamp,
-                        record.key,
-                        record.value,
-                        tuple(headers) if headers else (),
-                    )
-                )
-        except decoding_errors() as error:
-            raise self._corrupt(error) from None
-        if [record.offset for record in found] != list(offsets):
-            raise self._corrupt("its records have other offsets than its header says")
-        return found
+            return pieces.records()
+        except CorruptBatchError as error:
+            raise self._corrupt(error.message) from None
 
     def index(self) -> tuple[Sequence[int], array[int]]:
         """Where each record begins; found once."""
@@ -189,6 +178,53 @@ class StoredBatch:
 
     def _corrupt(self, why: object) -> CorruptBatchError:
         return CorruptBatchError(f"the batch at offset {self.header.base_offset} cannot be decoded: {why}")
+
+
+class Pieces:
+    """Records of any number of batches, which are decoded as one: a call of the codec costs as much as ten records."""
+
+    def __init__(self) -> None:
+        self._bytes: list[bytes] = []
+        self._offsets: list[int] = []
+        self._headers: list[BatchHeader] = []
+
+    def add(self, batch: StoredBatch, offsets: Sequence[int]) -> int:
+        """Add the records of these offsets; return how many bytes they take.
+
+        Raises as reading the batch does, and OffsetOutOfRangeError where there is no such record.
+        """
+        plain, (known, positions) = batch.plain(), batch.index()
+        begun = len(self._bytes)
+        for offset in offsets:
+            at = offset - known.start if isinstance(known, range) else bisect_left(known, offset)
+            if not 0 <= at < len(known) or known[at] != offset:
+                del self._bytes[begun:]
+                raise OffsetOutOfRangeError(f"there is no record at offset {offset}, between others of its batch")
+            self._bytes.append(plain[positions[at] : positions[at + 1]])
+        self._offsets += offsets
+        self._headers += repeat(batch.header, len(offsets))
+        return sum(map(len, self._bytes[begun:]))
+
+    def records(self) -> list[LogRecord]:
+        """Decode what was added. Raises CorruptBatchError where any of it cannot be."""
+        found: list[LogRecord] = []
+        joined = b"".join((_JOINED, _COUNT.pack(len(self._bytes)), *self._bytes))
+        try:
+            for record, offset, header in zip(compiled_codec()[1](joined), self._offsets, self._headers, strict=True):
+                if record.offset != offset - header.base_offset:
+                    raise CorruptBatchError("its records have other offsets than its header says")
+                stamp, headers = record.timestamp, record.headers
+                if header.attributes & LOG_APPEND_TIME_FLAG:
+                    stamp = header.max_timestamp_ms
+                else:
+                    # The codec calls a time of -1 none.
+                    stamp = header.first_timestamp_ms + (-1 if stamp is None else stamp)
+                    if not _EARLIEST_MS <= stamp <= _LATEST_MS:
+                        raise CorruptBatchError(f"its record of offset {offset} has a time that no record can have")
+                found.append(LogRecord(offset, stamp, record.key, record.value, tuple(headers) if headers else ()))
+        except decoding_errors() as error:
+            raise CorruptBatchError(str(error)) from None
+        return found
 
 
 def stored_batches(buffer: bytes) -> Iterator[StoredBatch]:

@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 
 from logbroker.errors import BatchExpandsTooFarError, CorruptBatchError, LogbrokerError, OffsetOutOfRangeError
 from logbroker.record import stored_batch
-from logbroker.record.codec import NewRecord, decode_batch, encode_batch, with_producer
+from logbroker.record.codec import LogRecord, NewRecord, decode_batch, encode_batch, with_producer
 from logbroker.record.compression import Codec
-from logbroker.record.header import parse_header
+from logbroker.record.header import parse_header, stamped_with_append_time, stored_prefix
 from logbroker.record.message_headers import NOT_BEFORE, not_before_ms
-from logbroker.record.stored_batch import StoredBatch, stored_batches
+from logbroker.record.stored_batch import Pieces, StoredBatch, stored_batches
 
 new_records = st.builds(
     NewRecord,
@@ -58,6 +58,40 @@ def test_damaged_bytes_give_records_or_an_error_and_nothing_else(
             read()
         except LogbrokerError:
             continue
+
+
+@given(st.lists(st.lists(new_records, min_size=1, max_size=5), min_size=1, max_size=5), st.sampled_from(Codec))
+def test_records_of_many_batches_are_decoded_as_one_by_one(contents: list[list[NewRecord]], codec: Codec) -> None:
+    pieces, size_bytes = Pieces(), 0
+    alone: list[LogRecord] = []
+    for number, records in enumerate(contents):
+        raw = encode_batch(records, codec=codec)
+        if number % 2:
+            raw = stamped_with_append_time(raw, 77)
+        raw = stored_prefix(number * 1000, len(raw) - 12, 0) + raw[16:]
+        wanted = range(number * 1000 + len(records) - 1, number * 1000 - 1, -1)
+        size_bytes += pieces.add(stored(raw), wanted)
+        alone += reversed(list(decode_batch(raw)))
+    assert pieces.records() == alone
+    assert size_bytes >= sum(len(record.value or b"") for record in alone)
+
+
+def test_what_is_not_there_leaves_what_was_added_before() -> None:
+    batch, pieces = stored(encode_batch([NewRecord(b"a"), NewRecord(b"b")])), Pieces()
+    pieces.add(batch, [1])
+    with pytest.raises(OffsetOutOfRangeError):
+        pieces.add(batch, [0, 2])
+    pieces.add(batch, [0])
+    assert [record.value for record in pieces.records()] == [b"b", b"a"]
+
+
+def test_a_time_beyond_all_numbers_is_refused() -> None:
+    raw = bytearray(encode_batch([NewRecord(b"a", timestamp_ms=0), NewRecord(b"b", timestamp_ms=60)]))
+    raw[27:35] = ((1 << 63) - 10).to_bytes(8, "big")
+    batch = stored(with_producer(bytes(raw), 1, 0, 0))
+    assert [record.timestamp_ms for record in batch.records([0])] == [(1 << 63) - 10]
+    with pytest.raises(CorruptBatchError, match="time"):
+        batch.records([0, 1])
 
 
 def with_count(raw: bytes, last_offset_delta: int, count: int) -> bytes:
