@@ -174,6 +174,10 @@ class RetentionHold:
                 for records in self._pick(partition, batches, offsets, standing, settings):
                     yield from gathered.add(records)
 
+            # What an attempt that was cut short has copied, the log still has: other lanes may have come to stand.
+            kept_from = max(log_start_offset, self._let_go.get(partition, 0))
+            copied_twice = [last for last, batch in copies.batches(partition, kept_from) if batch.first >= kept_from]
+            await copies.forget(partition, copied_twice)
             offset = max(copies.end(partition), log_start_offset)
             while offset < until:
                 begun_at = loop.time()

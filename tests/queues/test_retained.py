@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from logbroker.errors import DiskFullError, UnknownTopicError
+from logbroker.queues import retention_hold
 from logbroker.queues.scanner import Scanner
 from logbroker.queues.settings import OnExhausted, Ordering
 from tests.queues.retained import (
@@ -158,6 +160,43 @@ async def test_retention_waits_where_copies_cannot_be_made(
         await life.retain()
         assert life.facts().log_start_offset > 0
         assert life.copied()[0] == 0
+
+
+async def test_what_came_to_stand_after_an_attempt_that_was_cut_short_is_copied_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    count = 100
+    monkeypatch.setattr(retention_hold, "BATCH_BYTES", 2000)
+    async with shell(tmp_path) as opened:
+        life = await begin(opened, [b"early"])
+        await life.write([b"early"], [0])
+        assert await life.work_once() == 0
+        await life.write([b"early", b"late"], range(1, count))
+        add, added = life.group.hold.copies.add, 0
+
+        async def add_one(*args: Any) -> None:
+            nonlocal added
+            added += 1
+            if added == 2:
+                raise DiskFullError("the disk is full")
+            await add(*args)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(life.group.hold.copies, "add", add_one)
+            await life.look()
+        assert len(life.copied()) == 2
+        assert life.facts().log_start_offset == 0
+        life.failing.add(b"late")
+        assert await life.work_once() == 0
+        await life.retain()
+        assert life.facts().log_start_offset > 2
+        assert life.group.hold.expired == 0
+    async with shell(tmp_path) as opened:
+        life = await again(opened)
+        await all_held(life, 2 * count - 1)
+        await life.resume()
+        await life.work(2 * count - 1)
+        assert life.done == {b"early": list(range(count)), b"late": list(range(1, count))}
 
 
 def raise_(error: Exception) -> None:
