@@ -84,28 +84,20 @@ class Holdings(Generic[D]):
 
     def say(self, delivery: LeasedRecord, word: Word) -> None:
         """The program settles a delivery; raises what stands against it."""
+        lot = delivery.lot
         with self.lock:
-            lot = delivery.lot
-            lot.check_held(delivery.index)
-            self._put_down(delivery, lot, word)
+            if lot.states[delivery.index] != HELD:
+                lot.check_held(delivery.index)
+            lot.ledger.say(delivery, word)
         if not self._awake:
             self.wake()
 
     def put_down(self, delivery: LeasedRecord, word: Word) -> None:
         """Settle a delivery that the program never saw."""
         if delivery.lot.states[delivery.index] == HELD:
-            self._put_down(delivery, delivery.lot, word)
+            delivery.lot.ledger.say(delivery, word)
             delivery.settlement = None  # Nobody wants to hear of its outcome.
             self.wake()
-
-    def _put_down(self, delivery: LeasedRecord, lot: Lot, word: Word) -> None:
-        ledger = lot.ledger
-        delivery.settlement = settlement = ledger.say(delivery, word)
-        session = ledger.session
-        if session is None:
-            self.in_hand -= 1
-        else:
-            session.said(delivery, word, settlement)
 
     def bare_record(self, lot: Lot, index: int) -> D:
         """Return a delivery without its record."""

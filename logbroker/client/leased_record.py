@@ -6,7 +6,7 @@ import threading
 from collections.abc import Generator
 from time import monotonic
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import msgspec
 
@@ -16,9 +16,6 @@ from logbroker.client.lot import HELD, LOST, Lot
 from logbroker.errors import InvalidRequestError, RequestTimeoutError
 from logbroker.record.codec import Headers
 from logbroker.record.message_headers import priority_of
-
-if TYPE_CHECKING:
-    from logbroker.client.holdings import Holdings
 
 _MAX_MS = 1 << 53
 
@@ -39,6 +36,8 @@ class LeasedRecord(msgspec.Struct, eq=False):
     headers: Headers
     index: int = 0
     settlement: Settlement | None = None
+    word: Word = ACK
+    """What was said of it, once it has a settlement."""
 
     @property
     def topic(self) -> str:
@@ -84,7 +83,8 @@ class LeasedRecord(msgspec.Struct, eq=False):
 
     def ack(self) -> Self:
         """It is done."""
-        return self._say(ACK)
+        self.lot.ledger.holdings.say(self, ACK)
+        return self
 
     def nack(self, *, delay_seconds: float | None = None, reason: str = "") -> Self:
         """It failed: it comes again after the delay or, without one, after the group's backoff, unless its attempts are
@@ -95,11 +95,13 @@ class LeasedRecord(msgspec.Struct, eq=False):
             if not 0 <= delay_seconds * 1000 < _MAX_MS:
                 raise InvalidRequestError(f"a delay of {delay_seconds} s cannot be had: give 0 s to 7 days")
             delay_ms = round(delay_seconds * 1000)
-        return self._say(Nack(reason[:REASON_CHARACTERS], delay_ms))
+        self.lot.ledger.holdings.say(self, Nack(reason[:REASON_CHARACTERS], delay_ms))
+        return self
 
     def release(self) -> Self:
         """Give it back unworked: it comes again at once, and no attempt is counted."""
-        return self._say(RELEASE)
+        self.lot.ledger.holdings.say(self, RELEASE)
+        return self
 
     def extend(self, lease_seconds: float | None = None) -> None:
         """Let the lease end so long from now; None: the group's lease. The worker does this by itself for as long as
@@ -107,20 +109,13 @@ class LeasedRecord(msgspec.Struct, eq=False):
         """
         if lease_seconds is not None and not 0 < lease_seconds * 1000 < _MAX_MS:
             raise InvalidRequestError(f"a lease of {lease_seconds} s cannot be had: ask for up to 12 hours")
-        self._holdings().extend(self, lease_seconds)
-
-    def _say(self, word: Word) -> Self:
-        self._holdings().say(self, word)
-        return self
-
-    def _holdings(self) -> Holdings[Any]:
-        return self.lot.ledger.holdings
+        self.lot.ledger.holdings.extend(self, lease_seconds)
 
     def _outcome(self) -> None:
         assert self.settlement is not None
         error = self.settlement.failures.get(self)
         if error is not None:
-            self._holdings().told(self.settlement)
+            self.lot.ledger.holdings.told(self.settlement)
             raise type(error)(error.message)
 
     def _begun(self) -> Settlement:

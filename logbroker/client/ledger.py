@@ -48,11 +48,12 @@ Word = Nack | str | None
 class Settlement:
     """Several deliveries, and how the program settled them."""
 
-    __slots__ = ("answered", "error", "failures", "ledger", "state", "uncertain", "waiters", "words")
+    __slots__ = ("answered", "deliveries", "error", "failures", "ledger", "state", "uncertain", "waiters")
 
     def __init__(self, ledger: Ledger) -> None:
         self.ledger = ledger
-        self.words: list[tuple[LeasedRecord, Word]] = []
+        self.deliveries: list[LeasedRecord] = []
+        """Each knows the word that was said of it."""
         self.state: bytes | None = None
         """Of the session; it moves with the acks."""
         self.uncertain = False
@@ -64,15 +65,16 @@ class Settlement:
         self.waiters: list[Callable[[], None]] = []
 
     def __len__(self) -> int:
-        return len(self.words) + (self.state is not None)
+        return len(self.deliveries) + (self.state is not None)
 
     def message(self, correlation_id: int) -> queues_pb2.Settle:
         """Return it as the API has it, under the receipts of now."""
         acks: list[int] = []
         releases: list[int] = []
         nacks: dict[tuple[str, int | None], list[int]] = {}
-        for delivery, word in self.words:
+        for delivery in self.deliveries:
             receipt = delivery.lot.receipt(delivery.index)
+            word = delivery.word
             if word is ACK:
                 acks.append(receipt)
             elif isinstance(word, Nack):
@@ -95,7 +97,7 @@ class Settlement:
     def answer(self, failures: Sequence[queues_pb2.SettleFailure]) -> bool:
         """The broker has answered: all but the failures is synced. False: it had no room, and did nothing of it."""
         if failures:
-            by_receipt = {delivery.lot.receipt(delivery.index): delivery for delivery, _ in self.words}
+            by_receipt = {delivery.lot.receipt(delivery.index): delivery for delivery in self.deliveries}
             for failure in failures:
                 error = error_of_item(failure.status) or LogbrokerError("refused without a reason")
                 if self.uncertain and isinstance(error, AlreadySettledError):
@@ -119,20 +121,20 @@ class Settlement:
         """Forget the deliveries that are lost, whose failure this is."""
         if self.state is not None:
             self._drop_state()
-        kept: list[tuple[LeasedRecord, Word]] = []
-        for delivery, word in self.words:
+        kept: list[LeasedRecord] = []
+        for delivery in self.deliveries:
             lot = delivery.lot
             if lot.states[delivery.index] != LOST:
-                kept.append((delivery, word))
+                kept.append(delivery)
             elif lot.lost is not None:
                 self.failures[delivery] = LeaseLostError(_IN_DOUBT) if self.uncertain else lot.lost
-        self.words = kept
+        self.deliveries = kept
         if not len(self):
             self._finish()
 
     def _drop_state(self) -> None:
         """A state is not written without all the acks that it moves with: where one of them is lost, all are."""
-        acked = [delivery for delivery, word in self.words if word is ACK]
+        acked = [delivery for delivery in self.deliveries if delivery.word is ACK]
         lost = next((delivery.lot.lost for delivery in acked if delivery.lot.states[delivery.index] == LOST), None)
         if lost is not None:
             self.state = None
@@ -144,18 +146,18 @@ class Settlement:
     def fail(self, error: LogbrokerError) -> None:
         """There will be no answer."""
         self.error = error
-        self.failures.update({delivery: error for delivery, _ in self.words})
+        self.failures.update(dict.fromkeys(self.deliveries, error))
         self._finish()
 
     def _finish(self) -> None:
         for delivery, error in self.failures.items():
             delivery.lot.lose(delivery.index, error)
-        for delivery, _ in self.words:
+        for delivery in self.deliveries:
             lot = delivery.lot
             if lot.states[delivery.index] == SAID:
                 lot.states[delivery.index] = OVER
                 lot.left -= 1
-        self.words = []
+        self.deliveries = []
         self.answered = True
         waiters, self.waiters = self.waiters, []
         for tell in waiters:
@@ -178,15 +180,20 @@ class Ledger:
         """Full, or to be sent again."""
         self._unanswered: dict[int, Settlement] = {}
 
-    def say(self, delivery: LeasedRecord, word: Word) -> Settlement:
-        """Put down what the program said of a delivery that it holds."""
+    def say(self, delivery: LeasedRecord, word: Word) -> None:
+        """Put down what is said of a delivery that is held."""
         settlement = self._open
-        if len(settlement.words) >= _MAX_DELIVERIES:
+        if len(settlement.deliveries) >= _MAX_DELIVERIES:
             self._waiting.append(settlement)
             settlement = self._open = Settlement(self)
-        settlement.words.append((delivery, word))
+        settlement.deliveries.append(delivery)
+        delivery.word = word
+        delivery.settlement = settlement
         delivery.lot.states[delivery.index] = SAID
-        return settlement
+        if self.session is None:
+            self.holdings.in_hand -= 1
+        else:
+            self.session.said(delivery, word, settlement)
 
     def set_state(self, state: bytes) -> Settlement:
         """Put down the state of the session, to move with what is said last."""

@@ -90,7 +90,7 @@ class Lot:
 
     def ends_at(self, index: int) -> float:
         """When the lease of a delivery ends, unless it is extended."""
-        return self.until_by_hand.get(index, self.until) if self.until_by_hand else self.until
+        return self.until_by_hand.get(index, self.until)
 
     def receipt(self, index: int) -> int:
         return self._moved.get(index, self._first_receipt + index) if self._moved else self._first_receipt + index

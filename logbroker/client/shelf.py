@@ -61,17 +61,17 @@ class Shelf(Generic[D]):
         while self.open:
             while self._records:
                 delivery = self._records.popleft()
-                lot = delivery.lot
-                if lot.states[delivery.index] != HELD:
+                lot, index = delivery.lot, delivery.index
+                if lot.states[index] != HELD:
                     continue
-                if now <= lot.ends_at(delivery.index):
+                if now <= (lot.ends_at(index) if lot.until_by_hand else lot.until):
                     return delivery
                 if lot.ledger.session is not None:
                     # Nothing is left out of a session, and only the broker knows whether it is over: it is asked.
                     self._records.appendleft(delivery)
                     self.open = False
                     return None
-                lot.ledger.holdings.lose(lot, delivery.index, LeaseLostError("the lease ended before it was worked on"))
+                lot.ledger.holdings.lose(lot, index, LeaseLostError("the lease ended before it was worked on"))
             if not self._lots:
                 return None
             self._unpack(self._lots.popleft())

@@ -81,10 +81,15 @@ class Worker:
         return self._deliveries()
 
     async def _deliveries(self) -> AsyncGenerator[WorkerDelivery, None]:
-        await self._core.start(self._core.prefetch or DEFAULT_PREFETCH)
-        shelf = self._core.holdings.shelf
+        core = self._core
+        await core.start(core.prefetch or DEFAULT_PREFETCH)
+        shelf = core.holdings.shelf
         taken = 0
-        while (delivery := await next_delivery(self._core, shelf)) is not None:
+        while not core.stopping:
+            # At hand mostly; a coroutine for each would cost more than all the rest.
+            delivery = core.take(shelf) or await next_delivery(core, shelf)
+            if delivery is None:
+                return
             yield delivery
             taken += 1
             if not taken % _BREATHE:
@@ -108,7 +113,10 @@ class Worker:
         core = self._core
         shelf = core.holdings.shelf
         taken = 0
-        while (delivery := await next_delivery(core, shelf)) is not None:
+        while not core.stopping:
+            delivery = core.take(shelf) or await next_delivery(core, shelf)
+            if delivery is None:
+                return
             failure: Exception | None = None
             try:
                 outcome = handler(delivery)
