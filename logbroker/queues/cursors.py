@@ -69,6 +69,7 @@ class Unread(msgspec.Struct, gc=False, eq=False):
 
     base: int
     first_offset: int
+    next_offset: int
     counts: Sequence[int]
     """How many wait, by priority."""
     least_ms: Sequence[int]
@@ -77,6 +78,11 @@ class Unread(msgspec.Struct, gc=False, eq=False):
     """Return offsets, priorities and timestamps of what waits; None where that cannot be read."""
     entry: int = 0
     """The number of its entries in the line, one for each priority; 0: it is not there."""
+
+    def has_any(self, places: Sequence[int]) -> bool:
+        """Whether one of these places, which are sorted, lies in it."""
+        index = bisect_left(places, self.base | self.first_offset)
+        return index < len(places) and places[index] < self.base | self.next_offset
 
 
 class Cursors:

@@ -177,7 +177,7 @@ class Intake:
             left = _blotted(priorities[start - block.first_offset :], undone)
             counts = [left.count(priority) for priority in range(LEVELS)]
         self._positions[partition] = end
-        ranking.admit_unread(Unread(base, start, counts, block.least_ms, lambda: self._read(block, base, start)))
+        ranking.admit_unread(Unread(base, start, end, counts, block.least_ms, lambda: self._read(block, base, start)))
         return sum(counts)
 
     def _read(self, block: Block, base: int, start: int) -> tuple[Sequence[int], bytes, array[int]] | None:

@@ -173,8 +173,10 @@ class PriorityLine:
         by_base: dict[int, set[int]] = {}
         for place in wanted:
             by_base.setdefault(place >> PARTITION_SHIFT << PARTITION_SHIFT, set()).add(place & OFFSET_MASK)
+        in_order = sorted(heads)
         for source in list(self._sources()):
-            if isinstance(source, Unread) and source.base in by_base and source.entry:
+            # One that stands at several levels is not there any more when its next entry comes.
+            if isinstance(source, Unread) and source.entry and source.has_any(in_order):
                 self._open(source)
         found: list[Lane] = []
         for source in list(self._sources()):

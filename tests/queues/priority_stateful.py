@@ -89,7 +89,9 @@ class PriorityMachine(RuleBasedStateMachine):
         counts = [priorities.count(level) for level in range(10)]
         least = [min((time for each, time in records if each == level), default=0) for level in range(10)]
         offsets = range(first, first + len(records))
-        self.ranking.admit_unread(Unread(base, first, counts, least, lambda: (offsets, priorities, times)))
+        self.ranking.admit_unread(
+            Unread(base, first, self.ends[partition], counts, least, lambda: (offsets, priorities, times))
+        )
         for offset, (priority, time) in zip(offsets, records, strict=True):
             self.join(ModelRecord(base | offset, None, priority, time))
 

@@ -208,6 +208,16 @@ def test_a_reclaim_finds_what_was_not_read_yet() -> None:
     assert sorted([*wanted, *left]) == [place_of(1, offset) for offset in range(100)]
 
 
+def test_a_reclaim_reads_no_block_but_those_that_have_what_is_reclaimed() -> None:
+    queue = ranked_queue(2)
+    blocks = [Sealed(some_ranks(100, seed), first=100 * seed) for seed in range(20)]
+    for sealed in blocks:
+        assert queue.admit_block(1, 1, sealed.block, at(0))
+    wanted = [place_of(1, offset) for offset in (700, 899, 1900)]
+    assert sorted(places(queue.reclaim("w", wanted, at(0)))) == wanted
+    assert [index for index, sealed in enumerate(blocks) if sealed.loads] == [7, 8, 19]
+
+
 def test_a_block_that_leaves_records_out_is_refused() -> None:
     queue = ranked_queue()
     with pytest.raises(ValueError, match="leaves out"):
