@@ -4,8 +4,9 @@ All records below a partition's floor are done. Above it a page has one bit per 
 (compaction, control batches) are set too, but make no page worth writing: whoever scans the log again finds them again.
 
 Durable are the pages that changed, and a floor only when it leaves its page: within the page the bits tell it. So
-acknowledging any number of records of one page costs one row of at most 4 KiB. A page that is all done, above a floor
-that somebody holds back, is one byte on disk and one set member here.
+acknowledging any number of records of one page costs one row of at most 4 KiB. A page ends about where its last record
+that is done lies, so it is short where partitions have few records. A page that is all done, above a floor that is held
+back, is one byte on disk and one set member here.
 """
 
 from __future__ import annotations
@@ -33,9 +34,10 @@ from logbroker.queues.rows import (
 PAGE_BYTES: Final = 4096
 PAGE_RECORDS: Final = PAGE_BYTES * 8
 
+_STEP_BYTES: Final = 64
+"""By which a page grows in memory."""
 _FULL: Final = b"\xff" * PAGE_BYTES
 _FULL_ROW: Final = b"\0"
-_ZEROS: Final = tuple(bytes(1 << shift) for shift in range(11, 3, -1))
 _IS_UNDONE: Final = bytes.maketrans(b"01", b"\1\0")
 
 
@@ -84,7 +86,7 @@ class DoneRecords:
         if value == _FULL_ROW:
             self._full.add(page_id)
         else:
-            self._pages[page_id] = bytearray(value.ljust(PAGE_BYTES, b"\0"))
+            self._pages[page_id] = bytearray(value)
 
     def _clamp(self, page_id: int, end: int) -> None:
         start = page_id << PAGE_SHIFT
@@ -92,7 +94,7 @@ class DoneRecords:
             return
         bits = (1 << max(0, end - start)) - 1
         page = _FULL if page_id in self._full else self._pages[page_id]
-        kept = (int.from_bytes(page, "little") & bits).to_bytes(PAGE_BYTES, "little")
+        kept = (int.from_bytes(page, "little") & bits).to_bytes(PAGE_BYTES, "little").rstrip(b"\0")
         if kept != page:
             self._full.discard(page_id)
             self._pages[page_id] = bytearray(kept)
@@ -124,7 +126,8 @@ class DoneRecords:
         if page_id in self._full or (floor is not None and place < floor):
             return True
         page = self._pages.get(page_id)
-        return page is not None and bool(page[place >> 3 & 4095] & 1 << (place & 7))
+        index = place >> 3 & 4095
+        return page is not None and index < len(page) and bool(page[index] & 1 << (place & 7))
 
     def is_open(self, partition: int) -> bool:
         return partition in self._floors
@@ -204,7 +207,8 @@ class DoneRecords:
             else:
                 octets = page[place >> 3 & 4095 : (stop - 1 >> 3 & 4095) + 1]
                 # As text, in which the bits are turned into bytes at once.
-                bits = f"{int.from_bytes(octets, 'little'):0{8 * len(octets)}b}"[::-1].encode()
+                width = (stop - 1 | 7) + 1 - (place & ~7)
+                bits = f"{int.from_bytes(octets, 'little'):0{width}b}"[::-1].encode()
                 mask += bits[place & 7 : (place & 7) + stop - place].translate(_IS_UNDONE)
             place = stop
         return bytes(floor - start) + mask
@@ -227,7 +231,11 @@ class DoneRecords:
                 found = pages.get(page_id)
                 page = self._new_page(page_id) if found is None else found
                 dirty.add(page_id)
-            page[place >> 3 & 4095] |= 1 << (place & 7)
+            try:
+                page[place >> 3 & 4095] |= 1 << (place & 7)
+            except IndexError:
+                _lengthen(page, place >> 3 & 4095)
+                page[place >> 3 & 4095] |= 1 << (place & 7)
 
     def mark_range(self, start: int, end: int) -> None:
         """Mark consecutive records of one partition as done."""
@@ -254,7 +262,7 @@ class DoneRecords:
                 self._full.add(page_id)
                 row = _FULL_ROW
             else:
-                row = _trimmed(page)
+                row = bytes(page).rstrip(b"\0")
             if row:
                 self._stored.add(page_id)
                 events.append(StateEvent(page_key(page_id), row))
@@ -277,7 +285,7 @@ class DoneRecords:
         return [delete(page_key(page_id)) for page_id in sorted(gone)]
 
     def _new_page(self, page_id: int) -> bytearray:
-        page = self._pages[page_id] = bytearray(PAGE_BYTES)
+        page = self._pages[page_id] = bytearray()
         return page
 
     def _set_range(self, start: int, end: int) -> list[int]:
@@ -292,6 +300,7 @@ class DoneRecords:
                 if page is None:
                     page = self._new_page(page_id)
                 first, last = start >> 3 & 4095, stop - 1 >> 3 & 4095
+                _lengthen(page, last)
                 head, tail = 0xFF << (start & 7) & 0xFF, 0xFF >> 7 - (stop - 1 & 7)
                 if first == last:
                     page[first] |= head & tail
@@ -313,10 +322,11 @@ class DoneRecords:
                 page = self._pages.get(page_id)
                 if page is None:
                     break
-                undone = page[place >> 3 & 4095 :].lstrip(b"\xff")
-                if undone:
-                    index = PAGE_BYTES - len(undone)
-                    place = (page_id << PAGE_SHIFT) + index * 8 + _trailing_ones(undone[0])
+                index, end = place >> 3 & 4095, len(page)
+                if index < end and page[index] == 0xFF:
+                    index = end - len(page[index:].lstrip(b"\xff"))
+                if index < PAGE_BYTES:
+                    place = (page_id << PAGE_SHIFT) + index * 8 + (_trailing_ones(page[index]) if index < end else 0)
                     break
                 del self._pages[page_id]
             place = page_id + 1 << PAGE_SHIFT
@@ -325,13 +335,9 @@ class DoneRecords:
             self._moved[partition] = None
 
 
-def _trimmed(page: bytearray) -> bytes:
-    """Return a page without its trailing zero bytes: much faster than by `rstrip` alone."""
-    end = len(page)
-    for zeros in _ZEROS:
-        if page.endswith(zeros, 0, end):
-            end -= len(zeros)
-    return bytes(page[:end].rstrip(b"\0"))
+def _lengthen(page: bytearray, index: int) -> None:
+    """Let a page have a byte of an index, and some more, so that this is done seldom."""
+    page += bytes(max(0, (index // _STEP_BYTES + 1) * _STEP_BYTES - len(page)))
 
 
 def _trailing_ones(bits: int) -> int:
