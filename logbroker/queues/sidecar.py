@@ -102,8 +102,11 @@ class Sidecar:
 
     def block_at(self, partition: int, generation: int, position: int) -> Block | None:
         """The block in which a partition goes on at a position, if there is one and it can be trusted."""
+        # First of all, as it drops what is of other keys.
+        if not self._is_current():
+            return None
         blocks = self._blocks.get(partition)
-        if not blocks or not self._is_current():
+        if not blocks:
             return None
         index = bisect_right(blocks, position, key=_first_offset) - 1
         if index < 0 or position >= blocks[index].next_offset:
