@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable
 from time import monotonic
+from typing import Final
 
 from logbroker.errors import LogbrokerError
 from logbroker.queues.batch_cache import ENTRY_BYTES
@@ -19,12 +21,16 @@ from logbroker.queues.undecodable import admit_undecodable
 
 _log = logging.getLogger(__name__)
 
+TURN_SECONDS: Final = 0.005
+"""After about so long with blocks, others have their turn: most take microseconds, but what is to be read, and has gaps
+or records that need a look, takes milliseconds."""
+
 
 class Admissions:
     """Of one queue, in the generation of the topic that it is in."""
 
     def __init__(self, queue: Queue, records: Records, sidecar: Sidecar | None, moment: Callable[[], Moment]) -> None:
-        self._begun = monotonic()
+        self._begun = self._turn_begun = monotonic()
         self._is_made = False
         self._blocks = 0
         """That were taken from the sidecar since then."""
@@ -94,6 +100,9 @@ class Admissions:
                     break
                 self._admit(partition, columns, columns.times[0] if columns.times else -1)
             self._blocks += 1
+            if monotonic() - self._turn_begun > TURN_SECONDS:
+                await asyncio.sleep(0)
+                self._turn_begun = monotonic()
         return self._blocks - before
 
     def _admit(self, partition: int, columns: Columns, timestamp_ms: int) -> None:

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from array import array
 from collections.abc import Sequence
+from typing import cast
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from logbroker.queues import admissions
+from logbroker.queues.batch_cache import BatchCache
 from logbroker.queues.columns import Block, Columns
 from logbroker.queues.messages import PriorityCounts, Settlement
 from logbroker.queues.places import place_of
 from logbroker.queues.queue import Queue
+from logbroker.queues.records import Records
 from logbroker.queues.settings import Ordering, Priority, QueueSettings
+from logbroker.queues.sidecar import Sidecar
+from logbroker.types import TopicId
+from tests.queues.fake_log import FakeLog
 from tests.queues.groups import ack, at, commit, nack, new_queue, places, receipts, restart
 
 Ranks = Sequence[tuple[int, int]]
@@ -246,3 +254,38 @@ def test_counts_by_priority() -> None:
         PriorityCounts(0, 1, 10, 0, 4),
     ]
     assert QueueSettings(priority=Priority.STRICT).has_priorities
+
+
+class Kept:
+    """A sidecar of blocks that take a while to be admitted."""
+
+    def __init__(self, blocks: Sequence[Sealed], takes_seconds: float) -> None:
+        self.blocks = {sealed.block.first_offset: sealed.block for sealed in blocks}
+        self.takes_seconds = takes_seconds
+        self.now = 0.0
+
+    def block_at(self, partition: int, generation: int, position: int) -> Block | None:
+        self.now += self.takes_seconds
+        return self.blocks.get(position)
+
+
+async def test_others_have_their_turn_while_many_blocks_are_taken_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    queue, log = ranked_queue(), FakeLog()
+    kept = Kept([Sealed(some_ranks(10), first=10 * index, gaps=[3]) for index in range(100)], takes_seconds=0.001)
+    monkeypatch.setattr(admissions, "monotonic", lambda: kept.now)
+    records = Records(log.engine, TopicId(queue.topic_id), BatchCache(0))
+    taking = admissions.Admissions(queue, records, cast(Sidecar, kept), lambda: at(0))
+    stalls, begun = [0.0], 0.0
+
+    async def watch() -> None:
+        nonlocal begun
+        while True:
+            stalls.append(kept.now - begun)
+            begun = kept.now
+            await asyncio.sleep(0)
+
+    watching = asyncio.create_task(watch())
+    assert await taking.take_up(0) == 100
+    watching.cancel()
+    assert queue.position(0) == 1000
+    assert max(*stalls, kept.now - begun) < 0.01
