@@ -11,20 +11,16 @@ import random
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import Any, Final, TypeVar
-
-import msgspec
+from typing import Any, TypeVar
 
 from logbroker.clock import Clock
-from logbroker.config import MAX_BATCH_BYTES, BrokerConfig
+from logbroker.config import BrokerConfig
 from logbroker.engine import LogEngine, StateEvent, StateStore, Topic
 from logbroker.errors import (
     GroupExistsError,
-    InvalidRequestError,
     LogbrokerError,
     OverloadedError,
     PartitionOfflineError,
-    TopicExistsError,
     UnknownGroupError,
     UnknownTopicError,
     WrongGroupTypeError,
@@ -32,12 +28,13 @@ from logbroker.errors import (
 from logbroker.group_store import GroupStore, check_group_id, stored_group_ids
 from logbroker.queues.batch_cache import BatchCache
 from logbroker.queues.dead_lettering import DeadLetterTopic
-from logbroker.queues.group_bands import bands_of, with_weights
+from logbroker.queues.group_bands import bands_of
+from logbroker.queues.group_settings import altered, completed, dead_letter_topic_of, make_dead_letter_topic
 from logbroker.queues.queue import Queue
 from logbroker.queues.queue_group import QueueGroup
 from logbroker.queues.restart import load_queue
 from logbroker.queues.rows import GROUP_TYPE, HEADER_ROW, decode_header
-from logbroker.queues.settings import Ordering, Priority, QueueSettings
+from logbroker.queues.settings import QueueSettings
 from logbroker.queues.sidecar_files import remove_strays
 from logbroker.queues.spill import SpillFile
 from logbroker.queues.starts import StartAt
@@ -45,15 +42,7 @@ from logbroker.types import INTERNAL_PREFIX, TopicId
 
 _log = logging.getLogger(__name__)
 
-LETTER_BYTES: Final = 64 * 1024
-"""More than a dead letter has beside its record."""
-
 T = TypeVar("T")
-
-
-def dead_letter_topic_of(group_id: str) -> str:
-    """The dead-letter topic of a group whose settings name none."""
-    return f"{group_id}.dead-letters"
 
 
 class QueueGroups:
@@ -130,7 +119,7 @@ class QueueGroups:
     ) -> tuple[QueueGroup, bool]:
         self._check_new_id(group_id)
         topic = self._engine.topic_by_id(topic_id)
-        settings = self._completed(group_id, topic, settings)
+        settings = completed(settings, group_id, topic)
         found = self._groups.get(group_id)
         if found is not None:
             if (found.queue.topic_id, found.queue.latest_settings) == (topic_id, settings):
@@ -147,7 +136,7 @@ class QueueGroups:
         self._begun.add(group_id)
         try:
             offsets = await start.offsets(self._engine, self._engine, topic_id, range(topic.partitions))
-            await self._make_dead_letter_topic(topic, settings)
+            await make_dead_letter_topic(settings, topic, self._engine)
             letters = DeadLetterTopic(self._engine, settings.dead_letter_topic or dead_letter_topic_of(group_id))
             queue = Queue(topic_id, settings, random=random.random, route=letters.route, store=self._spill(group_id))
             for partition, offset in offsets.items():
@@ -166,14 +155,8 @@ class QueueGroups:
     async def _alter(self, group_id: str, changes: Mapping[str, Any]) -> QueueGroup:
         group = self.group(group_id)
         topic = self._engine.topic_by_id(TopicId(group.queue.topic_id))
-        settings = msgspec.structs.replace(group.queue.latest_settings, **changes)
-        # What another setting was for, goes with it.
-        if not settings.uses_dead_letters and "dead_letter_topic" not in changes:
-            settings = msgspec.structs.replace(settings, dead_letter_topic="")
-        if settings.priority is not Priority.WEIGHTED and "weights" not in changes:
-            settings = msgspec.structs.replace(settings, weights={})
-        settings = self._completed(group_id, topic, settings)
-        await self._make_dead_letter_topic(topic, settings)
+        settings = completed(altered(group.queue.latest_settings, changes), group_id, topic)
+        await make_dead_letter_topic(settings, topic, self._engine)
         await group.alter(settings)
         return group
 
@@ -189,31 +172,6 @@ class QueueGroups:
     async def _forget(self, group_id: str) -> None:
         store = GroupStore(self._store, group_id, GROUP_TYPE, is_stored=True)
         await store.delete([StateEvent(key, None) for key in await store.load()])
-
-    def _completed(self, group_id: str, topic: Topic, settings: QueueSettings) -> QueueSettings:
-        """Return settings with the defaults that depend on group and topic. Raises InvalidRequestError."""
-        if settings.uses_dead_letters and not settings.dead_letter_topic:
-            settings = msgspec.structs.replace(settings, dead_letter_topic=dead_letter_topic_of(group_id))
-        settings.check()
-        settings = with_weights(settings, topic)
-        if settings.dead_letter_topic.startswith(INTERNAL_PREFIX):
-            raise InvalidRequestError(f"topics named {INTERNAL_PREFIX}... belong to queue groups: name another")
-        if settings.dead_letter_topic == topic.name:
-            raise InvalidRequestError("the dead_letter_topic is the queue group's own topic: name another")
-        if settings.ordering is Ordering.SINGLE and topic.partitions > 1:
-            raise InvalidRequestError(
-                f"ordering single needs a topic with one partition; {topic.name} has {topic.partitions}: order by key"
-            )
-        return settings
-
-    async def _make_dead_letter_topic(self, topic: Topic, settings: QueueSettings) -> None:
-        if settings.dead_letter_topic:
-            # A record of the largest size still fits with what is told of it.
-            max_bytes = min(MAX_BATCH_BYTES, topic.config.max_message_bytes + LETTER_BYTES)
-            with suppress(TopicExistsError):
-                await self._engine.create_topic(
-                    settings.dead_letter_topic, topic.partitions, {"max.message.bytes": str(max_bytes)}
-                )
 
     def _group(self, group_id: str, queue: Queue, letters: DeadLetterTopic, *, is_stored: bool) -> QueueGroup:
         """Raises UnknownTopicError."""

@@ -46,6 +46,23 @@ def test_what_is_set_is_told(api: Api) -> None:
     assert group.alter(priority="none").queue.settings.priority == "none"
 
 
+def test_dead_letters_go_to_no_topic_that_is_routed_by_priority(api: Api) -> None:
+    """They keep the order of their key, which such a topic has in several partitions."""
+    bands, by_key = "letters-by-priority", "letters-by-key"
+    api.create(bands, 4, priority_bands=BANDS)
+    api.create(by_key, 4, priority_bands=BANDS, priority_routing="key")
+    group = QueueGroup(api, create=False)
+    settings = {"on_exhausted": "dead-letter", "dead_letter_topic": bands}
+    told = refused(group.create, **settings)
+    assert bands in told
+    assert "name a topic without bands, or with priority.routing=key" in told
+    group.create()
+    assert refused(group.alter, **settings) == told
+    assert group.describe().settings.on_exhausted == "block", "nothing was changed"
+    assert group.alter(on_exhausted="dead-letter", dead_letter_topic=by_key).queue.settings.dead_letter_topic == by_key
+    assert group.alter(dead_letter_topic="letters-made-now").queue.settings.dead_letter_topic == "letters-made-now"
+
+
 def test_defaults_follow_the_topic(api: Api) -> None:
     assert QueueGroup(api).describe().settings.priority == "none"
     group = QueueGroup(api, partitions=4, bands=BANDS)
