@@ -1,8 +1,8 @@
 """Deliveries as they go to a worker: record batches as bytes, and beside them columns of what is known of each record.
 
 Records that lie side by side in the log and have no order among themselves go as the batches that they lie in, as long
-as the worker gets at least half of such a batch: nothing is decoded. All others are put together in new batches, in the
-order of their receipts.
+as the worker gets at least a quarter of such a batch: nothing is decoded here. All others are put together in new
+batches, in the order of their receipts.
 """
 
 from __future__ import annotations
@@ -25,6 +25,9 @@ from logbroker.record.stored_batch import StoredBatch
 MAX_BATCHES_BYTES: Final = 1024 * 1024
 """Of one message. A record or a batch of the log that takes more goes alone."""
 
+_WHOLE_SHARE: Final = 4
+"""A batch is handed on whole for the sake of such a part of it: the worker leaves out the rest for less than it would
+cost here to decode and encode that part."""
 _NO_TIMESTAMP: Final = -1
 
 Session = tuple[int, bytes]
@@ -130,7 +133,7 @@ def _goes_whole(batch: StoredBatch, count: int) -> bool:
     """Whether a batch is handed on as it is, for the sake of so many of its records."""
     record_count = batch.header.record_count
     # Of one record nobody could tell whether its offset is that of the first record of new batches.
-    if count == 1 < record_count or 2 * count < record_count:
+    if count == 1 < record_count or _WHOLE_SHARE * count < record_count:
         return False
     try:
         check_crc(batch.header, batch.raw)
