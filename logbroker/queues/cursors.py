@@ -2,7 +2,7 @@
 
 A *cursor* stands for records of one partition and one priority, sorted by timestamp and offset: 16 bytes each. What is
 older than the last record of one cursor goes to another, so that nothing is ever put in between. *Unread* are records
-that are known to wait, and not looked at yet.
+of which the first of each priority is known, and the others are not looked at before that one is taken.
 """
 
 from __future__ import annotations
@@ -10,18 +10,23 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Sequence, Set
-from itertools import islice
-from operator import le
 from typing import Final
 
 import msgspec
 
+from logbroker.queues.levels import Head, rises
+
 MAX_CURSORS: Final = 32
 """Of one partition and priority. Where timestamps are all in disorder, the shorter half is joined to one: a record is
 moved a few times then, as in a merge sort."""
+MAX_JOINED_RECORDS: Final = 16_384
+"""In some 10 ms. Longer cursors stay as they are, and are more than MAX_CURSORS where there must be."""
 
 _CONSUMED: Final = 4096
 """The first records are dropped from memory, where so many, and half of all, are consumed."""
+
+
+_NOTHING: Final = array("q")
 
 
 class Cursor(msgspec.Struct, gc=False, eq=False):
@@ -65,19 +70,19 @@ class Cursor(msgspec.Struct, gc=False, eq=False):
 
 
 class Unread(msgspec.Struct, gc=False, eq=False):
-    """Consecutive records of one partition that wait, and are read as soon as one of them may be next."""
+    """Consecutive records of one partition that wait; those of a priority are read when the first of them is taken."""
 
     base: int
     first_offset: int
     next_offset: int
     counts: Sequence[int]
     """How many wait, by priority."""
-    least_ms: Sequence[int]
-    """By priority, a lower bound of their timestamps."""
-    read: Callable[[], tuple[Sequence[int], bytes, array[int]] | None]
-    """Return offsets, priorities and timestamps of what waits; None where that cannot be read."""
+    heads: Sequence[Head]
+    """By priority; anything where none waits."""
+    read: Callable[[int], tuple[array[int], array[int]] | None]
+    """Return offsets and timestamps of what waits of a priority; None where that cannot be read. Called once each."""
     entry: int = 0
-    """The number of its entries in the line, one for each priority; 0: it is not there."""
+    """The number of its entries in the line, one for each priority that is not read yet."""
 
     def has_any(self, places: Sequence[int]) -> bool:
         """Whether one of these places, which are sorted, lies in it."""
@@ -104,7 +109,7 @@ class Cursors:
     def admit(self, base: int, level: int, offsets: array[int], times: array[int]) -> None:
         """Take in records of rising offsets, that are in no cursor."""
         end = len(times)
-        if end > 1 and not _rises(times):
+        if end > 1 and not rises(times):
             times, offsets = _columns(sorted(zip(times, offsets, strict=True)))
         cursors = self._cursors.setdefault(base | level, [])
         for cursor in cursors:
@@ -135,19 +140,23 @@ class Cursors:
 
     def _join_shorter_half(self, cursors: list[Cursor]) -> None:
         cursors.sort(key=len, reverse=True)
-        shorter = cursors[MAX_CURSORS // 2 :]
-        del cursors[MAX_CURSORS // 2 :]
+        begun, records = len(cursors), 0
+        while begun > MAX_CURSORS // 2 and records + len(cursors[begun - 1]) <= MAX_JOINED_RECORDS:
+            begun -= 1
+            records += len(cursors[begun])
+        if begun > len(cursors) - 2:
+            return
+        shorter = cursors[begun:]
+        del cursors[begun:]
         pairs: list[tuple[int, int]] = []
         for cursor in shorter:
             self._leave(cursor)
             pairs += zip(cursor.times[cursor.at :], cursor.offsets[cursor.at :], strict=True)
+            # Its entry may lie in the line for long, and is void.
+            cursor.times = cursor.offsets = _NOTHING
         times, offsets = _columns(sorted(pairs))
         cursors.append(joined := Cursor(shorter[0].base, shorter[0].level, offsets, times))
         self._enter(joined)
-
-
-def _rises(times: array[int]) -> bool:
-    return all(map(le, times, islice(times, 1, None)))
 
 
 def _columns(pairs: Iterable[tuple[int, int]]) -> tuple[array[int], array[int]]:
