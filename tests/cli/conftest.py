@@ -1,0 +1,37 @@
+"""What the tests of `logbroker queue` share: a broker, a topic with records, and a group's name."""
+
+from __future__ import annotations
+
+import uuid
+
+import pytest
+
+from logbroker.client.sync import Admin
+from logbroker.embedded_broker import EmbeddedBroker
+from tests.cli.queues import Queue, send
+
+
+@pytest.fixture
+def address(logbroker_session_broker: EmbeddedBroker) -> str:
+    return logbroker_session_broker.address
+
+
+@pytest.fixture
+def queue(address: str, capsys: pytest.CaptureFixture[str]) -> Queue:
+    return Queue(address, capsys)
+
+
+@pytest.fixture
+def topic(address: str) -> str:
+    """A topic of 2 partitions with the values 0 to 19 of 5 keys."""
+    name = f"t-{uuid.uuid4()}"
+    with Admin(address) as admin:
+        admin.create_topic(name, 2)
+    send(address, name, range(20))
+    return name
+
+
+@pytest.fixture
+def name() -> str:
+    """Of a queue group that no other test uses."""
+    return f"q-{uuid.uuid4()}"

@@ -1,0 +1,124 @@
+"""`logbroker queue`: why a key stands, and what an operator does about it."""
+
+from __future__ import annotations
+
+import io
+import time
+
+import pytest
+
+from logbroker.client.sync import Producer, Worker
+from tests.cli.queues import Queue, exhaust, send, take
+
+
+def test_explain_says_on_one_screen_why_a_key_stands(queue: Queue, topic: str, name: str) -> None:
+    exhaust(queue, topic, name, "block")
+    text = queue("explain", name, "c2")
+    assert text.count("\n") <= 24
+    for word in ("blocked", "2 of 2 failed", "4 records", "no good", "offset", "first failure", "ago", "resume it"):
+        assert word in text
+    lane = queue.json("explain", name, "c2")
+    assert (lane["key"], lane["state"], lane["waiting"], lane["attempt"]) == ("c2", "blocked", 4, 3)
+    assert lane["reasons"] == ["no good", "no good"]
+    assert 0 <= lane["oldest_age_ms"] < 60_000
+    assert queue.json("explain", name, "YzI=", "--base64")["state"] == "blocked"
+    idle = queue.json("explain", name, "c1")
+    assert (idle["state"], idle["waiting"], idle["offset"]) == ("idle", 0, None)
+    assert "nothing of it waits" in queue("explain", name, "c1")
+
+
+def test_lanes_shows_the_hottest_and_the_oldest(queue: Queue, topic: str, name: str) -> None:
+    queue("create", name, "--topic", topic)
+    with Producer(queue.address) as producer:
+        for _ in range(30):
+            producer.send(topic, b"", b"c3")
+    with Worker(queue.address, name, prefetch=1) as worker:
+        next(iter(worker))  # All is scanned now.
+        deadline = time.monotonic() + 20
+        while queue.json("describe", name)["counts"]["unscanned"]:
+            assert time.monotonic() < deadline
+        both = queue.json("lanes", name, "--top", "2")
+        assert set(both) == {"hottest", "oldest"}
+        assert both["hottest"]["total"] == 5
+        assert (both["hottest"]["lanes"][0]["key"], both["hottest"]["lanes"][0]["waiting"]) == ("c3", 34)
+        assert len(both["oldest"]["lanes"]) == 2
+        assert queue.json("lanes", name, "--order", "held") == {"total": 0, "lanes": []}
+        text = queue("lanes", name)
+    for word in ("hottest", "oldest", "c3", "34"):
+        assert word in text
+
+
+@pytest.mark.parametrize("policy", ["block", "park"])
+def test_a_lane_that_stands_is_resumed_skipped_and_dropped(queue: Queue, topic: str, name: str, policy: str) -> None:
+    exhaust(queue, topic, name, policy)
+    held = queue.json("parked", name)
+    assert held["total"] == 1
+    (lane,) = held["lanes"]
+    assert (lane["key"], lane["state"]) == ("c2", "blocked" if policy == "block" else "parked")
+    assert "c2" in queue("parked", name)
+    assert queue("skip", name, "c2") == "skipped the first record of lane c2: 1 record done\n"
+    assert queue.json("explain", name, "c2")["waiting"] == 3
+    assert take(queue.address, name, 3) == [7, 12, 17]
+    assert queue("parked", name) == "no lane is blocked or parked\n"
+    error = queue("resume", name, "c2", "nothing", exit_code=1)
+    assert error.count("\n") == 1
+    assert "1 more failed" in error
+
+
+def test_describe_shows_alarms_and_counts_them(queue: Queue, topic: str, name: str) -> None:
+    exhaust(queue, topic, name, "park", "--max-parked", "3")
+    document = queue.json("describe", name)
+    assert [alarm["kind"] for alarm in document["alarms"]] == ["parked"]
+    assert document["counts"]["alarms_raised"] == 1
+    assert "ALARM parked: 4 records are parked" in queue("describe", name)
+
+
+def test_all_lanes_that_stand_are_resumed(queue: Queue, topic: str, name: str) -> None:
+    exhaust(queue, topic, name, "park")
+    assert queue.json("resume", name, "--all") == [{"key": "c2"}]
+    assert queue("resume", name, "--all") == "no lane is blocked or parked\n"
+    assert take(queue.address, name, 4) == [2, 7, 12, 17]
+
+
+def test_a_lane_is_dropped_with_all_that_is_there(
+    queue: Queue, topic: str, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    exhaust(queue, topic, name, "block")
+    monkeypatch.setattr("sys.stdin", io.StringIO("n\n"))
+    assert "nothing was done" in queue("drop", name, "c2", exit_code=1)
+    assert queue.json("drop", name, "c2", "--yes") == [{"key": "c2", "records_done": 4}]
+    send(queue.address, topic, range(22, 23))
+    assert take(queue.address, name, 1) == [22]
+
+
+def test_the_head_of_a_lane_is_replaced(queue: Queue, topic: str, name: str) -> None:
+    exhaust(queue, topic, name, "block")
+    assert "replaced" in queue("replace", name, "c2", "--value", "mended", "--header", "by=me")
+    with Worker(queue.address, name) as worker:
+        for delivery in worker:
+            assert (delivery.value, delivery.key, delivery.headers) == (b"mended", b"c2", (("by", b"me"),))
+            delivery.ack().result()
+            break
+
+
+def test_dead_letters_go_back_in_their_order(queue: Queue, topic: str, name: str) -> None:
+    exhaust(queue, topic, name, "dead-letter")
+    planned = queue.json("redrive", name, "--dry-run")
+    assert planned == {"records": 4, "keys": 1, "more": False, "dry_run": True}
+    assert "would be" in queue("redrive", name, "--dry-run")
+    assert queue("redrive", name, "--key", "c2") == "4 dead letters sent back\n"
+    assert take(queue.address, name, 4) == [2, 7, 12, 17]
+    assert queue.json("redrive", name)["records"] == 0
+
+
+def test_a_group_is_rewound(queue: Queue, topic: str, name: str) -> None:
+    queue("create", name, "--topic", topic)
+    assert sorted(take(queue.address, name, 20)) == list(range(20))
+    before = {
+        row["partition"]: row["floor_before"] for row in queue.json("rewind", name, "--to", "earliest", "--dry-run")
+    }
+    assert sum(before.values()) == 20
+    assert "nothing was changed" in queue("rewind", name, "--to", "earliest", "--dry-run")
+    rewound = queue.json("rewind", name, "--to", str(before[0] - 1), "--partition", "0", "--yes")
+    assert rewound == [{"partition": 0, "floor_before": before[0], "floor": before[0] - 1}]
+    assert len(take(queue.address, name, 1)) == 1
