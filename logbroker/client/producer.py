@@ -23,7 +23,7 @@ from logbroker.v1 import log_pb2
 Handle = TypeVar("Handle")
 
 MIB: Final = 1024 * 1024
-DEFAULT_BATCH_BYTES: Final = 128 * 1024
+DEFAULT_BATCH_BYTES: Final = 256 * 1024
 
 _DURABILITIES: Final = {
     None: log_pb2.DURABILITY_UNSPECIFIED,
@@ -100,9 +100,10 @@ class Producer:
         """`broker` is "HOST:PORT"; `compression` is none, gzip, snappy, lz4 or zstd.
 
         A batch is sent when it holds `batch_bytes`, or `linger_ms` after its first record, as soon as fewer than
-        `max_requests_in_flight` requests are unanswered. `durability` None means what each topic says. `send` waits
-        while `max_buffered_bytes` of records are not done; a record that is not done `delivery_timeout_seconds` after
-        `send` fails. `request_timeout_seconds` bounds the calls that ask for a topic.
+        `max_requests_in_flight` requests are unanswered. A topic refuses a batch above its max.message.bytes, 1 MiB by
+        default. `durability` None means what each topic says. `send` waits while `max_buffered_bytes` of records are
+        not done; a record that is not done `delivery_timeout_seconds` after `send` fails. `request_timeout_seconds`
+        bounds the calls that ask for a topic.
         """
         self._connection = Connection(broker, request_timeout_seconds=request_timeout_seconds)
         self._accumulator: Accumulator[Delivery] = new_accumulator(

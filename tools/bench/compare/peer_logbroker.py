@@ -168,7 +168,7 @@ PEER: Final = Peer(
         Durability.WRITTEN: "durability=written: answered after write; acknowledgements of workers are always synced",
         Durability.SYNCED: "durability=synced (the default): answered after fdatasync, records and acknowledgements",
     },
-    client_settings=f"Producer and Consumer with their defaults (idempotent, batches of 128 KiB), Worker with prefetch "
+    client_settings=f"Producer and Consumer with their defaults (idempotent, batches of 256 KiB), Worker with prefetch "
     f"{PREFETCH:,}",
     notes={
         "work": "a queue group with ordering=none; acknowledgements are answered when they are synced",
