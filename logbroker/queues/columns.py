@@ -14,6 +14,7 @@ import msgspec
 
 from logbroker.errors import LogbrokerError
 from logbroker.queues.lanes import MAX_KEY_BYTES, lane_key
+from logbroker.queues.levels import Head
 from logbroker.queues.settings import Ordering, QueueSettings
 from logbroker.record.codec import Headers, LogRecord
 from logbroker.record.message_headers import DEFAULT_PRIORITY, NOT_BEFORE, PRIORITY, not_before_ms, priority_of
@@ -86,14 +87,12 @@ class Block(msgspec.Struct):
     """All between them is in the block, or holds no record."""
     counts: Sequence[int]
     """Of records by priority, 0 to 9."""
-    least_ms: Sequence[int]
-    """By priority, the least timestamp."""
+    heads: Sequence[Head]
+    """By priority; anything where there is no record."""
     due_ms: int
     """The latest not-before time; 0: none."""
-    load_priorities: Callable[[], bytes | None]
-    """Return `Columns.priorities`; None: they cannot be read."""
     load: Callable[[], Columns | None]
-    """Return all of the block; None: it cannot be read. Called once, at most."""
+    """Return all of the block; None: it cannot be read. Called again and again: it is little work."""
 
 
 class Undecodable(msgspec.Struct):

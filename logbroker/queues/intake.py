@@ -9,17 +9,17 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import compress, pairwise
+from itertools import pairwise
 from typing import Final
 
-from logbroker.queues.choosers import LEVELS
-from logbroker.queues.columns import Block
+from logbroker.queues.columns import Block, Columns
 from logbroker.queues.cursors import Unread
 from logbroker.queues.done import DoneRecords
 from logbroker.queues.fifo_line import FifoLine
 from logbroker.queues.held import HeldLanes
 from logbroker.queues.lane import READY, Lane
 from logbroker.queues.lanes import Lanes
+from logbroker.queues.levels import counts_of, heads_of, of_level
 from logbroker.queues.places import OFFSET_MASK, PARTITION_SHIFT, Moment, place_of
 from logbroker.queues.ranking import Ranking
 from logbroker.queues.redelivery import Redelivery
@@ -168,31 +168,37 @@ class Intake:
                 columns.priorities,
                 columns.times,
             )
-        counts = block.counts
-        if block.first_offset < start or self._done.any_in(base | start, base | end):
-            priorities = block.load_priorities()
-            if priorities is None:
+        counts, heads = block.counts, block.heads
+        is_whole = block.first_offset == start and not self._done.any_in(base | start, base | end)
+        if not is_whole:
+            columns = block.load()
+            if columns is None:
                 return None
-            undone = self._done.undone_mask(base | start, base | end)
-            left = _blotted(priorities[start - block.first_offset :], undone)
-            counts = [left.count(priority) for priority in range(LEVELS)]
+            offsets, left, times = self._left(columns, base, start, end)
+            counts, heads = counts_of(left), list(heads)
+            changed = [level for level, count in enumerate(counts) if count and count != block.counts[level]]
+            for level, head in zip(changed, heads_of(offsets, left, times, changed), strict=True):
+                heads[level] = head
         self._positions[partition] = end
-        ranking.admit_unread(Unread(base, start, end, counts, block.least_ms, lambda: self._read(block, base, start)))
+
+        def read(level: int) -> tuple[array[int], array[int]] | None:
+            """Nothing of the level was done or handed out since it was admitted."""
+            columns = block.load()
+            if columns is None:
+                self.is_broken = True
+                return None
+            if is_whole:
+                return of_level(columns.offsets, columns.priorities, columns.times, level)
+            return of_level(*self._left(columns, base, start, end), level)
+
+        ranking.admit_unread(Unread(base, start, end, counts, heads, read))
         return sum(counts)
 
-    def _read(self, block: Block, base: int, start: int) -> tuple[Sequence[int], bytes, array[int]] | None:
-        """Read a block of which nothing was done or handed out since it was admitted."""
-        columns = block.load()
-        if columns is None:
-            self.is_broken = True
-            return None
-        skipped = start - block.first_offset
-        undone = self._done.undone_mask(base | start, base | block.next_offset)
-        return (
-            array("q", compress(columns.offsets[skipped:], undone)),
-            bytes(compress(columns.priorities[skipped:], undone)),
-            array("q", compress(columns.times[skipped:], undone)),
-        )
+    def _left(self, columns: Columns, base: int, start: int, end: int) -> tuple[Sequence[int], bytes, array[int]]:
+        """Return offsets, priorities and timestamps from an offset on; priorities are 255 where a record is done."""
+        skipped = start - columns.offsets[0]
+        undone = self._done.undone_mask(base | start, base | end)
+        return columns.offsets[skipped:], _blotted(columns.priorities[skipped:], undone), columns.times[skipped:]
 
     def _skip_gaps(self, base: int, start: int, offsets: Sequence[int], next_offset: int) -> None:
         """Offsets that hold no record must not hold back the floor."""

@@ -2,7 +2,8 @@
 
 Ten heaps, one for each level, hold *sources*: a ready lane, or a `Cursor` or `Unread`, which stands for many records
 without ordering key. Of each source the heap knows only the front: to take a record is to take the least front, and
-to put the next one of its source in its stead. So a delivery costs O(log sources), however many records wait.
+to put the next one of its source in its stead. So a delivery costs O(log sources), however many records wait. `Unread`
+are made cursors level by level, when their front is taken; many at once come without being sorted into cursors at all.
 
 An entry is (timestamp, place, number, source). Where its source was taken out, or came to another level, the number is
 no more that of the source: the entry is void, and dropped when it comes to the front, or when too many are void.
@@ -18,20 +19,23 @@ import heapq
 from array import array
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
-from itertools import compress
+from functools import partial
 from typing import Final
 
 from logbroker.queues.choosers import ALL_LEVELS, LEVELS, Chooser
 from logbroker.queues.cursors import Cursor, Cursors, Unread
 from logbroker.queues.lane import IN_FLIGHT, READY, Lane, RankedLane, ranked
+from logbroker.queues.levels import counts_of, heads_of, of_level
 from logbroker.queues.places import OFFSET_MASK, PARTITION_SHIFT
 
 Source = RankedLane | Cursor | Unread
 Entry = tuple[int, int, int, Source]
 
+UNREAD_RECORDS: Final = 256
+"""Of several levels: what comes with fewer is made cursors at once."""
+MAX_READS: Final = 128
+"""Of unread records, by one `take`: about 10 ms."""
 _COMPACT_AT: Final = 64
-_IS_LEVEL: Final = tuple(bytes(value == level for value in range(256)) for level in range(LEVELS))
-"""Translation tables: 1 where a priority is the level."""
 
 
 class PriorityLine:
@@ -53,7 +57,9 @@ class PriorityLine:
         self._active = 0
         """The levels that have records, as bits."""
         self._is_settled = True
-        """The front of each level that has records was read and is not void."""
+        """The front of each level that has records is not void."""
+        self._reads = 0
+        """Of unread records, by the last `take`."""
         self._cursors = Cursors(self._enter, self._leave)
         self._number = 0
 
@@ -93,46 +99,61 @@ class PriorityLine:
 
     def admit(self, base: int, offsets: Sequence[int], priorities: bytes, times: Sequence[int]) -> None:
         """Take in records without ordering key, of rising offsets; `base` is the place of offset 0 in the partition."""
-        for level in set(priorities):
-            if priorities.count(level) == len(priorities):
-                count, chosen, stamps = len(offsets), array("q", offsets), array("q", times)
+        levels = set(priorities)
+        if len(levels) > 1 and len(priorities) >= UNREAD_RECORDS:
+            counts, heads = counts_of(priorities), heads_of(offsets, priorities, times)
+            read = partial(of_level, offsets, priorities, times)
+            self.admit_unread(Unread(base, offsets[0], offsets[-1] + 1, counts, heads, read))
+            return
+        for level in levels:
+            if len(levels) == 1:
+                chosen, stamps = array("q", offsets), array("q", times)
             else:
-                selectors = priorities.translate(_IS_LEVEL[level])
-                chosen, stamps = array("q", compress(offsets, selectors)), array("q", compress(times, selectors))
-                count = len(chosen)
-            self._count(level, count)
+                chosen, stamps = of_level(offsets, priorities, times, level)
+            self._count(level, len(stamps))
             self._cursors.admit(base, level, chosen, stamps)
 
     def admit_unread(self, unread: Unread) -> None:
-        """Take in records without ordering key that are not read before one of them may be next."""
-        self._number = unread.entry = self._number + 1
-        self._is_settled = False
+        """Take in records without ordering key that are not read before the first of their level is taken."""
+        self._number = number = unread.entry = self._number + 1
+        base, heads, heaps = unread.base, unread.heads, self._heaps
         for level, count in enumerate(unread.counts):
             if count:
-                bound = (unread.least_ms[level], unread.base | unread.first_offset, unread.entry, unread)
-                heapq.heappush(self._heaps[level], bound)
+                timestamp_ms, offset = heads[level]
+                heapq.heappush(heaps[level], (timestamp_ms, base | offset, number, unread))
                 self._count(level, count)
 
     # --- going out ---------------------------------------------------------------------------------------------------
 
     def take(self, credit: int, levels: int = ALL_LEVELS) -> list[Lane]:
-        """Take up to `credit` records of some levels, in the order of the group; they are in flight."""
+        """Take up to `credit` records of some levels, in the order of the group; they are in flight. Fewer where much
+        would have to be read for more, and none only where there are none, or they cannot be read."""
         self._settle()
         choose, heaps = self.chooser.choose, self._heaps
         taken: list[Lane] = []
         served, begun = -1, 0
-        while len(taken) < credit and self._active & levels:
+        self._reads = 0
+        while len(taken) < credit and self._active & levels and self._reads < MAX_READS:
             level = choose(self._active, levels, heaps)
             if level != served:
                 self._reckon(served, taken, begun)
                 served, begun = level, len(taken)
-            taken.append(self._take_front(level))
+            lane = self._take_front(level)
+            if lane is None:
+                break
+            taken.append(lane)
         self._reckon(served, taken, begun)
         return taken
 
-    def _take_front(self, level: int) -> RankedLane:
-        """Take the first record of a level, whose front was read and is not void; leave all fronts so."""
+    def _take_front(self, level: int) -> RankedLane | None:
+        """Take the first record of a level, whose front is not void; leave all fronts so. None: it cannot be read."""
         heap = self._heaps[level]
+        if type(heap[0][3]) is Unread:
+            unread = heapq.heappop(heap)[3]
+            assert isinstance(unread, Unread)
+            self._reads += 1
+            if not self._read(unread, level):
+                return None
         timestamp_ms, place, number, source = heap[0]
         if isinstance(source, RankedLane):
             heapq.heappop(heap)
@@ -148,7 +169,7 @@ class PriorityLine:
                 heapq.heappop(heap)
                 self._cursors.drop(source)
         self._count(level, -1)
-        if heap and (heap[0][3].entry != heap[0][2] or type(heap[0][3]) is Unread):
+        if heap and heap[0][3].entry != heap[0][2]:
             self._is_settled = False
             self._settle()
         return lane
@@ -174,10 +195,15 @@ class PriorityLine:
         for place in wanted:
             by_base.setdefault(place >> PARTITION_SHIFT << PARTITION_SHIFT, set()).add(place & OFFSET_MASK)
         in_order = sorted(heads)
-        for source in list(self._sources()):
-            # One that stands at several levels is not there any more when its next entry comes.
-            if isinstance(source, Unread) and source.entry and source.has_any(in_order):
-                self._open(source)
+        for level, heap in enumerate(self._heaps):
+            unread = [source for *_, source in heap if isinstance(source, Unread) and source.has_any(in_order)]
+            if unread:
+                numbers = {source.entry for source in unread}
+                heap[:] = [entry for entry in heap if entry[2] not in numbers]
+                heapq.heapify(heap)
+                self._is_settled = False
+                for each in unread:
+                    self._read(each, level)
         found: list[Lane] = []
         for source in list(self._sources()):
             if isinstance(source, RankedLane):
@@ -271,32 +297,27 @@ class PriorityLine:
             self._void[level] = 0
 
     def _settle(self) -> None:
-        """See to it that the front of each level that has records is one that can be handed out."""
+        """See to it that the front of each level that has records is not void."""
         levels = 0 if self._is_settled else self._active
         while levels:
             level = levels.bit_length() - 1
             heap = self._heaps[level]
-            _, _, number, source = heap[0]
-            if source.entry != number:
+            if heap[0][3].entry != heap[0][2]:
                 heapq.heappop(heap)
                 self._void[level] -= 1
-            elif isinstance(source, Unread):
-                self._open(source)
-                levels = self._active
             else:
                 levels ^= 1 << level
         self._is_settled = True
 
-    def _open(self, unread: Unread) -> None:
-        """Read what was not read yet."""
-        unread.entry = 0
-        for level, count in enumerate(unread.counts):
-            if count:
-                self._count(level, -count)
-                self._void_one(level)
-        columns = unread.read()
-        if columns is not None:
-            self.admit(unread.base, *columns)
+    def _read(self, unread: Unread, level: int) -> bool:
+        """Make a cursor of what was not read of a level, and is no entry any more. Return False where it cannot be."""
+        found = unread.read(level)
+        if found is None:
+            self._count(level, -unread.counts[level])
+            self._is_settled = False
+            return False
+        self._cursors.admit(unread.base, level, *found)
+        return True
 
     def _sources(self) -> Iterator[Source]:
         """All that are in the line."""

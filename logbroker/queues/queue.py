@@ -200,7 +200,7 @@ class Queue:
         admitted = self.intake.admit_block(ranking, self.settings, partition, generation, block, now)
         if admitted is None:
             return False
-        self.ages.admit(start, min(time for time, count in zip(block.least_ms, block.counts, strict=True) if count))
+        self.ages.admit(start, min(head for head, count in zip(block.heads, block.counts, strict=True) if count)[0])
         self.ledger.open_records += admitted
         return True
 

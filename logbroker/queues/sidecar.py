@@ -124,15 +124,10 @@ class Sidecar:
             summary.first_offset,
             summary.next_offset,
             summary.counts,
-            summary.least_ms,
+            summary.heads,
             summary.due_ms,
-            partial(self._load_priorities, summary),
             partial(self._load, summary),
         )
-
-    def _load_priorities(self, summary: BlockSummary) -> bytes | None:
-        columns = self._load(summary)
-        return None if columns is None else columns.priorities
 
     def _load(self, summary: BlockSummary) -> Columns | None:
         """For any thread."""

@@ -16,10 +16,9 @@ import google_crc32c
 import msgspec
 
 from logbroker.queues.columns import Columns
-from logbroker.record.message_headers import MAX_PRIORITY
+from logbroker.queues.levels import Head, counts_of, heads_of
 
 VERSION: Final = 1
-LEVELS: Final = MAX_PRIORITY + 1
 
 _MAGIC: Final = b"LBQX"
 _HEAD: Final = struct.Struct(">4sII")
@@ -75,8 +74,8 @@ class BlockSummary(msgspec.Struct, frozen=True, array_like=True):
     next_offset: int
     counts: list[int]
     """Of records by priority, 0 to 9."""
-    least_ms: list[int]
-    """By priority, the least timestamp; 0 where there is none."""
+    heads: list[Head]
+    """By priority; anything where there is no record."""
     due_ms: int
     """The latest not-before time; 0: none."""
     file: int
@@ -138,18 +137,14 @@ class Gathered(msgspec.Struct):
         )
 
     def summary(self, partition: int, leader_epoch: int, file: int, position: int, size_bytes: int) -> BlockSummary:
-        least_ms: dict[int, int] = {}
-        for priority, time_ms in zip(self.priorities, self.times, strict=True):
-            if time_ms < least_ms.get(priority, 1 << 63):
-                least_ms[priority] = time_ms
         return BlockSummary(
             partition,
             self.generation,
             leader_epoch,
             self.first_offset,
             self.next_offset,
-            [self.priorities.count(priority) for priority in range(LEVELS)],
-            [least_ms.get(priority, 0) for priority in range(LEVELS)],
+            counts_of(self.priorities),
+            heads_of(self.offsets, self.priorities, self.times),
             max((due_ms for _, due_ms in self.not_before), default=0),
             file,
             position,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from functools import partial
 
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -11,6 +12,7 @@ from logbroker.queues.choosers import ALL_LEVELS, chooser_of, levels_of
 from logbroker.queues.cursors import Unread
 from logbroker.queues.lane import IN_FLIGHT, WAITING, Lane
 from logbroker.queues.lanes import Lanes
+from logbroker.queues.levels import counts_of, heads_of, of_level
 from logbroker.queues.places import place_of
 from logbroker.queues.ranking import Ranking
 from logbroker.queues.settings import Priority, PriorityRank, QueueSettings
@@ -86,12 +88,10 @@ class PriorityMachine(RuleBasedStateMachine):
         base, first = place_of(partition, 0), self.ends[partition]
         self.ends[partition] += len(records)
         priorities, times = bytes(priority for priority, _ in records), array("q", [time for _, time in records])
-        counts = [priorities.count(level) for level in range(10)]
-        least = [min((time for each, time in records if each == level), default=0) for level in range(10)]
         offsets = range(first, first + len(records))
-        self.ranking.admit_unread(
-            Unread(base, first, self.ends[partition], counts, least, lambda: (offsets, priorities, times))
-        )
+        counts, heads = counts_of(priorities), heads_of(offsets, priorities, times)
+        read = partial(of_level, offsets, priorities, times)
+        self.ranking.admit_unread(Unread(base, first, self.ends[partition], counts, heads, read))
         for offset, (priority, time) in zip(offsets, records, strict=True):
             self.join(ModelRecord(base | offset, None, priority, time))
 

@@ -17,6 +17,7 @@ from logbroker.queues.batch_cache import BatchCache
 from logbroker.queues.columns import Block, Columns
 from logbroker.queues.messages import PriorityCounts, Settlement
 from logbroker.queues.places import place_of
+from logbroker.queues.priority_line import MAX_READS, UNREAD_RECORDS
 from logbroker.queues.queue import Queue
 from logbroker.queues.records import Records
 from logbroker.queues.settings import Ordering, Priority, QueueSettings
@@ -35,7 +36,7 @@ class Sealed:
     def __init__(
         self, ranks: Ranks, first: int = 0, gaps: Sequence[int] = (), due: Sequence[tuple[int, int]] = ()
     ) -> None:
-        self.loads = self.looks = 0
+        self.loads = 0
         self.is_readable = True
         offsets = [first + index for index in range(len(ranks)) if index not in gaps]
         self.priorities = bytes(priority for index, (priority, _) in enumerate(ranks) if index not in gaps)
@@ -43,16 +44,13 @@ class Sealed:
         self.end = first + len(ranks)
         self.columns = Columns(offsets, self.end, [], list(due), self.priorities, times, [])
         counts = [self.priorities.count(level) for level in range(10)]
-        least = [
-            min((time for each, time in zip(self.priorities, times, strict=True) if each == level), default=0)
+        records = list(zip(times, offsets, self.priorities, strict=True))
+        heads = [
+            min(((time, offset) for time, offset, each in records if each == level), default=(0, 0))
             for level in range(10)
         ]
         latest = max((due_ms for _, due_ms in due), default=0)
-        self.block = Block(first, self.end, counts, least, latest, self.look, self.load)
-
-    def look(self) -> bytes | None:
-        self.looks += 1
-        return self.priorities if self.is_readable else None
+        self.block = Block(first, self.end, counts, heads, latest, self.load)
 
     def load(self) -> Columns | None:
         self.loads += 1
@@ -113,17 +111,50 @@ def test_what_is_read_late_comes_in_the_same_order(pieces: list[tuple[int, Ranks
     assert lazy.priority_counts() == eager.priority_counts()
 
 
-def test_a_block_is_read_when_one_of_its_records_may_be_next_and_not_before() -> None:
+def test_a_block_is_read_when_the_first_of_a_priority_is_taken_and_not_before() -> None:
     queue = ranked_queue(2)
-    hot, cold = Sealed([(9, 10), (9, 11)]), Sealed([(0, 1), (0, 2)])
+    hot, cold = Sealed([(9, 10), (5, 3), (9, 11)]), Sealed([(0, 1), (0, 2)])
     assert queue.admit_block(0, 1, hot.block, at(0))
     assert queue.admit_block(1, 1, cold.block, at(0))
-    assert (hot.loads, cold.loads, queue.ready_records()) == (0, 0, 4)
+    assert [each.oldest_timestamp_ms for each in queue.priority_counts()] == [10, 3, 1]
+    assert (hot.loads, cold.loads, queue.ready_records()) == (0, 0, 5)
     later = Sealed([(0, 100)], first=2)
     assert queue.admit_block(1, 1, later.block, at(0))
-    granted = queue.take("w", 3, at(0))
-    assert places(granted) == [0, 1, place_of(1, 0)]
-    assert (hot.loads, later.loads) == (1, 0)
+    assert places(queue.take("w", 2, at(0))) == [0, 2]
+    assert (hot.loads, cold.loads) == (1, 0)
+    assert places(queue.take("w", 2, at(0))) == [1, place_of(1, 0)]
+    assert (hot.loads, cold.loads, later.loads) == (2, 1, 0)
+
+
+def test_one_take_reads_few_blocks_and_the_next_ones_go_on() -> None:
+    queue = ranked_queue(3 * MAX_READS)
+    for partition in range(3 * MAX_READS):
+        sealed = Sealed([(number % 10, number) for number in range(20)])
+        assert queue.admit_block(partition, 1, sealed.block, at(0))
+    taken = [places(queue.take("w", 10_000, at(0))) for _ in range(3)]
+    assert [len(each) for each in taken] == [MAX_READS] * 3
+    assert [place for each in taken for place in each] == [place_of(partition, 9) for partition in range(3 * MAX_READS)]
+    assert places(queue.take("w", 10, at(0))) == [place_of(partition, 19) for partition in range(10)]
+
+
+@pytest.mark.parametrize("is_sorted", [True, False])
+def test_many_records_at_once_come_in_the_order_of_few(is_sorted: bool) -> None:
+    """More than are made cursors at once, with times that rise or do not."""
+    ranks = list(some_ranks(4 * UNREAD_RECORDS))
+    if is_sorted:
+        ranks = [(priority, time) for (priority, _), time in zip(ranks, sorted(time for _, time in ranks), strict=True)]
+    together, apart = ranked_queue(), ranked_queue()
+    for start in range(0, len(ranks), 2 * UNREAD_RECORDS):
+        Sealed(ranks[start : start + 2 * UNREAD_RECORDS], start).admit_to(together)
+    for start in range(0, len(ranks), UNREAD_RECORDS // 2):
+        Sealed(ranks[start : start + UNREAD_RECORDS // 2], start).admit_to(apart)
+    while apart.open_records:
+        assert together.priority_counts() == apart.priority_counts()
+        expected, granted = apart.take("w", 50, at(0)), together.take("w", 50, at(0))
+        assert places(granted) == places(expected)
+        ack(together, granted)
+        ack(apart, expected)
+    assert together.open_records == 0
 
 
 def test_what_is_done_of_a_block_is_not_handed_out_again_after_a_restart() -> None:
@@ -138,7 +169,7 @@ def test_what_is_done_of_a_block_is_not_handed_out_again_after_a_restart() -> No
     after = restart(rows, 2_000)
     sealed = Sealed(ranks)
     assert after.admit_block(0, 1, sealed.block, at(0))
-    assert (sealed.looks, sealed.loads) == (1, 0)
+    assert sealed.loads == 1
     assert after.open_records == after.ready_records() == 1_300
     by_priority = {each.priority: each.waiting for each in after.priority_counts()}
     left = set(range(2_000)) - set(places(seen))

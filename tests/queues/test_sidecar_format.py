@@ -69,9 +69,10 @@ def test_a_block_is_read_as_it_was_gathered(has_gaps: bool, has_keys: bool) -> N
     summary = found.summary(7, 3, 1, 0, 1)
     assert block.is_of(summary)
     for priority in range(10):
-        times = [time for each, time in zip(columns.priorities, columns.times, strict=True) if each == priority]
-        assert summary.counts[priority] == len(times)
-        assert summary.least_ms[priority] == min(times, default=0)
+        records = zip(columns.times, columns.offsets, columns.priorities, strict=True)
+        of_priority = [(time, offset) for time, offset, each in records if each == priority]
+        assert summary.counts[priority] == len(of_priority)
+        assert summary.heads[priority] == min(of_priority, default=(0, 0))
     assert summary.due_ms == max(due_ms for _, due_ms in columns.not_before)
 
 
