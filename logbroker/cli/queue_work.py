@@ -56,8 +56,8 @@ def work(
     max_records: int | None,
     broker: str,
 ) -> None:
-    """Work on the records of GROUP as they come, until Ctrl-C, which waits for the commands that run; Ctrl-C again kills
-    them, and gives their records back.
+    """Work on the records of GROUP as they come, until Ctrl-C, which waits for the commands that run; Ctrl-C again
+    kills them, and gives their records back.
 
     \b
     CMD has the value on its standard input, and in its environment
