@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
 from typing import Final
 
-from logbroker.errors import InvalidRequestError, LaneNotHeldError, LogbrokerError, UnknownLaneError, quoted
+from logbroker.errors import InvalidRequestError, LogbrokerError, UnknownLaneError
 from logbroker.grpc_api.paging import FRAME_BYTES
 from logbroker.grpc_api.queue_messages import read_place
 from logbroker.grpc_api.status import item_status
@@ -19,7 +19,6 @@ from logbroker.queues.places import Moment, offset_of, partition_of
 from logbroker.queues.queue_group import QueueGroup
 from logbroker.record.codec import LogRecord
 from logbroker.v1 import queues_pb2 as pb
-from logbroker.v1.common_pb2 import Record
 
 DEFAULT_TOP: Final = 20
 MAX_TOP: Final = 10_000
@@ -204,44 +203,16 @@ async def _read_decision(group: QueueGroup, message: pb.LaneDecision) -> Callabl
 
     if kind != "replace_head":
         return decide
-    head = lane_of(group.operator).head
-    replacement = await _replacement(group, head, message.replace_head)
-
-    def replace(operator: Operator, _: Moment) -> int:
-        lane = lane_of(operator)
-        if lane.head != head:
-            raise LaneNotHeldError("the lane went on meanwhile, and has another head: look at it again")
-        operator.replace_head(lane, replacement)
-        return 0
-
-    return replace
-
-
-async def _replacement(group: QueueGroup, head: int, message: Record) -> LogRecord:
-    """Return a record in the place of the head, whose key and time it has."""
-    if head == NO_PLACE:
-        raise UnknownLaneError("no record of the lane is scanned yet: try again later")
-    [record] = await group.records.fetch([head])
-    if isinstance(record, LogbrokerError):
-        raise record
-    if message.HasField("key") and message.key != record.key:
-        raise InvalidRequestError(
-            f"the record in the head's place has key {quoted(message.key)}, not {quoted(record.key)}: leave it out"
-        )
-    return LogRecord(
-        offset=record.offset,
-        timestamp_ms=record.timestamp_ms,
-        key=record.key,
-        value=message.value if message.HasField("value") else None,
-        headers=_headers(record, message, group.queue.settings.key_header),
+    new = message.replace_head
+    replace = await group.operations.replacement(
+        lane_of,
+        new.value if new.HasField("value") else None,
+        [(header.key, header.value if header.HasField("value") else None) for header in new.headers],
+        new.key if new.HasField("key") else None,
     )
 
+    def replace_head(operator: Operator, now: Moment) -> int:
+        replace(operator, now)
+        return 0
 
-def _headers(record: LogRecord, message: Record, key_header: str) -> tuple[tuple[str, bytes | None], ...]:
-    """The headers of a replacement; those that hold the ordering key stay what they are."""
-    headers = tuple((header.key, header.value if header.HasField("value") else None) for header in message.headers)
-    ordering = tuple(header for header in record.headers if key_header and header[0] == key_header)
-    given = tuple(header for header in headers if key_header and header[0] == key_header)
-    if given and given != ordering:
-        raise InvalidRequestError(f"header {quoted(key_header)} holds the ordering key: leave it out, or as it is")
-    return headers if given else (*ordering, *headers)
+    return replace_head

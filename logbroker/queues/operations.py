@@ -11,15 +11,15 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from logbroker.engine import LogEngine, ReadableLog
-from logbroker.errors import InvalidRequestError, LaneNotHeldError, LogbrokerError, UnknownLaneError
+from logbroker.errors import InvalidRequestError, LaneNotHeldError, LogbrokerError, UnknownLaneError, quoted
 from logbroker.queues.flush import Flush
 from logbroker.queues.lane import NO_PLACE, Lane
 from logbroker.queues.operator import Operator
-from logbroker.queues.places import Moment, offset_of
+from logbroker.queues.places import Moment
 from logbroker.queues.queue import Queue
 from logbroker.queues.records import Records
 from logbroker.queues.starts import Rewound, StartAt
-from logbroker.record.codec import LogRecord, NewRecord
+from logbroker.record.codec import Headers, LogRecord
 from logbroker.types import TopicId
 
 _log = logging.getLogger(__name__)
@@ -95,27 +95,42 @@ class Operations:
             _log.info("queue group %s: rewound by an operator: %s", self._group_id, rewound)
         return await self._flush.synced(rewound)
 
-    async def replace_head(self, find: Callable[[Operator], Lane], new: NewRecord) -> None:
-        """Put another record, of the same key, in the place of a held lane's head, for this group, and go on with it;
-        returns when that is synced. Raises what `find` and `Operator.replace_head` raise, and InvalidRequestError."""
+    async def replacement(
+        self, find: Callable[[Operator], Lane], value: bytes | None, headers: Headers, key: bytes | None = None
+    ) -> Callable[[Operator, Moment], None]:
+        """Return the decision to go on with another record in the place of a held lane's head, for this group.
+
+        It has the head's key (`key` may say so), its time and the header with its ordering key. Raises what `find`
+        raises, UnknownLaneError, InvalidRequestError, or what hinders the reading of the head; the decision raises
+        LaneNotHeldError where the lane went on meanwhile, and what `Operator.replace_head` raises.
+        """
         self._check_serving()
         head = find(self._operator).head
         if head == NO_PLACE:
             raise UnknownLaneError("no record of the lane is scanned yet: try again later")
         [old] = await self._records.fetch([head])
-        if isinstance(old, LogRecord):
-            if new.key is not None and new.key != old.key:
-                raise InvalidRequestError(
-                    "the record has another key than the head of the lane: leave it out, or give its"
-                )
-            key, timestamp_ms = old.key, old.timestamp_ms
-        else:
-            key, timestamp_ms = new.key, -1  # That it cannot be read may be why it is replaced.
-        lane = find(self._operator)
-        if lane.head != head:
-            raise LaneNotHeldError("the lane has gone on meanwhile: look at it again")
-        if new.timestamp_ms is not None:
-            timestamp_ms = new.timestamp_ms
-        self._operator.replace_head(lane, LogRecord(offset_of(head), timestamp_ms, key, new.value, new.headers))
-        self._touched()
-        await self._flush.synced(None)
+        if isinstance(old, LogbrokerError):
+            raise old
+        if key is not None and key != old.key:
+            raise InvalidRequestError(
+                f"the record in the head's place has key {quoted(key)}, not {quoted(old.key)}: leave it out"
+            )
+        headers = _with_ordering_key(headers, old.headers, self._queue.settings.key_header)
+        new = LogRecord(old.offset, old.timestamp_ms, old.key, value, headers)
+
+        def replace(operator: Operator, _: Moment) -> None:
+            lane = find(operator)
+            if lane.head != head:
+                raise LaneNotHeldError("the lane went on meanwhile, and has another head: look at it again")
+            operator.replace_head(lane, new)
+
+        return replace
+
+
+def _with_ordering_key(headers: Headers, old: Headers, key_header: str) -> Headers:
+    """The headers of a replacement; those that hold the ordering key stay what they are."""
+    ordering = [header for header in old if key_header and header[0] == key_header]
+    given = [header for header in headers if key_header and header[0] == key_header]
+    if given and given != ordering:
+        raise InvalidRequestError(f"header {quoted(key_header)} holds the ordering key: leave it out, or as it is")
+    return headers if given else (*ordering, *headers)

@@ -16,7 +16,7 @@ from logbroker.queues.dead_lettering import DeadLettering
 from logbroker.queues.queue_group import QueueGroup
 from logbroker.queues.settings import OnExhausted
 from logbroker.record import dead_letter
-from logbroker.record.codec import LogRecord, NewRecord
+from logbroker.record.codec import LogRecord
 from tests.queues.shell import Shell, ack, hello, nack, shell, take, until
 
 LETTERS = "g.dead-letters"
@@ -173,7 +173,8 @@ async def test_the_dead_letter_of_a_replaced_record_is_the_replacement(tmp_path:
         await opened.append((b"a", b"bad"))
         group = await opened.group(max_attempts=1)
         await fail(group, 1)
-        await group.operations.replace_head(lambda operator: operator.lane(b"a"), NewRecord(b"no better"))
+        replacement = await group.operations.replacement(lambda operator: operator.lane(b"a"), b"no better", [])
+        await group.operations.decide(replacement)
         await opened.groups.alter("g", {"on_exhausted": OnExhausted.DEAD_LETTER})
         await fail(group, 1)
         [letter] = await letters_of(opened, 1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -14,13 +14,11 @@ from logbroker.errors import (
     InvalidRequestError,
     LaneNotHeldError,
     LeaseLostError,
-    LogbrokerError,
     UnknownLaneError,
 )
 from logbroker.queues.messages import Notice, NoticeKind, Settlement
 from logbroker.queues.settings import Ordering
 from logbroker.queues.starts import StartAt
-from logbroker.record.codec import LogRecord, NewRecord
 from tests.queues.shell import ack, hello, nack, records, shell, take, until, values
 
 
@@ -214,14 +212,14 @@ async def test_an_operator_puts_another_record_in_the_place_of_a_blocked_one(tmp
         group = await opened.group(max_attempts=1)
         link = await group.connect(hello())
         [(receipt, old)] = await take(link, 1)
+        replacement = partial(group.operations.replacement, lambda operator: operator.lane(b"a"), b"good")
+        decision = await replacement([("h", b"1")])
         with pytest.raises(LaneNotHeldError):
-            await group.operations.replace_head(lambda operator: operator.lane(b"a"), NewRecord(b"good"))
+            group.operations.decide(decision)
         await nack(link, receipt)
-        with pytest.raises(InvalidRequestError, match="another key"):
-            await group.operations.replace_head(lambda operator: operator.lane(b"a"), NewRecord(b"good", b"b"))
-        await group.operations.replace_head(
-            lambda operator: operator.lane(b"a"), NewRecord(b"good", headers=[("h", b"1")])
-        )
+        with pytest.raises(InvalidRequestError, match="has key b'b', not b'a'"):
+            await replacement([], b"b")
+        await group.operations.decide(decision)
     async with shell(tmp_path) as opened:
         group = opened.groups.group("g")
         link = await group.connect(hello())
@@ -308,20 +306,14 @@ async def test_a_clean_stop_knows_what_was_in_nobodys_hands(tmp_path: Path) -> N
         assert (await link.next_deliveries()).redelivered == []
 
 
-async def test_a_lane_that_went_on_meanwhile_is_not_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_lane_that_went_on_meanwhile_is_not_replaced(tmp_path: Path) -> None:
     async with shell(tmp_path) as opened:
         await opened.topic()
         await opened.append((b"a", b"bad"), (b"a", b"next"))
         group = await opened.group(max_attempts=1)
         link = await group.connect(hello())
         await nack(link, (await take(link, 1))[0][0])
-        fetch = group.records.fetch
-
-        async def fetch_late(places: Sequence[int]) -> list[LogRecord | LogbrokerError]:
-            found = await fetch(places)
-            group.operations.decide(lambda operator, now: operator.skip(operator.lane(b"a"), now))
-            return found
-
-        monkeypatch.setattr(group.records, "fetch", fetch_late)
-        with pytest.raises(LaneNotHeldError, match="gone on"):
-            await group.operations.replace_head(lambda operator: operator.lane(b"a"), NewRecord(b"good"))
+        decision = await group.operations.replacement(lambda operator: operator.lane(b"a"), b"good", [])
+        group.operations.decide(lambda operator, now: operator.skip(operator.lane(b"a"), now))
+        with pytest.raises(LaneNotHeldError, match="went on meanwhile"):
+            group.operations.decide(decision)
