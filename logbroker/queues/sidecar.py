@@ -23,7 +23,7 @@ from logbroker.engine import LogEngine
 from logbroker.errors import LogbrokerError
 from logbroker.queues.columns import Block, Columns
 from logbroker.queues.queue import Queue
-from logbroker.queues.settings import QueueSettings
+from logbroker.queues.settings import Ordering, QueueSettings
 from logbroker.queues.sidecar_files import SidecarFiles
 from logbroker.queues.sidecar_format import (
     VERSION,
@@ -67,6 +67,8 @@ class Sidecar:
         """Ordering and key header of what is here."""
         self._blocks: dict[int, list[BlockSummary]] = {}
         """By partition, in their order."""
+        self._lent: dict[tuple[int, int], BlockSummary] = {}
+        """By file and position, blocks that the index has not read: their files stay for as long as it may."""
         self._gathered: dict[int, Gathered] = {}
         self._gathered_records = 0
         self._changed = False
@@ -76,7 +78,8 @@ class Sidecar:
     # --- what an earlier scan left -----------------------------------------------------------------------------------
 
     def open(self) -> None:
-        """Take over what is there and fits; once."""
+        """The index is empty. Take over what is there and fits; once."""
+        self._lent.clear()
         if self._is_open:
             return
         self._is_open = True
@@ -120,6 +123,8 @@ class Sidecar:
             return None
         if not facts.log_start_offset <= summary.first_offset <= summary.next_offset <= facts.high_watermark:
             return None  # Retention has taken some of it.
+        if self._queue.settings.ordering is Ordering.NONE:
+            self._lent[summary.file, summary.position] = summary
         return Block(
             summary.first_offset,
             summary.next_offset,
@@ -241,8 +246,11 @@ class Sidecar:
         The checkpoint of before may name files that go: what is missing counts for nothing.
         """
         done = self._queue.done
-        floors = {partition: done.floor(partition) for partition in self._blocks if done.is_open(partition)}
+        floors = {partition: done.floor(partition) for partition in done.partitions()}
         self._forget(lambda block: block.next_offset <= floors.get(block.partition, 0))
+        for place in [place for place, block in self._lent.items() if block.next_offset <= floors[block.partition]]:
+            del self._lent[place]
+        lent = self._lent_files()
         numbers = self._files.numbers()
         sizes = {number: self._files.size_bytes(number) for number in numbers}
         used: dict[int, int] = {}
@@ -253,10 +261,13 @@ class Sidecar:
         for number in numbers[:-1]:
             if total <= min(MAX_BYTES, SLACK_BYTES + 2 * live):
                 break
-            if number in used:
+            if number in used and number not in lent:
                 total, live = total - sizes[number], live - used.pop(number)
         self._forget(lambda block: block.file not in used)
-        self._files.keep(used)
+        self._files.keep({*used, *lent})
+
+    def _lent_files(self) -> set[int]:
+        return {file for file, _ in self._lent}
 
     def _forget(self, which: Callable[[BlockSummary], bool]) -> None:
         for partition, blocks in list(self._blocks.items()):
@@ -288,7 +299,7 @@ class Sidecar:
         """The disk is full, for instance: the group goes on without."""
         self._is_off = True
         self._clear()
-        self._files.remove()
+        self._files.remove(self._lent_files())
         _log.warning(
             "queue group %s: its index is not kept on disk any more (%s): the next start looks through the log",
             self.group_id,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Container
+from collections.abc import Collection, Container
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -85,10 +85,15 @@ class SidecarFiles:
             os.close(self._fd)
             self._fd = -1
 
-    def remove(self) -> None:
-        """Remove everything."""
+    def remove(self, but: Collection[int] = ()) -> None:
+        """Remove everything but some files of blocks."""
         self.close()
-        shutil.rmtree(self._path, ignore_errors=True)
+        if not but:
+            shutil.rmtree(self._path, ignore_errors=True)
+            return
+        with suppress(OSError):
+            (self._path / _CHECKPOINT).unlink(missing_ok=True)
+            self.keep(but)
 
     def _file(self, number: int) -> Path:
         return self._path / f"{number}{_BLOCKS}"

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from logbroker.engine import Append
+from logbroker.queues import sidecar
 from logbroker.queues.messages import Settlement
 from logbroker.queues.places import place_of
 from logbroker.queues.settings import Ordering
@@ -104,12 +105,13 @@ async def test_a_deleted_group_leaves_no_files_and_another_of_its_name_sees_none
         assert not files(tmp_path)
 
 
+def full(files: SidecarFiles, data: bytes) -> tuple[int, int]:
+    raise OSError(28, "No space left on device")
+
+
 async def test_a_disk_that_takes_nothing_is_no_harm(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def full(files: SidecarFiles, data: bytes) -> tuple[int, int]:
-        raise OSError(28, "No space left on device")
-
     monkeypatch.setattr(SidecarFiles, "append", full)
     with small_blocks(monkeypatch, 16):
         async with shell(tmp_path) as opened:
@@ -138,6 +140,36 @@ async def test_what_is_done_is_forgotten(tmp_path: Path, monkeypatch: pytest.Mon
             group.sidecar.close()
             assert before > 4
             assert len([file for file in files(tmp_path) if file.suffix == ".blocks"]) <= 1
+
+
+@pytest.mark.parametrize("why", ["blocks take too much room", "the disk is full"])
+async def test_files_stay_for_as_long_as_the_index_may_read_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, why: str
+) -> None:
+    monkeypatch.setattr("logbroker.queues.sidecar_files.FILE_BYTES", 1000)
+    with small_blocks(monkeypatch, 16):
+        async with shell(tmp_path) as opened:
+            await opened.topic(partitions=PARTITIONS)
+            group = await group_of(opened, Ordering.NONE)
+            await fill(opened, random.Random(1), batches=100)
+            await until(lambda: group.scanner.unscanned() == 0)
+        async with shell(tmp_path) as opened:
+            group = opened.groups.group("g")
+            await until(lambda: not group.scanner.is_indexing)
+            if why == "the disk is full":
+                monkeypatch.setattr(SidecarFiles, "append", full)
+            else:
+                monkeypatch.setattr(sidecar, "MAX_BYTES", 0)
+            await fill(opened, random.Random(2), batches=20)
+            await until(lambda: group.scanner.unscanned() == 0)
+            group.sidecar._seal_all(1)
+            group.sidecar._checkpoint()
+            count = group.queue.open_records
+            assert len(await all_values(group)) == count
+            group.sidecar.close()
+            assert "damaged" not in caplog.text
+            kept = [file for file in files(tmp_path) if file.suffix == ".blocks"]
+            assert len(kept) <= 1 or why == "the disk is full", "what is done keeps its files"
 
 
 async def test_a_group_without_priorities_keeps_nothing(tmp_path: Path) -> None:
