@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     from logbroker.client.ledger import Ledger
 
 
-class _HasOffset(Protocol):
-    @property
-    def offset(self) -> int: ...
+class _Placed(Protocol):
+    offset: int
+    index: int
 
 
-R = TypeVar("R", bound=_HasOffset)
+R = TypeVar("R", bound=_Placed)
 
 HELD: Final = 0
 """The worker's, and nothing was said of it."""
@@ -136,25 +136,30 @@ class Lot:
             raise AlreadySettledError("the delivery was settled before: settle each once")
 
     def records(self, make: Callable[..., R]) -> Iterator[R]:
-        """Yield `make(lot, offset, timestamp_ms, key, value, headers)` for each record, in the order of the receipts.
-        Once. The offset is that in the log only where the records came as they lie there.
+        """Yield `make(lot, offset, timestamp_ms, key, value, headers)` for each record, in the order of the receipts,
+        with its index and its offset in the log. Once.
 
         Raises what `decode_records` raises, and CorruptBatchError where there are fewer records than deliveries.
         """
         batches, self.batches = self.batches, b""
         bound = functools.partial(make, self)
-        first, left = self._in_log_from, len(self)
+        count, index = self._count, 0
+        in_log = len(self.offsets) < count
+        first = self._in_log_from
         for header, batch in split_batches(batches):
             if header.is_control:
                 continue
             check_crc(header, batch)
-            if len(self) == 1 and header.base_offset <= self.offsets[0] < header.next_offset:
+            if count == 1 and header.base_offset <= self.offsets[0] < header.next_offset:
                 # One delivery may come either way: in a batch of the log, or in one of its own, which begins at 0.
                 first = self.offsets[0]
             for record in decode_records(batch, bound):
                 if record.offset >= first:
+                    record.index = index
+                    if not in_log:
+                        record.offset = self.offsets[index]
                     yield record
-                    left -= 1
-                    if not left:
+                    index += 1
+                    if index == count:
                         return
-        raise CorruptBatchError(f"the broker sent {len(self) - left} records for {len(self)} deliveries")
+        raise CorruptBatchError(f"the broker sent {index} records for {count} deliveries")

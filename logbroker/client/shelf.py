@@ -78,18 +78,13 @@ class Shelf(Generic[D]):
         return None
 
     def _unpack(self, lot: Lot) -> None:
-        in_log = len(lot.offsets) < len(lot)
-        records = self._records
-        index = -1
         try:
-            for index, delivery in enumerate(lot.records(self._make)):
-                delivery.index = index
-                if not in_log:
-                    delivery.offset = lot.offsets[index]
-                records.append(delivery)
+            self._records.extend(lot.records(self._make))
         except LogbrokerError as error:
-            _log.error("deliveries of %s from %s on cannot be decoded: %s", lot.topic, lot.place(index + 1), error)
-            for unread in range(index + 1, len(lot)):
+            # Those before it are there.
+            first = len(self._records)
+            _log.error("deliveries of %s from %s on cannot be decoded: %s", lot.topic, lot.place(first), error)
+            for unread in range(first, len(lot)):
                 if lot.states[unread] == HELD:
                     record = self._make(lot, lot.place(unread)[1], -1, None, None, (), unread)
                     lot.ledger.holdings.put_down(record, Nack(reason_of(error)[:REASON_CHARACTERS], None))
