@@ -176,6 +176,8 @@ class Scanner:
                     self._admissions.index_is_made(len(self._watched))
                 self._changed()
             self._paused = not self._queue.wants_more
+            if self._paused:
+                self._progress.set()  # Marks are not waited for then: see `may_serve`.
             if self._paused or not self._due:
                 return
             partition = next(iter(self._due))

@@ -125,6 +125,32 @@ async def test_a_scan_that_waits_for_room_lets_the_known_be_served() -> None:
         ack(scan.queue, scan.queue.take("w", 1, NOW))
 
 
+async def test_who_waits_for_a_mark_is_let_go_as_soon_as_the_scan_waits_for_room() -> None:
+    log = FakeLog(2)
+    log.append_values(b"a")
+    async with scanning(log, priority=Priority.STRICT, max_held_lanes=1) as scan:
+        await scan.all_scanned()
+        granted = scan.queue.take("w", 1, NOW)
+        reading, may_read = asyncio.Event(), asyncio.Event()
+
+        async def wait() -> None:
+            log.before_read = None
+            reading.set()
+            await may_read.wait()
+
+        log.before_read = wait
+        log.append_values(b"b", partition=1)
+        mark = scan.scanner.mark()
+        await reading.wait()
+        waiting = asyncio.create_task(scan.scanner.reached(mark, 600))
+        await some_turns()
+        assert not waiting.done()
+        nack(scan.queue, granted, delay_seconds=100)
+        may_read.set()
+        async with asyncio.timeout(10):
+            await waiting
+
+
 # --- those who wait --------------------------------------------------------------------------------------------------
 
 
