@@ -102,6 +102,12 @@ class HeldLanes:
 
     def enter(self, lane: Lane, now: Moment) -> None:
         """A lane has a new head: ready, or held as the head demands; behind what is in flight of a session, later."""
+        entering = [lane]
+        while entering:
+            self._enter(entering.pop(), now, entering.append)
+
+    def _enter(self, lane: Lane, now: Moment, enter_next: Callable[[Lane], None]) -> None:
+        """`enter_next` is given the lane where its head is passed over, and another record is its head."""
         place = lane.head
         if place not in self.attention or self._lanes.is_behind(lane):
             self._lanes.make_ready(lane)
@@ -109,7 +115,7 @@ class HeldLanes:
         self.attention.discard(place)
         if place in self.done_in_line:
             self.done_in_line.discard(place)
-            self._lanes.advance((lane,), self.attention, lambda lane: self.enter(lane, now))
+            self._lanes.advance((lane,), self.attention, enter_next)
             return
         failure = self._failures.get(place)
         due_ms = self.not_before.pop(place, 0)

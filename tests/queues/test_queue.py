@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
+
+import msgspec
 import pytest
 
 from logbroker.errors import CorruptLogError, InvalidRequestError
 from logbroker.queues.messages import Extension, Nack, NoticeKind, Settlement
 from logbroker.queues.operator import Operator
 from logbroker.queues.places import place_of
+from logbroker.queues.queue import Queue
 from logbroker.queues.rows import HEADER_ROW
 from logbroker.queues.settings import OnExhausted, Ordering, QueueSettings
-from tests.queues.groups import ack, admit, at, commit, nack, new_queue, places, receipts, restart
+from tests.queues.groups import TOPIC_ID, ack, admit, at, commit, nack, new_queue, places, receipts, restart
 
 
 def test_a_failing_key_holds_only_itself() -> None:
@@ -298,3 +302,25 @@ def test_two_partitions_do_not_share_a_floor() -> None:
     queue.settle("w", Settlement(acks=[(granted[0].first_receipt + 2, granted[0].first_receipt + 2)]), at(0))
     assert (queue.done.floor(0), queue.done.floor(1)) == (0, 1)
     assert place_of(1, 0) in queue.done
+
+
+def test_any_number_of_records_that_are_done_behind_a_head_is_passed_over() -> None:
+    """Dead letters that were on their way when another ordering made one lane of their records."""
+    count = 1_000
+    numbers = itertools.count()
+    settings = QueueSettings(
+        ordering=Ordering.NONE, max_attempts=1, on_exhausted=OnExhausted.DEAD_LETTER, dead_letter_topic="dead"
+    )
+    queue = Queue(TOPIC_ID, settings, random=lambda: 0.0, route=lambda key: next(numbers))
+    queue.open_partition(0, 0)
+    queue.begin_generation(1, ())
+    admit(queue, [None] * count)
+    nack(queue, queue.take("w", count, at(0)))
+    assert len(queue.take_outputs().dead_letters) == count
+    queue.alter(msgspec.structs.replace(settings, ordering=Ordering.KEY))
+    queue.begin_generation(1, ())
+    admit(queue, [b"k"] * (count + 1))
+    for place in reversed(range(count)):
+        queue.dead_lettered(place, at(0))
+    assert queue.open_records == 1
+    assert places(queue.take("w", 10, at(0))) == [count]
