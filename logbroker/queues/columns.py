@@ -8,6 +8,7 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from operator import itemgetter
 from typing import Any, Final
 
 import msgspec
@@ -177,7 +178,10 @@ def _columns(batch: StoredBatch, settings: QueueSettings) -> Columns:
     priorities, times = b"", array("q")
     if settings.has_priorities:
         priorities = bytes(map(priority_of, headers)) if has_priority else bytes((DEFAULT_PRIORITY,)) * len(offsets)
-        times.extend(-1 if stamp is None else stamp for stamp in values["timestamp"])
+        try:
+            times.extend(values["timestamp"])
+        except TypeError:
+            times = array("q", [-1 if stamp is None else stamp for stamp in values["timestamp"]])
     batch.let_go()
     return Columns(offsets, header.next_offset, keys, not_before, priorities, times, [batch], batch.size_bytes)
 
@@ -187,7 +191,7 @@ def _decoded(batch: StoredBatch, fields: list[str]) -> tuple[Sequence[int], dict
     offsets, values = batch.column(*(fields or ["offset"]))
     if len(fields) < 2:
         return offsets, dict.fromkeys(fields, values)
-    return offsets, {field: [each[at] for each in values] for at, field in enumerate(fields)}
+    return offsets, {field: list(map(itemgetter(at), values)) for at, field in enumerate(fields)}
 
 
 def lane_key_of(record: LogRecord, settings: QueueSettings) -> bytes | None:

@@ -307,7 +307,8 @@ class Scanner:
         pieces = columns_of(batches, position, self._queue.settings)
         heavy = is_heavy(result.batches)
         while self._queue.wants_more:
-            piece = await in_decoder_if(heavy, lambda: next(pieces, None))
+            is_all = position >= result.next_offset
+            piece = None if is_all else await in_decoder_if(heavy, lambda: next(pieces, None))
             if not self._is_at(partition, position):
                 return
             if piece is None:
