@@ -86,10 +86,10 @@ class Admissions:
         """Admit the blocks of a partition that follow its position; return how many."""
         queue, before = self._queue, self._blocks
         generation = queue.intake.generation
-        while queue.wants_more and queue.intake.generation == generation:
+        while queue.intake.generation == generation:
             position = queue.position(partition)
             block = self._sidecar.block_at(partition, generation, position) if self._sidecar is not None else None
-            if block is None:
+            if block is None or not queue.wants_more:
                 break
             if queue.settings.ordering is Ordering.NONE:
                 if not queue.admit_block(partition, generation, block, self._moment()):

@@ -22,6 +22,7 @@ marked: by its failures, by having been given back, or by lying below the end of
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import compress
 from operator import attrgetter
 from typing import Final
 
@@ -200,7 +201,7 @@ class Queue:
         admitted = self.intake.admit_block(ranking, self.settings, partition, generation, block, now)
         if admitted is None:
             return False
-        self.ages.admit(start, min(head for head, count in zip(block.heads, block.counts, strict=True) if count)[0])
+        self.ages.admit(start, min(compress(block.heads, block.counts))[0])
         self.ledger.open_records += admitted
         return True
 
