@@ -6,6 +6,7 @@ So the settlements of all workers share a sync, and a page of what is done is wr
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
@@ -14,6 +15,8 @@ from logbroker.errors import LogbrokerError
 from logbroker.group_store import GroupStore
 from logbroker.queues.messages import Outputs
 from logbroker.queues.queue import Queue
+
+_log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -67,15 +70,16 @@ class Flush:
         try:
             while self._due:
                 self._due = False
-                outputs = self._queue.take_outputs()
                 rows, self._rows = self._rows, []
                 waiters, self._waiters = self._waiters, []
                 try:
+                    outputs = self._queue.take_outputs()
                     if outputs.events or rows:
                         await self._store.commit([*outputs.events, *rows])
-                except LogbrokerError as error:
-                    # The broker ends by this. Nothing more is stored, and nobody is told that anything was.
-                    self._error = error
+                except Exception as error:
+                    # Nothing more is stored, and nobody is told that anything was. By a failure of the store the broker
+                    # ends.
+                    self._error = error if isinstance(error, LogbrokerError) else self._broken(error)
                     self._waiters += waiters
                     self._refuse()
                     return
@@ -85,6 +89,10 @@ class Flush:
                         future.set_result(result)
         finally:
             self._running = None
+
+    def _broken(self, error: Exception) -> LogbrokerError:
+        _log.error("the %s cannot go on", self._name, exc_info=error)
+        return LogbrokerError(f"the {self._name} cannot go on until the next start of the broker: {error}")
 
     def _refuse(self) -> None:
         assert self._error is not None

@@ -14,9 +14,10 @@ from logbroker.errors import (
     InvalidRequestError,
     LaneNotHeldError,
     LeaseLostError,
+    LogbrokerError,
     UnknownLaneError,
 )
-from logbroker.queues.messages import Notice, NoticeKind, Settlement
+from logbroker.queues.messages import Notice, NoticeKind, Outputs, Settlement
 from logbroker.queues.settings import Ordering
 from logbroker.queues.starts import StartAt
 from tests.queues.shell import ack, hello, nack, records, shell, take, until, values
@@ -317,3 +318,23 @@ async def test_a_lane_that_went_on_meanwhile_is_not_replaced(tmp_path: Path) -> 
         group.operations.decide(lambda operator, now: operator.skip(operator.lane(b"a"), now))
         with pytest.raises(LaneNotHeldError, match="went on meanwhile"):
             group.operations.decide(decision)
+
+
+async def test_what_cannot_be_stored_is_answered_with_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An answer that never comes would keep its caller for ever."""
+    async with shell(tmp_path, crash=True) as opened:
+        await opened.topic()
+        await opened.append((b"a", b"a1"))
+        group = await opened.group()
+        link = await group.connect(hello())
+        [(receipt, _)] = await take(link, 1)
+
+        def broken() -> Outputs:
+            raise ZeroDivisionError("planted")
+
+        monkeypatch.setattr(group.queue, "take_outputs", broken)
+        with pytest.raises(LogbrokerError, match="cannot go on until the next start of the broker: planted"):
+            async with asyncio.timeout(10):
+                await link.settle(Settlement(acks=[(receipt, receipt)]))
+        with pytest.raises(LogbrokerError, match="planted"):
+            await link.settle(Settlement(acks=[(receipt, receipt)]))
