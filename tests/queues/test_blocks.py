@@ -140,9 +140,9 @@ def test_one_take_reads_few_blocks_and_the_next_ones_go_on() -> None:
 @pytest.mark.parametrize("is_sorted", [True, False])
 def test_many_records_at_once_come_in_the_order_of_few(is_sorted: bool) -> None:
     """More than are made cursors at once, with times that rise or do not."""
-    ranks = list(some_ranks(4 * UNREAD_RECORDS))
-    if is_sorted:
-        ranks = [(priority, time) for (priority, _), time in zip(ranks, sorted(time for _, time in ranks), strict=True)]
+    random_ = random.Random(1)
+    times = [random_.randrange(1_000) for _ in range(4 * UNREAD_RECORDS)]
+    ranks = [(random_.randrange(10), time) for time in (sorted(times) if is_sorted else times)]
     together, apart = ranked_queue(), ranked_queue()
     for start in range(0, len(ranks), 2 * UNREAD_RECORDS):
         Sealed(ranks[start : start + 2 * UNREAD_RECORDS], start).admit_to(together)
@@ -173,6 +173,8 @@ def test_what_is_done_of_a_block_is_not_handed_out_again_after_a_restart() -> No
     assert after.open_records == after.ready_records() == 1_300
     by_priority = {each.priority: each.waiting for each in after.priority_counts()}
     left = set(range(2_000)) - set(places(seen))
+    for each in after.priority_counts():
+        assert each.oldest_timestamp_ms == min(ranks[place][1] for place in left if ranks[place][0] == each.priority)
     assert by_priority == {level: count for level in range(10) if (count := sum(ranks[p][0] == level for p in left))}
     order = places(after.take("w", 2_000, at(0)))
     assert order == sorted(left, key=lambda place: (-ranks[place][0], ranks[place][1], place))
