@@ -194,29 +194,30 @@ def is_large(batch: StoredBatch) -> bool:
 
 
 def _decode(groups: Sequence[tuple[Sequence[int], Found]], max_bytes: int) -> list[LogRecord | LogbrokerError]:
-    try:
-        return [*_decode_at_once(groups, max_bytes)]
-    except LogbrokerError:
-        return _decode_one_by_one(groups, max_bytes)  # What fails there spoils none of the others.
+    # What a batch expands to is there once only where batches are decoded one after the other.
+    if all(map(_needs_no_expansion, groups)):
+        try:
+            decoded = _decode_at_once(groups, max_bytes)
+        except LogbrokerError:
+            decoded = None
+        if decoded is not None:
+            return [*decoded]
+    return _decode_one_by_one(groups, max_bytes)  # What fails there spoils none of the others.
 
 
-def _decode_at_once(groups: Sequence[tuple[Sequence[int], Found]], max_bytes: int) -> list[LogRecord]:
-    """Raises what any of the records would have in its place."""
+def _needs_no_expansion(group: tuple[Sequence[int], Found]) -> bool:
+    batch = group[1].batch
+    return isinstance(batch, StoredBatch) and (batch.is_open or not batch.header.codec)
+
+
+def _decode_at_once(groups: Sequence[tuple[Sequence[int], Found]], max_bytes: int) -> list[LogRecord] | None:
+    """None: that would take more than `max_bytes`. Raises what any of the records would have in its place."""
     pieces = Pieces()
     for places, found in groups:
-        batch = found.batch
-        if isinstance(batch, LogbrokerError):
-            raise batch
         if max_bytes <= 0:
-            raise LATER
-        offsets = [place & OFFSET_MASK for place in places]
-        if batch.is_open:
-            max_bytes -= pieces.add(batch, offsets)
-        else:
-            size_bytes = batch.size_bytes
-            max_bytes -= pieces.add(batch, offsets)
-            batch.let_go()
-            max_bytes -= batch.size_bytes - size_bytes
+            return None
+        assert isinstance(found.batch, StoredBatch)
+        max_bytes -= pieces.add(found.batch, [place & OFFSET_MASK for place in places])
     return pieces.records()
 
 
