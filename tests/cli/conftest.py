@@ -1,8 +1,10 @@
-"""What the tests of `logbroker queue` share: a broker, a topic with records, and a group's name."""
+"""What the tests of the command line share: a broker, a topic with records, a group's name, and a Ctrl-C that counts."""
 
 from __future__ import annotations
 
+import signal
 import uuid
+from collections.abc import Iterator
 
 import pytest
 
@@ -35,3 +37,11 @@ def topic(address: str) -> str:
 def name() -> str:
     """Of a queue group that no other test uses."""
     return f"q-{uuid.uuid4()}"
+
+
+@pytest.fixture(autouse=True)
+def ctrl_c() -> Iterator[None]:
+    """Is not ignored by what a test starts, though a shell lets what it starts in the background ignore it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)

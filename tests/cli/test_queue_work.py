@@ -7,7 +7,6 @@ import signal
 import subprocess
 import time
 import uuid
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -34,14 +33,6 @@ def group(address: str) -> str:
         for number in range(12):
             producer.send(name, b"%d" % number, b"k%d" % (number % 3), headers=(("trace-id", b"x%d" % number),))
     return name
-
-
-@pytest.fixture
-def ctrl_c() -> Iterator[None]:
-    """Is not ignored by what the test starts, though a shell lets what it starts in the background ignore it."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
 
 
 def counts(address: str, group: str) -> QueueCounts:
@@ -153,7 +144,6 @@ def test_what_no_environment_holds_is_left_out(address: str) -> None:
     assert counts(address, group).acked == 4
 
 
-@pytest.mark.usefixtures("ctrl_c")
 @pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM])
 def test_a_stop_waits_for_the_command_and_gives_back_the_rest(
     address: str, group: str, tmp_path: Path, stop: signal.Signals
@@ -177,7 +167,6 @@ def test_a_stop_waits_for_the_command_and_gives_back_the_rest(
     assert (done.acked, done.nacked, done.in_flight) == (1, 0, 0)
 
 
-@pytest.mark.usefixtures("ctrl_c")
 def test_a_second_stop_kills_the_command_and_gives_back_its_record(address: str, group: str, tmp_path: Path) -> None:
     pids = tmp_path / "pids"
     command = [*LOGBROKER, "queue", "work", group, "--broker", address]

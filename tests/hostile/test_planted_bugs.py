@@ -23,10 +23,20 @@ BARRAGES: dict[str, Sequence[str]] = {
 """The methods that show a bug soonest; none: all. Elements that are not counted have a test of their own."""
 
 
+SEEDS = 5
+
+
 @pytest.mark.parametrize("plant", BARRAGES)
 def test_a_planted_bug_is_found(plant: str, tmp_path: Path) -> None:
-    with pytest.raises((AssertionError, ExceptionGroup)):
-        run(tmp_path, 1, 2000, methods=BARRAGES[plant], plant=plant)
+    """Within a few seeds: which input meets the bug first depends on what was sent beside it."""
+    for seed in range(1, SEEDS + 1):
+        directory = tmp_path / str(seed)
+        directory.mkdir()
+        try:
+            run(directory, seed, 2000, methods=BARRAGES[plant], plant=plant)
+        except (AssertionError, ExceptionGroup):
+            return
+    pytest.fail(f"{plant} is not found by {SEEDS} seeds")
 
 
 async def test_elements_that_are_not_counted_cost_memory(tmp_path: Path) -> None:

@@ -158,7 +158,7 @@ def test_every_peer_says_what_it_promises_does_and_cannot_do() -> None:
 
 
 def test_a_peer_that_is_not_installed_is_left_out_with_how_to_install_it() -> None:
-    absent = msgspec.structs.replace(PEERS["redis"], binaries=("no-such-server",))
+    absent = msgspec.structs.replace(PEERS["redis"], binaries=("no-such-server",), modules=())
     plan = Plan(workloads=["publish"], rounds=1, records=100, seconds=1, restart_bytes=0)
     found = compare([absent], plan, lambda _: None)
     assert found.figures == []
