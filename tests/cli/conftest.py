@@ -1,4 +1,4 @@
-"""What the tests of the command line share: a broker, a topic with records, a group's name, and a Ctrl-C that counts."""
+"""What the tests of the command line share: a broker, a topic with records, a group, and a Ctrl-C that counts."""
 
 from __future__ import annotations
 
