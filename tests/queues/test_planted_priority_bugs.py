@@ -25,9 +25,9 @@ from tests.queues.test_planted_bugs import HUNT, Plant
 
 def head_not_read_again_after_pop(patch: pytest.MonkeyPatch) -> None:
     """The source goes back into the heap as if its next record were as old as the one that was taken."""
-    take_front: Callable[..., RankedLane] = PriorityLine._take_front
+    take_front: Callable[..., RankedLane | None] = PriorityLine._take_front
 
-    def bug(self: PriorityLine, level: int) -> RankedLane:
+    def bug(self: PriorityLine, level: int) -> RankedLane | None:
         before, _, _, source = self._heaps[level][0]
         lane = take_front(self, level)
         if isinstance(source, Cursor) and len(source):

@@ -103,7 +103,7 @@ async def test_a_generation_whose_last_records_are_gone_does_not_hold_the_next_o
     async with scanning(log) as scan:
         await scan.all_scanned()
         assert scan.queue.intake.generation == 2
-        assert sorted(await scan.values()) == [b"a", b"b", b"c"]
+        assert sorted(value or b"" for value in await scan.values()) == [b"a", b"b", b"c"]
 
 
 async def test_partitions_that_are_not_served_do_not_let_a_key_overtake_itself() -> None:
