@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, Phase, settings
-from hypothesis.stateful import run_state_machine_as_test
+from hypothesis import HealthCheck, Phase, seed, settings
+from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
 
 from logbroker.errors import LogbrokerError
 from logbroker.queues import done, intake
@@ -28,16 +28,16 @@ from logbroker.queues.waits import Waits
 from tests.queues.session_stateful import SessionMachine
 from tests.queues.stateful import QueueMachine
 
-HUNT = settings(
-    max_examples=1_000,
+_HUNT = settings(
+    max_examples=600,
     stateful_step_count=50,
     deadline=None,
-    derandomize=True,
     database=None,
     phases=(Phase.generate,),
     report_multiple_bugs=False,
     suppress_health_check=list(HealthCheck),
 )
+_SEEDS = 5
 
 Plant = Callable[[pytest.MonkeyPatch], None]
 
@@ -215,6 +215,17 @@ def done_records_forgotten_by_a_changed_ordering(patch: pytest.MonkeyPatch) -> N
     patch.setattr(intake.Intake, "rewind", bug)
 
 
+def hunt(machine: type[RuleBasedStateMachine]) -> None:
+    """Fail unless a machine finds something wrong. What a seed leads to depends on the constants of all modules that
+    are imported by then, so one is not enough."""
+    for number in range(_SEEDS):
+        try:
+            run_state_machine_as_test(seed(number)(machine), settings=_HUNT)
+        except (AssertionError, KeyError, IndexError, LogbrokerError, ValueError, pytest.fail.Exception):
+            return
+    pytest.fail(f"the planted bug is not found by the seeds 0 to {_SEEDS - 1}")
+
+
 def without(*rules: str) -> dict[str, Any]:
     """Pins of a machine that leaves these rules to itself: those that are left come together more often."""
 
@@ -268,5 +279,4 @@ _DEAD = {"policies": (OnExhausted.DEAD_LETTER,), "attempts": (1,)}
 )
 def test_a_planted_bug_is_caught(plant: Plant, pins: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     plant(monkeypatch)
-    with pytest.raises((AssertionError, KeyError, LogbrokerError, ValueError)):
-        run_state_machine_as_test(type("Planted", (QueueMachine,), pins), settings=HUNT)
+    hunt(type("Planted", (QueueMachine,), pins))
