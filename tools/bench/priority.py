@@ -86,7 +86,8 @@ async def merge(
     what = "by key" if ordering == "key" else "no order"
     rows: list[Row] = []
     for plan, (count, priority) in enumerate(plans):
-        name = f"{count:,} partitions, {what}, " + ("ten priorities" if priority == "strict" else "without priority")
+        partitions_text = "1 partition" if count == 1 else f"{count:,} partitions"
+        name = f"{partitions_text}, {what}, " + ("ten priorities" if priority == "strict" else "without priority")
         rows.append(
             Row(
                 name=f"{name}: {workers} workers take and ack {records:,} records",
