@@ -100,12 +100,6 @@ class Cursors:
         self._cursors: dict[int, list[Cursor]] = {}
         """By base | level, in the order of their making."""
 
-    def __len__(self) -> int:
-        return sum(map(len, self._cursors.values()))
-
-    def of(self, base: int, level: int) -> Sequence[Cursor]:
-        return self._cursors.get(base | level, ())
-
     def admit(self, base: int, level: int, offsets: array[int], times: array[int]) -> None:
         """Take in records of rising offsets, that are in no cursor."""
         end = len(times)

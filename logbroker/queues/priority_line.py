@@ -76,11 +76,6 @@ class PriorityLine:
         self._settle()
         return self._heaps[level][0][0] if self._ready[level] else None
 
-    @property
-    def sources(self) -> int:
-        """How many entries the heaps have."""
-        return sum(map(len, self._heaps))
-
     # --- coming in ---------------------------------------------------------------------------------------------------
 
     def append(self, lane: Lane) -> None:

@@ -16,7 +16,6 @@ import pytest
 
 from logbroker.cli.main import run
 from logbroker.client.sync import Admin, Consumer, Producer
-from logbroker.embedded_broker import EmbeddedBroker
 from tests.cli.command import ENVIRONMENT, LOGBROKER, failure_of, line_of, output_of
 
 START_MS = 1_700_000_000_000
@@ -37,11 +36,6 @@ class Group:
 
     def json(self, *arguments: str) -> Any:
         return json.loads(self(*arguments, "--json"))
-
-
-@pytest.fixture
-def address(logbroker_session_broker: EmbeddedBroker) -> str:
-    return logbroker_session_broker.address
 
 
 @pytest.fixture

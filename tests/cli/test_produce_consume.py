@@ -25,11 +25,6 @@ with warnings.catch_warnings():
 
 
 @pytest.fixture
-def address(logbroker_session_broker: EmbeddedBroker) -> str:
-    return logbroker_session_broker.address
-
-
-@pytest.fixture
 def topic(address: str) -> str:
     """A new topic of 4 partitions."""
     name = f"t-{uuid.uuid4()}"

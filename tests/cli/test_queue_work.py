@@ -12,15 +12,9 @@ from pathlib import Path
 import pytest
 
 from logbroker.client.sync import Admin, LaneDescription, Producer, QueueAdmin, QueueCounts, QueueSettings
-from logbroker.embedded_broker import EmbeddedBroker
 from tests.cli.command import ENVIRONMENT, LOGBROKER, line_of, logbroker, output_of
 
 WAITING = b"logbroker: waiting for the commands that run; Ctrl-C again kills them\n"
-
-
-@pytest.fixture
-def address(logbroker_session_broker: EmbeddedBroker) -> str:
-    return logbroker_session_broker.address
 
 
 @pytest.fixture

@@ -31,7 +31,7 @@ class Runs:
     def waiting(self) -> list[tuple[int, int]]:
         """All records, cursor by cursor, each of which is to be in order."""
         found: list[tuple[int, int]] = []
-        for cursor in self.cursors.of(0, 4):
+        for cursor in self.cursors._cursors[4]:
             run = list(zip(cursor.times[cursor.at :], cursor.offsets[cursor.at :], strict=True))
             assert run == sorted(run)
             found += run
@@ -47,7 +47,7 @@ def test_disorder_never_moves_many_records_at_once(monkeypatch: pytest.MonkeyPat
     assert sorted(runs.waiting()) == sorted(runs.records)
     assert max(runs.entered) <= 500
     # Of any two that could not be joined, one has more than half of that.
-    assert len(runs.cursors) <= cursors.MAX_CURSORS + 30_000 // 250
+    assert len(runs.cursors._cursors[4]) <= cursors.MAX_CURSORS + 30_000 // 250
 
 
 def test_what_was_joined_takes_no_memory_until_its_void_entry_goes() -> None:
@@ -56,4 +56,4 @@ def test_what_was_joined_takes_no_memory_until_its_void_entry_goes() -> None:
         runs.admit([draw.randrange(1_000_000) for _ in range(20)])
     assert runs.left
     assert all(not cursor.times and not cursor.offsets for cursor in runs.left)
-    assert len(runs.cursors) <= cursors.MAX_CURSORS
+    assert len(runs.cursors._cursors[4]) <= cursors.MAX_CURSORS
