@@ -25,5 +25,7 @@ def admit_undecodable(
         queue.failures.add(place, error.message, now.wall_ms)
         queue.failures.set_state(place, retry.EXHAUSTED)
         queue.held.attention.add(place)
+        # What it stands for lasts, unlike a gap: a start passes over pages that are all done, and may begin behind it.
+        queue.done.mark_range(place + 1, place_of(partition, header.next_offset))
     keys = (None,) if queue.settings.ordering is Ordering.KEY else ()
     queue.admit(partition, generation, (offset,), header.next_offset, keys, (), now)

@@ -9,6 +9,7 @@ import pytest
 
 from logbroker.errors import CorruptBatchError
 from logbroker.queues.columns import MAX_BATCHES, Columns, columns_of
+from logbroker.queues.done import PAGE_RECORDS
 from logbroker.queues.restart import load_queue
 from logbroker.queues.settings import OnUndecodable, Ordering, QueueSettings
 from logbroker.record.codec import NewRecord, encode_batch
@@ -88,6 +89,32 @@ async def test_such_a_batch_is_one_dead_letter_also_from_its_middle_and_after_a_
         assert [(letter.place, letter.attempts) for letter in outputs.dead_letters] == [(1, 1)]
         keep(outputs, rows)
         queue = load_queue(rows, {0: 4}, random=lambda: 0.0, route=lambda key: 0)
+
+
+async def test_such_a_batch_is_one_dead_letter_where_a_start_passes_over_the_page_it_begins_in() -> None:
+    log = FakeLog()
+    log.append_values(b"held")
+    log.leave_gap(PAGE_RECORDS - 2)
+    log.append_values(b"last of the first page")
+    log.leave_gap(PAGE_RECORDS - 2)
+    log.append_batch(undecodable_batch(b"x", b"y", b"z", b"zz"))
+    queue = unopened_queue(on_undecodable=OnUndecodable.DEAD_LETTER, dead_letter_topic="d")
+    rows: dict[bytes, bytes] = {}
+    letters: list[int] = []
+    for _ in range(2):
+        scan = Scan(log, queue)
+        task = asyncio.create_task(scan.scanner.run())
+        await scan.all_scanned()
+        task.cancel()
+        outputs = queue.take_outputs()
+        keep(outputs, rows)
+        for letter in outputs.dead_letters:
+            letters.append(letter.place)
+            queue.dead_lettered(letter.place, NOW)
+        assert scan.queue.open_records == 2, "both others"
+        keep(queue.take_outputs(), rows)
+        queue = load_queue(rows, {0: log.partitions[0].end}, random=lambda: 0.0, route=lambda key: 0)
+    assert letters == [2 * PAGE_RECORDS - 2]
 
 
 async def test_bytes_that_are_no_batch_stop_the_partition_after_what_comes_before_them() -> None:
