@@ -10,7 +10,7 @@ when a scan makes a record with something stored the head of a lane, `enter` put
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -113,12 +113,12 @@ class HeldLanes:
             self._lanes.make_ready(lane)
             return
         self.attention.discard(place)
+        due_ms = self.not_before.pop(place, 0)
         if place in self.done_in_line:
             self.done_in_line.discard(place)
             self._lanes.advance((lane,), self.attention, enter_next)
             return
         failure = self._failures.get(place)
-        due_ms = self.not_before.pop(place, 0)
         wait = (due_ms - now.wall_ms) / 1000
         if self._dead_letters.has_intent(place):
             self._dead_letters.request(lane)
@@ -200,6 +200,14 @@ class HeldLanes:
     def find(self, place: int) -> Lane | None:
         """The held lane whose head this is."""
         return self.set_aside.get(place) or self.waits.get(place)
+
+    def forget_heads(self, places: Sequence[int]) -> None:
+        """Records that were to be heads yet are done."""
+        self.attention.difference_update(places)
+        self.done_in_line.difference_update(places)
+        if self.not_before:
+            for place in places:
+                self.not_before.pop(place, None)
 
     def forget_parked(self, which: Callable[[Parked], bool]) -> None:
         """Lanes that are parked by their keys are so no more; the records that failed stay what they are."""

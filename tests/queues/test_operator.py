@@ -205,3 +205,15 @@ def test_ages_take_little_memory_and_stay_about_right() -> None:
         timestamp_ms = ages.timestamp_ms(place_of(1, offset))
         assert timestamp_ms is not None
         assert 0 <= offset * 500 - timestamp_ms <= 500_000
+
+
+def test_a_dropped_lane_leaves_nothing_of_the_times_that_its_records_waited_for() -> None:
+    queue = new_queue(max_attempts=1, max_delayed_records=2)
+    operator = Operator(queue)
+    queue.admit(0, 1, range(3), 3, [b"k", b"k", b"k"], [(1, 10_000), (2, 10_000)], at(0))
+    pauses = [not queue.wants_more]
+    nack(queue, queue.take("w", 1, at(0)))
+    assert operator.drop(operator.lane(b"k")) == 3
+    pauses.append(not queue.wants_more)
+    assert pauses == [True, False], "the scan waits for records that are done"
+    assert not queue.held.attention
