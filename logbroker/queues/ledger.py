@@ -58,9 +58,10 @@ class Ledger:
 
     def finish_lane(self, lane: Lane) -> int:
         """All records of such a lane are done; return how many. Takes its time where there are millions."""
-        places = [place for place in self._lanes.empty(lane) if place not in self._held.done_in_line]
+        emptied = self._lanes.empty(lane)
+        places = [place for place in emptied if place not in self._held.done_in_line]
         self.forget(places)
-        self._held.attention.difference_update(places)
+        self._held.forget_heads(emptied)
         return len(places)
 
     def dead_lettered(self, place: int, now: Moment) -> None:
@@ -113,7 +114,7 @@ class Ledger:
 
     def mark_handed_out(self) -> None:
         """What is in flight or came back may have been handed out, whatever else is forgotten."""
-        self._redelivery.mark(self._redelivery.returned)
+        self._redelivery.mark_returned()
         if isinstance(self._lanes.line, FifoLine):
             self._redelivery.mark(run.end - 1 for run in self._lanes.line if isinstance(run, Run) and run.redelivered)
         for places in self._deliveries.places():

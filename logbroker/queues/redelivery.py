@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from logbroker.engine import StateEvent
 from logbroker.queues.done import DoneRecords
-from logbroker.queues.places import PARTITION_SHIFT, offset_of, partition_of, place_of
+from logbroker.queues.places import OFFSET_MASK, PARTITION_SHIFT, offset_of, partition_of, place_of
 from logbroker.queues.retry import Failures
 from logbroker.queues.rows import HANDED_ROW, decode, upsert
 
@@ -31,7 +31,7 @@ class Redelivery:
         self.marks: dict[int, int] = {}
         """By partition, the place below which everything may have been handed out."""
 
-    def load(self, rows: Mapping[bytes, bytes], ends: Mapping[int, int], life: int) -> bool:
+    def load(self, rows: Mapping[bytes, bytes], ends: Mapping[int, int], life: int, done: DoneRecords) -> bool:
         """Take over what a clean stop of the stored life wrote, or expect the worst; return whether it was clean.
 
         Raises CorruptLogError.
@@ -40,7 +40,8 @@ class Redelivery:
             decode(HANDED_ROW, rows[HANDED_ROW], tuple[int, dict[int, int]]) if HANDED_ROW in rows else (0, {})
         )
         if stopped != life:
-            known |= ends
+            # Of a log that cannot be looked at now, nobody knows how far it was handed out.
+            known = {**dict.fromkeys(done.partitions(), OFFSET_MASK), **ends}
         for partition, end in known.items():
             self.marks[partition] = place_of(partition, min(end, ends.get(partition, end)))
         return stopped == life
@@ -59,6 +60,11 @@ class Redelivery:
         """Whatever lies up to these records may have been handed out."""
         for place in places:
             self.mark_below(place + 1)
+
+    def mark_returned(self) -> None:
+        """All that came back may have been handed out; it need not be known one by one any more."""
+        self.mark(self.returned)
+        self.returned.clear()
 
     def mark_below(self, place: int) -> None:
         """Whatever lies below a place, in its partition, may have been handed out."""

@@ -40,7 +40,7 @@ def load_queue(
     queue.held.load(rows, ends)
     queue.replacements.load(rows, ends)
     queue.sessions.load(rows)
-    queue.after_crash = not queue.redelivery.load(rows, ends, header.life)
+    queue.after_crash = not queue.redelivery.load(rows, ends, header.life, queue.done)
     for _ in range(len(queue.redelivery.marks)):
         queue.redelivery.drop_a_mark(queue.done)
     queue.held.expect_all()
