@@ -45,6 +45,11 @@ class Alteration:
         self._bands = bands
         self._rank_lanes()
 
+    @property
+    def index_is_broken(self) -> bool:
+        """Whether part of the index proved unreadable: nothing is handed out before it is made anew."""
+        return self._parts.intake.is_broken or self._parts.lanes.successors.is_broken
+
     def alter(self, settings: QueueSettings) -> None:
         """See `Queue.alter`."""
         settings.check()
@@ -65,7 +70,7 @@ class Alteration:
     def rebuild_if_drained(self) -> None:
         """Let what waits take effect, where nothing is in flight any more. Where part of the index proved unreadable,
         that waits too: it is made anew, under the settings that hold."""
-        if self._parts.intake.is_broken and self.next is None:
+        if self.index_is_broken and self.next is None:
             self._set_when_drained(self.settings)
         if self.next is None or self._parts.deliveries.in_flight:
             return

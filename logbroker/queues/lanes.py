@@ -255,7 +255,11 @@ class Lanes:
                 if type(first) is array and len(first) > 1:
                     lane.head = first.pop()  # What the call would do, without its cost.
                 else:
-                    lane.head = self.successors.pop_from_chunk(lane, lane.chunks)
+                    following = self.successors.pop_from_chunk(lane, lane.chunks)
+                    if following is None:
+                        self.remove(lane)
+                        continue
+                    lane.head = following
             elif tail is not None:
                 lane.head = tail.pop(0)
                 if not tail:

@@ -282,6 +282,8 @@ class Queue:
 
     def deadline(self) -> float | None:
         """The monotonic moment at which `tick` is to be called, at the latest. May be early."""
+        if self.alteration.index_is_broken and not self.draining:
+            return 0.0
         moments = (self.deliveries.deadline(), self.held.waits.next(), self._graces.next, self.sessions.deadline())
         earliest = min(moment for moment in moments if moment is not None)
         return None if earliest == NEVER else earliest

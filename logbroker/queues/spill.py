@@ -2,7 +2,8 @@
 
 One temporary file per queue group, without a name, so that it is gone with the broker however that ends; what was in it
 is scanned anew. The file is a row of slots of 4 KiB, one chunk each; free slots are used again, and when none is in use
-the file goes. Where the disk refuses a chunk it stays in memory: a full disk must not stop a queue group.
+the file goes. Where the disk refuses a chunk it stays in memory, and where it does not give one back, all is scanned
+anew: a disk that is full or broken must not stop a queue group.
 """
 
 from __future__ import annotations
@@ -14,7 +15,6 @@ from array import array
 from pathlib import Path
 from typing import BinaryIO, Final
 
-from logbroker.errors import StorageFailedError
 from logbroker.queues.lane import CHUNK_RECORDS
 
 SLOT_BYTES: Final = CHUNK_RECORDS * 8
@@ -65,17 +65,24 @@ class SpillFile:
         self._in_memory[-self._refused] = places
         return -self._refused
 
-    def take(self, number: int) -> array[int]:
-        """Return what was put under this number, and forget it. Raises StorageFailedError."""
+    def take(self, number: int) -> array[int] | None:
+        """Return what was put under this number, and forget it; None: it cannot be read, and is to be dropped."""
         if number < 0:
             return self._in_memory.pop(number)
         assert self._file is not None
+        why = "it is shorter than what was written"
         try:
             data = os.pread(self._file.fileno(), SLOT_BYTES, number * SLOT_BYTES)
         except OSError as error:
-            raise self._lost(error.strerror or str(error)) from error
+            data, why = b"", error.strerror or str(error)
         if len(data) < SLOT_BYTES:
-            raise self._lost("it is shorter than what was written")
+            _log.warning(
+                "queue group %s: its temporary file in %s cannot be read (%s): what waits is looked up in the log",
+                self._name,
+                self._directory,
+                why,
+            )
+            return None
         self.drop(number)
         return array("q", data)
 
@@ -95,9 +102,3 @@ class SpillFile:
         self._file = None
         self._slots = 0
         self._free.clear()
-
-    def _lost(self, why: str) -> StorageFailedError:
-        return StorageFailedError(
-            f"queue group {self._name}: its temporary file in {self._directory} cannot be read ({why}); start the"
-            " broker again: what waits is found in the log"
-        )

@@ -2,6 +2,9 @@
 
 The last ones lie in the lane's tail, those before in chunks of 512, of which those beyond the first 16 of a lane go to
 a `ChunkStore` where there is one: a key with millions of records waiting takes 64 KiB here.
+
+Where a chunk cannot be got back, the lane seems to end before it, and `is_broken` says so: the index is to be made anew
+before anything else is handed out.
 """
 
 from __future__ import annotations
@@ -23,8 +26,8 @@ class ChunkStore(Protocol):
         """Keep 512 places, and return by which number they are found."""
         ...
 
-    def take(self, number: int) -> array[int]:
-        """Return what was put under this number, and forget it."""
+    def take(self, number: int) -> array[int] | None:
+        """Return what was put under this number, and forget it; None: it cannot be read."""
         ...
 
     def drop(self, number: int) -> None: ...
@@ -37,6 +40,8 @@ class Successors:
         self._store = store
         self._long: dict[int, Lane] = {}
         """Lanes that have chunks, by identity: the only ones that can hold much of what waits."""
+        self.is_broken = False
+        """A chunk cannot be read."""
 
     def long_lanes(self) -> Iterable[Lane]:
         """The lanes with more than 512 successors."""
@@ -72,9 +77,11 @@ class Successors:
         lane.tail = lane.tail or None
         return place
 
-    def pop_from_chunk(self, lane: Lane, chunks: deque[array[int] | int]) -> int:
-        """Take the first successor of a lane that has chunks."""
+    def pop_from_chunk(self, lane: Lane, chunks: deque[array[int] | int]) -> int | None:
+        """Take the first successor of a lane that has chunks; None: it cannot be read."""
         first = self._first_chunk(chunks)
+        if first is None:
+            return None
         place = first.pop()
         if not first:
             chunks.popleft()
@@ -86,20 +93,28 @@ class Successors:
     def push(self, lane: Lane, place: int) -> None:
         """Put a record before all successors."""
         if lane.chunks is not None:
-            self._first_chunk(lane.chunks).append(place)
+            first = self._first_chunk(lane.chunks)
+            if first is not None:
+                first.append(place)
         elif lane.tail is not None:
             lane.tail.insert(0, place)
         else:
             lane.tail = array("q", (place,))
 
-    def _first_chunk(self, chunks: deque[array[int] | int]) -> array[int]:
+    def _first_chunk(self, chunks: deque[array[int] | int]) -> array[int] | None:
         first = chunks[0]
-        if isinstance(first, int):
-            assert self._store is not None
-            first = chunks[0] = self._store.take(first)
-        return first
+        if not isinstance(first, int):
+            return first
+        assert self._store is not None
+        chunk = self._store.take(first)
+        if chunk is None:
+            self.is_broken = True
+        else:
+            chunks[0] = chunk
+        return chunk
 
     def clear(self) -> None:
+        self.is_broken = False
         for lane in self._long.values():
             for chunk in lane.chunks or ():
                 if isinstance(chunk, int) and self._store is not None:

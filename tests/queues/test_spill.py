@@ -11,10 +11,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from logbroker.errors import StorageFailedError
 from logbroker.queues.lane import CHUNK_RECORDS
+from logbroker.queues.messages import Settlement
+from logbroker.queues.operator import Operator
+from logbroker.queues.settings import OnExhausted, Priority
 from logbroker.queues.spill import SLOT_BYTES, SpillFile
-from tests.queues.groups import ack, admit, at, new_queue, places
+from logbroker.queues.successors import CHUNKS_IN_MEMORY
+from tests.queues.groups import ack, admit, at, nack, new_queue, places, receipts
 
 
 def chunk(number: int) -> array[int]:
@@ -97,22 +100,81 @@ def test_a_directory_that_is_gone_sends_chunks_to_memory(tmp_path: Path) -> None
     assert spill.take(spill.put(chunk(1))) == chunk(1)
 
 
-def test_a_chunk_that_cannot_be_read_is_fatal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def unreadable(fd: int, size: int, offset: int) -> bytes:
+    raise OSError(errno.EIO, "Input/output error")
+
+
+def test_a_chunk_that_cannot_be_read_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     spill = SpillFile(tmp_path, "g")
     number = spill.put(chunk(1))
-
-    def pread(fd: int, size: int, offset: int) -> bytes:
-        raise OSError(errno.EIO, "Input/output error")
-
     with monkeypatch.context() as patched:
-        patched.setattr(os, "pread", pread)
-        with pytest.raises(StorageFailedError, match="Input/output error"):
-            spill.take(number)
+        patched.setattr(os, "pread", unreadable)
+        assert spill.take(number) is None
+    assert "Input/output error" in caplog.text
     assert spill._file is not None
     os.ftruncate(spill._file.fileno(), 100)
-    with pytest.raises(StorageFailedError, match="shorter"):
-        spill.take(number)
-    spill.close()
+    assert spill.take(number) is None
+    assert "shorter" in caplog.text
+    spill.drop(number)
+    assert size_bytes(spill) is None
+
+
+@pytest.mark.parametrize("priority", [Priority.NONE, Priority.STRICT])
+def test_where_a_chunk_cannot_be_read_all_is_scanned_anew_and_comes_in_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, priority: Priority
+) -> None:
+    in_memory, count = CHUNKS_IN_MEMORY * CHUNK_RECORDS, 20 * CHUNK_RECORDS
+    queue = new_queue(priority=priority)
+    spill = SpillFile(tmp_path, "g")
+    queue.lanes.successors._store = spill
+    keys = [*[b"long"] * count, b"short", b"short"]
+    admit(queue, keys)
+    long, short = receipts(queue.take("w", 2, at(0)))
+    for place in range(1, in_memory + 1):
+        assert queue.settle("w", Settlement(acks=[(long, long)]), at(0)) == []
+        granted = queue.take("w", 1, at(0))
+        assert places(granted) == [place]
+        [long] = receipts(granted)
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "pread", unreadable)
+        # The lane that cannot go on comes first.
+        assert queue.settle("w", Settlement(acks=[(long, long), (short, short)]), at(0)) == []
+    assert queue.take("w", 10, at(0)) == [], "what comes next of the long lane is not known"
+    assert queue.take_outputs().rescan
+    assert size_bytes(spill) is None
+    queue.begin_generation(1, ())
+    start = queue.position(0)
+    admit(queue, keys[start:], start=start)
+    left: list[int] = []
+    while granted := queue.take("w", 1000, at(0)):
+        left += places(granted)
+        ack(queue, granted)
+    assert [place for place in left if place < count] == list(range(in_memory + 1, count))
+    assert [place for place in left if place >= count] == [count + 1]
+    assert queue.open_records == 0
+
+
+def test_who_waits_for_a_lane_that_lost_a_chunk_is_served_without_another_input(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue = new_queue(on_exhausted=OnExhausted.BLOCK, max_attempts=1)
+    queue.lanes.successors._store = SpillFile(tmp_path, "g")
+    admit(queue, [b"k"] * 20 * CHUNK_RECORDS)
+    for _ in range(CHUNKS_IN_MEMORY * CHUNK_RECORDS):
+        ack(queue, queue.take("w", 1, at(0)))
+    nack(queue, queue.take("w", 1, at(0)))
+    deadline = queue.deadline()
+    assert deadline != 0.0
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "pread", unreadable)
+        operator = Operator(queue)
+        operator.skip(operator.lane(b"k"), at(0))
+    assert queue.deadline() == 0.0
+    queue.tick(at(0))
+    assert queue.rescan_due
+    assert queue.deadline() == deadline
 
 
 def test_a_long_lane_goes_through_the_file_in_order(tmp_path: Path) -> None:
