@@ -10,6 +10,8 @@ LOCK := requirements-dev.lock
 PROTOS := $(sort $(wildcard proto/logbroker/v1/*.proto))
 # The newest Python from 3.11 on is found; PYTHON=/path/to/python names another.
 PYTHON ?=
+# The tests start hundreds of processes; each would compile the sources anew, which takes longer than all else it does.
+unexport PYTHONDONTWRITEBYTECODE
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
