@@ -5,6 +5,8 @@ the scan, and a checkpoint, now and then and at a clean stop, lists the blocks. 
 the way of a produce request, and nothing depends on it: what is missing, damaged, of another boot of the machine, of
 other settings or of a log that was cut since is scanned from the log.
 
+It is written in steps of a few milliseconds, between which others have their turn, however many blocks there are.
+
 A block says what the log says, so it does not matter which life of the group wrote it, or what was done since.
 """
 
@@ -12,18 +14,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from bisect import bisect_right
-from collections.abc import Callable
+from collections.abc import Iterator
 from functools import partial
-from operator import attrgetter
 from pathlib import Path
 from typing import Final
+
+import msgspec
 
 from logbroker.engine import LogEngine
 from logbroker.errors import LogbrokerError
 from logbroker.queues.columns import Block, Columns
 from logbroker.queues.queue import Queue
 from logbroker.queues.settings import Ordering, QueueSettings
+from logbroker.queues.sidecar_blocks import Blocks
 from logbroker.queues.sidecar_files import SidecarFiles
 from logbroker.queues.sidecar_format import (
     VERSION,
@@ -33,6 +36,7 @@ from logbroker.queues.sidecar_format import (
     StoredBlock,
     decode,
     encode,
+    split,
 )
 from logbroker.types import TopicId
 
@@ -48,8 +52,8 @@ MAX_BYTES: Final = 4 << 30
 SLACK_BYTES: Final = 64 << 20
 """That blocks may take whose records are done, beside as much as the others take."""
 CHECKPOINT_SECONDS: Final = 5.0
-
-_first_offset: Final = attrgetter("first_offset")
+PART_BLOCKS: Final = 512
+"""Of a checkpoint, that are written at a time."""
 
 
 class Sidecar:
@@ -65,13 +69,15 @@ class Sidecar:
         """As they were when they were last looked at."""
         self._keyed_by = ("", "")
         """Ordering and key header of what is here."""
-        self._blocks: dict[int, list[BlockSummary]] = {}
-        """By partition, in their order."""
-        self._lent: dict[tuple[int, int], BlockSummary] = {}
-        """By file and position, blocks that the index has not read: their files stay for as long as it may."""
+        self._blocks = Blocks()
+        self._lent = Blocks()
+        """Those that the index has not read: their files stay for as long as it may."""
+        self._damaged: list[BlockSummary] = []
+        """Those that any thread found so, and that are still among the blocks."""
         self._gathered: dict[int, Gathered] = {}
         self._gathered_records = 0
-        self._changed = False
+        self._written = -1
+        """The `changes` of the blocks as of the last checkpoint."""
         self._is_open = False
         self._is_off = False
 
@@ -87,10 +93,11 @@ class Sidecar:
             self._files.remove()
             return
         try:
-            checkpoint = decode(self._files.read_checkpoint(), Checkpoint)
-            if checkpoint is not None and self._fits(checkpoint):
-                for block in sorted(checkpoint.blocks, key=_first_offset):
-                    self._blocks.setdefault(block.partition, []).append(block)
+            for part in split(self._files.read_checkpoint()):
+                checkpoint = decode(part, Checkpoint)
+                if checkpoint is not None and self._fits(checkpoint):
+                    for block in checkpoint.blocks:
+                        self._blocks.put(block)
             self._remove_unused()
         except OSError as error:
             self._give_up(error)
@@ -108,13 +115,11 @@ class Sidecar:
         # First of all, as it drops what is of other keys.
         if not self._is_current():
             return None
-        blocks = self._blocks.get(partition)
-        if not blocks:
+        while self._damaged:
+            self._blocks.drop(self._damaged.pop())
+        summary = self._blocks.at(partition, position)
+        if summary is None:
             return None
-        index = bisect_right(blocks, position, key=_first_offset) - 1
-        if index < 0 or position >= blocks[index].next_offset:
-            return None
-        summary = blocks[index]
         try:
             facts = self._engine.partition_facts(self._topic_id, partition)
         except LogbrokerError:
@@ -124,7 +129,7 @@ class Sidecar:
         if not facts.log_start_offset <= summary.first_offset <= summary.next_offset <= facts.high_watermark:
             return None  # Retention has taken some of it.
         if self._queue.settings.ordering is Ordering.NONE:
-            self._lent[summary.file, summary.position] = summary
+            self._lent.put(summary)
         return Block(
             summary.first_offset,
             summary.next_offset,
@@ -142,9 +147,7 @@ class Sidecar:
             stored = None
         if stored is not None and stored.is_of(summary):
             return stored.columns()
-        blocks = self._blocks.get(summary.partition, [])
-        if summary in blocks:
-            blocks.remove(summary)
+        self._damaged.append(summary)
         _log.warning(
             "queue group %s: what it kept of the index of partition %d is damaged, and is made anew of the log",
             self.group_id,
@@ -169,13 +172,8 @@ class Sidecar:
         self._gathered_records += len(gathered.times) - before
         if len(gathered.times) >= BLOCK_RECORDS:
             self._seal(partition)
-        elif self._gathered_records >= MAX_GATHERED_RECORDS:
-            self._seal_all(1)
-
-    def _seal_all(self, least_records: int) -> None:
-        for partition, gathered in list(self._gathered.items()):
-            if len(gathered.times) >= least_records:
-                self._seal(partition)
+        while self._gathered_records >= MAX_GATHERED_RECORDS:
+            self._seal(next(iter(self._gathered)))
 
     def _seal(self, partition: int) -> None:
         """Write what is gathered of a partition as a block, unless it is all done."""
@@ -192,16 +190,8 @@ class Sidecar:
         except OSError as error:
             self._give_up(error)
             return
-        summary = gathered.summary(partition, leader_epoch, file, position, len(data))
-        blocks = self._blocks.setdefault(partition, [])
         # A rewind has the scan meet again what is here already.
-        blocks[:] = [
-            block
-            for block in blocks
-            if block.next_offset <= summary.first_offset or block.first_offset >= summary.next_offset
-        ]
-        blocks.insert(bisect_right(blocks, summary.first_offset, key=_first_offset), summary)
-        self._changed = True
+        self._blocks.put(gathered.summary(partition, leader_epoch, file, position, len(data)))
 
     # --- keeping -----------------------------------------------------------------------------------------------------
 
@@ -209,15 +199,13 @@ class Sidecar:
         """Write checkpoints again and again, until cancelled."""
         while True:
             await asyncio.sleep(CHECKPOINT_SECONDS)
-            if self._is_current():
-                self._seal_all(MIN_BLOCK_RECORDS)
-                self._checkpoint()
+            for _ in self._steps(MIN_BLOCK_RECORDS):
+                await asyncio.sleep(0)
 
     def close(self) -> None:
         """Write what the next start is to find."""
-        if self._is_current():
-            self._seal_all(1)
-            self._checkpoint()
+        for _ in self._steps(1):
+            pass
         self._files.close()
 
     def remove(self) -> None:
@@ -225,20 +213,37 @@ class Sidecar:
         self._is_off = True
         self._files.remove()
 
-    def _checkpoint(self) -> None:
-        """Costs about a microsecond for each block."""
-        if self._is_off:
+    def _steps(self, least_records: int) -> Iterator[None]:
+        """Write what is gathered of each partition, where it is so many records, then a checkpoint."""
+        if not self._is_current():
             return
+        for partition, gathered in list(self._gathered.items()):
+            if len(gathered.times) >= least_records and self._gathered.get(partition) is gathered:
+                self._seal(partition)
+                yield
         try:
-            self._remove_unused()
-            if not self._changed:
-                return
-            blocks = [block for blocks in self._blocks.values() for block in blocks]
-            checkpoint = Checkpoint(VERSION, self._engine.boot_id, self._topic_id, *self._keyed_by, blocks)
-            self._files.write_checkpoint(encode(checkpoint))
-            self._changed = False
+            for _ in self._checkpoint():
+                yield
+                if self._is_off:
+                    return
         except OSError as error:
             self._give_up(error)
+
+    def _checkpoint(self) -> Iterator[None]:
+        """Raises OSError."""
+        if self._is_off:
+            return
+        self._remove_unused()
+        changes = self._blocks.changes
+        if changes == self._written:
+            return
+        blocks = list(self._blocks)
+        checkpoint = Checkpoint(VERSION, self._engine.boot_id, self._topic_id, *self._keyed_by, [])
+        yield from self._files.write_checkpoint(
+            encode(msgspec.structs.replace(checkpoint, blocks=blocks[start : start + PART_BLOCKS]))
+            for start in range(0, len(blocks), PART_BLOCKS)
+        )
+        self._written = changes
 
     def _remove_unused(self) -> None:
         """Forget blocks whose records are done, and the oldest where they take too much room. Raises OSError.
@@ -246,37 +251,24 @@ class Sidecar:
         The checkpoint of before may name files that go: what is missing counts for nothing.
         """
         done = self._queue.done
-        floors = {partition: done.floor(partition) for partition in done.partitions()}
-        self._forget(lambda block: block.next_offset <= floors.get(block.partition, 0))
-        for place in [place for place, block in self._lent.items() if block.next_offset <= floors[block.partition]]:
-            del self._lent[place]
-        lent = self._lent_files()
+        for partition in done.partitions():
+            floor = done.floor(partition)
+            self._blocks.drop_below(partition, floor)
+            self._lent.drop_below(partition, floor)
+        used, lent = self._blocks.bytes_by_file, self._lent.bytes_by_file
         numbers = self._files.numbers()
         sizes = {number: self._files.size_bytes(number) for number in numbers}
-        used: dict[int, int] = {}
-        for blocks in self._blocks.values():
-            for block in blocks:
-                used[block.file] = used.get(block.file, 0) + block.size_bytes
         total, live = sum(sizes[number] for number in numbers if number in used), sum(used.values())
+        too_many: set[int] = set()
         for number in numbers[:-1]:
             if total <= min(MAX_BYTES, SLACK_BYTES + 2 * live):
                 break
             if number in used and number not in lent:
-                total, live = total - sizes[number], live - used.pop(number)
-        self._forget(lambda block: block.file not in used)
+                total, live = total - sizes[number], live - used[number]
+                too_many.add(number)
+        if too_many:
+            self._blocks.drop_files(too_many)
         self._files.keep({*used, *lent})
-
-    def _lent_files(self) -> set[int]:
-        return {file for file, _ in self._lent}
-
-    def _forget(self, which: Callable[[BlockSummary], bool]) -> None:
-        for partition, blocks in list(self._blocks.items()):
-            kept = [block for block in blocks if not which(block)]
-            self._changed |= len(kept) < len(blocks)
-            if kept:
-                self._blocks[partition] = kept
-            else:
-                del self._blocks[partition]
 
     def _is_current(self) -> bool:
         """Whether anything is to be kept; where the group has other keys now, begin anew."""
@@ -287,7 +279,6 @@ class Sidecar:
             if settings.has_priorities and keyed_by != self._keyed_by:
                 self._clear()
                 self._keyed_by = keyed_by
-                self._changed = True
         return settings.has_priorities
 
     def _clear(self) -> None:
@@ -299,7 +290,7 @@ class Sidecar:
         """The disk is full, for instance: the group goes on without."""
         self._is_off = True
         self._clear()
-        self._files.remove(self._lent_files())
+        self._files.remove(self._lent.bytes_by_file)
         _log.warning(
             "queue group %s: its index is not kept on disk any more (%s): the next start looks through the log",
             self.group_id,

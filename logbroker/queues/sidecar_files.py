@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Collection, Container
+from collections.abc import Collection, Container, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -52,10 +52,18 @@ class SidecarFiles:
         finally:
             os.close(fd)
 
-    def write_checkpoint(self, data: bytes) -> None:
+    def write_checkpoint(self, parts: Iterable[bytes]) -> Iterator[None]:
+        """Write a checkpoint, a part with each step; with the last step it is in the place of the one before."""
         self._path.mkdir(parents=True, exist_ok=True)
         fresh = self._path / f"{_CHECKPOINT}.new"
-        fresh.write_bytes(data)
+        fd = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+        try:
+            for part in parts:
+                if os.write(fd, part) < len(part):
+                    raise OSError("the disk is full")
+                yield
+        finally:
+            os.close(fd)
         fresh.replace(self._path / _CHECKPOINT)
 
     def read_checkpoint(self) -> bytes:

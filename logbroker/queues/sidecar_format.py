@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 from array import array
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final, TypeVar
 
 import google_crc32c
@@ -84,7 +84,7 @@ class BlockSummary(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Checkpoint(msgspec.Struct, frozen=True, array_like=True):
-    """All blocks that count, and what must be as it was for that."""
+    """A part of the checkpoint: blocks that count, and what must be as it was for that."""
 
     version: int
     boot_id: str
@@ -155,6 +155,16 @@ class Gathered(msgspec.Struct):
 def encode(value: StoredBlock | Checkpoint) -> bytes:
     payload = msgspec.msgpack.encode(value)
     return _HEAD.pack(_MAGIC, len(payload), google_crc32c.value(payload)) + payload
+
+
+def split(data: bytes) -> Iterator[bytes]:
+    """Yield the parts of what was encoded one behind the other, as `decode` takes them; damaged ones as they are."""
+    start = 0
+    while start + HEAD_BYTES <= len(data):
+        _, length, _ = _HEAD.unpack_from(data, start)
+        end = start + HEAD_BYTES + length
+        yield data[start:end]
+        start = end
 
 
 def decode(data: bytes, kind: type[T]) -> T | None:

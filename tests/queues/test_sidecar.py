@@ -162,8 +162,8 @@ async def test_files_stay_for_as_long_as_the_index_may_read_them(
                 monkeypatch.setattr(sidecar, "MAX_BYTES", 0)
             await fill(opened, random.Random(2), batches=20)
             await until(lambda: group.scanner.unscanned() == 0)
-            group.sidecar._seal_all(1)
-            group.sidecar._checkpoint()
+            for _ in group.sidecar._steps(1):
+                pass
             count = group.queue.open_records
             assert len(await all_values(group)) == count
             group.sidecar.close()

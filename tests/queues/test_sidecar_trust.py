@@ -204,8 +204,8 @@ def leader_epoch_ignored(patch: pytest.MonkeyPatch) -> None:
 
     def bug(sidecar: Sidecar, partition: int, generation: int, position: int) -> Block | None:
         epoch = sidecar._engine.partition_facts(sidecar._topic_id, partition).leader_epoch
-        blocks = sidecar._blocks.get(partition, [])
-        blocks[:] = [msgspec.structs.replace(block, leader_epoch=epoch) for block in blocks]
+        for block in [block for block in sidecar._blocks if block.partition == partition]:
+            sidecar._blocks.put(msgspec.structs.replace(block, leader_epoch=epoch))
         return block_at(sidecar, partition, generation, position)
 
     patch.setattr(Sidecar, "block_at", bug)
