@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,7 +13,7 @@ from logbroker.errors import NoFreeSessionError, SessionHeldError, StaleSessionE
 from logbroker.queues.messages import SessionWrite, Settlement
 from logbroker.queues.packing import Delivered
 from logbroker.queues.queue_group import QueueGroup
-from logbroker.queues.worker_messages import HeldSession
+from logbroker.queues.worker_messages import HeldSession, OpenedSession
 from logbroker.queues.workers import WorkerLink
 from tests.queues.shell import Shell, ack, hello, shell, until, values
 
@@ -180,3 +181,38 @@ async def test_whose_turn_comes_as_its_time_is_over_has_the_session(tmp_path: Pa
         group.openings.serve()
         time.sleep(0.06)  # Both are due in the next round of the loop.
         assert (await waiting).token > held.token
+
+
+async def test_whoever_gives_up_while_the_answer_is_on_its_way_takes_no_session(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with shell(tmp_path) as opened:
+        group = await five(opened)
+        link = await group.connect(hello())
+        tasks: list[asyncio.Task[OpenedSession]] = []
+
+        def give_up(turns: int) -> None:
+            if turns:
+                asyncio.get_running_loop().call_soon(give_up, turns - 1)
+            else:
+                tasks[-1].cancel()
+
+        synced = group._flush.synced
+
+        def answered(*given: Any) -> asyncio.Future[Any]:
+            answer = synced(*given)
+            if isinstance(given[0], OpenedSession):
+                # Told before the one who waits, which is no earlier than in the same round.
+                answer.add_done_callback(lambda _: give_up(len(tasks) - 1))
+            return answer
+
+        monkeypatch.setattr(group._flush, "synced", answered)
+        outcomes: list[bool] = []
+        for _ in range(4):
+            tasks.append(asyncio.create_task(link.open_session(b"a")))
+            await asyncio.wait(tasks[-1:])
+            outcomes.append(tasks[-1].cancelled())
+            assert bool(group.queue.sessions.held_by("w")) is not tasks[-1].cancelled()
+            if not tasks[-1].cancelled():
+                await link.close_session(b"a", tasks[-1].result().token)
+        assert {False, True} == set(outcomes)
