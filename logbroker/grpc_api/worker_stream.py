@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 import grpc
 
@@ -48,8 +49,8 @@ HELLO_SECONDS: Final = 10.0
 
 
 class WorkerStream:
-    """One stream. Two tasks: requests in; answers and deliveries out, of which none are handed out before there is
-    nothing else to write."""
+    """One stream. A task each for requests in, for answers out, and for deliveries out: none are handed out before
+    there is nothing else to write, and answers go first."""
 
     def __init__(
         self,
@@ -68,11 +69,16 @@ class WorkerStream:
         self._unsent_bytes = 0
         self._answers_due = 0
         self._answered = asyncio.Event()
+        """An answer came to be written, or was written."""
         self._wake = asyncio.Event()
-        self._pull: asyncio.Task[Delivered] | None = None
+        """The task that writes answers has something to do."""
+        self._delivering: asyncio.Task[None] | None = None
+        self._unsent: Delivered | None = None
+        """What was handed out, and is not written yet."""
+        self._writer: asyncio.Task[Any] | None = None
+        """Whose message gRPC is about to take: it takes one at a time."""
         self._reading_ended = False
         self._is_finished = False
-        self._writing = False
 
     async def run(self) -> None:
         """Serve from the Hello until the worker left, was replaced, or its stream broke.
@@ -81,32 +87,38 @@ class WorkerStream:
         """
         group, link = await self._greet()
         sessions = WorkerSessions(group, link, lambda answer: self._answer(pb.WorkerResponse(session=answer)))
-        reading = asyncio.create_task(self._follow_requests(link, sessions))
-        writing = asyncio.create_task(self._write(group, link, sessions))
-        stopping = asyncio.create_task(self._follow_stop())
+        self._delivering = asyncio.create_task(self._write_deliveries(group, link, sessions))
+        writing = asyncio.create_task(self._write_answers()), self._delivering
+        tasks = [*writing, asyncio.create_task(self._follow_requests(link, sessions))]
+        tasks.append(asyncio.create_task(self._follow_stop()))
         try:
-            done, _ = await asyncio.wait([reading, writing, stopping], return_when=asyncio.FIRST_COMPLETED)
-            if reading in done and not reading.exception():  # What is to be answered still goes out.
-                done, _ = await asyncio.wait([writing, stopping], return_when=asyncio.FIRST_COMPLETED)
-            for task in done:
-                task.result()
+            await self._until_over(tasks)
         except asyncio.CancelledError:
-            writing.cancel()  # The call is gone: nobody waits for a status.
+            for task in writing:
+                task.cancel()  # The call is gone: nobody waits for a status.
             raise
         finally:
             if not self._stopping.is_set():
-                self._put_back(link)
+                if self._unsent is not None:
+                    link.put_back(self._unsent)  # The worker never saw it, and did not fail with it.
                 link.disconnected()
-            self._end_deliveries()
             self._answers.clear()
-            self._is_finished = True
-            for task in (reading, stopping, writing):
+            self._is_finished = self._reading_ended = True
+            for task in tasks:
                 # A write that was begun goes on in gRPC's core, where no status can be sent before it is done.
-                if task is not writing or not self._writing:
+                if task is not self._writer:
                     task.cancel()
             # Gathered, so that what went wrong beside the first error is not reported as lost.
-            tasks = [reading, stopping, writing] + ([] if self._pull is None else [self._pull])
             await asyncio.gather(*tasks, sessions.end(), return_exceptions=True)
+
+    async def _until_over(self, tasks: Sequence[asyncio.Task[None]]) -> None:
+        """Wait until all answers are written after the last request, or the first error, which is raised."""
+        answering, pending = tasks[0], set(tasks)
+        while not answering.done():
+            done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                if not task.cancelled():  # As that which writes deliveries is after the last request.
+                    task.result()
 
     async def _greet(self) -> tuple[QueueGroup, WorkerLink]:
         try:
@@ -157,7 +169,10 @@ class WorkerStream:
             await self._next_answer()
         if said_goodbye:
             await link.goodbye()
-        self._is_finished = True
+        self._finish()
+
+    def _finish(self) -> None:
+        self._is_finished = self._reading_ended = True
         self._wake.set()
 
     async def _room_for_answer(self) -> None:
@@ -191,8 +206,8 @@ class WorkerStream:
 
     def _end_deliveries(self) -> None:
         self._reading_ended = True
-        if self._pull is not None:
-            self._pull.cancel()
+        if self._delivering is not None and self._delivering is not self._writer:
+            self._delivering.cancel()
 
     # --- responses ---------------------------------------------------------------------------------------------------
 
@@ -203,35 +218,46 @@ class WorkerStream:
         self._wake.set()
         self._answered.set()
 
-    async def _write(self, group: QueueGroup, link: WorkerLink, sessions: WorkerSessions) -> None:
-        """Write answers as they come, and deliveries while there are none. Raises what ended the link."""
+    async def _write_answers(self) -> None:
+        """Write answers as they come, until the last one."""
         with suppress(grpc.aio.InternalError):  # The client is gone; reading, or the end of the call, says so too.
             while not self._is_finished or self._answers:
-                self._wake.clear()
-                if self._answers:
-                    await self._send_answer(self._answers.popleft())
-                elif (delivered := self._pulled()) is not None and sessions.knows(delivered):
-                    self._pull = None
-                    if sessions.is_void(delivered):
-                        last_receipt = delivered.first_receipt + delivered.count - 1
-                        group.release(link.worker_id, [(delivered.first_receipt, last_receipt)])
-                    else:
-                        await self._send_deliveries(delivered, round(group.queue.settings.lease_seconds * 1000))
+                if self._answers and self._writer is None:
+                    message = self._answers.popleft()
+                    await self._send(message)
+                    self._unsent_bytes -= len(message)
+                    self._answered.set()
                 else:
-                    if self._pull is None and not self._reading_ended:
-                        self._pull = asyncio.create_task(self._next_deliveries(link))
-                        self._pull.add_done_callback(lambda _: self._wake.set())
+                    self._wake.clear()
                     await self._wake.wait()
 
-    def _pulled(self) -> Delivered | None:
-        """What is to be sent next. Raises what ended the link."""
-        return self._pull.result() if self._pull is not None and self._pull.done() and not self._reading_ended else None
+    async def _write_deliveries(self, group: QueueGroup, link: WorkerLink, sessions: WorkerSessions) -> None:
+        """Take and write deliveries while there are no answers to be written. Raises what ended the link."""
+        while not self._reading_ended:
+            await self._all_answered()
+            try:
+                delivered = self._unsent = await self._next_deliveries(link)
+            except LogbrokerError:
+                await self._all_answered()
+                raise
+            await self._all_answered()
+            while not sessions.knows(delivered):
+                await self._next_answer()
+                await self._all_answered()
+            self._unsent = None
+            if sessions.is_void(delivered):
+                last_receipt = delivered.first_receipt + delivered.count - 1
+                group.release(link.worker_id, [(delivered.first_receipt, last_receipt)])
+                continue
+            try:
+                await self._send_deliveries(delivered, round(group.queue.settings.lease_seconds * 1000))
+            except grpc.aio.InternalError:
+                self._answers.clear()
+                self._finish()
 
-    def _put_back(self, link: WorkerLink) -> None:
-        """What was pulled and not written: the worker never saw it, and did not fail with it."""
-        pull = self._pull
-        if pull is not None and pull.done() and not pull.cancelled() and pull.exception() is None:
-            link.put_back(pull.result())
+    async def _all_answered(self) -> None:
+        while self._answers or self._writer is not None:
+            await self._next_answer()
 
     async def _next_deliveries(self, link: WorkerLink) -> Delivered:
         while not self._budget.fits(HANDOUT_BYTES):
@@ -239,11 +265,6 @@ class WorkerStream:
             with suppress(OverloadedError):
                 await self._budget.wait()
         return await link.next_deliveries()
-
-    async def _send_answer(self, message: bytes) -> None:
-        await self._send(message)
-        self._unsent_bytes -= len(message)
-        self._answered.set()
 
     async def _send_deliveries(self, delivered: Delivered, lease_ms: int) -> None:
         message = worker_response(delivered, lease_ms)
@@ -254,11 +275,13 @@ class WorkerStream:
             self._budget.release(len(message))
 
     async def _send(self, message: bytes) -> None:
-        self._writing = True
+        self._writer = asyncio.current_task()
         try:
             await self._context.write(message)
         finally:
-            self._writing = False
+            self._writer = None
+            if self._answers:
+                self._wake.set()
 
     async def _follow_stop(self) -> None:
         await self._stopping.wait()

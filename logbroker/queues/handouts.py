@@ -56,10 +56,14 @@ class Handouts:
         if wait_seconds is not None and seat.early:
             wait_seconds = await self._scanner.reached(seat.early[-1][0], wait_seconds)
         waiting = self.line.join(seat, sessions=sessions)
-        self._serve()
+        if seat.credit or self._queue.sessions.ready():
+            self._serve()
         try:
-            async with asyncio.timeout(wait_seconds):
+            if wait_seconds is None:
                 turn = await waiting
+            else:
+                async with asyncio.timeout(wait_seconds):
+                    turn = await waiting
         except TimeoutError:
             # What was granted at that very moment is handed out: given back, it would have been out of the line for
             # nobody, and would be marked as a repeat.

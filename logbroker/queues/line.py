@@ -61,9 +61,9 @@ class Seat:
     def waits(self) -> bool:
         return self.turn is not None and not self.turn.done()
 
-    def add_credit(self, records: int, mark: int | None) -> None:
+    def add_credit(self, records: int, mark: int) -> None:
         self.credit += records
-        if mark is None:
+        if mark == NO_MARK:
             return
         if self.early and self.early[-1][0] == mark:
             records += self.early.pop()[1]
@@ -108,7 +108,7 @@ class Line:
         """Somebody may be handed more."""
         if not seat.credit and seat.waits:
             self._seats.append(seat)
-        seat.add_credit(records, self._scanner.mark() if self._queue.settings.has_priorities else None)
+        seat.add_credit(records, self._scanner.mark() if self._queue.settings.has_priorities else NO_MARK)
 
     def leave(self, seat: Seat, error: LogbrokerError | None = None) -> Turn | None:
         """Wait no more; return what was handed out already, but not noticed yet. Who waits may be told of an error."""

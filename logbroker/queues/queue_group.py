@@ -223,7 +223,7 @@ class QueueGroup:
     @property
     def reserved(self) -> bool:
         """Whether only workers of before the start are served."""
-        return self._loop.time() < self._reserved_until
+        return self._reserved_until > 0 and self._loop.time() < self._reserved_until
 
     def _end_reserve(self) -> None:
         if self._reserved_until and not self.reserved:

@@ -29,10 +29,10 @@ class ScanMarks:
     # --- what is asked -----------------------------------------------------------------------------------------------
 
     def take(self) -> int:
-        """Return a mark of now."""
+        """Return a mark of now; NO_MARK where all is scanned."""
         if self._next:
             return self._round + 1
-        return self._round - 1 if self._is_idle else self._round
+        return NO_MARK if self._is_idle else self._round
 
     def has_passed(self, mark: int) -> bool:
         """Whether all is scanned that was readable when the mark was taken."""

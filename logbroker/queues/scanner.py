@@ -102,9 +102,7 @@ class Scanner:
     def may_serve(self, mark: int) -> bool:
         """Whether all is scanned that was readable when the mark was taken. Also where the scan pauses: what it has not
         met waits for room, and who is served makes it."""
-        if not self._queue.wants_more:
-            return True
-        return self._marks.has_passed(mark) and not self.is_indexing
+        return (self._marks.has_passed(mark) and not self.is_indexing) or not self._queue.wants_more
 
     async def reached(self, mark: int, wait_seconds: float) -> float:
         """Wait for `may_serve`, and return what is left of a time to wait; waits for MARK_SECONDS, if that is more."""
@@ -120,7 +118,7 @@ class Scanner:
     @property
     def is_indexing(self) -> bool:
         """Whether the scan is still to go through what was readable when it began, or began anew."""
-        return self._has_news() or self._marks.is_behind or not self._marks.has_passed(self._index_mark)
+        return not self._marks.has_passed(self._index_mark) or self._marks.is_behind or self._has_news()
 
     def unscanned(self) -> int:
         """How many offsets are readable and not scanned yet. Raises UnknownTopicError."""

@@ -61,7 +61,7 @@ async def test_what_was_not_written_when_the_stream_broke_did_not_fail(tmp_path:
         await client.stuck.wait()  # In the answer; deliveries are pulled meanwhile.
         await until(lambda: group.links["gone"].seat.turn is not None)
         await broker.append((b"k", b"v"))
-        await until(lambda: stream._pull is not None and stream._pull.done())
+        await until(lambda: stream._unsent is not None)
         assert group.queue.deliveries.in_flight == 1
 
         call.cancel()
