@@ -20,6 +20,7 @@ from logbroker.v1 import admin_pb2, groups_pb2, log_pb2, queues_pb2
 
 _log = logging.getLogger(__name__)
 
+CLOSED: Final = "this client is closed; open another one"
 MAX_RESPONSE_BYTES: Final = 64 * 1024 * 1024
 """Room for the largest batch that a topic may take, several times over."""
 _FIRST_BACKOFF_SECONDS: Final = 0.05
@@ -117,7 +118,7 @@ class Connection:
 
     def _open_channel(self) -> grpc.aio.Channel:
         if self._closed:
-            raise BrokerUnavailableError("this client is closed; open another one")
+            raise BrokerUnavailableError(CLOSED)
         if self._channel is None:
             self._channel = grpc.aio.insecure_channel(self.broker, options=_OPTIONS)
         return self._channel

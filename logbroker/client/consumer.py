@@ -103,7 +103,8 @@ class Consumer(ConsumerCore):
     def until_end(self) -> AsyncIterator[Record]:
         """Iterate up to what the high watermarks are now, and stop.
 
-        In a group: of the partitions that this member is assigned first, and of those that come while it iterates.
+        Paused partitions are left out, and those that an error has ended. In a group: of the partitions that this
+        member is assigned first, and of those that come while it iterates.
         """
         self.begin()
         return self._records(bounded=True)
@@ -177,13 +178,18 @@ class Consumer(ConsumerCore):
                 return
             chunk = await self.fetcher.next_chunk(None, self.permit)
             if chunk is not None:
-                self.cursor.take(chunk)
+                self.begin_chunk(chunk, ends)
 
     async def _turn(self, ends: dict[TopicPartition, int] | None, deadline: float | None = None) -> None:
         await _call_all(self.turn(ends, deadline))
 
     async def close(self) -> None:
-        """Commit what is finished, leave the group, stop reading, and let go of the connection."""
+        """Commit what is finished, leave the group, stop reading, and let go of the connection.
+
+        Who waits for records meanwhile, or asks later, gets BrokerUnavailableError.
+        """
+        if self.closed:
+            return
         try:
             if self.subscribed:
                 await _call_all(self.goodbye())

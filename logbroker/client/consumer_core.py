@@ -5,22 +5,20 @@ from __future__ import annotations
 import datetime
 import enum
 import itertools
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Final, Literal
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AsyncExitStack
+from typing import Any, Final
 
-from logbroker.client.connection import Connection
+from logbroker.client.connection import CLOSED, Connection
 from logbroker.client.cursor import Cursor, Record
-from logbroker.client.fetcher import Assigned, Fetcher, OutOfRange
+from logbroker.client.fetcher import Assigned, Chunk, Fetcher, OutOfRange
 from logbroker.client.group_reader import Callback, Calls, GroupReader
 from logbroker.client.group_settings import GroupSettings
 from logbroker.client.metadata import check_bands, find_topics
-from logbroker.client.offsets import When, find_offsets, milliseconds
+from logbroker.client.offsets import Start, When, find_offsets, find_starts, milliseconds
 from logbroker.client.permit import Permit
-from logbroker.errors import InvalidRequestError, LogbrokerError, UnknownPartitionError
+from logbroker.errors import BrokerUnavailableError, InvalidRequestError, LogbrokerError, UnknownPartitionError
 from logbroker.types import TopicPartition
-
-Start = Literal["earliest", "latest"] | int | datetime.datetime
-"""Where to begin: the log start offset, the high watermark, an offset, or the first record at or after a time."""
 
 DEFAULT_BUFFER_BYTES: Final = 8 * 1024 * 1024
 _UNLIMITED: Final = Permit()
@@ -57,6 +55,7 @@ class ConsumerCore:
             raise InvalidRequestError("on_out_of_range takes error, earliest or latest")
         self.connection = Connection(broker, request_timeout_seconds=request_timeout_seconds)
         self.cursor = Cursor(max_expanded_bytes)
+        self.closed = False
         self._call = call
         self._fetcher: Fetcher | None = None
         self._fetcher_options: dict[str, Any] = {
@@ -179,20 +178,13 @@ class ConsumerCore:
                 raise UnknownPartitionError(
                     f"topic {item.topic!r} has no partition {item.partition}; it has {infos[item.topic].partitions}"
                 )
-        offsets = await self._resolve(list(partitions), start)
+        offsets = await find_starts(self.connection, list(partitions), start)
         self.cursor.drop()
         self._assigned = {
             partition: Assigned(partition, infos[partition.topic].id, offsets[partition], offsets[partition])
             for partition in partitions
         }
         self._open_fetcher().assign(self._assigned.values())
-
-    async def _resolve(self, partitions: Sequence[TopicPartition], start: Start) -> dict[TopicPartition, int]:
-        if isinstance(start, int):
-            if start < 0:
-                raise InvalidRequestError(f"{start} is not an offset; give 0 or more, earliest, latest or a datetime")
-            return dict.fromkeys(partitions, start)
-        return await find_offsets(self.connection, partitions, start)
 
     def assignment(self) -> list[TopicPartition]:
         """Return the partitions that are read."""
@@ -228,6 +220,8 @@ class ConsumerCore:
             assigned = self._find(partition)
             self._drop_open(assigned)
             assigned.position = offset
+            # What was read before says nothing of the records before this one.
+            assigned.leader_epoch = -1
             self.fetcher.move(assigned)
 
     def pause(self, *partitions: TopicPartition) -> None:
@@ -269,7 +263,9 @@ class ConsumerCore:
     # --- the way through the chunks ---------------------------------------------------------------------------------
 
     def begin(self) -> None:
-        """Read without end, also what a bounded loop left out."""
+        """Read without end, also what a bounded loop left out. Raises BrokerUnavailableError where it is closed."""
+        if self.closed:
+            raise BrokerUnavailableError(CLOSED)
         self.asked()
         if self._holds:
             self._holds = False
@@ -290,24 +286,40 @@ class ConsumerCore:
         return self._in_group().goodbye()
 
     async def ends(self) -> dict[TopicPartition, int]:
-        """Return the high watermarks now, of those partitions that are not there yet."""
-        return {
-            partition: end for partition, end in (await self.end_offsets()).items() if self.position(partition) < end
-        }
+        """Return the high watermarks now, of those partitions that are not there yet. Nothing is to be awaited of those
+        that are paused, or that an error has ended."""
+        self.cursor.settle()
+        found = {self._find(partition): end for partition, end in (await self.end_offsets()).items()}
+        return {at.partition: end for at, end in found.items() if at.position < end and not (at.paused or at.told)}
+
+    def begin_chunk(self, chunk: Chunk, ends: dict[TopicPartition, int] | None) -> None:
+        """Begin with a chunk. Where a bounded loop does not read its partition, that is held: what comes of it is not
+        wanted before the next loop, and must not be lost."""
+        if ends is None or chunk.assigned.partition in ends:
+            self.cursor.take(chunk)
+        else:
+            self._hold(chunk.assigned)
+
+    def _hold(self, assigned: Assigned) -> None:
+        self._holds = True
+        self._call(self.fetcher.hold, assigned)
 
     def open_next(self, ends: dict[TopicPartition, int] | None) -> Step:
-        """Open the next batch. `ends` is what remains of a bounded loop: partitions that have got there leave it."""
+        """Open the next batch. `ends` is what remains of a bounded loop: partitions that have got there leave it, as do
+        those that were paused, or are not assigned any more."""
         try:
             opened = self.cursor.advance(ends)
         except LogbrokerError as error:
             self.fail_open(error)
             opened = False
         if ends is not None:
-            for partition in [p for p, end in ends.items() if self._assigned[p].position >= end]:
-                del ends[partition]
-                # More of it may come, but is not wanted before the next loop.
-                self._holds = True
-                self._call(self.fetcher.hold, self._assigned[partition])
+            for partition, end in list(ends.items()):
+                assigned = self._assigned.get(partition)
+                if assigned is None or assigned.paused:
+                    del ends[partition]
+                elif assigned.position >= end:
+                    del ends[partition]
+                    self._hold(assigned)
             if not ends:
                 return Step.AT_END
         return Step.OPENED if opened else Step.NEEDS_CHUNK
@@ -334,12 +346,14 @@ class ConsumerCore:
 
     async def close(self) -> None:
         """Stop reading, and let go of the connection."""
+        self.closed = True
         self.cursor.drop()
-        if self._group is not None:
-            await self._group.leave()
-        if self._fetcher is not None:
-            await self._fetcher.close()
-        await self.connection.close()
+        async with AsyncExitStack() as stack:
+            stack.push_async_callback(self.connection.close)
+            if self._fetcher is not None:
+                stack.push_async_callback(self._fetcher.close)
+            if self._group is not None:
+                stack.push_async_callback(self._group.leave)
 
 
 def _listed(bands: str | Iterable[str]) -> list[str]:

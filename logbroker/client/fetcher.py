@@ -17,7 +17,7 @@ from typing import Any, Final, Literal
 import grpc
 import msgspec
 
-from logbroker.client.connection import Connection, Stream, backoff_seconds, run_stream
+from logbroker.client.connection import CLOSED, Connection, Stream, backoff_seconds, run_stream
 from logbroker.client.offsets import find_offsets
 from logbroker.client.permit import Permit
 from logbroker.client.status import error_of_item
@@ -54,6 +54,8 @@ class Assigned(msgspec.Struct, eq=False):
     """Not wanted until the consumer goes on reading without end."""
     failed: bool = False
     """An error ended it; a move starts it again."""
+    told: bool = False
+    """The program has heard of that error."""
 
     @property
     def wanted(self) -> bool:
@@ -94,6 +96,7 @@ class Fetcher:
         self._correlation_id = 0
         self._attempt = 0
         self._task: asyncio.Task[None] | None = None
+        self._closed = False
 
     # --- what is read -----------------------------------------------------------------------------------------------
 
@@ -121,7 +124,7 @@ class Fetcher:
         assigned.version += 1
         assigned.correlation_id = 0
         assigned.fetched = assigned.position
-        assigned.failed = False
+        assigned.failed = assigned.told = False
         self._to_remove.pop(assigned.partition, None)
         if assigned.wanted:
             self._to_place[assigned] = None
@@ -160,22 +163,25 @@ class Fetcher:
     async def next_chunk(self, deadline: float | None, permit: Permit) -> Chunk | None:
         """Return what comes next, waiting for it; None when the deadline (monotonic seconds) or the permit is over.
 
-        Raises what ended a partition.
+        Raises what ended a partition, or BrokerUnavailableError once it is closed.
         """
         self.waiting = True
         try:
             async with asyncio.timeout(None if deadline is None else max(0.0, deadline - monotonic())):
-                while permit.open() and not self._drop_old_chunks():
+                while not self._closed and permit.open() and not self._drop_old_chunks():
                     self._arrived.clear()
                     await self._arrived.wait()
         except TimeoutError:
             return None
         finally:
             self.waiting = False
+        if self._closed:
+            raise BrokerUnavailableError(CLOSED)
         if not permit.open():
             return None
         chunk = self._take_chunk()
         if chunk.error is not None:
+            chunk.assigned.told = True
             raise chunk.error
         return chunk
 
@@ -305,6 +311,9 @@ class Fetcher:
             self._work.set()
 
     async def close(self) -> None:
+        """End the stream, and the wait of one who waits."""
+        self._closed = True
+        self._arrived.set()
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)

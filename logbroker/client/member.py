@@ -17,7 +17,7 @@ from typing import Any, Final
 import grpc
 import msgspec
 
-from logbroker.client.connection import Connection, Stream, backoff_seconds, run_stream
+from logbroker.client.connection import CLOSED, Connection, Stream, backoff_seconds, run_stream
 from logbroker.client.group_messages import (
     Offsets,
     assignment_of,
@@ -99,7 +99,7 @@ class Member:
         self._subscription = groups_pb2.Subscription(topics=topics, topic_pattern=pattern, bands=bands)
         if self._task is None:
             self._task = asyncio.create_task(self._run())
-        elif self.membership.state is State.MEMBER:
+        elif self.membership.state is not State.OUT:
             self._send(subscription=self._subscription)
         deadline = monotonic() + self._connection.request_timeout_seconds
         while not self._was_let_in:
@@ -113,6 +113,8 @@ class Member:
 
     def go_on(self) -> None:
         """Raise what keeps the member out of the group, once. Where nothing does: let it join, or renew its permit."""
+        if self._leaving:
+            raise BrokerUnavailableError(CLOSED)
         error = self.membership.take_error()
         if error is not None:
             raise error
@@ -181,11 +183,14 @@ class Member:
         self._leaving = True
         if self._task is None:
             return
-        if self.membership.state is not State.OUT:
-            self._send(leave=groups_pb2.Leave())
-            await asyncio.wait([self._task], timeout=_GOODBYE_SECONDS)
-        self._task.cancel()
-        await asyncio.gather(self._task, return_exceptions=True)
+        try:
+            if self.membership.state is not State.OUT:
+                self._send(leave=groups_pb2.Leave())
+                await asyncio.wait([self._task], timeout=_GOODBYE_SECONDS)
+        finally:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+            self._changed_now()
 
     # --- the stream -------------------------------------------------------------------------------------------------
 

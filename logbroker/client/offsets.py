@@ -17,6 +17,9 @@ from logbroker.v1 import log_pb2
 When = Literal["earliest", "latest"] | int | datetime.datetime
 """The log start offset, the high watermark, or a time: milliseconds since 1970, or a datetime (local where naive)."""
 
+Start = Literal["earliest", "latest"] | int | datetime.datetime
+"""Where to begin: the log start offset, the high watermark, an offset, or the first record at or after a time."""
+
 _EPOCH: Final = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 _SPECS: Final = {"earliest": log_pb2.OFFSET_SPEC_EARLIEST, "latest": log_pb2.OFFSET_SPEC_LATEST}
 
@@ -69,6 +72,17 @@ async def find_offsets(
     if too_young:
         offsets |= await find_offsets(connection, too_young, "latest")
     return offsets
+
+
+async def find_starts(
+    connection: Connection, partitions: Sequence[TopicPartition], start: Start
+) -> dict[TopicPartition, int]:
+    """Find where to begin in several partitions. Raises the first error, or InvalidRequestError."""
+    if not isinstance(start, int):
+        return await find_offsets(connection, partitions, start)
+    if start < 0:
+        raise InvalidRequestError(f"{start} is not an offset; give 0 or more, earliest, latest or a datetime")
+    return dict.fromkeys(partitions, start)
 
 
 def _item(partition: TopicPartition, when: When) -> log_pb2.ListOffsetsItem:

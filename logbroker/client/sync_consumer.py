@@ -8,11 +8,12 @@ from time import monotonic
 from types import TracebackType
 from typing import Any, Self
 
-from logbroker.client.consumer_core import DEFAULT_BUFFER_BYTES, ConsumerCore, Start, Step
+from logbroker.client.consumer_core import DEFAULT_BUFFER_BYTES, ConsumerCore, Step
 from logbroker.client.cursor import Record
 from logbroker.client.fetcher import OutOfRange
 from logbroker.client.group_reader import Callback, Calls
 from logbroker.client.group_settings import GroupStart, group_settings
+from logbroker.client.offsets import Start
 from logbroker.client.sync_loop import run, shared_loop
 from logbroker.errors import LogbrokerError
 from logbroker.record.header import MAX_EXPANDED_BYTES
@@ -197,12 +198,14 @@ class Consumer:
                 return
             chunk = run(core.fetcher.next_chunk(None, core.permit))
             if chunk is not None:
-                core.cursor.take(chunk)
+                core.begin_chunk(chunk, ends)
 
     def _turn(self, ends: dict[TopicPartition, int] | None, deadline: float | None = None) -> None:
         _call_all(self._core.turn(ends, deadline))
 
     def close(self) -> None:
+        if self._core.closed:
+            return
         try:
             if self._core.subscribed:
                 _call_all(self._core.goodbye())

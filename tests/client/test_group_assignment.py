@@ -8,6 +8,7 @@ from contextlib import AsyncExitStack
 import pytest
 
 from logbroker.client import Admin, Consumer, TopicPartition
+from logbroker.client.membership import State
 from logbroker.errors import (
     AssignorMismatchError,
     BrokerUnavailableError,
@@ -16,6 +17,7 @@ from logbroker.errors import (
     InvalidRequestError,
 )
 from tests.client.group_helpers import Events, add, drain, fill, numbers, rest, settle
+from tests.client.worker_helpers import wire
 
 
 async def test_members_share_the_partitions_and_no_record_is_read_twice(address: str, topic: str) -> None:
@@ -84,8 +86,8 @@ async def test_revoked_is_called_before_the_partition_is_given_away(address: str
     await fill(address, topic, 2, 100)
     events = Events()
     async with (
-        Consumer(address, group=topic, auto_commit=False) as first,
         Consumer(address, group=topic, auto_commit=False) as second,
+        Consumer(address, group=topic, auto_commit=False) as first,
     ):
 
         async def revoked(partitions: list[TopicPartition]) -> None:
@@ -209,6 +211,21 @@ async def test_what_cannot_be_asked_for_is_refused(address: str, topic: str, unu
     async with Consumer(f"127.0.0.1:{unused_tcp_port}", group=topic, request_timeout_seconds=0.2) as consumer:
         with pytest.raises(BrokerUnavailableError):
             await consumer.subscribe(topic)
+
+
+async def test_a_subscription_that_changes_while_the_member_comes_back_counts(address: str, topic: str) -> None:
+    await fill(address, topic, 1, 0)
+    await fill(address, f"{topic}-other", 1, 0)
+    async with wire(address) as way, Consumer(way.address, group=topic) as consumer:
+        await consumer.subscribe(topic)
+        await settle(consumer, partitions=1)
+        way.cut()
+        async with asyncio.timeout(20):
+            while consumer._in_group().member.membership.state is not State.JOINING:
+                await asyncio.sleep(0)
+            await consumer.subscribe(f"{topic}-other")
+            while consumer.assignment() != [TopicPartition(f"{topic}-other", 0)]:
+                await consumer.poll(timeout_seconds=0.05)
 
 
 async def test_a_subscription_that_cannot_be_is_told_at_the_next_question(address: str, topic: str) -> None:

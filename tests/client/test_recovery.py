@@ -7,9 +7,10 @@ import logging
 
 import pytest
 
-from logbroker.client import Admin, Consumer, Producer, Record
+from logbroker.client import Admin, Consumer, Producer, Record, TopicPartition
 from logbroker.embedded_broker import EmbeddedBroker
 from logbroker.errors import BrokerUnavailableError
+from logbroker.record.codec import NewRecord, encode_batch
 from tests.client.reading import numbers_by_key, read_all
 
 KEYS = [b"key-%d" % number for number in range(50)]
@@ -116,3 +117,25 @@ async def test_an_interrupt_does_not_wait_for_a_broker_that_is_away(logbroker_br
         await interrupted()
     with pytest.raises(BrokerUnavailableError, match="closed before"):
         await deliveries[0]
+
+
+async def test_where_one_seeks_what_was_read_before_a_cut_does_not_matter(logbroker_broker: EmbeddedBroker) -> None:
+    """The log was cut while the consumer rested: where it is told to go on, it has read nothing that could be gone."""
+    address, partition = logbroker_broker.address, TopicPartition("orders", 0)
+    async with Admin(address) as admin:
+        await admin.create_topic("orders", 1)
+    async with Consumer(address) as consumer, Producer(address) as producer:
+        await producer.send_and_wait("orders", b"0")
+        await consumer.assign("orders")
+        assert len(await consumer.poll(timeout_seconds=10)) == 1
+        consumer.pause()
+        await asyncio.to_thread(logbroker_broker.kill)
+        with (logbroker_broker.data_dir / str(partition) / f"{0:020d}.log").open("ab") as log:
+            log.write(encode_batch([NewRecord(b"torn")])[:-1])
+        await asyncio.to_thread(logbroker_broker.start)
+        await producer.send_and_wait("orders", b"1")
+        await consumer.seek_to_end()
+        consumer.resume()
+        assert await consumer.poll(timeout_seconds=0.1) == []
+        await producer.send_and_wait("orders", b"2")
+        assert [record.value for record in await consumer.poll(timeout_seconds=10)] == [b"2"]
