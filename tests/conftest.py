@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+import logging
+
+import pytest
 from hypothesis import HealthCheck, settings
 
 settings.register_profile(
     "logbroker", print_blob=True, deadline=None, max_examples=100, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("logbroker")
+
+
+@pytest.fixture
+def quiet_clients(caplog: pytest.LogCaptureFixture) -> None:
+    """Every client says that it reconnects, after every kill; a failure would be hard to find in that."""
+    caplog.set_level(logging.ERROR, "logbroker.client")

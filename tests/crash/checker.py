@@ -18,6 +18,8 @@ from typing import NamedTuple
 
 import msgspec
 
+from tests.anomalies import Anomaly
+
 
 class Log(NamedTuple):
     """One partition. A topic that is deleted and created again is another one: `incarnation` tells them apart."""
@@ -95,16 +97,6 @@ class Kind(enum.Enum):
     BACK = "a poll that goes back"
     REORDERED = "a sender's values in another order than it sent them"
     GAP = "an offset without a record"
-
-
-class Anomaly(NamedTuple):
-    """One thing that must not be."""
-
-    kind: Kind
-    text: str
-
-    def __str__(self) -> str:
-        return f"{self.kind.value}: {self.text}"
 
 
 Event = Send | Poll | Seek

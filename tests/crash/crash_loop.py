@@ -17,8 +17,9 @@ from typing import Final
 from logbroker.client import Admin
 from logbroker.errors import LogbrokerError
 from logbroker.types import TopicPartition, topic_id_text
+from tests.anomalies import BrokenPromisesError
 from tests.crash.broker_process import BrokerProcess
-from tests.crash.checker import FinalRead, Kind, Log, check
+from tests.crash.checker import FinalRead, Log, check
 from tests.crash.load import RETAINED, TOPICS, History, Load, read_all
 from tests.crash.log_files import LogFiles
 from tests.crash.topic_changes import FLEETING, TopicChanges
@@ -27,20 +28,10 @@ from tests.interop.kafka_reader import compare, trouble
 _log = logging.getLogger(__name__)
 
 _INCARNATED: Final = frozenset({FLEETING})
-_MAX_TOLD: Final = 12
-
-
-class CrashLoopError(AssertionError):
-    """A promise was broken. `kinds` are those of the checker's anomalies; none where another check failed."""
-
-    def __init__(self, what: list[str], kinds: set[Kind] | None = None) -> None:
-        more = [f"... and {len(what) - _MAX_TOLD} more"] if len(what) > _MAX_TOLD else []
-        super().__init__("\n".join([*what[:_MAX_TOLD], *more]))
-        self.kinds = kinds or set()
 
 
 def run(directory: Path, seed: int, *, lives: int, volatile: bool = False, plant: str | None = None) -> Counter[str]:
-    """Return figures of one history; raises CrashLoopError, BrokerFailedError or BrokenFilesError."""
+    """Return figures of one history; raises BrokenPromisesError, BrokerFailedError or BrokenFilesError."""
     loop = _CrashLoop(directory, seed, volatile=volatile, plant=plant)
     figures = asyncio.run(loop.run(lives))
     if plant is not None:
@@ -98,7 +89,7 @@ class _CrashLoop:
         self._raise_troubles()
         anomalies = check(self._history.events, final)
         if anomalies:
-            raise CrashLoopError([str(each) for each in anomalies], {each.kind for each in anomalies})
+            raise BrokenPromisesError([str(each) for each in anomalies], {each.kind for each in anomalies})
 
     # --- one life ---------------------------------------------------------------------------------------------------
 
@@ -158,7 +149,7 @@ class _CrashLoop:
                 )
         self._figures["torn tails"] += sum(found.torn is not None for found in logs.values())
         if lost:
-            raise CrashLoopError(lost)
+            raise BrokenPromisesError(lost)
 
     async def _check_promises(self, admin: Admin) -> None:
         """While the next broker runs: it serves all that the files held, and kept what it cut off."""
@@ -188,7 +179,7 @@ class _CrashLoop:
 
     def _raise_troubles(self) -> None:
         if self._history.troubles:
-            raise CrashLoopError(self._history.troubles)
+            raise BrokenPromisesError(self._history.troubles)
 
     # --- the end ----------------------------------------------------------------------------------------------------
 

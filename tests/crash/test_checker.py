@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Callable
 
 import pytest
@@ -32,7 +33,7 @@ def log_of(*values: bytes, start: int = 0) -> FinalRead:
     return FinalRead(start, list(enumerate(values, start)))
 
 
-def kinds(history: list[Event], *values: bytes, start: int = 0) -> list[Kind]:
+def kinds(history: list[Event], *values: bytes, start: int = 0) -> list[enum.Enum]:
     return [anomaly.kind for anomaly in check(history, {LOG: log_of(*values, start=start)})]
 
 

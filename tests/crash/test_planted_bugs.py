@@ -8,7 +8,8 @@ from typing import Final
 
 import pytest
 
-from tests.crash.crash_loop import CrashLoopError, run
+from tests.anomalies import BrokenPromisesError
+from tests.crash.crash_loop import run
 from tests.crash.log_files import BrokenFilesError
 from tests.crash.plants import PLANTS
 
@@ -36,7 +37,7 @@ def test_a_planted_bug_is_found(plant: str, tmp_path: Path) -> None:
         symptoms = ""
         try:
             run(directory, seed, lives=LIVES, volatile=plant not in SHOWN_BY_A_KILL, plant=plant)
-        except (CrashLoopError, BrokenFilesError) as error:
+        except (BrokenPromisesError, BrokenFilesError) as error:
             symptoms = str(error)
         if symptoms:
             # Others would mean that the plant itself is broken.

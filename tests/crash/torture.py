@@ -14,13 +14,17 @@ from __future__ import annotations
 
 import argparse
 import json
+import logging
 import os
+import random
 import re
 import shutil
 import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -69,6 +73,17 @@ class Done:
 def repeat_command(column: str, seed: int) -> str:
     """The one command that runs a seed again."""
     return f'make torture ARGS="--column {column} --seed {seed}"'
+
+
+@contextmanager
+def drawn_seed(column: str, variable: str) -> Iterator[int]:
+    """A new seed, or that which the environment names; what fails with it says how to repeat it."""
+    seed = int(os.environ.get(variable) or random.randrange(10**6))
+    try:
+        yield seed
+    except BaseException as error:
+        error.add_note(f"seed {seed} failed; repeat it: {repeat_command(column, seed)}")
+        raise
 
 
 def run_here(column: Column, seed: int) -> None:
@@ -155,6 +170,8 @@ def main() -> int:
     if options.seed is not None:
         if options.column is None:
             parser.error("--seed needs --column")
+        # Every client says that it reconnects, after every kill; a failure would be hard to find in that.
+        logging.getLogger("logbroker.client").setLevel(logging.ERROR)
         run_here(chosen[0], options.seed)
         return 0
     if options.again:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
@@ -14,18 +13,11 @@ _LIVES: Final = 50
 
 
 def _killed(seed: int, directory: Path) -> Mapping[str, int]:
-    _be_quiet()
     return run(directory, seed, lives=_LIVES)
 
 
 def _power_cut(seed: int, directory: Path) -> Mapping[str, int]:
-    _be_quiet()
     return run(directory, seed, lives=_LIVES, volatile=True)
-
-
-def _be_quiet() -> None:
-    """Every client says that it reconnects, in every life; a failure would be hard to find in that."""
-    logging.getLogger("logbroker.client").setLevel(logging.ERROR)
 
 
 COLUMNS: Final = [

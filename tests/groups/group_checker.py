@@ -24,6 +24,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from logbroker.types import TopicPartition
+from tests.anomalies import Anomaly
 from tests.crash.checker import Log, Place, Poll, Seek
 from tests.groups.group_history import (
     Assigned,
@@ -45,7 +46,6 @@ from tests.groups.group_history import (
 
 NOTHING: Final = -1
 """The committed offset where there is none."""
-_MAX_TOLD: Final = 12
 
 
 class Kind(enum.Enum):
@@ -59,25 +59,6 @@ class Kind(enum.Enum):
     WENT_BACK = "a committed offset that goes back"
     UNHANDLED = "a record that no member ever handled"
     MOVED = "a partition that moved though all members came back"
-
-
-class Anomaly(NamedTuple):
-    """One thing that must not be."""
-
-    kind: Kind
-    text: str
-
-    def __str__(self) -> str:
-        return f"{self.kind.value}: {self.text}"
-
-
-class StormError(AssertionError):
-    """Promises were broken. `kinds` are those of the anomalies; none where something else is wrong."""
-
-    def __init__(self, what: Sequence[str], kinds: set[Kind] | None = None) -> None:
-        more = [f"... and {len(what) - _MAX_TOLD} more"] if len(what) > _MAX_TOLD else []
-        super().__init__("\n".join([*what[:_MAX_TOLD], *more]))
-        self.kinds = kinds or set()
 
 
 class _Span(msgspec.Struct, eq=False):

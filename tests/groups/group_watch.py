@@ -11,8 +11,10 @@ from typing import Final
 from logbroker.client import Admin
 from logbroker.errors import LogbrokerError
 from logbroker.types import TopicPartition
-from tests.groups.group_checker import Kind, StormError
-from tests.groups.group_history import HistoryFile, LookBegun, LookEnded
+from tests.anomalies import BrokenPromisesError
+from tests.groups.group_checker import Kind
+from tests.groups.group_history import LookBegun, LookEnded
+from tests.history import HistoryFile
 
 _STABLE_SECONDS: Final = 60.0
 _STUCK_SECONDS: Final = 6.0
@@ -47,7 +49,9 @@ class GroupWatch:
                     raise group
                 owned = sorted(partition for member in group.members for partition in member.owned)
                 if len(owned) != len(set(owned)):
-                    raise StormError([f"a partition has two owners, says the broker: {owned}"], {Kind.TWO_OWNERS})
+                    raise BrokenPromisesError(
+                        [f"a partition has two owners, says the broker: {owned}"], {Kind.TWO_OWNERS}
+                    )
                 connected = sum(member.connected for member in group.members)
                 found = (
                     f"it is {group.info.state}, {connected} of {members} are connected, {len(owned)} partitions held"
@@ -55,7 +59,7 @@ class GroupWatch:
                 if group.info.state == "stable" and connected == members and owned == sorted(self._partitions):
                     return
             if monotonic() > deadline:
-                raise StormError([f"the group is not stable after {_STABLE_SECONDS:g} s: {found}"])
+                raise BrokenPromisesError([f"the group is not stable after {_STABLE_SECONDS:g} s: {found}"])
             await asyncio.sleep(0.05)
 
     async def handled(self) -> tuple[dict[TopicPartition, int], int]:

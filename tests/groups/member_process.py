@@ -37,12 +37,12 @@ from tests.groups.group_history import (
     CommitEnded,
     Delivered,
     Handled,
-    HistoryFile,
     Lost,
     Revoked,
     Stalled,
 )
 from tests.groups.group_plants import CLIENT_PLANTS
+from tests.history import HistoryFile
 
 LOOP, MANUAL, POLL = MODES = ("loop", "manual", "poll")
 """How a program may read: record by record with commits by and by; with commits of its own; in lists."""

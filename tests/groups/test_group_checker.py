@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 from pathlib import Path
 
 import pytest
@@ -21,7 +22,6 @@ from tests.groups.group_history import (
     Event,
     Frozen,
     Handled,
-    HistoryFile,
     LookBegun,
     LookEnded,
     Lost,
@@ -30,6 +30,7 @@ from tests.groups.group_history import (
     Stalled,
     read_histories,
 )
+from tests.history import HistoryFile
 
 P = TopicPartition("orders", 0)
 
@@ -247,7 +248,7 @@ def test_what_was_delivered_is_judged_as_the_crash_tests_do() -> None:
     sends = [Send("p", b"%d" % offset, outcome=Outcome.OK, log=log, offset=offset) for offset in range(3)]
     final = {log: FinalRead(0, [(offset, b"%d" % offset) for offset in range(3)])}
 
-    def kinds(story: Story) -> list[LogKind]:
+    def kinds(story: Story) -> list[enum.Enum]:
         return [anomaly.kind for anomaly in check_log([*sends, *polls(story.events)], final)]
 
     assert kinds(Story().assigned("a").delivered("a", 0, 1).assigned("b", 1).delivered("b", 1, 2)) == []

@@ -8,25 +8,24 @@ from pathlib import Path
 from typing import Final
 
 from tests.crash.columns import Column
-from tests.groups.storm import Weather, be_quiet, run
+from tests.groups.storm import Weather, run
 
 _EVENTS: Final = 100
 
 
 def _storm(seed: int, directory: Path) -> Mapping[str, int]:
-    be_quiet()
-    return run(directory, seed, events=_EVENTS)
+    return run(directory, seed, Weather(events=_EVENTS))
 
 
 def _restarts(seed: int, directory: Path) -> Mapping[str, int]:
     """Members are frozen while the broker is killed and started again: their streams break, and they cannot notice."""
-    be_quiet()
     weather = Weather(
+        events=_EVENTS,
         session_timeout_seconds=3.0,
         grace_seconds=0.2 if seed % 2 else 1.0,
         chances={"kill": 10, "nap": 60, "freeze": 5, "broker": 20, "join": 5, "leave": 3},
     )
-    return run(directory, seed, events=_EVENTS, weather=weather)
+    return run(directory, seed, weather)
 
 
 COLUMNS: Final = [

@@ -32,6 +32,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from tests.anomalies import Anomaly
 from tests.priority.priority_deliveries import LEVELS, NEVER_AGAIN, Given, History, Rules
 from tests.priority.priority_history import Event, Sent
 from tests.queue_storm.queue_checker import LIFE_BITS
@@ -44,16 +45,6 @@ class Kind(enum.Enum):
     INVERSION = "a record handed out though a more urgent one waited"
     WRONG_BAND = "a record of another band than the worker serves"
     UNKNOWN = "a delivery of a record that nobody sent"
-
-
-class Anomaly(NamedTuple):
-    """One thing that must not be."""
-
-    kind: Kind
-    text: str
-
-    def __str__(self) -> str:
-        return f"{self.kind.value}: {self.text}"
 
 
 class Report(msgspec.Struct):

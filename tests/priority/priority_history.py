@@ -11,15 +11,11 @@ from pathlib import Path
 
 import msgspec
 
+from tests.history import Happening, read_events
 from tests.queue_storm.queue_history import Delivery, Place, SettleBegun, SettleEnded, Taken
 
 
-class _Happening(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    process: str
-    at: float
-
-
-class Appended(_Happening, frozen=True):
+class Appended(Happening, frozen=True):
     """These records were sent since `begun_at`, and the broker has answered that all of them are synced."""
 
     begun_at: float
@@ -35,7 +31,7 @@ class Sent(msgspec.Struct, frozen=True, array_like=True):
     timestamp_ms: int
 
 
-class ReceiveBegun(_Happening, frozen=True):
+class ReceiveBegun(Happening, frozen=True):
     """The worker is about to give credit for one record. What it gets is the next `Taken` of its process."""
 
     lowest_priority: int = 0
@@ -43,17 +39,17 @@ class ReceiveBegun(_Happening, frozen=True):
     """Of the band that it serves."""
 
 
-class Kept(_Happening, frozen=True):
+class Kept(Happening, frozen=True):
     """The worker has this delivery anew, with another receipt: the broker was killed, and it came back in time."""
 
     delivery: Delivery
 
 
-class BrokerKilled(_Happening, frozen=True):
+class BrokerKilled(Happening, frozen=True):
     """The broker is about to be killed."""
 
 
-class BrokerBack(_Happening, frozen=True):
+class BrokerBack(Happening, frozen=True):
     """The broker serves again."""
 
 
@@ -64,6 +60,4 @@ _decode = msgspec.json.Decoder(Event).decode
 
 def read_histories(paths: Iterable[Path]) -> list[Event]:
     """Return the events of all processes in the order of their times; those of a process keep their own order."""
-    # What follows the last line's end was being written when the process was killed.
-    events = [_decode(line) for path in paths for line in path.read_bytes().split(b"\n")[:-1]]
-    return sorted(events, key=lambda event: event.at)
+    return read_events(paths, _decode)

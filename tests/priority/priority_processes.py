@@ -29,7 +29,7 @@ from logbroker.errors import BrokerUnavailableError, LeaseLostError, LogbrokerEr
 from logbroker.record.bands import DEFAULT_BANDS
 from logbroker.record.message_headers import MAX_PRIORITY, MIN_PRIORITY
 from logbroker.v1 import queues_pb2 as pb
-from tests.groups.group_history import HistoryFile
+from tests.history import HistoryFile
 from tests.priority.priority_history import Appended, Kept, ReceiveBegun, Sent
 from tests.queue_storm.queue_history import Delivery, How, Place, SettleBegun, SettleEnded, Taken
 from tests.queue_storm.worker_process import receipt_of

@@ -1,98 +1,65 @@
 """The storm of priorities: several queue groups on one topic, whose workers are killed, frozen and sent away, and so is
 the broker, while records of mixed priorities and timestamps are sent. At the end every record must be finished, and
 the checkers must find nothing.
-
-The seed fixes what is done and when, not how threads and processes interleave: a failure may take a few runs of its
-seed to come again.
 """
 
 from __future__ import annotations
 
 import asyncio
-import itertools
-import random
 from collections import Counter, defaultdict
-from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from time import monotonic
-from typing import Any, Final
+from typing import Final
 
 from logbroker.client import Admin
 from logbroker.client.connection import Connection
 from logbroker.client.status import error_of_item
 from logbroker.v1 import queues_pb2 as pb
+from tests.anomalies import Anomaly, BrokenPromisesError
 from tests.crash.broker_process import BrokerProcess
-from tests.groups.group_history import HistoryFile
-from tests.groups.member_life import Life
+from tests.member_life import Life
 from tests.priority import priority_checker
-from tests.priority.priority_history import (
-    Appended,
-    BrokerBack,
-    BrokerKilled,
-    Event,
-    Kept,
-    read_histories,
-)
+from tests.priority.priority_history import Appended, BrokerBack, BrokerKilled, Event, Kept, read_histories
 from tests.priority.priority_processes import ProducerSpec, WorkerSpec, run_producer, run_worker
 from tests.priority.priority_weather import GroupPlan, Weather
 from tests.queue_storm import queue_checker
-from tests.queue_storm.queue_checker import Facts, StormError
+from tests.queue_storm.queue_checker import Facts
 from tests.queue_storm.queue_history import Place, SettleBegun, SettleEnded, Taken
+from tests.storm import Storm
 
 TOPIC: Final = "work"
+_BEGIN_SECONDS: Final = 90.0
 _LOOK_SECONDS: Final = 0.05
 _MAX_FROZEN: Final = 3
 _FREEZE_SECONDS: Final = (0.2, 1.5)
+"""Some leases last for longer, some do not."""
 
 
 def run(directory: Path, seed: int, weather: Weather) -> Counter[str]:
-    """Return figures of one history; raises StormError, BrokerFailedError or MemberFailedError."""
-    return asyncio.run(_Storm(directory, seed, weather).run())
+    """Return figures of one history; raises BrokenPromisesError, BrokerFailedError or MemberFailedError."""
+    limit_seconds = 3 * weather.quiet_seconds + 5 * weather.events + weather.records / 50
+    return asyncio.run(_PriorityStorm(directory, seed, weather).run(limit_seconds))
 
 
-class _Storm:
+class _PriorityStorm(Storm[Weather]):
+    """A place is a group's name and a number, as in `lanes-2`."""
+
     def __init__(self, directory: Path, seed: int, weather: Weather) -> None:
-        self._rng = random.Random(seed)
-        self._seed = seed
-        self._weather = weather
-        self._broker = BrokerProcess(
+        broker = BrokerProcess(
             directory,
             seed=seed,
             child_module="tests.priority.priority_plants",
             child_options=[weather.plant] if weather.plant else [],
         )
-        self._histories = directory / "histories"
-        for name in ("", "producers", *(plan.name for plan in weather.groups)):
-            (self._histories / name).mkdir()
-        self._file = HistoryFile(self._histories / "producers" / "storm", "storm")
-        self.figures: Counter[str] = Counter()
-        self._troubles: list[str] = []
+        hold_seconds = weather.lease_seconds
+        super().__init__(directory, seed, weather, broker, hold_seconds=hold_seconds, max_frozen=_MAX_FROZEN)
         self._plans = {plan.name: plan for plan in weather.groups}
-        self._producers: list[Life] = []
-        self._workers: dict[tuple[str, int], Life] = {}
-        """Those that work, by group and number."""
-        self._gone: list[Life] = []
-        self._names = Counter[str]()
-        self._background: set[asyncio.Task[None]] = set()
+        for name in ("producers", *self._plans):
+            (self._histories / name).mkdir()
 
-    async def run(self) -> Counter[str]:
+    async def _play(self) -> None:
         weather = self._weather
-        try:
-            async with asyncio.timeout(3 * weather.quiet_seconds + 5 * weather.events + weather.records / 50):
-                await self._run()
-        finally:
-            for task in self._background:
-                task.cancel()
-            await asyncio.gather(*self._background, return_exceptions=True)
-            for life in [*self._workers.values(), *self._producers, *self._gone]:
-                life.end()
-            await self._broker.end()
-        return self.figures
-
-    async def _run(self) -> None:
-        weather = self._weather
-        await self._broker.spawn()
-        await self._broker.wait_ready()
         self._connection = Connection(self._broker.address, request_timeout_seconds=30)
         async with Admin(self._broker.address) as admin:
             await admin.create_topic(TOPIC, weather.partitions)
@@ -104,15 +71,13 @@ class _Storm:
         producer = self._start_producer("second", weather.records - at_once, weather.events * weather.pause_seconds / 2)
         for plan in weather.groups:
             for number in range(plan.callers + plan.streams):
-                self._join(plan.name, number)
-        for _ in range(weather.events):
-            await self._event()
-            await asyncio.sleep(self._rng.uniform(0, weather.pause_seconds))
-            self._check_tasks()
-        await asyncio.gather(*self._background, producer.finished(weather.quiet_seconds))
+                self._join(f"{plan.name}-{number}")
+        await self._begun()
+        await self._rage()
+        await asyncio.gather(self._calm_down(), producer.finished(weather.quiet_seconds))
         await self._become_quiet()
         await self._connection.close()
-        await asyncio.gather(*(life.leave() for life in self._workers.values()))
+        await self._dismiss_all()
         await self._broker.stop()
         self._judge()
 
@@ -130,29 +95,22 @@ class _Storm:
             seconds=seconds,
         )
         life = Life(spec, run_producer)
-        self._producers.append(life)
+        self._others.append(life)
         return life
+
+    async def _begun(self) -> None:
+        """Wait until all groups work: what happens before that shows nothing."""
+        async with asyncio.timeout(_BEGIN_SECONDS):
+            while not all(each.delivered for each in await self._counts()):
+                await asyncio.sleep(_LOOK_SECONDS)
+                self._check_background()
 
     # --- events ------------------------------------------------------------------------------------------------------
 
-    async def _event(self) -> None:
-        doings: dict[str, Callable[[], Awaitable[None]]] = {
-            "kill": self._kill_one,
-            "freeze": self._freeze_one,
-            "leave": self._leave_one,
-            "broker": self._kill_broker,
-        }
-        chances = self._weather.chances
-        [name] = self._rng.choices(list(chances), list(chances.values()))
-        self.figures[f"events {name}"] += 1
-        await doings[name]()
-
-    def _join(self, group: str, number: int) -> None:
-        """Let a new process be the worker with this number."""
-        weather, plan = self._weather, self._plans[group]
-        place = f"{group}-{number}"
-        self._names[place] += 1
-        name = f"{place}.{self._names[place]}"
+    def _life(self, place: str, name: str) -> Life:
+        weather = self._weather
+        group, _, text = place.rpartition("-")
+        plan, number = self._plans[group], int(text)
         spec = WorkerSpec(
             name=name,
             broker=self._broker.address,
@@ -166,88 +124,51 @@ class _Storm:
             releases=weather.releases,
             late=weather.late,
         )
-        self._workers[group, number] = Life(spec, run_worker)
-
-    def _anyone(self) -> tuple[str, int] | None:
-        awake = [place for place, life in self._workers.items() if not life.frozen]
-        return self._rng.choice(awake) if awake else None
-
-    async def _kill_one(self) -> None:
-        """Frozen ones too: their last words were never heard."""
-        place = self._rng.choice(list(self._workers))
-        life = self._workers.pop(place)
-        self._gone.append(life)
-        await life.kill()
-        self._join(*place)
-
-    async def _leave_one(self) -> None:
-        place = self._anyone()
-        if place is not None:
-            life = self._workers.pop(place)
-            self._gone.append(life)
-            self._in_background(life.leave())
-            self._join(*place)
+        return Life(spec, run_worker)
 
     async def _freeze_one(self) -> None:
-        place = self._anyone()
-        if place is not None and sum(life.frozen for life in self._workers.values()) < _MAX_FROZEN:
-            life = self._workers[place]
-            await life.freeze()
-            self._in_background(self._thaw_later(place, life, self._rng.uniform(*_FREEZE_SECONDS)))
-
-    async def _thaw_later(self, place: tuple[str, int], life: Life, seconds: float) -> None:
-        await asyncio.sleep(seconds)
-        if self._workers.get(place) is life:
-            life.thaw()
+        await self._freeze(self._rng.uniform(*_FREEZE_SECONDS))
 
     async def _kill_broker(self) -> None:
         self._file.write(BrokerKilled)
-        await self._broker.kill()
-        await self._broker.spawn()
-        await self._broker.wait_ready()
+        await super()._kill_broker()
         self._file.write(BrokerBack)
-
-    def _in_background(self, doing: Coroutine[Any, Any, None]) -> None:
-        self._background.add(asyncio.create_task(doing))
-
-    def _check_tasks(self) -> None:
-        """Raise what any of them failed with."""
-        for task in list(self._background):
-            if task.done():
-                self._background.discard(task)
-                task.result()
 
     # --- quiet -------------------------------------------------------------------------------------------------------
 
     async def _become_quiet(self) -> None:
         """Nothing fails any more, and everything is finished."""
-        for life in self._workers.values():
+        for life in self._lives.values():
             life.order("heal")
         deadline = monotonic() + self._weather.quiet_seconds
-        request = pb.DescribeQueuesRequest(group_ids=list(self._plans))
         while True:
-            queues = (await self._connection.unary("DescribeQueues", request)).queues
-            for queue in queues:
-                if error := error_of_item(queue.status):
-                    raise error
-            if not any(queue.counts.open or queue.counts.unscanned for queue in queues):
+            counts = await self._counts()
+            if not any(each.open or each.unscanned for each in counts):
                 return
             if monotonic() > deadline:
-                self._troubles.append(f"not all queue groups come to an end: {[str(each.counts) for each in queues]}")
+                self._troubles.append(f"not all queue groups come to an end: {list(map(str, counts))}")
                 return
             await asyncio.sleep(_LOOK_SECONDS)
+
+    async def _counts(self) -> list[pb.QueueCounts]:
+        """Of each group."""
+        request = pb.DescribeQueuesRequest(group_ids=list(self._plans))
+        queues = (await self._connection.unary("DescribeQueues", request)).queues
+        for queue in queues:
+            if error := error_of_item(queue.status):
+                raise error
+        return [queue.counts for queue in queues]
 
     # --- judgement ---------------------------------------------------------------------------------------------------
 
     def _judge(self) -> None:
         found: list[str] = [*self._troubles]
-        kinds: set[Any] = set()
+        kinds = set()
         for plan in self._weather.groups:
-            paths = itertools.chain(*((self._histories / name).iterdir() for name in ("producers", plan.name)))
-            events = read_histories(path for path in paths if path.suffix != ".log")
+            folders = (self._histories / "producers", self._histories / plan.name)
+            events = read_histories([self._histories / "storm", *(path for each in folders for path in each.iterdir())])
             report = priority_checker.check(events, plan.rules(self._weather))
-            anomalies: list[priority_checker.Anomaly | queue_checker.Anomaly] = list(report.anomalies)
-            anomalies += self._check_promises(plan, events)
+            anomalies = [*report.anomalies, *self._check_promises(plan, events)]
             found += (f"group {plan.name}: {each}" for each in anomalies)
             kinds |= {each.kind for each in anomalies}
             self.figures["records checked"] += report.checked
@@ -255,9 +176,9 @@ class _Storm:
             self.figures["records delivered"] += sum(len(each.deliveries) for each in events if isinstance(each, Taken))
         self.figures["lives of workers"] = self._names.total()
         if found:
-            raise StormError(found, kinds)
+            raise BrokenPromisesError(found, kinds)
 
-    def _check_promises(self, plan: GroupPlan, events: Iterable[Event]) -> list[queue_checker.Anomaly]:
+    def _check_promises(self, plan: GroupPlan, events: Iterable[Event]) -> list[Anomaly]:
         """What any queue group promises: nothing lost, leases, order by key."""
         lanes: dict[str, list[Place]] = defaultdict(list)
         seen: list[Taken | SettleBegun | SettleEnded] = []

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import msgspec
 
 from logbroker.v1 import queues_pb2 as pb
+from tests import storm
 from tests.priority.priority_deliveries import Rules
 
 
@@ -47,8 +46,8 @@ class GroupPlan(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-class Weather(msgspec.Struct, frozen=True, kw_only=True):
-    """All that a storm is made of, but its seed. `chances` are the weights of the events, by name."""
+class Weather(storm.Weather, frozen=True, kw_only=True):
+    """All that a storm is made of, but its seed. A plant is a bug in the broker, or `priority_plants`' delay."""
 
     groups: tuple[GroupPlan, ...]
     partitions: int = 1
@@ -66,15 +65,9 @@ class Weather(msgspec.Struct, frozen=True, kw_only=True):
     """The shares of records that workers nack, give back, or ack when the lease is over."""
     events: int = 6
     pause_seconds: float = 0.8
-    """At most, between two events."""
+    down_seconds: float = 0.0
     chances: dict[str, float] = msgspec.field(
         default_factory=lambda: {"kill": 30, "freeze": 20, "leave": 20, "broker": 30}
     )
     quiet_seconds: float = 90.0
     """How long it may take at most to finish everything when all is over."""
-    plant: str = ""
-    """A bug in the broker, or what else `priority_plants` does to it."""
-
-    def with_plant(self, plant: str, fields: Mapping[str, object]) -> Weather:
-        """Return the same weather with a bug, and what shows it."""
-        return msgspec.structs.replace(self, plant=plant, **fields)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import random
 
 import pytest
@@ -81,7 +82,7 @@ class Story:
         self.events.append(kind(process="storm", at=self._at()))
         return self
 
-    def kinds(self, rules: Rules = STRICT) -> set[Kind]:
+    def kinds(self, rules: Rules = STRICT) -> set[enum.Enum]:
         return {anomaly.kind for anomaly in check(self.events, rules).anomalies}
 
     def inverted(self, rules: Rules = STRICT) -> bool:

@@ -5,22 +5,19 @@ Each run has a new seed, which is printed when it fails; STORM_SEED=<seed> sets 
 
 from __future__ import annotations
 
-import os
-import random
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 import pytest
 
-from tests.crash.torture import repeat_command
+from tests.anomalies import BrokenPromisesError
+from tests.crash.torture import drawn_seed
 from tests.priority.priority_checker import Kind
 from tests.priority.priority_plants import PLANTS
 from tests.priority.priority_storm import run
 from tests.priority.priority_weather import Weather
 from tests.priority.torture_priority import ANY, COLUMN, LANES, MANY_PARTITIONS, ONE_PARTITION
-from tests.queue_storm.queue_checker import StormError
-from tests.queue_storm.storm import be_quiet
 
 TRIES: Final = 5
 EXCUSED_SHARE: Final = 0.1
@@ -36,8 +33,8 @@ SHOWS: Final[dict[str, dict[str, Any]]] = {
     "heap_rebuilt_without_leased_lanes": {
         "groups": (_STREAMS,),
         "chances": {"broker": 1.0},
-        "events": 2,
-        "pause_seconds": 1.5,
+        "events": 1,
+        "pause_seconds": 1.0,
         "grace_seconds": 1.0,
         # Those that nobody sees anew excuse as many overtaken ones for a lease.
         "lease_seconds": 0.3,
@@ -51,19 +48,13 @@ SHOWS: Final[dict[str, dict[str, Any]]] = {
 """By the name of the plant: what in a small storm shows it."""
 
 
-@pytest.fixture(autouse=True)
-def quiet() -> None:
-    be_quiet()
+pytestmark = pytest.mark.usefixtures("quiet_clients")
 
 
 @pytest.mark.parametrize("weather", [ONE_PARTITION, MANY_PARTITIONS], ids=["one partition", "1,000 partitions"])
 def test_no_record_is_overtaken_by_a_less_urgent_one(weather: Weather, tmp_path: Path) -> None:
-    seed = int(os.environ.get("STORM_SEED") or random.randrange(10**6))
-    try:
+    with drawn_seed(COLUMN, "STORM_SEED") as seed:
         figures = run(tmp_path, seed, weather)
-    except BaseException as error:
-        error.add_note(f"seed {seed} failed; repeat it: {repeat_command(COLUMN, seed)}")
-        raise
     assert figures["records checked"] > weather.records * len(weather.groups) / 2
     assert figures["records excused"] < figures["records checked"] * EXCUSED_SHARE
 
@@ -80,7 +71,7 @@ def test_a_planted_bug_is_found(plant: str, tmp_path: Path) -> None:
         kinds: set[object] = set()
         try:
             run(directory, seed, _SMALL.with_plant(plant, SHOWS[plant]))
-        except StormError as error:
+        except BrokenPromisesError as error:
             kinds = {*error.kinds}
         if kinds:
             # Others only would mean that the plant itself is broken.

@@ -11,7 +11,6 @@ import msgspec
 from tests.crash.columns import Column
 from tests.priority.priority_storm import run
 from tests.priority.priority_weather import GroupPlan, Weather
-from tests.queue_storm.storm import be_quiet
 
 COLUMN: Final = "priority-storm"
 _TIMES: Final = 5
@@ -30,7 +29,6 @@ MANY_PARTITIONS: Final = Weather(groups=(ANY, HEADS, AGEING, BANDS), partitions=
 
 
 def _storm(seed: int, directory: Path) -> Mapping[str, int]:
-    be_quiet()
     short = (ONE_PARTITION, MANY_PARTITIONS)[seed % 2]
     weather = msgspec.structs.replace(
         short, records=_TIMES * short.records, events=_TIMES * short.events, quiet_seconds=_QUIET_SECONDS

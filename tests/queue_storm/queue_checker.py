@@ -21,10 +21,11 @@ import itertools
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 
+from tests.anomalies import Anomaly
 from tests.queue_storm.queue_history import (
     Delivery,
     Event,
@@ -38,7 +39,6 @@ from tests.queue_storm.queue_history import (
 
 LIFE_BITS: Final = 44
 """`receipt >> LIFE_BITS` is the life of the queue group in which it was handed out."""
-_MAX_TOLD: Final = 12
 
 
 class Kind(enum.Enum):
@@ -60,25 +60,6 @@ class Kind(enum.Enum):
     STALE_TOKEN = "a word accepted under a fencing token that a newer one had replaced"
     STATE_LOST = "a session's state that is not the last one that was answered"
     UNKNOWN = "a delivery of a record that is not in the log"
-
-
-class Anomaly(NamedTuple):
-    """One thing that must not be."""
-
-    kind: Kind
-    text: str
-
-    def __str__(self) -> str:
-        return f"{self.kind.value}: {self.text}"
-
-
-class StormError(AssertionError):
-    """Promises were broken. `kinds` are those of the anomalies; none where something else is wrong."""
-
-    def __init__(self, what: Sequence[str], kinds: set[Kind] | None = None) -> None:
-        more = [f"... and {len(what) - _MAX_TOLD} more"] if len(what) > _MAX_TOLD else []
-        super().__init__("\n".join([*what[:_MAX_TOLD], *more]))
-        self.kinds = kinds or set()
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):

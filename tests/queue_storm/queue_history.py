@@ -13,6 +13,8 @@ from typing import NamedTuple
 
 import msgspec
 
+from tests.history import Happening, read_events
+
 
 class Place(NamedTuple):
     """A record of the topic that the queue group works on."""
@@ -29,12 +31,6 @@ class How(enum.Enum):
     RELEASE = "release"
 
 
-class _Happening(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    process: str
-    """One life of a worker, or whoever did it to them."""
-    at: float
-
-
 class Delivery(msgspec.Struct, frozen=True, array_like=True):
     """One record in the hands of a program."""
 
@@ -47,13 +43,13 @@ class Delivery(msgspec.Struct, frozen=True, array_like=True):
     """Of the session that it belongs to."""
 
 
-class Taken(_Happening, frozen=True):
+class Taken(Happening, frozen=True):
     """The program was given these."""
 
     deliveries: list[Delivery]
 
 
-class SettleBegun(_Happening, frozen=True):
+class SettleBegun(Happening, frozen=True):
     """The program says so; the client sends it at once or by and by."""
 
     number: int
@@ -63,7 +59,7 @@ class SettleBegun(_Happening, frozen=True):
     """Of nacks: how long the broker was asked to wait at least."""
 
 
-class SettleEnded(_Happening, frozen=True):
+class SettleEnded(Happening, frozen=True):
     """What became of it. Without an answer it may or may not have taken effect."""
 
     number: int
@@ -72,7 +68,7 @@ class SettleEnded(_Happening, frozen=True):
     """Reasons by receipt."""
 
 
-class SessionOpened(_Happening, frozen=True):
+class SessionOpened(Happening, frozen=True):
     """The worker holds the lane of this key."""
 
     key: str
@@ -80,7 +76,7 @@ class SessionOpened(_Happening, frozen=True):
     state: str
 
 
-class SessionBegun(_Happening, frozen=True):
+class SessionBegun(Happening, frozen=True):
     """The holder of a session is about to write its state, or to renew it."""
 
     number: int
@@ -89,7 +85,7 @@ class SessionBegun(_Happening, frozen=True):
     state: str | None = None
 
 
-class SessionEnded(_Happening, frozen=True):
+class SessionEnded(Happening, frozen=True):
     """What became of it."""
 
     number: int
@@ -98,7 +94,7 @@ class SessionEnded(_Happening, frozen=True):
     """The reason; empty: done."""
 
 
-class ResumeBegun(_Happening, frozen=True):
+class ResumeBegun(Happening, frozen=True):
     """An operator is about to resume the lane of a key."""
 
     key: str
@@ -111,6 +107,4 @@ _decode = msgspec.json.Decoder(Event).decode
 
 def read_histories(paths: Iterable[Path]) -> list[Event]:
     """Return the events of all processes in the order of their times; those of a process keep their own order."""
-    # What follows the last line's end was being written when the process was killed.
-    events = [_decode(line) for path in paths for line in path.read_bytes().split(b"\n")[:-1]]
-    return sorted(events, key=lambda event: event.at)
+    return read_events(paths, _decode)

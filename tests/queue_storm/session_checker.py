@@ -12,7 +12,8 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from tests.queue_storm.queue_checker import Anomaly, Kind
+from tests.anomalies import Anomaly
+from tests.queue_storm.queue_checker import Kind
 from tests.queue_storm.queue_history import (
     Event,
     SessionBegun,

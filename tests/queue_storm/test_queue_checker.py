@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import enum
 from pathlib import Path
 
 import msgspec
 import pytest
 
-from tests.groups.group_history import HistoryFile
+from tests.history import HistoryFile
 from tests.queue_storm.queue_checker import LIFE_BITS, Facts, Kind, check
 from tests.queue_storm.queue_history import (
     Delivery,
@@ -68,7 +69,7 @@ class Story:
 
     def kinds(
         self, *, dead: tuple[Place, ...] = (), attempts: int = 3, set_aside: bool = False, records: int = 3
-    ) -> set[Kind]:
+    ) -> set[enum.Enum]:
         lane = [Place(0, offset) for offset in range(records)]
         letters = {place: [attempts] * dead.count(place) for place in dead}
         facts = Facts(lanes={"k": lane}, dead=letters, max_attempts=3, set_aside=set_aside)

@@ -6,18 +6,17 @@ many records.
 
 from __future__ import annotations
 
-import os
-import random
 from pathlib import Path
 from typing import Final
 
 import pytest
 
-from tests.crash.torture import repeat_command
-from tests.queue_storm.queue_checker import Kind, StormError
+from tests.crash.torture import drawn_seed
+from tests.queue_storm.queue_checker import Kind
 from tests.queue_storm.queue_plants import PLANTS
-from tests.queue_storm.storm import be_quiet, run
+from tests.queue_storm.storm import run
 from tests.queue_storm.weather import Weather
+from tests.storm import hunt
 
 TRIES: Final = 5
 
@@ -54,18 +53,12 @@ SHOWS: Final[dict[str, tuple[dict[str, object], Kind]]] = {
 """By the name of the plant: what in a small storm shows it, and what it is found by."""
 
 
-@pytest.fixture(autouse=True)
-def quiet() -> None:
-    be_quiet()
+pytestmark = pytest.mark.usefixtures("quiet_clients")
 
 
 def test_a_queue_group_keeps_its_promises_through_a_storm(tmp_path: Path) -> None:
-    seed = int(os.environ.get("STORM_SEED") or random.randrange(10**6))
-    try:
+    with drawn_seed("queue-storm", "STORM_SEED") as seed:
         figures = run(tmp_path, seed, Weather())
-    except BaseException as error:
-        error.add_note(f"seed {seed} failed; repeat it: {repeat_command('queue-storm', seed)}")
-        raise
     assert figures["records sent"] == 20_000
     assert figures["dead letters"] > 0
     assert figures["sessions opened"] > 0
@@ -85,15 +78,5 @@ def test_every_plant_has_a_storm() -> None:
 @pytest.mark.parametrize("plant", SHOWS)
 def test_a_planted_bug_is_found(plant: str, tmp_path: Path) -> None:
     fields, kind = SHOWS[plant]
-    others: set[Kind] = set()
-    for seed in range(TRIES):
-        directory = tmp_path / str(seed)
-        directory.mkdir()
-        try:
-            run(directory, seed, _SMALL.with_plant(plant, fields))
-        except StormError as error:
-            if kind in error.kinds:
-                return
-            # What follows from it may be seen where it itself was not: a state is lost, and nobody saw to whom.
-            others |= error.kinds
-    pytest.fail(f"{plant} was not found by {kind.name} in {TRIES} storms, only by {others or 'nothing'}")
+    weather = _SMALL.with_plant(plant, fields)
+    hunt(lambda directory, seed: run(directory, seed, weather), kind, tmp_path, tries=TRIES)

@@ -7,14 +7,13 @@ from pathlib import Path
 from typing import Final
 
 from tests.crash.columns import Column
-from tests.queue_storm.storm import be_quiet, run
+from tests.queue_storm.storm import run
 from tests.queue_storm.weather import Weather
 
 _RECORDS: Final = 40_000
 
 
 def _storm(seed: int, directory: Path) -> Mapping[str, int]:
-    be_quiet()
     on_exhausted = ("dead-letter", "park", "block")[seed % 3]
     return run(directory, seed, Weather(records=_RECORDS, events=150, on_exhausted=on_exhausted))
 

@@ -1,14 +1,14 @@
-"""What kind of storm it is."""
+"""What kind of storm it is that a queue group is in."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import msgspec
 
+from tests import storm
 
-class Weather(msgspec.Struct, frozen=True, kw_only=True):
-    """All that a storm is made of, but its seed. `chances` are the weights of the events, by name."""
+
+class Weather(storm.Weather, frozen=True, kw_only=True):
+    """All that a storm is made of, but its seed. A plant is a bug in the broker."""
 
     records: int = 20_000
     keys: int = 1000
@@ -27,15 +27,8 @@ class Weather(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the topic gets another partition half way."""
     events: int = 70
     pause_seconds: float = 0.4
-    """At most, between two events."""
     chances: dict[str, float] = msgspec.field(
         default_factory=lambda: {"kill": 30, "freeze": 30, "nap": 15, "leave": 15, "broker": 10}
     )
     quiet_seconds: float = 90.0
     """How long it may take at most to finish everything when all is over."""
-    plant: str = ""
-    """A bug in the broker."""
-
-    def with_plant(self, plant: str, fields: Mapping[str, object]) -> Weather:
-        """Return the same weather with a bug, and what shows it."""
-        return msgspec.structs.replace(self, plant=plant, **fields)

@@ -26,7 +26,7 @@ from logbroker.client.leased_record import WorkerDelivery
 from logbroker.client.worker import Session, Worker
 from logbroker.errors import BrokerUnavailableError, LeaseLostError, LogbrokerError, StaleSessionError
 from logbroker.v1 import queues_pb2
-from tests.groups.group_history import HistoryFile
+from tests.history import HistoryFile
 from tests.queue_storm.queue_history import (
     Delivery,
     How,
