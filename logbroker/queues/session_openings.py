@@ -127,7 +127,10 @@ class SessionOpenings:
                 self._waiting.append(opening)
 
     def _may_try(self, opening: Opening) -> bool:
-        if opening.key is not None or not self._queue.settings.has_priorities:
+        if opening.key is not None:
+            # Many may wait for what others have, and are asked after each input.
+            return opening.why_not is NO_FREE_SESSION or not self._queue.sessions.is_taken(opening.key)
+        if not self._queue.settings.has_priorities:
             return True
         return self._scanner.may_serve(opening.mark)
 

@@ -85,6 +85,11 @@ class Sessions:
         """The open session of a key."""
         return self._table.get(key)
 
+    def is_taken(self, key: bytes) -> bool:
+        """Whether somebody has the session of a key, or a record of it outside of one."""
+        lane = self._lanes.get(key)
+        return self._table.get(key) is not None or (lane is not None and lane.state == IN_FLIGHT)
+
     def state(self, key: bytes) -> bytes:
         """The state of a key, of up to 256 KiB; empty where there is none."""
         return self._states.get(key)
@@ -281,8 +286,7 @@ class Sessions:
             raise OverloadedError(f"{MAX_SESSIONS:,} sessions of the queue group are open: try again later")
 
     def _check_free(self, key: bytes) -> None:
-        lane = self._lanes.get(key)
-        if self._table.get(key) is not None or (lane is not None and lane.state == IN_FLIGHT):
+        if self.is_taken(key):
             raise SessionHeldError(
                 f"another holds the session of key {quoted(key)}, or a record of it: try again later"
             )

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from logbroker.errors import NoFreeSessionError, SessionHeldError, StaleSessionError
+from logbroker.queues.holders import Session
 from logbroker.queues.messages import SessionWrite, Settlement
 from logbroker.queues.packing import Delivered
 from logbroker.queues.queue_group import QueueGroup
@@ -181,6 +182,34 @@ async def test_whose_turn_comes_as_its_time_is_over_has_the_session(tmp_path: Pa
         group.openings.serve()
         time.sleep(0.06)  # Both are due in the next round of the loop.
         assert (await waiting).token > held.token
+
+
+async def test_who_waits_for_a_session_that_is_taken_costs_little(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with shell(tmp_path) as opened:
+        group = await five(opened)
+        holder, link = await group.connect(hello("holder")), await group.connect(hello())
+        held = await holder.open_session(b"a")
+        holder.add_credit(1)
+        taken = await next_of(holder), await next_of(holder)
+        waiting = [asyncio.create_task(link.open_session(key, wait_seconds=10)) for key in (b"a", b"b")]
+        await until(lambda: len(group.openings._waiting) == 2)
+        tries: list[bytes | None] = []
+        open_session = group.queue.sessions.open
+
+        def tried(worker_id: str, key: bytes | None, *given: Any) -> Session | None:
+            tries.append(key)
+            return open_session(worker_id, key, *given)
+
+        monkeypatch.setattr(group.queue.sessions, "open", tried)
+        for _ in range(10):
+            group.openings.serve()
+        assert tries == [], "a session and a record that others have are not asked for again and again"
+        await holder.close_session(b"a", held.token)
+        await ack(holder, *[each.first_receipt for each in taken if each.session is None])
+        assert [(await opening).key for opening in waiting] == [b"a", b"b"]
+        assert sorted(filter(None, tries)) == [b"a", b"b"]
 
 
 async def test_whoever_gives_up_while_the_answer_is_on_its_way_takes_no_session(
