@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -37,9 +37,9 @@ def running_broker(setup: Setup) -> Iterator[EmbeddedBroker]:
         yield running
 
 
-async def create_topic(address: str, name: str, partitions: int) -> None:
+async def create_topic(address: str, name: str, partitions: int, configs: Mapping[str, str] | None = None) -> None:
     async with Admin(address) as admin:
-        await admin.create_topic(name, partitions, configs={"retention.ms": "-1"})
+        await admin.create_topic(name, partitions, configs={"retention.ms": "-1", **(configs or {})})
 
 
 async def until(admin: QueueAdmin, group: str, reached: Callable[[QueueDescription], bool]) -> None:

@@ -13,8 +13,9 @@ line that it reads, {"records": COUNT, "p50": SECONDS, "p99": SECONDS}: from the
 delivery, of those since the last such line.
 
 An urgent worker has one record in hand, and acknowledges it. It prints {} when it has had its first one and, when its
-standard input is closed, {"seconds": [SECONDS, ...]}: of the records of the highest priority, whose values say on the
-monotonic clock when they were sent, how old each was then.
+standard input is closed, {"sent": [SECONDS, ...], "appended": [SECONDS, ...]}: of the records of the highest priority,
+whose values say on the monotonic clock when they were sent, how old each was then, and how long ago the broker had
+appended it, by its stamp in whole milliseconds (LogAppendTime).
 """
 
 from __future__ import annotations
@@ -121,18 +122,20 @@ async def _probe(broker: str, group: str, topic: str, keys: int, records_per_sec
 
 
 async def _urgent(broker: str, group: str) -> None:
-    seconds: list[float] = []
+    sent: list[float] = []
+    appended: list[float] = []
     warm = False
     async with Worker(broker, group, prefetch=1) as worker:
         asyncio.get_running_loop().add_reader(0, worker.stop)
         async for delivery in worker:
             if delivery.priority == MAX_PRIORITY:
-                seconds.append(time.monotonic() - float(delivery.value or b""))
+                sent.append(time.monotonic() - float(delivery.value or b""))
+                appended.append(time.time() - delivery.timestamp_ms / 1000)
             delivery.ack()
             if not warm:
                 warm = True
                 _say({})
-    _say({"seconds": seconds})
+    _say({"sent": sent, "appended": appended})
 
 
 def main() -> None:
