@@ -186,6 +186,8 @@ class Accumulator(Generic[Handle]):
     def when_room(self, tell: Callable[[], None]) -> None:
         """Have `tell` called, once, when there is room again."""
         self._room_waiters.append(tell)
+        # Now that the buffer is full, also what lingers may go.
+        self._wake()
 
     def close_open_batches(self) -> None:
         """Let everything go without waiting for more records."""
@@ -239,8 +241,11 @@ class Accumulator(Generic[Handle]):
         """The queues of the partitions with anything to send or to learn."""
         return [route.queues[partition] for route, partition in self._active]
 
-    def expire(self, now: float) -> bool:
-        """Fail what is past its deadline; returns whether some of that is in flight: only its answer ends it."""
+    def expire(self, now: float, last_failure: LogbrokerError | None) -> bool:
+        """Fail what is past its deadline; returns whether some of that is in flight: only its answer ends it.
+
+        `last_failure` is the connection's, told of what was never sent.
+        """
         overdue = False
         for route, partition in list(self._active):
             queue, open_batch = route.queues[partition], route.open[partition]
@@ -248,7 +253,8 @@ class Accumulator(Generic[Handle]):
                 self._close(route, partition)
             for batch in queue.expired(now):
                 known = "" if not batch.uncertain else "; whether it was written is not known"
-                why = f"; the last failure: {batch.last_error}" if batch.last_error is not None else ""
+                failure = batch.last_error or last_failure
+                why = "" if failure is None else f"; the last failure: {failure}"
                 message = f"not delivered within {self._delivery_timeout_seconds:g} s{known}{why}"
                 self.finish(batch, error=RequestTimeoutError(message))
             overdue = overdue or any(batch.deadline <= now for batch in queue.in_flight)

@@ -207,7 +207,6 @@ class Producer:
             if flush:
                 await self.flush()
         finally:
-            self._accumulator.routes.clear()
             if self._sender is not None:
                 await self._sender.close()
             await self._connection.close()

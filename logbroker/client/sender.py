@@ -56,6 +56,8 @@ class Sender:
         self._in_flight: dict[int, _Sent] = {}
         self._correlation_id = 0
         self._attempt = 0
+        self._last_failure: LogbrokerError | None = None
+        """Why nothing gets to the broker at the moment."""
         self._work = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
         self._stream: Stream | None = None
@@ -77,9 +79,11 @@ class Sender:
 
     async def refresh(self, route: TopicRoute) -> None:
         """Look whether a topic has grown, for a partition that is not known; raises UnknownTopicError."""
+        accumulator = self._accumulator
         info = await find_topic(self._connection, route.name)
-        with self._accumulator.lock:
-            if info.id == route.topic_id and info.generation == route.generation:
+        with accumulator.lock:
+            is_newest = info.id == route.topic_id and info.generation == route.generation
+            if is_newest or accumulator.routes.get(route.name) is not route:
                 return
             route.stale = True
         told, tell = waiter()
@@ -109,14 +113,21 @@ class Sender:
             raise error
 
     async def close(self) -> None:
-        """Stop; what is not done by now fails."""
+        """Stop; what is not done by now fails, and nobody waits any more."""
+        accumulator = self._accumulator
+        with accumulator.lock:
+            routes = list(accumulator.routes.values())
+            accumulator.routes.clear()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         error = BrokerUnavailableError("the producer was closed before the record was delivered")
-        with self._accumulator.lock:
-            for batch in list(self._accumulator.unfinished):
-                self._accumulator.finish(batch, error=error)
+        with accumulator.lock:
+            accumulator.close_open_batches()
+            for batch in list(accumulator.unfinished):
+                accumulator.finish(batch, error=error)
+            for route in routes:
+                route.refreshed()
 
     # --- the stream -------------------------------------------------------------------------------------------------
 
@@ -133,9 +144,12 @@ class Sender:
             await self._broken(await run_stream(self._connection, self._stream, self._read, self._write))
 
     async def _broken(self, error: LogbrokerError) -> None:
+        self._last_failure = error
         with self._accumulator.lock:
             for queue in self._accumulator.queues():
                 queue.lost(error)
+            # What is overdue would break the next stream too.
+            self._accumulator.expire(time.monotonic(), error)
         self._in_flight.clear()
         level = logging.DEBUG if self._attempt else logging.WARNING
         _log.log(level, "producing to %s: %s; reconnecting", self._connection.broker, error)
@@ -156,13 +170,17 @@ class Sender:
                 self._correlation_id += 1
                 self._in_flight[self._correlation_id] = sent
                 await stream.write(self._request(self._correlation_id, sent))
-            elif any(queue.needs_epoch == self._identity for queue in accumulator.queues()):
+            elif self._needs_epoch():
                 self._identity = await self._new_identity(self._identity)
             elif routes := accumulator.stale_routes():
                 for route in routes:
                     await self._reroute(route)
             else:
                 await self._wait_for_work()
+
+    def _needs_epoch(self) -> bool:
+        with self._accumulator.lock:
+            return any(queue.needs_epoch == self._identity for queue in self._accumulator.queues())
 
     async def _wait_for_work(self) -> None:
         with self._accumulator.lock:
@@ -193,7 +211,7 @@ class Sender:
             response: Any = await stream.read()
             if response is grpc.aio.EOF:
                 raise BrokerUnavailableError("the broker ended the stream")
-            self._attempt = 0
+            self._attempt, self._last_failure = 0, None
             sent = self._in_flight.pop(response.correlation_id)
             now = time.monotonic()
             with self._accumulator.lock:
@@ -251,7 +269,7 @@ class Sender:
         while True:
             await asyncio.sleep(_EXPIRY_CHECK_SECONDS)
             with self._accumulator.lock:
-                overdue = self._accumulator.expire(time.monotonic())
+                overdue = self._accumulator.expire(time.monotonic(), self._last_failure)
             if overdue and self._stream is not None:
                 # The broker does not answer on this stream; what is in flight fails once it is broken.
                 self._stream.cancel()

@@ -147,8 +147,6 @@ class Producer:
             run(self._stop())
 
     async def _stop(self) -> None:
-        with self._lock:
-            self._accumulator.routes.clear()
         await self._sender.close()
         await self._connection.close()
 
