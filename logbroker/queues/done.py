@@ -260,9 +260,7 @@ class DoneRecords:
             if page == _FULL:
                 del self._pages[page_id]
                 self._full.add(page_id)
-                row = _FULL_ROW
-            else:
-                row = bytes(page).rstrip(b"\0")
+            row = _FULL_ROW if page_id in self._full else bytes(page).rstrip(b"\0")
             if row:
                 self._stored.add(page_id)
                 events.append(StateEvent(page_key(page_id), row))
@@ -296,6 +294,12 @@ class DoneRecords:
             stop = min(end, page_id + 1 << PAGE_SHIFT)
             if page_id not in self._full:
                 touched.append(page_id)
+                if stop - start == PAGE_RECORDS:
+                    # A log that was compacted may have gaps of billions.
+                    self._pages.pop(page_id, None)
+                    self._full.add(page_id)
+                    start = stop
+                    continue
                 page = self._pages.get(page_id)
                 if page is None:
                     page = self._new_page(page_id)

@@ -139,6 +139,35 @@ def test_offsets_without_a_record_make_no_rows_but_move_the_floor() -> None:
     assert loaded(rows).floor(0) == PAGE_RECORDS + 1
 
 
+def test_a_gap_of_a_billion_offsets_takes_little_memory_and_no_rows() -> None:
+    done, rows = DoneRecords(), dict[bytes, bytes]()
+    done.open(0, 0)
+    apply(rows, done)
+    done.mark([PAGE_RECORDS + 1])
+    done.skip_range(2, PAGE_RECORDS + 1)
+    done.skip_range(PAGE_RECORDS + 2, 1 << 30)
+    assert len(done._pages) <= 2
+    assert list(done.undone(0, 1 << 30)) == [(0, 2)]
+    assert apply(rows, done) == 1
+    assert list(loaded(rows).undone(0, END)) == [(0, PAGE_RECORDS), (2 * PAGE_RECORDS, END)], "gaps are found again"
+    done.mark([0, 1])
+    assert done.floor(0) == 1 << 30
+    apply(rows, done)
+    assert len(rows) == 1, "the floor alone"
+    assert not done._pages
+    assert not done._full
+
+
+def test_a_page_that_is_done_at_once_takes_the_place_of_what_was_of_it() -> None:
+    done, rows = DoneRecords(), dict[bytes, bytes]()
+    done.open(0, 0)
+    done.mark([PAGE_RECORDS, 2 * PAGE_RECORDS - 1])
+    apply(rows, done)
+    done.mark_range(PAGE_RECORDS, 2 * PAGE_RECORDS)
+    apply(rows, done)
+    assert list(loaded(rows).undone(0, END)) == [(0, PAGE_RECORDS), (2 * PAGE_RECORDS, END)]
+
+
 def test_a_group_that_starts_inside_a_page_has_done_all_before() -> None:
     done, rows = DoneRecords(), dict[bytes, bytes]()
     done.open(0, PAGE_RECORDS + 77)
