@@ -49,6 +49,8 @@ class Leases:
 
     def asked_for(self, correlation_id: int, now: float) -> queues_pb2.Settle | None:
         """Return what the program asked for."""
+        if not self._asked:
+            return None
         message = queues_pb2.Settle(correlation_id=correlation_id)
         by_receipt: dict[int, tuple[Lot, int]] = {}
         for lot, index, lease_seconds in self._asked:

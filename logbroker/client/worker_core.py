@@ -6,6 +6,7 @@ import asyncio
 import logging
 import os
 import socket
+import threading
 from collections.abc import Callable
 from time import monotonic
 from typing import Final, Generic, TypeVar
@@ -63,6 +64,7 @@ class WorkerCore(Generic[D]):
         self.stopping = False
         self.closed = False
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._loop_thread = 0
         self.holdings = Holdings(make, wake=self._wake, max_extension_seconds=max_extension_seconds)
         options = WorkerOptions(
             group_id=group,
@@ -73,7 +75,9 @@ class WorkerCore(Generic[D]):
         self.link: WorkerLink[D] = WorkerLink(self.connection, options, self.holdings)
 
     def _wake(self) -> None:
-        if self._loop is not None:
+        if threading.get_ident() == self._loop_thread:
+            self.link.wake()
+        elif self._loop is not None:
             self._loop.call_soon_threadsafe(self.link.wake)
 
     def check_open(self) -> None:
@@ -85,6 +89,7 @@ class WorkerCore(Generic[D]):
         self.check_open()
         self.stopping = False
         self._loop = asyncio.get_running_loop()
+        self._loop_thread = threading.get_ident()
         await self.link.start(prefetch)
 
     def take(self, shelf: Shelf[D]) -> D | None:

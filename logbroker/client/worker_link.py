@@ -259,16 +259,24 @@ class WorkerLink(Generic[D]):
 
     def _next_request(self) -> queues_pb2.WorkerRequest | None:
         settle = self.holdings.next_settle(monotonic())
-        if settle is not None:
-            return queues_pb2.WorkerRequest(settle=settle)
-        if self._outbox:
+        if settle is None and self._outbox:
             return self._outbox.popleft()
-        missing = self._prefetch - self.holdings.in_hand - self._credit if self.holdings.wanted else 0
+        credit = self._take_credit()
+        if settle is not None:
+            return queues_pb2.WorkerRequest(settle=settle, add_credit=credit)
+        return queues_pb2.WorkerRequest(credit=queues_pb2.Credit(records=credit)) if credit else None
+
+    def _take_credit(self) -> int:
+        """The credit to be given now."""
+        missing = self._missing_credit()
         # Little by little only where the program waits for it, and the broker has none left.
         if missing > 0 and (2 * missing >= self._prefetch or (not self._credit and self.holdings.shelf.is_empty)):
             self._credit += missing
-            return queues_pb2.WorkerRequest(credit=queues_pb2.Credit(records=missing))
-        return None
+            return missing
+        return 0
+
+    def _missing_credit(self) -> int:
+        return self._prefetch - self.holdings.in_hand - self._credit if self.holdings.wanted else 0
 
     async def _look_after(self, stream: Stream) -> None:
         """Prolong leases and locks in time."""
@@ -298,8 +306,9 @@ class WorkerLink(Generic[D]):
             kind = response.WhichOneof("response")
             if kind == "deliveries":
                 self._credit -= self.holdings.received(response.deliveries, monotonic())
-                # Where the program had waited for it, more may be wanted soon.
-                self._work.set()
+                if self._missing_credit() > 0:
+                    # Where the program had waited for it, more may be wanted soon.
+                    self._work.set()
             elif kind == "settled":
                 again = self.holdings.answered(response.settled)
                 if again is not None:

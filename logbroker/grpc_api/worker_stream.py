@@ -148,6 +148,8 @@ class WorkerStream:
             if kind == "settle":
                 await self._room_for_answer()
                 self._settle(link, request.settle)
+                if request.add_credit:
+                    link.add_credit(request.add_credit)
             elif kind == "credit":
                 link.add_credit(request.credit.records)
             elif kind == "goodbye":

@@ -18,7 +18,7 @@ LANE_ORDER_OLDEST: LaneOrder
 LANE_ORDER_HELD: LaneOrder
 
 class WorkerRequest(_message.Message):
-    __slots__ = ("hello", "credit", "settle", "open_session", "renew_session", "close_session", "goodbye")
+    __slots__ = ("hello", "credit", "settle", "open_session", "renew_session", "close_session", "goodbye", "add_credit")
     HELLO_FIELD_NUMBER: _ClassVar[int]
     CREDIT_FIELD_NUMBER: _ClassVar[int]
     SETTLE_FIELD_NUMBER: _ClassVar[int]
@@ -26,6 +26,7 @@ class WorkerRequest(_message.Message):
     RENEW_SESSION_FIELD_NUMBER: _ClassVar[int]
     CLOSE_SESSION_FIELD_NUMBER: _ClassVar[int]
     GOODBYE_FIELD_NUMBER: _ClassVar[int]
+    ADD_CREDIT_FIELD_NUMBER: _ClassVar[int]
     hello: Hello
     credit: Credit
     settle: Settle
@@ -33,7 +34,8 @@ class WorkerRequest(_message.Message):
     renew_session: RenewSession
     close_session: CloseSession
     goodbye: Goodbye
-    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., credit: _Optional[_Union[Credit, _Mapping]] = ..., settle: _Optional[_Union[Settle, _Mapping]] = ..., open_session: _Optional[_Union[OpenSession, _Mapping]] = ..., renew_session: _Optional[_Union[RenewSession, _Mapping]] = ..., close_session: _Optional[_Union[CloseSession, _Mapping]] = ..., goodbye: _Optional[_Union[Goodbye, _Mapping]] = ...) -> None: ...
+    add_credit: int
+    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., credit: _Optional[_Union[Credit, _Mapping]] = ..., settle: _Optional[_Union[Settle, _Mapping]] = ..., open_session: _Optional[_Union[OpenSession, _Mapping]] = ..., renew_session: _Optional[_Union[RenewSession, _Mapping]] = ..., close_session: _Optional[_Union[CloseSession, _Mapping]] = ..., goodbye: _Optional[_Union[Goodbye, _Mapping]] = ..., add_credit: _Optional[int] = ...) -> None: ...
 
 class Hello(_message.Message):
     __slots__ = ("group_id", "worker_id", "incarnation", "client_name", "held", "sessions", "life", "band")

@@ -10,7 +10,7 @@ import pytest
 
 from logbroker.v1 import queues_pb2 as pb
 from tests.grpc_api.api import Api, batch_of
-from tests.grpc_api.queue_workers import QueueGroup, Worker, receipts
+from tests.grpc_api.queue_workers import Delivery, QueueGroup, Worker, receipts, unpacked
 from tests.grpc_api.test_queues import keyed
 
 INVALID = grpc.StatusCode.INVALID_ARGUMENT
@@ -45,6 +45,25 @@ def test_no_more_comes_than_there_is_credit_for(group: QueueGroup) -> None:
     worker.credit(5)
     group.api.produce(group.topic, keyed(b"new"))
     assert [delivery.key for delivery in worker.deliveries()] == [b"new"]
+
+
+def test_credit_comes_with_a_settlement(group: QueueGroup) -> None:
+    worker = group.worker()
+    first = worker.take(2)
+    worker.send(settle=pb.Settle(correlation_id=7, acks=receipts(first)), add_credit=3)
+    deliveries: list[Delivery] = []
+    answer = None
+    while len(deliveries) < 3 or answer is None:
+        response = worker.next()
+        if response.WhichOneof("response") == "settled":
+            answer = response.settled
+        else:
+            deliveries += unpacked(response.deliveries)
+    assert (answer.correlation_id, len(answer.failures)) == (7, 0)
+    assert [delivery.offset for delivery in deliveries] == [2, 3, 4]
+    assert group.describe().counts.in_flight == 3
+    worker.send(settle=pb.Settle(correlation_id=8), add_credit=-1)
+    assert worker.refused()[0] is INVALID
 
 
 def test_ranges_of_receipts_are_settled(group: QueueGroup) -> None:
