@@ -30,6 +30,9 @@ class Index:
     def rewind(self, targets: Mapping[int, int], *, include_parked: bool) -> None:
         """See `Queue.rewind`."""
         parts = self._parts
+        for partition in targets:
+            if not parts.done.is_open(partition):
+                raise KeyError(partition)
         self._ledger.mark_handed_out()
         for partition, offset in targets.items():
             parts.redelivery.mark_below(place_of(partition, parts.intake.reached(partition)))

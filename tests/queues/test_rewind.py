@@ -162,3 +162,15 @@ def test_pages_of_what_is_done_follow(target: int) -> None:
     assert len([key for key in rows if key[:1] == b"p" and key[4] == 0]) <= 1
     with pytest.raises(KeyError):
         done.rewind(2, 0)
+
+
+def test_a_rewind_of_a_partition_that_is_not_open_changes_nothing() -> None:
+    queue = new_queue()
+    admit(queue, [b"a", b"b"])
+    first, second = receipts(queue.take("w", 2, at(0)))
+    assert queue.settle("w", Settlement(acks=[(first, first)]), at(0)) == []
+    with pytest.raises(KeyError):
+        queue.rewind({0: 0, 1: 0}, at(0))
+    assert queue.done.floor(0) == 1
+    assert queue.settle("w", Settlement(acks=[(second, second)]), at(0)) == []
+    assert queue.done.floor(0) == 2
