@@ -49,7 +49,7 @@ def _choices(known: Sequence[str]) -> Any:
 )
 @click.option("--rounds", type=click.IntRange(1), default=3, show_default=True, help="The median counts.")
 @click.option(
-    "--records", type=click.IntRange(100), default=200_000, show_default=True, help="Of each publish and each queue."
+    "--records", type=click.IntRange(100), default=1_000_000, show_default=True, help="Of each publish and each queue."
 )
 @click.option(
     "--seconds",
@@ -129,7 +129,12 @@ def compare_command(
 
 def _document(found: Comparison) -> dict[str, Any]:
     lines = [{**msgspec.to_builtins(line), "median": line.median} for line in report.lines_of(found.figures)]
-    return {"versions": dict(found.versions), "left_out": list(found.left_out), "lines": lines}
+    return {
+        "machine": found.machine,
+        "versions": dict(found.versions),
+        "left_out": list(found.left_out),
+        "lines": lines,
+    }
 
 
 def _show(found: Comparison, peers: Sequence[Peer]) -> None:
@@ -147,3 +152,4 @@ def _show(found: Comparison, peers: Sequence[Peer]) -> None:
                 click.echo(f"  {workload}: {note}")
     for each in found.left_out:
         click.echo(f"left out: {each}")
+    click.echo(f"Measured on: {found.machine}")

@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import time
+import uuid
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
-from logbroker.errors import LogbrokerError
-from logbroker.tools.bench.compare import report
-from logbroker.tools.bench.compare.load import Load, Stopwatch, WorkLog, key_of, pace, shard_of
+from logbroker.errors import BrokerUnavailableError, LogbrokerError
+from logbroker.tools.bench.compare import kafka_server, machine, report
+from logbroker.tools.bench.compare.child import Latencies
+from logbroker.tools.bench.compare.load import KEYS, Kind, Load, Stopwatch, Worked, WorkLog, key_of, pace, shard_of
 from logbroker.tools.bench.compare.peer import WORKLOADS
+from logbroker.tools.bench.compare.peer_logbroker import LogbrokerClient
 from logbroker.tools.bench.compare.roster import PEERS
 from logbroker.tools.bench.compare.run import Comparison, compare
 from logbroker.tools.bench.compare.tally import Tally
-from logbroker.tools.bench.compare.workloads import Figure, Plan
+from logbroker.tools.bench.compare.workloads import Figure, Plan, check_worked
 from logbroker.types import Durability
 from tests.cli.command import output_of
 
@@ -53,20 +58,41 @@ def test_keyed_values_are_numbered_and_keep_their_key_and_shard() -> None:
 
 def test_a_worker_notices_records_of_a_key_that_come_out_of_order() -> None:
     values = [value for chunk in Load("t", 20_001, 100, keyed=True).chunks() for value in chunk]
-    seen = WorkLog()
+    seen = WorkLog(bytearray(20_001))
     for number in (0, 1, 10_001, 10_000, 20_000):
         seen.see(values[number])
-    assert seen.result().disordered == 0
-    seen.see(values[10_000])  # after 20,000, which has the same key
+    assert (seen.result().disordered, seen.result().repeated) == (0, 0)
+    seen.see(values[10_000])
+    seen.see(values[10_002])  # before 2, which has the same key
     found = seen.result()
-    assert (found.records, found.disordered) == (6, 1)
+    assert (found.records, found.disordered, found.repeated) == (7, 1, 1)
     assert found.first is not None
-    assert WorkLog().result().first is None
+    assert WorkLog(bytearray()).result().first is None
+
+
+def test_workers_notice_what_another_one_was_given_too_late_or_as_well(tmp_path: Path) -> None:
+    path, records = tmp_path / "tally", 2 * KEYS
+    values = [value for chunk in Load("t", records, 100, keyed=True).chunks() for value in chunk]
+    Tally.create(path, workers=2, records=records)
+    with (
+        Tally(path, worker=0, workers=2, records=records) as one,
+        Tally(path, worker=1, workers=2, records=records) as other,
+    ):
+        first, second = WorkLog(one.handed), WorkLog(other.handed)
+        first.see(values[0])
+        second.see(values[KEYS])
+        assert second.result().disordered == 0
+        second.see(values[KEYS + 1])  # the first worker has the one before it only after that
+        first.see(values[1])
+        second.see(values[0])
+        assert (first.result().disordered, second.result().disordered, second.result().repeated) == (0, 1, 1)
+        one.add(records - 1)
+        assert not one.done, "what was handed out is no count"
 
 
 def test_workers_know_when_all_of_them_are_done(tmp_path: Path) -> None:
     path = tmp_path / "tally"
-    Tally.create(path, 2)
+    Tally.create(path, workers=2, records=100)
     with Tally(path, worker=0, workers=2, records=100) as one, Tally(path, worker=1, workers=2, records=100) as other:
         one.add(60)
         other.add(39)
@@ -77,10 +103,36 @@ def test_workers_know_when_all_of_them_are_done(tmp_path: Path) -> None:
 
 def test_workers_that_stand_still_are_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("logbroker.tools.bench.compare.tally.IDLE_SECONDS", 0.0)
-    Tally.create(tmp_path / "tally", 1)
+    Tally.create(tmp_path / "tally", workers=1, records=10)
     tally = Tally(tmp_path / "tally", worker=0, workers=1, records=10)
     with pytest.raises(LogbrokerError, match="stand still at 0 of 10"):
         any(tally.done for _ in range(10**6))
+
+
+@pytest.mark.parametrize(
+    ("kind", "records", "disordered", "repeated", "problem"),
+    [
+        ("work", 9, 0, 0, "19 deliveries of 20"),
+        ("work", 10, 0, 1, "1 of them again"),
+        ("ordered", 10, 1, 0, "1 records of 'ordered' out of order"),
+        ("work", 10, 1, 0, None),
+    ],
+)
+def test_what_is_lost_or_came_twice_or_out_of_order_has_no_figure(
+    kind: Kind, records: int, disordered: int, repeated: int, problem: str | None
+) -> None:
+    done = [Worked(10, 0.0, 1.0, 0, 0), Worked(records, 0.0, 1.0, disordered, repeated)]
+    with pytest.raises(LogbrokerError, match=problem) if problem else nullcontext():
+        check_worked(kind, 20, done)
+
+
+def test_the_first_latencies_wait_for_connections_and_do_not_count() -> None:
+    class Timed(LogbrokerClient):
+        def latencies(self, topic: str, records: int, per_second: float) -> list[float]:
+            return [float(number) for number in range(records)]
+
+    client = Timed("127.0.0.1:1")
+    assert Latencies("t", 2, 3, 1000.0).run(client, "") == [2.0, 3.0, 4.0]
 
 
 def test_a_stopwatch_tells_what_has_not_come() -> None:
@@ -125,6 +177,11 @@ def test_each_side_is_held_against_the_same_durability() -> None:
     assert lines[2].cells("Redis")[-1] == "2.00x behind"
 
 
+def test_a_line_says_where_rounds_of_both_overlap() -> None:
+    figures = [*_figures("redis", WRITTEN, 100, 300, 200), *_figures("logbroker", WRITTEN, 400, 260, 300)]
+    assert report.lines_of(figures)[1].cells("Redis")[-1] == "1.50x ahead, ranges overlap"
+
+
 def test_less_is_better_where_it_is() -> None:
     figures = [*_figures("redis", WRITTEN, 0.1, lower=True), *_figures("logbroker", WRITTEN, 0.4, lower=True)]
     redis, ours = report.lines_of(figures)
@@ -142,8 +199,10 @@ def test_the_markdown_has_every_line_every_setting_and_what_was_left_out() -> No
     figures = [*_figures("redis", SYNCED, 50), *_figures("logbroker", SYNCED, 25)]
     versions = {"redis": "7.0", "logbroker": "0.1"}
     text = report.markdown(
-        Comparison(versions=versions, left_out=["NATS: not found"], figures=figures), list(PEERS.values())
+        Comparison(versions=versions, left_out=["NATS: not found"], figures=figures, machine="2 processors"),
+        list(PEERS.values()),
     )
+    assert text.startswith("Measured on: 2 processors.\n")
     assert "| 100 B | Redis Streams | synced | 50.00 | 50.00 - 50.00 | records/s | 2.00x behind |" in text
     assert "appendfsync always" in text
     assert "- NATS: not found." in text
@@ -177,7 +236,18 @@ def test_a_server_that_does_not_start_is_left_out_with_its_last_words(tmp_path: 
     found = compare([peer], plan, lambda _: None)
     assert len(found.left_out) == 2  # one for each durability, and no second round of what has failed
     assert all("no luck today" in each for each in found.left_out)
+    assert list(found.versions) == ["logbroker"]
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_directory_in_memory_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    assert machine.file_system(Path("/proc/self")) == "proc"
+    assert f"data on {machine.file_system(tmp_path)}" in machine.words(tmp_path)
+    monkeypatch.setattr(machine, "file_system", lambda _: "tmpfs")
+    plan = Plan(workloads=["publish"], rounds=1, records=100, seconds=1, restart_bytes=0, directory=tmp_path)
+    assert compare([], plan, lambda _: None).left_out == [
+        f"{tmp_path} is a tmpfs: a sync costs nothing there; give a directory on a disk"
+    ]
 
 
 def _compared(peer: str, workloads: set[str]) -> dict[str, Any]:
@@ -207,3 +277,20 @@ def test_a_late_tick_brings_all_that_are_due_and_counts_from_then() -> None:
     assert [number for number, _ in late] == list(range(len(first), len(first) + len(late)))
     assert len(late) >= 15
     assert late[0][1] <= time.monotonic() - 0.01
+
+
+def test_kafkas_directory_is_formatted_for_any_id_and_a_failure_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commands: list[list[str]] = []
+    begins_with_a_dash = uuid.UUID(int=0xF8 << 120)  # in base64
+
+    def run(command: list[str], **_: Any) -> subprocess.CompletedProcess[str]:
+        commands.append(command)
+        return subprocess.CompletedProcess(command, 1, stdout="", stderr="no luck today\n")
+
+    monkeypatch.setattr(uuid, "uuid4", lambda: begins_with_a_dash)
+    monkeypatch.setattr(subprocess, "run", run)
+    with pytest.raises(BrokerUnavailableError, match="could not be formatted: no luck today"):
+        kafka_server.server(tmp_path, WRITTEN)
+    assert [argument for argument in commands[0] if argument.startswith("--cluster-id=-AAA")]

@@ -66,15 +66,17 @@ class Latencies(msgspec.Struct, tag_field="call", tag="latencies"):
     """Send at a steady pace, and receive."""
 
     topic: str
+    warm: int
+    """Records that come first and do not count: they wait for connections to be made."""
     records: int
     per_second: float
 
     def run(self, client: Client, _address: str) -> list[float]:
-        """Seconds of each record."""
-        found = client.latencies(self.topic, self.records, self.per_second)
+        """Seconds of each record that counts."""
+        found = client.latencies(self.topic, self.warm + self.records, self.per_second)
         if min(found) < 0:
             raise LogbrokerError(f"{sum(each < 0 for each in found):,} records were not received")
-        return found
+        return found[self.warm :]
 
 
 class Prepare(msgspec.Struct, tag_field="call", tag="prepare"):

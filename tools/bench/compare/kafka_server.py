@@ -9,6 +9,7 @@ from base64 import urlsafe_b64encode
 from pathlib import Path
 from typing import Final
 
+from logbroker.errors import BrokerUnavailableError
 from logbroker.tools.bench.compare.server import HOST, ServerProcess, free_port
 from logbroker.types import Durability
 
@@ -19,7 +20,8 @@ PROMISES: Final = {
     Durability.WRITTEN: "the default: acks=all of one replica, answered after write; the kernel syncs when it likes",
     Durability.SYNCED: "log.flush.interval.messages=1: each append is synced before it is answered",
 }
-# What Kafka's own start script gives the JVM.
+MEMORY_NOTE: Final = "the JVM has a heap of 1 GB, as Kafka's own start script gives it"
+# That script's settings.
 _JVM: Final = [
     "-Xmx1G",
     "-Xms1G",
@@ -64,9 +66,7 @@ def server(directory: Path, durability: Durability) -> ServerProcess:
         "transaction.state.log.min.isr": 1,
         "share.coordinator.state.topic.replication.factor": 1,
         "share.coordinator.state.topic.min.isr": 1,
-        # Workers that start together need not be waited for.
-        "group.initial.rebalance.delay.ms": 0,
-        # As many as one worker may have in hand at logbroker.
+        # As many as both workers together may have in hand at logbroker.
         "group.share.max.partition.max.record.locks": 4000,
         "group.share.partition.max.record.locks": 4000,
     }
@@ -75,20 +75,17 @@ def server(directory: Path, durability: Durability) -> ServerProcess:
     config_path = directory / "server.properties"
     config_path.write_text("".join(f"{name}={value}\n" for name, value in settings.items()), encoding="utf-8")
     java = ["java", *_JVM, "-cp", f"{JARS.resolve()}/*"]
-    cluster_id = urlsafe_b64encode(uuid.uuid4().bytes).decode("ascii").rstrip("=")
-    subprocess.run(
-        [
-            "java",
-            "-cp",
-            f"{JARS.resolve()}/*",
-            "kafka.tools.StorageTool",
-            "format",
-            "-t",
-            cluster_id,
-            "-c",
-            str(config_path),
-        ],
-        check=True,
-        capture_output=True,
-    )
+    _format(config_path)
     return ServerProcess([*java, "kafka.Kafka", str(config_path)], address=f"{HOST}:{port}", directory=directory)
+
+
+def _format(config_path: Path) -> None:
+    cluster_id = urlsafe_b64encode(uuid.uuid4().bytes).decode("ascii").rstrip("=")
+    tool = ["java", "-cp", f"{JARS.resolve()}/*", "kafka.tools.StorageTool", "format"]
+    # With = because an id may begin with a dash.
+    done = subprocess.run(
+        [*tool, f"--cluster-id={cluster_id}", f"--config={config_path}"], capture_output=True, text=True
+    )
+    if done.returncode:
+        words = (done.stdout + done.stderr).strip().splitlines()[-5:]
+        raise BrokerUnavailableError(f"Kafka's directory could not be formatted: {' / '.join(words)}")

@@ -8,6 +8,7 @@ import time
 import zlib
 from collections.abc import AsyncIterator, Iterator
 from itertools import cycle, islice
+from mmap import mmap
 from typing import Final, Literal
 
 import msgspec
@@ -95,7 +96,9 @@ class Worked(msgspec.Struct, frozen=True):
     last: float
     """When its last acknowledgement was answered, or sent where a peer answers none."""
     disordered: int
-    """Records that came after a later one of their key."""
+    """Records that came before the one before them of their key was handed to any worker."""
+    repeated: int
+    """Records that had been handed to one of the workers before."""
 
 
 def key_of(value: bytes) -> bytes:
@@ -114,29 +117,35 @@ def shard_names(topic: str, shards: int) -> list[str]:
 
 
 class WorkLog:
-    """What one worker sees: its first record, and whether the records of each key come in order."""
+    """What one worker sees: its first record, and whether the records of each key come in order, and once.
 
-    def __init__(self) -> None:
+    `handed` has a byte for each record of the job, and is shared by all workers: so a record that overtakes one that
+    another worker has is noticed, too.
+    """
+
+    def __init__(self, handed: mmap | bytearray) -> None:
         self.first: float | None = None
         self.last = 0.0
         self.records = 0
-        self.disordered = 0
-        self._latest = [-1] * KEYS
+        self._disordered = 0
+        self._repeated = 0
+        self._handed = handed
 
     def see(self, value: bytes) -> None:
         """Count a record that has come."""
         if not self.records:
             self.first = time.monotonic()
         self.records += 1
-        number = int.from_bytes(value[:NUMBER_BYTES])
-        key = number % KEYS
-        if number < self._latest[key]:
-            self.disordered += 1
-        self._latest[key] = number
+        number, handed = int.from_bytes(value[:NUMBER_BYTES]), self._handed
+        if handed[number]:
+            self._repeated += 1
+        if number >= KEYS and not handed[number - KEYS]:
+            self._disordered += 1
+        handed[number] = 1
 
     def result(self) -> Worked:
         """Return what was done; `last` is when the caller's last acknowledgement was answered."""
-        return Worked(self.records, self.first, self.last, self.disordered)
+        return Worked(self.records, self.first, self.last, self._disordered, self._repeated)
 
 
 class Stopwatch:

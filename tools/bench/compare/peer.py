@@ -91,7 +91,8 @@ class Peer(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     title: str
     promises: Mapping[Durability, str]
-    """What an acknowledgement means, by the settings that bring it about. The first is the peer's own default."""
+    """What an acknowledgement means, by the settings that bring it about. What hardly depends on them is measured with
+    the first: written, where there is a choice, so that such rows are alike."""
     client_settings: str
     notes: Mapping[str, str] = {}
     """By workload: how it is done here, where it is not the plain way."""

@@ -129,7 +129,7 @@ class AiokafkaClient:
         return uvloop.run(self._work(job, tally))
 
     async def _work(self, job: Job, tally: Tally) -> Worked:
-        seen = WorkLog()
+        seen = WorkLog(tally.handed)
         async with self._consumer(job.topic, group=job.group) as consumer:
             while not tally.done:
                 found = await consumer.getmany(timeout_ms=_POLL_MS, max_records=1000)
@@ -152,6 +152,7 @@ PEER: Final = Peer(
     notes={
         "group": "8 partitions, a commit for each getmany",
         "start": "the directory is formatted before",
+        "memory": kafka_server.MEMORY_NOTE,
     },
     cannot={"work": "aiokafka has no share groups", "ordered": "a consumer group has no single acknowledgements"},
     binaries=("java",),

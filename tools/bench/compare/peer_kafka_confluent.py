@@ -15,6 +15,7 @@ from logbroker.tools.bench.compare.tally import Tally
 from logbroker.types import Durability
 
 CONSUME_COUNT: Final = 10_000
+QUEUE_BACKOFF_MS: Final = 10
 _POLL_SECONDS: Final = 0.02
 
 
@@ -42,6 +43,7 @@ class ConfluentClient:
                 "batch.size": 1_000_000,
                 "queue.buffering.max.messages": 1_000_000,
                 "queue.buffering.max.kbytes": 262_144,
+                "delivery.report.only.error": True,
             }
         )
 
@@ -101,7 +103,11 @@ class ConfluentClient:
         return sum(ends)
 
     def replay(self, topic: str, records: int) -> float:
-        consumer = self._consumer("replay", **{"fetch.min.bytes": 1, "queued.max.messages.kbytes": 262_144})
+        # By default a reader that has 100,000 records in hand fetches nothing for a second.
+        consumer = self._consumer(
+            "replay", **{"queued.max.messages.kbytes": 262_144, "fetch.queue.backoff.ms": QUEUE_BACKOFF_MS}
+        )
+        consumer.list_topics(topic, timeout=30)  # connects: librdkafka takes half a second else
         start, count = time.perf_counter(), 0
         consumer.assign([self._kafka.TopicPartition(topic, 0, self._kafka.OFFSET_BEGINNING)])
         while count < records:
@@ -114,7 +120,9 @@ class ConfluentClient:
 
     def latencies(self, topic: str, records: int, per_second: float) -> list[float]:
         watch = Stopwatch(records)
-        consumer = self._consumer("latency")
+        consumer, producer = self._consumer("latency"), self._producer(linger_ms=0)
+        for each in (consumer, producer):
+            each.list_topics(topic, timeout=30)
         consumer.assign([self._kafka.TopicPartition(topic, 0, self._kafka.OFFSET_BEGINNING)])
 
         def receive() -> None:
@@ -125,7 +133,6 @@ class ConfluentClient:
 
         receiving = threading.Thread(target=receive, daemon=True)
         receiving.start()
-        producer = self._producer(linger_ms=0)
         for due in pace(records, per_second):
             for number, sent in due:
                 producer.produce(topic, watch.value(number, sent))
@@ -151,7 +158,7 @@ class ConfluentClient:
         return self._read(job, tally) if job.kind == "group" else self._work(job, tally)
 
     def _work(self, job: Job, tally: Tally) -> Worked:
-        seen = WorkLog()
+        seen = WorkLog(tally.handed)
         settings = {**self._common, "group.id": job.group, "share.acknowledgement.mode": "explicit"}
         with self._kafka.ShareConsumer(settings) as consumer:
             consumer.subscribe([job.topic])
@@ -167,7 +174,7 @@ class ConfluentClient:
         return seen.result()
 
     def _read(self, job: Job, tally: Tally) -> Worked:
-        seen = WorkLog()
+        seen = WorkLog(tally.handed)
         consumer = self._consumer(job.group)
         consumer.subscribe([job.topic])
         while not tally.done:
@@ -191,11 +198,12 @@ PEER: Final = Peer(
     title="Kafka, confluent-kafka",
     promises=kafka_server.PROMISES,
     client_settings="produce_batch, acks=all, enable.idempotence, linger.ms=5 (0 for latency), batch.size=1000000; "
-    f"consume({CONSUME_COUNT:,})",
+    f"consume({CONSUME_COUNT:,}), fetch.queue.backoff.ms={QUEUE_BACKOFF_MS} for replay",
     notes={
         "work": "a share group with explicit acknowledgement, commit_sync for each poll",
         "group": "8 partitions, a synchronous commit for each poll",
         "start": "the directory is formatted before",
+        "memory": kafka_server.MEMORY_NOTE,
     },
     cannot={"ordered": "a share group keeps no order, a consumer group has no single acknowledgements"},
     binaries=("java",),

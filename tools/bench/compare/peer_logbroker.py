@@ -118,7 +118,7 @@ class LogbrokerClient:
         return self._run(self._read(job, tally) if job.kind == "group" else self._work(job, tally))
 
     async def _work(self, job: Job, tally: Tally) -> Worked:
-        seen = WorkLog()
+        seen = WorkLog(tally.handed)
 
         async def stop_when_done(worker: Worker) -> None:
             counted = 0
@@ -140,7 +140,7 @@ class LogbrokerClient:
         return seen.result()
 
     async def _read(self, job: Job, tally: Tally) -> Worked:
-        seen = WorkLog()
+        seen = WorkLog(tally.handed)
         async with Consumer(self._address, group=job.group, auto_commit=False) as consumer:
             await consumer.subscribe(job.topic)
             while not tally.done:

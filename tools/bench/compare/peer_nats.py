@@ -167,7 +167,7 @@ class NatsClient:
         return uvloop.run(self._work(job, tally))
 
     async def _work(self, job: Job, tally: Tally) -> Worked:
-        seen = WorkLog()
+        seen = WorkLog(tally.handed)
         names = shard_names(job.topic, job.shards)
         if job.kind == "ordered":
             names = [names[shard] for shard in job.own_shards]

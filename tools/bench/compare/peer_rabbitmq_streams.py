@@ -151,7 +151,8 @@ PEER: Final = Peer(
     name="rabbitmq-streams",
     title="RabbitMQ streams",
     promises={Durability.WRITTEN: "the only way: confirmed after write, never synced"},
-    client_settings=f"send_batch of 1,000 with up to {IN_FLIGHT:,} unconfirmed, values not wrapped in AMQP; "
+    client_settings=f"send_batch of 1,000 with up to {IN_FLIGHT:,} unconfirmed, values not wrapped in AMQP, no "
+    f"sub-entries; "
     f"initial_credit={CREDIT}",
     cannot={"work": _NO_ACKS, "ordered": _NO_ACKS, "group": "not measured: a super stream is several"},
     modules=("rstream",),

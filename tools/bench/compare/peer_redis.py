@@ -33,7 +33,7 @@ _FSYNC: Final = {Durability.WRITTEN: "everysec", Durability.SYNCED: "always"}
 
 
 class RedisClient:
-    """Pipelines of up to 1,000 commands, one command for each record. A shard is a stream of its own."""
+    """Pipelines of up to 1,000 XADD, one for each record. A shard is a stream of its own."""
 
     def __init__(self, address: str) -> None:
         # Only the processes that use a client library import it.
@@ -114,7 +114,7 @@ class RedisClient:
                 connection.xgroup_create(name, _GROUP, id="0", mkstream=True)
 
     def work(self, job: Job, tally: Tally) -> Worked:
-        seen = WorkLog()
+        seen = WorkLog(tally.handed)
         names = shard_names(job.topic, job.shards)
         if job.kind == "ordered":
             names = [names[shard] for shard in job.own_shards]
@@ -124,11 +124,10 @@ class RedisClient:
             while not tally.done:
                 streams = _raw(connection, *group, "BLOCK", _BLOCK_MS, "STREAMS", *names, *ids)
                 pipe = connection.pipeline(transaction=False)
-                acknowledge = pipe.execute_command
                 for name, entries in streams or ():
-                    for entry, (_, value) in entries:
+                    for _, (_, value) in entries:
                         seen.see(value)
-                        acknowledge("XACK", name, _GROUP, entry)
+                    pipe.execute_command("XACK", name, _GROUP, *(entry for entry, _ in entries))
                 if streams:
                     acknowledged = sum(pipe.execute())
                     seen.last = time.monotonic()
@@ -166,12 +165,14 @@ PEER: Final = Peer(
     name="redis",
     title="Redis Streams",
     promises={
-        Durability.WRITTEN: "appendonly yes, appendfsync everysec: answered after write, synced once a second",
+        Durability.WRITTEN: "appendonly yes, appendfsync everysec: synced once a second; answered after write, but "
+        "while a sync lasts up to 2 s before it",
         Durability.SYNCED: "appendonly yes, appendfsync always: synced once for all that a turn of its loop has read",
     },
-    client_settings="redis-py with hiredis, pipelines of 1,000 commands, one XADD or XACK a record; XREAD and "
-    f"XREADGROUP with COUNT {READ_COUNT:,}",
+    client_settings="redis-py with hiredis, pipelines of 1,000 XADD one after the other; XREAD and XREADGROUP with "
+    f"COUNT {READ_COUNT:,}",
     notes={
+        "work": "one XACK with the ids of all records that an XREADGROUP gave",
         "ordered": "8 streams by key, each read by one worker that the program appoints; nobody takes over "
         "where it dies",
         "memory": "Redis keeps all data in memory",

@@ -32,6 +32,8 @@ class Line(msgspec.Struct, frozen=True, kw_only=True):
     advantage: float | None
     """How many times better logbroker's median is, at the durability in `against`; below 1 it is behind."""
     against: Durability | None
+    overlaps: bool = False
+    """Some round of the one side was better, and some worse, than one of the other: the medians tell little."""
 
     @property
     def median(self) -> float:
@@ -48,9 +50,8 @@ class Line(msgspec.Struct, frozen=True, kw_only=True):
     def _verdict(self) -> str:
         if self.advantage is None:
             return "-"
-        if self.advantage >= 1:
-            return f"{self.advantage:.2f}x ahead"
-        return f"{1 / self.advantage:.2f}x behind"
+        verdict = f"{self.advantage:.2f}x ahead" if self.advantage >= 1 else f"{1 / self.advantage:.2f}x behind"
+        return f"{verdict}, ranges overlap" if self.overlaps else verdict
 
 
 def lines_of(figures: Sequence[Figure]) -> list[Line]:
@@ -90,7 +91,8 @@ def _compared(lines: list[Line]) -> Iterator[Line]:
             yield line
         else:
             ratio = line.median / own.median if line.lower_is_better else own.median / line.median
-            yield msgspec.structs.replace(line, advantage=ratio, against=own.durability)
+            overlaps = min(line.rounds) <= max(own.rounds) and min(own.rounds) <= max(line.rounds)
+            yield msgspec.structs.replace(line, advantage=ratio, against=own.durability, overlaps=overlaps)
 
 
 def number_text(value: float) -> str:
@@ -101,7 +103,7 @@ def number_text(value: float) -> str:
 def markdown(comparison: Comparison, peers: Sequence[Peer]) -> str:
     """Tables for the docs, one for each workload, and what each side's settings mean."""
     titles = {peer.name: peer.title for peer in peers}
-    text: list[str] = []
+    text = [f"Measured on: {comparison.machine}.", ""]
     for workload, lines in groupby(lines_of(comparison.figures), key=lambda line: line.workload):
         text += [f"### {workload.capitalize()}", "", f"{WORKLOADS[workload][0].upper()}{WORKLOADS[workload][1:]}.", ""]
         text += _table(COLUMNS, [line.cells(titles[line.peer]) for line in lines])

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 
 import msgspec
 
 from logbroker.errors import LogbrokerError
+from logbroker.tools.bench.compare import machine
 from logbroker.tools.bench.compare.peer import Peer
 from logbroker.tools.bench.compare.workloads import Figure, Plan, Side, measure, measure_restart
 
@@ -19,6 +22,8 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     left_out: Sequence[str]
     """What did not take part or failed, and why."""
     figures: Sequence[Figure]
+    machine: str
+    """That it was measured on."""
 
 
 def steps_of(peers: Sequence[Peer], plan: Plan) -> int:
@@ -33,6 +38,10 @@ def compare(peers: Sequence[Peer], plan: Plan, on_step: Callable[[str], None]) -
     figures: list[Figure] = []
     left_out: list[str] = []
     sides = _present(peers, left_out)
+    versions = {side.peer.name: side.peer.version() for side in sides}
+    directory = plan.directory or Path(tempfile.gettempdir())
+    if (kind := machine.file_system(directory)) in machine.IN_MEMORY:
+        left_out.append(f"{directory} is a {kind}: a sync costs nothing there; give a directory on a disk")
     rounds = plan.rounds if set(plan.workloads) != {"restart"} else 0
     for number in range(rounds):
         for side in list(sides):
@@ -43,8 +52,7 @@ def compare(peers: Sequence[Peer], plan: Plan, on_step: Callable[[str], None]) -
         if side.is_first and "restart" in plan.workloads and "restart" not in side.peer.cannot:
             _done(side, lambda side: measure_restart(side, plan, figures.append), left_out)
             on_step(f"restart, {side.peer.title}")
-    versions = {side.peer.name: side.peer.version() for side in sides}
-    return Comparison(versions=versions, left_out=left_out, figures=figures)
+    return Comparison(versions=versions, left_out=left_out, figures=figures, machine=machine.words(directory))
 
 
 def _present(peers: Sequence[Peer], left_out: list[str]) -> list[Side]:

@@ -1,4 +1,4 @@
-"""How far all workers together have come."""
+"""How far all workers together have come, and which records were handed out."""
 
 from __future__ import annotations
 
@@ -14,33 +14,40 @@ _SLOT_BYTES: Final = 8
 
 
 class Tally:
-    """Counts in a file that all workers map: one slot each, written by its owner only, so there is no lock."""
+    """A file that all workers map: a byte for each record, then a count for each worker, written by its owner only.
+
+    There is no lock: a record is in the hands of one worker at a time, or else that is what is to be found out.
+    """
 
     def __init__(self, path: Path, *, worker: int, workers: int, records: int) -> None:
         """`records`: what all workers do together."""
+        self._counts = range(records, records + workers * _SLOT_BYTES, _SLOT_BYTES)
+        self._own = slice(self._counts[worker], self._counts[worker] + _SLOT_BYTES)
         with path.open("r+b") as file:
-            self._slots = mmap.mmap(file.fileno(), workers * _SLOT_BYTES)
-        self._own = slice(worker * _SLOT_BYTES, (worker + 1) * _SLOT_BYTES)
-        self._workers = workers
+            self._map = mmap.mmap(file.fileno(), self._counts.stop)
         self._records = records
         self._count = 0
         self._seen = (0, time.monotonic())
 
     @staticmethod
-    def create(path: Path, workers: int) -> None:
-        """Make the file, with all counts 0."""
-        path.write_bytes(bytes(workers * _SLOT_BYTES))
+    def create(path: Path, *, workers: int, records: int) -> None:
+        """Make the file: nothing handed out, all counts 0."""
+        path.write_bytes(bytes(records + workers * _SLOT_BYTES))
+
+    @property
+    def handed(self) -> mmap.mmap:
+        """By the number of a record: whether it was handed to any worker."""
+        return self._map
 
     def add(self, records: int) -> None:
         """Count records that are acknowledged."""
         self._count += records
-        self._slots[self._own] = self._count.to_bytes(_SLOT_BYTES)
+        self._map[self._own] = self._count.to_bytes(_SLOT_BYTES)
 
     @property
     def done(self) -> bool:
         """True: all workers together have done all; raises LogbrokerError where nothing has moved for a minute."""
-        counts = [self._slots[at : at + _SLOT_BYTES] for at in range(0, self._workers * _SLOT_BYTES, _SLOT_BYTES)]
-        total = sum(int.from_bytes(count) for count in counts)
+        total = sum(int.from_bytes(self._map[at : at + _SLOT_BYTES]) for at in self._counts)
         seen, since = self._seen
         if total != seen:
             self._seen = (total, time.monotonic())
@@ -52,4 +59,4 @@ class Tally:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._slots.close()
+        self._map.close()
