@@ -64,7 +64,8 @@ def strips_text(strips: Sequence[Strip], now: float, width: int) -> Group:
     lines: list[Text] = []
     for strip in strips:
         busy = strip.recent_busy(now)
-        facts = f"{len(strip.finishes):>6,} of {strip.total:,}  {strip.recent_rate(now):>6,.0f}/s"
+        pace = f"in {strip.seconds:,.1f} s" if strip.is_done else f"{strip.recent_rate(now):,.0f}/s"
+        facts = f"{len(strip.finishes):>6,} of {strip.total:,}  {pace:>10}"
         head = Text.assemble((f"{strip.plan.name:<14}", "bold"), facts)
         head.append(f"  out of order in their key: {strip.violations:,}", "bold red" if strip.violations else "green")
         lines.append(head)
@@ -72,7 +73,8 @@ def strips_text(strips: Sequence[Strip], now: float, width: int) -> Group:
         lines.append(_labelled("workers", _workers(busy)))
         lines.append(_labelled("finished", _tracer(strip, columns)))
         lines.append(Text())
-    lines.append(Text("waiting: head on the left, colour = key. finished: a ramp is order; red: broken", "dim"))
+    lines.append(Text("waiting: the head on the left, a colour for each key", "dim"))
+    lines.append(Text("finished: a ramp is order, by key that of one colour; red: out of order", "dim"))
     for line in lines:
         line.no_wrap = True
         line.truncate(width)

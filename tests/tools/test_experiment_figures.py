@@ -75,6 +75,14 @@ def test_a_strip_puts_lists_of_several_workers_in_order() -> None:
     assert (strip.violations, strip.head, strip.waiting(5)) == (0, 3, [3])
 
 
+def test_long_work_shows_who_is_busy_though_it_is_known_only_when_it_ends() -> None:
+    strip = strip_of(4, workers=1)
+    strip.add([finish(position, 2.0 * position, 2.0 * position + 2) for position in range(3)])
+    strip.look(6.9)
+    assert strip.recent_busy(6.9) == [pytest.approx(6.0 / 6.6)], "the fourth is under way for 0.6 s"
+    assert strip.recent_rate(6.9) == pytest.approx(3 / 6.6)
+
+
 def test_a_strip_tells_what_it_was() -> None:
     strip = strip_of(4)
     strip.begun = 1.0

@@ -100,3 +100,10 @@ def test_strips_fit_a_terminal_of_80_columns_and_24_lines() -> None:
     assert max(map(len, lines)) <= 79
     assert lines[0].startswith("none")
     assert "100 of 10,000" in lines[0]
+    assert lines[0].count("/s") == 1
+    done = Strip(strip_plans(rows[:1], 8)[0])
+    done.add([Finish(0, 0, 1.0, 2.5, 0)])
+    done.look(100.0)
+    [head, *_] = [line.plain for line in strips_text([done], 100.0, 79).renderables]  # type: ignore[union-attr]
+    assert "1 of 1" in head
+    assert "in 2.5 s" in head

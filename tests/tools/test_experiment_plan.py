@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from logbroker.tools.experiments import capacity, planning, queueing
-from logbroker.tools.experiments.advice import advice, knee
+from logbroker.tools.experiments.advice import advice, knee, worst_shares
 from logbroker.tools.experiments.capacity import GROUP, QUEUE, Service
 from logbroker.tools.experiments.keys import hot_shares, key_shares
 from logbroker.tools.experiments.planning import Demand
@@ -156,10 +156,22 @@ def test_the_advice_says_where_partitions_stop_helping_and_which_key_is_hot() ->
     text = " ".join(said)
     assert "stop helping at 4 for 4 consumers with 10 ms of work (350 records/s instead of 95 with 1)." in text
     assert "key-0 is hot: 80% of the records" in text
-    assert "4 workers of a queue group by key to 300 (1 partition" in text
+    assert "4 workers of a queue group by key to 300 records/s at best (1 partition)." in text
     assert "0 records were finished after a later one of their key (as promised)" in text
     wrong = advice(Scaling(seed=1, keys=KEYS, runs=with_predictions([a_run(4, 350, violations=3)])))
     assert any("THIS MUST NOT HAPPEN" in sentence for sentence in wrong)
+
+
+def test_the_choice_is_what_every_skew_can_live_with() -> None:
+    """More partitions can be slower, where hot keys come to lie together by chance."""
+    uniform = [a_run(1, 95), a_run(4, 320), a_run(8, 360)]
+    zipf = [a_run(1, 94, skew="zipf"), a_run(4, 220, skew="zipf"), a_run(8, 170, skew="zipf")]
+    assert worst_shares([uniform, zipf]) == pytest.approx({1: 95 / 360, 4: 320 / 360, 8: 170 / 220})
+    said = advice(Scaling(seed=1, keys=KEYS, runs=with_predictions([*uniform, *zipf])))
+    assert said[0].startswith("For 4 consumers in a consumer group, choose 4 partitions.")
+    assert "came to 89% of the best rate or more" in said[0]
+    assert "not tried" not in said[0]
+    assert "More were not tried" in advice(Scaling(seed=1, keys=KEYS, runs=with_predictions(uniform[:2])))[0]
 
 
 def test_figures_and_report_have_every_run() -> None:

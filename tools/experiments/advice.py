@@ -43,26 +43,34 @@ def _rows(runs: Sequence[Run]) -> dict[tuple[int, float, str], list[Run]]:
 
 
 def _choice(runs: Sequence[Run]) -> list[str]:
-    rows = _rows(runs)
+    # One hot key is no reason for more partitions; whether keys are alike or skewed somewhat is seldom known.
+    rows = [(row[0], of_row) for row, of_row in _rows(runs).items() if row[2] in ("uniform", "zipf")]
     if not rows:
         return []
-    consumers = max(row[0] for row in rows)
-    # One hot key is no reason for more partitions; whether keys are alike or skewed somewhat is seldom known.
-    knees = [
-        knee(of_row).partitions for row, of_row in rows.items() if row[0] == consumers and row[2] in ("uniform", "zipf")
-    ]
-    if not knees:
-        return []
-    partitions = max(knees)
-    most = max(run.partitions for of_row in rows.values() for run in of_row)
-    why = (
-        "with fewer, consumers wait while others work"
-        if partitions > 1
-        else "here one consumer does it as fast as several"
+    consumers = max(count for count, _ in rows)
+    shares = worst_shares([of_row for count, of_row in rows if count == consumers])
+    partitions = min(count for count, share in shares.items() if share >= ENOUGH * max(shares.values()))
+    said = f"For {consumers} consumers in a consumer group, choose {_partitions(partitions)}."
+    said += (
+        f" Whether keys are alike or follow Zipf's law, that came to {shares[partitions]:.0%} of the best rate or more."
     )
-    beyond = f"; more, up to {most}, gained less than a tenth" if partitions < most else "; more were not tried"
-    choice = f"For {consumers} consumers in a consumer group, choose {partitions} partitions: {why}{beyond}."
-    return [choice, "A count can be raised later, but not lowered."]
+    if partitions > 1:
+        said += " With fewer, consumers wait while others work."
+    else:
+        said += " Here one consumer does it as fast as several."
+    if partitions == max(shares):
+        said += " More were not tried."
+    return [said, "A count can be raised later, but not lowered."]
+
+
+def worst_shares(rows: Sequence[Sequence[Run]]) -> dict[int, float]:
+    """Return, for each partition count that all rows have, the least share of a row's best rate that it came to.
+
+    More partitions are not always faster: which keys share one is chance.
+    """
+    rates = [{run.partitions: run.records_per_second for run in row} for row in rows]
+    counts = set.intersection(*(set(row) for row in rates))
+    return {count: min(row[count] / max(row.values()) for row in rates) for count in sorted(counts)}
 
 
 def _knees(runs: Sequence[Run]) -> list[str]:
@@ -74,7 +82,11 @@ def _knees(runs: Sequence[Run]) -> list[str]:
         if enough is not least:
             rates += f" instead of {least.records_per_second:,.0f} with {least.partitions}"
         said[skew].append(f"at {enough.partitions} for {consumers} consumers with {work_ms:g} ms of work ({rates})")
-    return [f"{_capital(SKEW_NAMES[skew])}, partitions stop helping {', '.join(said[skew])}." for skew in said]
+    return [
+        f"{_capital(name)}, partitions stop helping {', '.join(said[skew])}."
+        for skew, name in SKEW_NAMES.items()
+        if skew in said
+    ]
 
 
 def _hot_keys(runs: Sequence[Run]) -> list[str]:
@@ -97,19 +109,22 @@ def _hot_keys(runs: Sequence[Run]) -> list[str]:
 
 def _queue_groups(runs: Sequence[Run]) -> list[str]:
     said = []
-    consumers = max(run.consumers for run in runs)
+    consumers, work_ms = max(run.consumers for run in runs), min(run.work_ms for run in runs)
+    alike = [run for run in runs if (run.consumers, run.work_ms) == (consumers, work_ms)]
     for skew in SKEW_NAMES:
         best = {
             mode: max(of_mode, key=lambda run: run.records_per_second)
             for mode in (GROUP, QUEUE)
-            if (of_mode := [run for run in runs if (run.mode, run.consumers, run.skew) == (mode, consumers, skew)])
+            if (of_mode := [run for run in alike if (run.mode, run.skew) == (mode, skew)])
         }
         if len(best) == 2:
-            group, queue = best[GROUP], best[QUEUE]
+            group, queue = (
+                f"{best[mode].records_per_second:,.0f} records/s at best ({_partitions(best[mode].partitions)})"
+                for mode in (GROUP, QUEUE)
+            )
             said.append(
-                f"{_capital(SKEW_NAMES[skew])}, {consumers} consumers of a consumer group came to"
-                f" {group.records_per_second:,.0f} records/s at best ({_partitions(group)}), {consumers} workers of a"
-                f" queue group by key to {queue.records_per_second:,.0f} ({_partitions(queue)}; it does not need more)."
+                f"{_capital(SKEW_NAMES[skew])} and {work_ms:g} ms of work, {consumers} consumers of a consumer group"
+                f" came to {group}, {consumers} workers of a queue group by key to {queue}."
             )
     return said
 
@@ -118,8 +133,8 @@ def _capital(text: str) -> str:
     return text[0].upper() + text[1:]
 
 
-def _partitions(run: Run) -> str:
-    return f"{run.partitions} partition{'s' if run.partitions > 1 else ''}"
+def _partitions(count: int) -> str:
+    return f"{count} partition{'s' if count > 1 else ''}"
 
 
 def _order(runs: Sequence[Run]) -> list[str]:
@@ -141,5 +156,6 @@ def _model(runs: Sequence[Run]) -> list[str]:
     off = [abs(run.predicted_records_per_second / run.records_per_second - 1) for run in runs]
     near = sum(each <= 0.2 for each in off)
     median = statistics.median(off)
-    said = f"`logbroker plan` would have been off by {median:.0%} in the median of these runs, by up to 20 % in"
-    return [f"{said} {near} of {len(off)}."]
+    told = "told what a record costs in these runs and which partition each key has"
+    off_by = f"{median:.0%} in their median, and by no more than 20 % in {near} of {len(off)}"
+    return [f"The model of logbroker plan, {told}, is off by {off_by}."]

@@ -15,7 +15,9 @@ from logbroker.tools.experiments.figures import Finish, busy_shares, percentile
 RECENT: Final = 512
 """Finishes that the tracer can show."""
 _WINDOW_SECONDS: Final = 0.5
-"""Over which the live throughput and the busy workers are counted."""
+"""Over which the live throughput and the busy workers are counted, at least."""
+_WINDOW_WORKS: Final = 4.0
+"""So many times the work on a record: what is not finished yet is not known of."""
 _SETTLED_SECONDS: Final = 0.3
 """After which all workers have surely told what they finished; six times as long as they wait."""
 
@@ -114,6 +116,11 @@ class Strip:
         return len(self.finishes) == self.total
 
     @property
+    def seconds(self) -> float:
+        """From the sending to the end of the last record that was finished."""
+        return self.finishes[-1].finished - self.begun
+
+    @property
     def head(self) -> int:
         """The first position that is not finished."""
         return self._head
@@ -139,7 +146,8 @@ class Strip:
 
     def _window(self, now: float) -> tuple[float, float]:
         now = max(self.begun, now - _SETTLED_SECONDS)
-        since = max(self.begun, now - _WINDOW_SECONDS)
+        last_seconds = self.finishes[-1].finished - self.finishes[-1].begun if self.finishes else 0.0
+        since = max(self.begun, now - max(_WINDOW_SECONDS, _WINDOW_WORKS * last_seconds))
         return since, max(now, since + 1e-3)
 
     def _finished_since(self, since: float) -> list[Finish]:
@@ -150,8 +158,7 @@ class Strip:
 
     def settle(self) -> StripFigures:
         """Return the figures, now that all is finished."""
-        ended = self.finishes[-1].finished
-        seconds = ended - self.begun
+        ended, seconds = self.finishes[-1].finished, self.seconds
         violated = figures.violations((finish.offset for finish in self.finishes), self.plan.keys)
         busy = busy_shares(self.finishes, self.plan.workers, self.begun, ended)
         waits = [1e3 * (finish.begun - self.begun) for finish in self.finishes]

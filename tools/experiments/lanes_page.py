@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Final
 
@@ -112,9 +113,10 @@ def _progress(strips: Sequence[Strip], figures: Sequence[StripFigures]) -> str:
     for part in (0.0, 0.5, 1.0):
         y = top + high * (1 - part)
         shapes += [page.line(left, y, left + wide, y, "#e6eaee"), page.words(left - 8, y + 4, f"{part:.0%}", "end")]
-    for fifth in range(6):
-        x = left + wide * fifth / 5
-        shapes.append(page.words(x, top + high + 20, f"{longest * fifth / 5:.1f} s", "middle"))
+    step_seconds = _round_step(longest)
+    for number in range(int(longest / step_seconds) + 1):
+        x = left + wide * number * step_seconds / longest
+        shapes.append(page.words(x, top + high + 20, f"{number * step_seconds:g} s", "middle"))
     for strip, colour in zip(strips, _STRIP_COLOURS, strict=True):
         step = max(1, strip.total // _POINTS)
         counts = [*range(0, strip.total, step), strip.total - 1]
@@ -130,6 +132,12 @@ def _progress(strips: Sequence[Strip], figures: Sequence[StripFigures]) -> str:
         y = top + high - 14 - 18 * (len(labels) - number)
         shapes += [page.box(left + wide - 130, y - 9, 10, 10, colour), page.words(left + wide - 114, y, label)]
     return page.picture(width, height, shapes, "Records finished over time, a line for each queue")
+
+
+def _round_step(length: float) -> float:
+    """Return 1, 2 or 5 times a power of ten, of which four to ten fit."""
+    power: float = 10.0 ** math.floor(math.log10(length / 4))
+    return max(power * factor for factor in (1, 2, 5) if power * factor <= length / 4)
 
 
 def _order(strip: Strip, figures: StripFigures) -> str:

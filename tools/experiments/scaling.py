@@ -121,14 +121,17 @@ class _Experiment:
         if len(self._finishes) == len(self._keys):
             self._all_finished.set()
 
-    async def _send(self, producer: Producer, key: int, partition: int | None = None) -> None:
-        """To a partition, as a record without a key; None: to that of its key."""
+    async def _send(
+        self, producer: Producer, key: int, partition: int | None = None, *, due_at: float | None = None
+    ) -> None:
+        """To a partition, as a record without a key; None: to that of its key. `due_at`: what counts as its sending;
+        None: now."""
         name = key_name(key) if partition is None else None
         to = self._route[name] if name is not None else partition
         assert to is not None
         self._places[to].append(len(self._keys))
         self._keys.append(key)
-        self._sent_at.append(monotonic())
+        self._sent_at.append(monotonic() if due_at is None else due_at)
         await producer.send(self._name, b"%d" % (len(self._keys) - 1), name, partition=partition)
 
     async def _warm(self, crew: Crew, producer: Producer) -> None:
@@ -156,10 +159,12 @@ class _Experiment:
         self._all_finished.clear()
         begun = monotonic()
         for number, key in enumerate(keys):
-            ahead = begun + number / wanted - monotonic()
+            due = begun + number / wanted
+            ahead = due - monotonic()
             if ahead > 0:
                 await asyncio.sleep(ahead)
-            await self._send(producer, key)
+            # What comes late, because the one before took long, counts from when it was due.
+            await self._send(producer, key, due_at=None if ahead > 0 else due)
         await producer.flush()
         await self._finished(crew, seconds)
         return list(range(first, len(self._keys)))

@@ -81,9 +81,9 @@ def _lines(
                 (run.partitions, figure_of(run)) for run in runs if (run.mode, run.consumers) == (mode, count)
             )
             if line:
-                style = "-" if mode == GROUP else "--"
+                style = "-o" if mode == GROUP else "--s"
                 name = f"{'consumer' if mode == GROUP else 'queue'} group of {count}"
-                (drawn[name],) = chart.plot(*zip(*line, strict=True), style, marker="o", markersize=4, color=colour)
+                (drawn[name],) = chart.plot(*zip(*line, strict=True), style, markersize=4, color=colour)
     return drawn
 
 

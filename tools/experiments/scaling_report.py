@@ -26,12 +26,14 @@ _RUNS: Final = """
 Each run has two parts. First a backlog is worked off as fast as it goes: that gives the throughput, and the share of
 the consumers' time that they were idle. Then records come steadily, at 60 % of that throughput: that gives the
 latency p99 (99 of 100 records are worked off within it) and the utilisation, the share of their time that consumers
-work. Keys: 100, all alike (uniform), by Zipf's law with exponent 1.1 (the k-th most frequent key k^1.1 times rarer
-than the first), or one with 80 % of the records (hot).
+work. A part lasts about a second, so p99 tells of few records, or only of the slowest one. Keys: 100, all alike
+(uniform), by Zipf's law with exponent 1.1 (the k-th most frequent key k^1.1 times rarer than the first), or one with
+80 % of the records (hot).
 """
 _TABLE: Final = """
-Predicted: by the model of logbroker plan. Disorder: records finished after a later one of their key. Rebalance: from
-the last consumer's join until all hold their share of the partitions; a dash where none moved.
+Predicted: by the model of logbroker plan, which was told what a record costs in these runs. Disorder: records finished
+after a later one of their key. Rebalance: from the last consumer's join until all hold their share of the partitions;
+a dash where none moved.
 """
 CAPTIONS: Final = {
     "throughput": "Records per second, by partitions. Where a line is flat, partitions do not help.",
