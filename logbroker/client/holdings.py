@@ -223,7 +223,7 @@ class Holdings(Generic[D]):
             return len(lot)
 
     def answered(self, answer: queues_pb2.SettleAnswer) -> Settlement | None:
-        """A settlement was answered. Returns it where it is to be sent `again`, as the broker had no room for it."""
+        """A settlement was answered. Returns it where the broker had no room for it: say `again` a little later."""
         with self.lock:
             lost = self._leases.answered(answer)
             if lost is not None:
@@ -235,6 +235,7 @@ class Holdings(Generic[D]):
                 settlement = ledger.answered(answer.correlation_id)
                 if settlement is not None:
                     if not settlement.answer(answer.failures):
+                        ledger.put_off(settlement)
                         return settlement
                     self.finished(settlement)
                     break
@@ -243,9 +244,9 @@ class Holdings(Generic[D]):
             return None
 
     def again(self, settlement: Settlement) -> None:
-        """Send a settlement again."""
+        """Send a settlement again, and what was said since."""
         with self.lock:
-            settlement.ledger.again(settlement)
+            settlement.ledger.go_on()
         self.wake()
 
     def lose(self, lot: Lot, index: int, error: LogbrokerError) -> None:

@@ -20,10 +20,16 @@ _MAX_RECEIPTS: Final = 50_000
 """Of one message; the rest goes with the next one."""
 
 
+_Asked = dict[tuple[Lot, int], float | None]
+"""Leases that the program wants, in seconds, by lot and index; None: the group's lease."""
+
+
 class _Sent(msgspec.Struct):
     at: float
     lease_seconds: float
+    """0: each has what the program asked for."""
     by_receipt: dict[int, tuple[Lot, int]]
+    asked: _Asked
 
 
 class Leases:
@@ -33,7 +39,7 @@ class Leases:
         self.lease_seconds = math.inf
         """The group's."""
         self._max_extension_seconds = max_extension_seconds
-        self._asked: list[tuple[Lot, int, float | None]] = []
+        self._asked: _Asked = {}
         self._sent: dict[int, _Sent] = {}
         """By correlation id, until answered."""
 
@@ -42,10 +48,14 @@ class Leases:
         if lot.ledger.session is None:
             lot.until = now + lease_seconds
             lot.extend_until = lot.extend_until or now + self._max_extension_seconds
+            for index, until in lot.until_by_hand.items():
+                if until > lot.until:
+                    self._asked.setdefault((lot, index), until - now)
+            lot.until_by_hand.clear()
 
     def ask(self, lot: Lot, index: int, lease_seconds: float | None) -> None:
         """The program wants this lease for so long from now; None: the group's lease."""
-        self._asked.append((lot, index, lease_seconds))
+        self._asked[lot, index] = lease_seconds
 
     def asked_for(self, correlation_id: int, now: float) -> queues_pb2.Settle | None:
         """Return what the program asked for."""
@@ -53,7 +63,8 @@ class Leases:
             return None
         message = queues_pb2.Settle(correlation_id=correlation_id)
         by_receipt: dict[int, tuple[Lot, int]] = {}
-        for lot, index, lease_seconds in self._asked:
+        asked, self._asked = self._asked, {}
+        for (lot, index), lease_seconds in asked.items():
             if lot.states[index] != HELD:
                 continue
             lease_ms = None if lease_seconds is None else max(1, round(lease_seconds * 1000))
@@ -62,8 +73,7 @@ class Leases:
             by_receipt[receipt] = (lot, index)
             seconds = self.lease_seconds if lease_seconds is None else lease_seconds
             lot.until_by_hand[index] = now + seconds
-        self._asked.clear()
-        return self._remember(message, by_receipt, now, 0.0)
+        return self._remember(message, now, 0.0, by_receipt, asked)
 
     def due(self, lots: Iterable[Lot], correlation_id: int, now: float) -> queues_pb2.Settle | None:
         """Return what prolongs the leases that end soon, but for what the worker has had for too long."""
@@ -81,14 +91,19 @@ class Leases:
         message = queues_pb2.Settle(correlation_id=correlation_id)
         for first, last in ranges(by_receipt):
             message.extensions.add(first_receipt=first, last_receipt=last)
-        return self._remember(message, by_receipt, now, self.lease_seconds)
+        return self._remember(message, now, self.lease_seconds, by_receipt, {})
 
     def _remember(
-        self, message: queues_pb2.Settle, by_receipt: dict[int, tuple[Lot, int]], now: float, lease_seconds: float
+        self,
+        message: queues_pb2.Settle,
+        now: float,
+        lease_seconds: float,
+        by_receipt: dict[int, tuple[Lot, int]],
+        asked: _Asked,
     ) -> queues_pb2.Settle | None:
         if not by_receipt:
             return None
-        self._sent[message.correlation_id] = _Sent(now, lease_seconds, by_receipt)
+        self._sent[message.correlation_id] = _Sent(now, lease_seconds, by_receipt, asked)
         return message
 
     def answered(self, answer: queues_pb2.SettleAnswer) -> Sequence[tuple[Lot, int, LogbrokerError]] | None:
@@ -100,6 +115,9 @@ class Leases:
         for failure in answer.failures:
             error = error_of_item(failure.status) or LogbrokerError("refused without a reason")
             if error.retriable:
+                # What was asked for is prolonged in time, as the others are.
+                for lot, index in sent.asked:
+                    lot.until_by_hand.pop(index, None)
                 return []
             receipts = range(failure.first_receipt, failure.last_receipt + 1)
             lost += [(*sent.by_receipt[receipt], error) for receipt in receipts if receipt in sent.by_receipt]
@@ -113,5 +131,9 @@ class Leases:
         return max((now - sent.at for sent in self._sent.values()), default=0.0)
 
     def broken(self) -> None:
-        """What has no answer gets none."""
+        """What has no answer gets none; what the program asked for is asked for again."""
+        later, self._asked = self._asked, {}
+        for sent in self._sent.values():
+            self._asked |= sent.asked
+        self._asked |= later
         self._sent.clear()

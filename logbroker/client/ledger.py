@@ -179,6 +179,8 @@ class Ledger:
         self._waiting: deque[Settlement] = deque()
         """Full, or to be sent again."""
         self._unanswered: dict[int, Settlement] = {}
+        self._paused = False
+        """The broker had no room: nothing is sent for a moment."""
 
     def say(self, delivery: LeasedRecord, word: Word) -> None:
         """Put down what is said of a delivery that is held."""
@@ -202,6 +204,8 @@ class Ledger:
 
     def next_settlement(self, correlation_id: int) -> Settlement | None:
         """Return what is to be sent now under this id, if anything is."""
+        if self._paused:
+            return None
         if self._waiting and len(self._unanswered) < _MAX_UNANSWERED:
             settlement = self._waiting.popleft()
         elif len(self._open) and (not self._unanswered or len(self._open) >= _SEND_AT_ONCE) and self._has_room():
@@ -218,9 +222,14 @@ class Ledger:
         """Return the settlement of an answer."""
         return self._unanswered.pop(correlation_id, None)
 
-    def again(self, settlement: Settlement) -> None:
-        """Send a settlement again: nothing of it was done."""
+    def put_off(self, settlement: Settlement) -> None:
+        """Send a settlement again, of which nothing was done: first of all, but not before `go_on`."""
         self._waiting.appendleft(settlement)
+        self._paused = True
+
+    def go_on(self) -> None:
+        """Send again."""
+        self._paused = False
 
     def broken(self) -> None:
         """The stream broke: what has no answer is sent again on the next one."""
@@ -228,6 +237,7 @@ class Ledger:
             settlement.uncertain = True
         self._waiting.extendleft(reversed(self._unanswered.values()))
         self._unanswered.clear()
+        self._paused = False
 
     def drop_answered(self) -> None:
         """Forget settlements that were finished without being sent."""
