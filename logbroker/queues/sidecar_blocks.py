@@ -40,10 +40,13 @@ class Blocks:
     def put(self, block: BlockSummary) -> None:
         """Add a block, in the place of those that it overlaps."""
         blocks = self._blocks.setdefault(block.partition, [])
-        start = bisect_right(blocks, block.first_offset, key=_next_offset)
-        end = bisect_left(blocks, block.next_offset, key=_first_offset)
-        self._uncount(blocks[start:end])
-        blocks[start:end] = [block]
+        if not blocks or blocks[-1].next_offset <= block.first_offset:
+            blocks.append(block)
+        else:
+            start = bisect_right(blocks, block.first_offset, key=_next_offset)
+            end = bisect_left(blocks, block.next_offset, key=_first_offset)
+            self._uncount(blocks[start:end])
+            blocks[start:end] = [block]
         self._bytes[block.file] = self._bytes.get(block.file, 0) + block.size_bytes
         self.changes += 1
 

@@ -63,7 +63,7 @@ class StoredBlock(msgspec.Struct, frozen=True, array_like=True):
         return Columns(offsets, self.next_offset, keys, self.not_before, self.priorities, times, [])
 
 
-class BlockSummary(msgspec.Struct, frozen=True, array_like=True):
+class BlockSummary(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """What is to be known of a block before it is read, and where it is."""
 
     partition: int
