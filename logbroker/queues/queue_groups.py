@@ -163,6 +163,7 @@ class QueueGroups:
     async def _delete(self, group_id: str, error: LogbrokerError) -> None:
         group = self.group(group_id)
         await group.end(error)
+        group.queue.lanes.successors.close()
         group.sidecar.remove()
         await self._forget(group_id)
         await group.hold.copies.delete()
@@ -293,6 +294,8 @@ class QueueGroups:
         while self._changes:
             await asyncio.wait(self._changes)
         await asyncio.gather(*(group.stop() for group in self._groups.values()))
+        for group in self._groups.values():
+            group.queue.lanes.successors.close()
 
 
 @asynccontextmanager

@@ -32,6 +32,10 @@ class ChunkStore(Protocol):
 
     def drop(self, number: int) -> None: ...
 
+    def close(self) -> None:
+        """Give up all that is kept: it cannot be read any more."""
+        ...
+
 
 class Successors:
     """The successors of all lanes of a queue group."""
@@ -112,6 +116,11 @@ class Successors:
         else:
             chunks[0] = chunk
         return chunk
+
+    def close(self) -> None:
+        """Nothing is handed out any more: what is kept outside of memory goes at once."""
+        if self._store is not None:
+            self._store.close()
 
     def clear(self) -> None:
         self.is_broken = False
