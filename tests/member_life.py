@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import multiprocessing
 import os
 import signal
 from collections.abc import Callable
@@ -13,13 +12,9 @@ from pathlib import Path
 from time import monotonic
 from typing import Any, Final, Protocol
 
-_END_SECONDS: Final = 20.0
+from tests.nursery import processes
 
-_processes = multiprocessing.get_context("forkserver")
-# What they import is imported once: each begins in a few milliseconds.
-_processes.set_forkserver_preload(
-    ["tests.groups.member_process", "tests.queue_storm.worker_process", "tests.priority.priority_processes"]
-)
+_END_SECONDS: Final = 20.0
 
 
 class MemberFailedError(AssertionError):
@@ -41,8 +36,8 @@ class Life:
 
     def __init__(self, spec: Spec, run: Callable[[Any, Connection], None]) -> None:
         self.spec = spec
-        receiver, self._orders = _processes.Pipe(duplex=False)
-        self._process = _processes.Process(target=run, args=(spec, receiver), name=spec.name, daemon=True)
+        receiver, self._orders = processes.Pipe(duplex=False)
+        self._process = processes.Process(target=run, args=(spec, receiver), name=spec.name, daemon=True)
         self._process.start()
         receiver.close()
         self.frozen = False

@@ -10,14 +10,16 @@ import tempfile
 import uuid
 from pathlib import Path
 
+from logbroker.broker.local_engine import lifetime
 from logbroker.cli.main import main
-from logbroker.storage import files, partition_checkpoint
+from logbroker.storage import files, metadata_store, partition_checkpoint
 from tests.crash.plants import PLANTS
 from tests.crash.volatile_files import VolatileFiles
 
 
 def forget_unsynced_bytes() -> None:
-    files.RealFiles = VolatileFiles  # type: ignore[misc]  # before anybody imports it by name
+    for module in (files, lifetime, metadata_store):
+        module.RealFiles = VolatileFiles  # type: ignore[attr-defined]
     boot_id = Path(tempfile.gettempdir(), f"logbroker-boot-{uuid.uuid4()}")
     boot_id.write_text(uuid.uuid4().hex, encoding="ascii")
     partition_checkpoint._BOOT_ID_PATH = boot_id  # type: ignore[misc]

@@ -13,8 +13,8 @@ from tests.crash.crash_loop import run
 from tests.crash.log_files import BrokenFilesError
 from tests.crash.plants import PLANTS
 
-LIVES: Final = 6
-TRIES: Final = 40
+LIVES: Final = 30
+TRIES: Final = 8
 SYMPTOMS: Final = {
     "ack_before_sync": "was acknowledged at .* there is",
     "torn_tail_kept": "does not keep what was cut off|CORRUPT_BATCH|CORRUPT_LOG|was acknowledged at .* there is",
