@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from time import monotonic
 from types import TracebackType
 from typing import Any, Self
@@ -135,43 +136,50 @@ class Consumer:
 
     def _records(self, *, bounded: bool) -> Iterator[Record]:
         core, cursor, permit, limited = self._core, self._core.cursor, self._core.permit, self._core.in_group
-        if not permit.open():
-            self._turn(None)
-        ends = run(core.ends()) if bounded else None
-        while ends is None or ends:
-            interrupted = False
-            try:
-                for record in cursor.records:
-                    cursor.last = record
-                    yield record
-                    if limited and monotonic() > permit.until:
-                        interrupted = True
-                        break
-            except LogbrokerError as error:
-                core.fail_open(error)
-            if interrupted:
-                core.asked()
-                self._turn(ends)
-            else:
-                self._advance(ends)
+        with self._going_back([]):
+            if not permit.open():
+                self._turn(None)
+            ends = run(core.ends()) if bounded else None
+            while ends is None or ends:
+                interrupted = False
+                try:
+                    for record in cursor.records:
+                        cursor.last = record
+                        yield record
+                        if limited and monotonic() > permit.until:
+                            interrupted = True
+                            break
+                except LogbrokerError as error:
+                    core.fail_open(error)
+                if interrupted:
+                    core.asked()
+                    self._turn(ends)
+                else:
+                    self._advance(ends)
 
     def batches(self, *, until_end: bool = False) -> Iterator[list[Record]]:
         self._core.begin()
-        if not self._core.permit.open():
-            self._turn(None)
-        ends = run(self._core.ends()) if until_end else None
-        while ends is None or ends:
-            records: list[Record] = []
-            self._core.rest_of_batch(records, None)
-            if records:
-                yield records
-            self._advance(ends)
+        records: list[Record] = []
+        with self._going_back(records):
+            if not self._core.permit.open():
+                self._turn(None)
+            ends = run(self._core.ends()) if until_end else None
+            while ends is None or ends:
+                self._core.rest_of_batch(records, None)
+                if records:
+                    yield records.copy()
+                    records.clear()
+                self._advance(ends)
 
     def poll(self, max_records: int = 500, timeout_seconds: float = 1.0) -> list[Record]:
         deadline = monotonic() + timeout_seconds
-        core = self._core
-        core.begin()
+        self._core.begin()
         records: list[Record] = []
+        with self._going_back(records):
+            return self._fill(records, max_records, deadline)
+
+    def _fill(self, records: list[Record], max_records: int, deadline: float) -> list[Record]:
+        core = self._core
         while True:
             if not (records or core.permit.open()):
                 self._turn(None, deadline)
@@ -199,6 +207,25 @@ class Consumer:
             chunk = run(core.fetcher.next_chunk(None, core.permit))
             if chunk is not None:
                 core.begin_chunk(chunk, ends)
+
+    @contextmanager
+    def _going_back(self, records: list[Record]) -> Iterator[None]:
+        """Where a signal's exception, as of Ctrl-C, ends a wait or the decoding, let nothing be lost by that: go on at
+        the first record that the program has not got. `records` are to be given to it."""
+        try:
+            yield
+        except (LogbrokerError, GeneratorExit):
+            raise
+        except BaseException:
+            core = self._core
+            core.cursor.drop()
+            offsets = {partition: core.position(partition) for partition in core.assignment()}
+            for record in reversed(records):
+                partition = TopicPartition(record.topic, record.partition)
+                if partition in offsets:
+                    offsets[partition] = record.offset
+            run(_call(core._move, offsets))
+            raise
 
     def _turn(self, ends: dict[TopicPartition, int] | None, deadline: float | None = None) -> None:
         _call_all(self._core.turn(ends, deadline))

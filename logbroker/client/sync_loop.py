@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import concurrent.futures
 import functools
 import logging
 import sys
@@ -18,7 +17,7 @@ _SIGNAL_CHECK_SECONDS: Final = 0.2
 
 
 def run(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine in the shared loop and wait for it; Ctrl-C cancels it."""
+    """Run a coroutine in the shared loop and wait for it; what a signal raises here, Ctrl-C for one, cancels it."""
     future = asyncio.run_coroutine_threadsafe(coroutine, shared_loop())
     try:
         while True:
@@ -27,7 +26,7 @@ def run(coroutine: Coroutine[Any, Any, T]) -> T:
             except TimeoutError:
                 if future.done():
                     return future.result()
-    except (KeyboardInterrupt, concurrent.futures.CancelledError):
+    except BaseException:
         future.cancel()
         raise
 

@@ -118,7 +118,8 @@ class Worker:
         while not self._core.stopping:
             session = Session(self._core, None, prefetch, _ASK_SECONDS, idle_seconds)
             try:
-                session.open()
+                # Not `open`: a start would undo a `stop` of this very moment.
+                session.ask()
             except NoFreeSessionError:
                 continue
             try:
@@ -228,6 +229,10 @@ class Session:
 
     def open(self) -> None:
         run(self._core.start())
+        self.ask()
+
+    def ask(self) -> None:
+        """Wait for the session, of a worker that was started."""
         self._held = run(self._core.open_session(*self._wanted))
 
     def __enter__(self) -> Self:

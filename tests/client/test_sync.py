@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import inspect
+import itertools
 import logging
 import os
 import signal
 import threading
+from collections.abc import Iterator
 
 import pytest
 
 from logbroker import client
 from logbroker.client import sync
-from logbroker.client.sync import Admin, Consumer, Producer, TopicPartition
+from logbroker.client.sync import Admin, Consumer, Producer, Record, TopicPartition
 from logbroker.embedded_broker import EmbeddedBroker
 from logbroker.errors import (
     OffsetOutOfRangeError,
@@ -152,6 +154,56 @@ def test_a_restart_is_ridden_out(logbroker_broker: EmbeddedBroker) -> None:
         logbroker_broker.start()
         producer.send_and_wait("orders", b"3000", b"key")
         assert [record.value for record in consumer.poll(timeout_seconds=10)] == [b"3000"]
+
+
+class Interrupted(BaseException):
+    """What a program's own signal handler raises."""
+
+
+def interrupt(number: int, frame: object) -> None:
+    raise Interrupted
+
+
+def interrupted(records: Iterator[Record]) -> Iterator[Record]:
+    """Yield a few, and be interrupted while the next is decoded."""
+    yield from itertools.islice(records, 3)
+    raise Interrupted
+
+
+@pytest.mark.parametrize("how", ["poll", "loop", "batches"])
+def test_what_interrupts_a_wait_for_records_loses_none(address: str, topic: str, how: str) -> None:
+    before = signal.signal(signal.SIGUSR1, interrupt)
+    with Admin(address) as admin, Producer(address, linger_ms=10_000) as producer, Consumer(address) as consumer:
+        admin.create_topic(topic, 1)
+        consumer.assign(topic)
+        seen: list[int] = []
+
+        def read(count: int) -> None:
+            while len(seen) < count:
+                if how == "poll":
+                    seen.extend(record.offset for record in consumer.poll(10, timeout_seconds=30))
+                elif how == "batches":
+                    seen.extend(record.offset for record in next(consumer.batches()))
+                else:
+                    seen.append(next(iter(consumer)).offset)
+
+        try:
+            threading.Timer(0.3, signal.pthread_kill, (threading.get_ident(), signal.SIGUSR1)).start()
+            with pytest.raises(Interrupted):
+                read(1)
+            for _ in range(100):
+                producer.send(topic, b"")
+            producer.flush()
+            if how != "batches":
+                read(1)
+                cursor = consumer._core.cursor
+                cursor.records = interrupted(cursor.records)  # type: ignore[assignment]
+                with pytest.raises(Interrupted):
+                    read(100)
+            read(100)
+        finally:
+            signal.signal(signal.SIGUSR1, before)
+        assert seen == list(range(100))
 
 
 def test_only_grpcs_wake_up_noise_is_kept_from_the_log(caplog: pytest.LogCaptureFixture) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
 import threading
 import time
@@ -135,6 +136,24 @@ def test_sessions_go_on_in_threads(address: str, topic: str) -> None:
         assert (session.key, session.state, session.lost) == (b"k3", b"10", False)
         with pytest.raises(SessionHeldError), other.session(b"k3", wait_seconds=0):
             pass
+
+
+def test_a_stop_counts_where_a_thread_is_about_to_ask_for_a_session(
+    address: str, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create(address, topic, 1)
+    with Worker(address, topic) as worker:
+        core, start, starts = worker._core, worker._core.start, []
+
+        async def start_late(prefetch: int | None = None) -> None:
+            starts.append(prefetch)
+            while len(starts) > 2 and not core.stopping:
+                await asyncio.sleep(0.01)
+            await start(prefetch)
+
+        monkeypatch.setattr(core, "start", start_late)
+        worker.sessions(lambda session: worker.stop(), concurrency=2)
+        assert core.stopping
 
 
 def test_what_ends_one_thread_ends_them_all(address: str, topic: str) -> None:
