@@ -25,7 +25,7 @@ class GroupInfo(msgspec.Struct, frozen=True, kw_only=True):
 
     id: str
     type: str
-    """consumer."""
+    """consumer or queue."""
     state: str
     """empty, rebalancing (some member has not taken its assignment yet) or stable."""
     members: int

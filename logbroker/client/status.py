@@ -5,7 +5,7 @@ from __future__ import annotations
 import grpc
 from google.rpc import error_details_pb2, status_pb2
 
-from logbroker.errors import BrokerUnavailableError, LogbrokerError, from_status
+from logbroker.errors import BrokerUnavailableError, LogbrokerError, RequestTimeoutError, from_status
 from logbroker.v1 import common_pb2
 
 _DETAILS_KEY = "grpc-status-details-bin"
@@ -20,6 +20,10 @@ def error_of_call(error: grpc.aio.AioRpcError, broker: str) -> LogbrokerError:
     # A call of ours that we cancel raises CancelledError; this status comes from a connection that ended under it.
     if not reason and code in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED):
         return BrokerUnavailableError(f"the broker at {broker} cannot be reached: {message}; is it running?")
+    if not reason and code is grpc.StatusCode.DEADLINE_EXCEEDED:
+        return RequestTimeoutError(
+            f"the broker at {broker} has not answered in time; whether the request took effect is not known"
+        )
     return from_status(code.value[0], reason, message)
 
 

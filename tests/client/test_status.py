@@ -6,7 +6,7 @@ import grpc
 import pytest
 
 from logbroker.client.status import error_of_call
-from logbroker.errors import BrokerUnavailableError
+from logbroker.errors import BrokerUnavailableError, RequestTimeoutError
 
 
 @pytest.mark.parametrize("code", [grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED])
@@ -15,3 +15,11 @@ def test_a_call_that_ends_with_its_connection_can_be_tried_again(code: grpc.Stat
     error = error_of_call(failure, "127.0.0.1:9192")
     assert isinstance(error, BrokerUnavailableError)
     assert error.retriable
+
+
+def test_a_call_without_an_answer_names_the_broker() -> None:
+    code = grpc.StatusCode.DEADLINE_EXCEEDED
+    failure = grpc.aio.AioRpcError(code, grpc.aio.Metadata(), grpc.aio.Metadata(), details="Deadline Exceeded")
+    error = error_of_call(failure, "127.0.0.1:9192")
+    assert isinstance(error, RequestTimeoutError)
+    assert "127.0.0.1:9192 has not answered" in error.message
