@@ -55,9 +55,13 @@ class EmbeddedBroker:
         return self._process.pid
 
     def start(self, *, timeout_seconds: float = 30.0) -> None:
-        """Start the broker and wait until it serves; raises LogbrokerError with its own words where it fails."""
-        if self._process is not None:
+        """Start the broker and wait until it serves; raises LogbrokerError with its own words where it fails.
+
+        Does nothing where it runs; one that ended by itself, or was killed from outside, is started again.
+        """
+        if self._process is not None and self._process.poll() is None:
             return
+        self._end(kill=True)  # Of one that has ended only the pipes are left.
         config_path = Path(self._own_dir.name, "broker.toml")
         config_path.write_text(_toml(self._settings), encoding="utf-8")
         command = [sys.executable, "-m", "logbroker", "serve", "--stop-with-stdin", "--config", str(config_path)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import select
+import signal
 import subprocess
 import sys
 import time
@@ -81,6 +82,16 @@ with logbroker.embedded() as broker:
     finally:
         os.close(process)
     assert gone
+
+
+def test_one_that_was_killed_from_outside_is_started_again(logbroker_broker: EmbeddedBroker) -> None:
+    broker = logbroker_broker
+    killed = os.pidfd_open(broker.pid)
+    os.kill(broker.pid, signal.SIGKILL)
+    assert select.select([killed], [], [], 30)[0]
+    os.close(killed)
+    broker.start()
+    assert topic_names(broker) == []
 
 
 def test_the_session_fixture_serves(logbroker_session_broker: EmbeddedBroker) -> None:
