@@ -4,8 +4,8 @@ A record goes log -> Scanner -> Queue.admit -> Line -> Queue.take -> pack -> str
 Queue.settle -> Flush -> answer. Decisions are the machine's, at once and in the order in which they are asked for; what
 takes time (reads, commits, appends) happens beside it.
 
-After a start before which something was handed out nothing is handed out for the grace: only who held it may reclaim
-it. Time is the monotonic clock for leases, and the wall clock for what is stored.
+After a start before which something was handed out, or a session held, nothing is handed out for the grace: only who
+held it may reclaim it. Time is the monotonic clock for leases, and the wall clock for what is stored.
 """
 
 from __future__ import annotations
@@ -249,7 +249,8 @@ class QueueGroup:
         """Begin to serve, as soon as the receipts of this life are told from those of all others."""
         self.hold.open()
         await self._flush.synced(None)
-        grace_seconds = self.queue.settings.grace_seconds if self.queue.redelivery.marks else 0.0
+        is_awaited = self.queue.redelivery.marks or self.queue.sessions.have_unclaimed
+        grace_seconds = self.queue.settings.grace_seconds if is_awaited else 0.0
         self._reserved_until = self._loop.time() + grace_seconds
         self._end_reserve()
         self._tasks = [

@@ -51,6 +51,12 @@ class Roster:
         """
         link.resumed = self._take_place(link)
         self.links[link.worker_id] = link
+        knows_nothing = link.resumed and hello.life not in (0, self._queue.life)
+        if knows_nothing:
+            # It reclaimed on a stream that broke before it heard of it: of this life it knows no receipt.
+            link.resumed = False
+            self._close_unknown(link, hello.sessions)
+            self._release_lost(link, ())
         if link.resumed:
             self._close_unknown(link, hello.sessions)
             self._release_lost(link, hello.held)
@@ -62,8 +68,10 @@ class Roster:
             except BaseException:
                 link.disconnected()
                 raise
-            if link.connected and self._moment().seconds < reserved_until:
-                link.sessions = [session for session in hello.sessions if self._reclaim(link, session)]
+            if link.connected and (knows_nothing or self._moment().seconds < reserved_until):
+                link.sessions = [
+                    session for session in hello.sessions if self._has(link, session) or self._reclaim(link, session)
+                ]
                 link.reclaimed = self._queue.reclaim(link.worker_id, held, self._moment())
         link.is_in = True
         self._touched()

@@ -85,6 +85,11 @@ class Sessions:
         """The open session of a key."""
         return self._table.get(key)
 
+    @property
+    def have_unclaimed(self) -> bool:
+        """Whether sessions were held when the broker crashed that nobody has reclaimed."""
+        return bool(self._table.unclaimed)
+
     def is_taken(self, key: bytes) -> bool:
         """Whether somebody has the session of a key, or a record of it outside of one."""
         lane = self._lanes.get(key)

@@ -245,3 +245,19 @@ async def test_whoever_gives_up_while_the_answer_is_on_its_way_takes_no_session(
             if not tasks[-1].cancelled():
                 await link.close_session(b"a", tasks[-1].result().token)
         assert {False, True} == set(outcomes)
+
+
+async def test_a_holder_keeps_its_session_over_a_crash_also_where_nothing_waits(tmp_path: Path) -> None:
+    async with shell(tmp_path, crash=True) as opened:
+        await opened.topic()
+        await opened.append((b"a", b"a1"))
+        group = await opened.group(grace_seconds=60)
+        link = await group.connect(hello())
+        session = await link.open_session(b"a", wait_seconds=10)
+        await ack(link, (await next_of(link)).first_receipt)
+    async with shell(tmp_path) as opened:
+        group = opened.groups.group("g")
+        held = [HeldSession(b"a", session.token, 1)]
+        link = await group.connect(hello(sessions=held))
+        assert link.sessions == held
+        link.renew_session(b"a", session.token)

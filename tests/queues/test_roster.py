@@ -15,6 +15,7 @@ from logbroker.errors import (
     WorkerReplacedError,
 )
 from logbroker.queues.line import Line, Seat, Turn
+from logbroker.queues.worker_messages import HeldSession
 from tests.queues.shell import ack, hello, nack, shell, take, until, values
 
 
@@ -209,3 +210,38 @@ async def test_what_failed_since_or_was_held_before_another_life_is_not_reclaime
     async with shell(tmp_path) as opened:
         group = opened.groups.group("g")
         assert (await group.connect(held)).reclaimed == [], "others may have had it in the life between"
+
+
+@pytest.mark.parametrize("breaks", [True, False])
+async def test_what_was_reclaimed_on_a_stream_that_broke_before_its_welcome_is_reclaimed_again(
+    tmp_path: Path, breaks: bool
+) -> None:
+    async with shell(tmp_path, crash=True) as opened:
+        await opened.topic()
+        await opened.append((b"a", b"a1"), (b"b", b"b1"), (b"b", b"b2"))
+        group = await opened.group(grace_seconds=60)
+        link = await group.connect(hello())
+        session = await link.open_session(b"b", prefetch=2)
+        async with asyncio.timeout(10):
+            await link.next_deliveries()
+        await take(link, 1)
+        life = group.queue.life
+    sessions = [HeldSession(b"b", session.token, 2)]
+    held = hello(held=[0, 1, 2], sessions=sessions, life=life)
+    async with shell(tmp_path) as opened:
+        group = opened.groups.group("g")
+        link = await group.connect(held)
+        async with asyncio.timeout(10):
+            assert (await link.next_deliveries()).session is not None
+        if breaks:
+            link.disconnected()
+        link = await group.connect(held)
+        assert not link.resumed, "it knows no receipt of this life"
+        assert link.sessions == sessions
+        [reclaimed] = link.reclaimed
+        assert list(reclaimed.places) == [0]
+        async with asyncio.timeout(10):
+            delivered = await link.next_deliveries()
+        assert values(delivered) == [b"b1", b"b2"]
+        await ack(link, *reclaimed.receipts(), delivered.first_receipt, delivered.first_receipt + 1)
+        assert group.queue.done.floor(0) == 3
