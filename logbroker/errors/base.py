@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from typing import ClassVar, Final
+from typing import ClassVar, Final, Self
 
 _MAX_QUOTED: Final = 256
 
@@ -41,6 +41,12 @@ class LogbrokerError(Exception):
     def __init__(self, message: str) -> None:
         super().__init__(message)
         self.message = message
+
+    def as_value(self) -> Self:
+        """Return the error to be kept, instead of raised: its traceback would keep what was worked on, such as all that
+        a batch expanded to."""
+        self.__context__ = None
+        return self.with_traceback(None)
 
 
 def quoted(text: object) -> str:

@@ -127,10 +127,12 @@ def columns_of(
         try:
             columns = _columns(batch, settings)
         except LogbrokerError as error:
+            batch.let_go()
+            undecodable = Undecodable(batch, error.as_value())
             if gathered is not None:
                 yield gathered
                 gathered = None
-            yield Undecodable(batch, error)
+            yield undecodable
             continue
         for piece in _cut(columns, position):
             if gathered is None:

@@ -244,6 +244,6 @@ def _records_of(batch: StoredBatch, places: Sequence[int]) -> Sequence[LogRecord
         return batch.records([offset_of(place) for place in places])
     except OffsetOutOfRangeError as error:
         # One that is not there spoils none of the others.
-        return [error] if len(places) == 1 else [_records_of(batch, [place])[0] for place in places]
+        return [error.as_value()] if len(places) == 1 else [_records_of(batch, [place])[0] for place in places]
     except LogbrokerError as error:
-        return [error] * len(places)
+        return [error.as_value()] * len(places)

@@ -331,7 +331,7 @@ class Scanner:
         self._due[partition] = None
 
     def _stop(self, partition: int, error: LogbrokerError) -> None:
-        self.stopped[partition] = error
+        self.stopped[partition] = error.as_value()
         self._marks.drop(partition)
         _log.warning("%s is not served to a queue group any more: %s", self._name_of(partition), error)
         self._changed()

@@ -5,11 +5,14 @@ from __future__ import annotations
 from array import array
 from collections.abc import Sequence
 
-from logbroker.queues.columns import MAX_RECORDS, Columns, columns_of
+from logbroker.queues.columns import MAX_RECORDS, Columns, Undecodable, columns_of
 from logbroker.queues.settings import Ordering, Priority, QueueSettings
 from logbroker.record.codec import NewRecord, encode_batch
+from logbroker.record.compression import Codec, compress
+from logbroker.record.header import HEADER
 from logbroker.record.message_headers import DEFAULT_PRIORITY, NOT_BEFORE, PRIORITY
-from logbroker.record.stored_batch import StoredBatch, stored_batches
+from logbroker.record.stored_batch import KEPT_EXPANDED_BYTES, StoredBatch, stored_batches
+from tests.hostile.batch_mutants import sealed
 
 STRICT = QueueSettings(priority=Priority.STRICT)
 
@@ -70,3 +73,13 @@ def test_ranks_are_cut_and_joined_as_their_records_are() -> None:
     pieces[0].add(pieces[1])
     assert list(pieces[0].times) == times
     assert len(pieces[0].priorities) == len(times)
+
+
+def test_what_cannot_be_decoded_is_not_kept_expanded() -> None:
+    damaged = compress(Codec.ZSTD, b"\xff" * (2 * KEPT_EXPANDED_BYTES))
+    [batch] = stored_batches(
+        sealed(HEADER.unpack_from(encode_batch([NewRecord(b"v" * 99)], codec=Codec.ZSTD)), damaged)
+    )
+    [found] = columns_of([batch], 0, QueueSettings())
+    assert isinstance(found, Undecodable)
+    assert batch.size_bytes == len(batch.raw)

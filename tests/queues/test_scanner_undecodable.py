@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import tracemalloc
 
 import msgspec
 import pytest
@@ -10,11 +11,14 @@ import pytest
 from logbroker.errors import CorruptBatchError
 from logbroker.queues.columns import MAX_BATCHES, Columns, columns_of
 from logbroker.queues.done import PAGE_RECORDS
+from logbroker.queues.places import place_of
 from logbroker.queues.restart import load_queue
 from logbroker.queues.settings import OnUndecodable, Ordering, QueueSettings
 from logbroker.record.codec import NewRecord, encode_batch
-from logbroker.record.header import parse_header, stored_prefix
+from logbroker.record.compression import Codec, compress
+from logbroker.record.header import HEADER, MAX_EXPANDED_BYTES, parse_header, stored_prefix
 from logbroker.record.stored_batch import StoredBatch
+from tests.hostile.batch_mutants import MIB, sealed
 from tests.queues.fake_log import FakeLog, undecodable_batch, unopened_queue
 from tests.queues.groups import ack, keep
 from tests.queues.scans import NOW, Scan, ready, scanning, some_turns
@@ -70,6 +74,25 @@ async def test_such_a_batch_becomes_one_dead_letter_where_the_group_says_so(orde
         ack(scan.queue, scan.queue.take("w", 10, NOW))
         scan.queue.take_outputs()
         assert scan.queue.done.floor(0) == 5
+
+
+@pytest.mark.parametrize("codec", [Codec.GZIP, Codec.LZ4, Codec.ZSTD])
+async def test_an_error_that_is_kept_keeps_nothing_of_what_was_expanded(codec: Codec) -> None:
+    log = FakeLog(3)
+    bomb = encode_batch([NewRecord(bytes(MAX_EXPANDED_BYTES))], codec=codec)
+    damaged = sealed(HEADER.unpack_from(bomb), compress(codec, b"\xff" * (MAX_EXPANDED_BYTES // 2)))
+    for partition, batch in enumerate((bomb, bomb, damaged)):
+        log.append_batch(batch, partition)
+    async with scanning(log) as scan:
+        tracemalloc.start()
+        try:
+            await scan.until(lambda: len(scan.scanner.stopped) == 3)
+            errors = await scan.records.fetch([place_of(partition, 0) for partition in range(3)])
+            kept_bytes, _ = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        assert [type(error) for error in errors] == [type(error) for error in scan.scanner.stopped.values()]
+        assert kept_bytes < 4 * MIB
 
 
 async def test_such_a_batch_is_one_dead_letter_also_from_its_middle_and_after_a_start() -> None:
