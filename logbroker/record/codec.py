@@ -23,6 +23,7 @@ from logbroker.errors import (
 )
 from logbroker.record.compression import Codec, compress, decompress
 from logbroker.record.header import (
+    CODEC_MASK,
     CRC_START,
     HEADER,
     HEADER_BYTES,
@@ -232,10 +233,10 @@ def decoding_errors() -> tuple[type[Exception], ...]:
     return CorruptRecordException, UnicodeDecodeError, OverflowError, MemoryError
 
 
-def expanded_batch(batch: bytes, max_expanded_bytes: int = MAX_EXPANDED_BYTES) -> tuple[BatchHeader, bytes]:
+def expanded_batch(batch: bytes, max_expanded_bytes: int = MAX_EXPANDED_BYTES) -> tuple[BatchHeader, bytes | bytearray]:
     """Return the header and the batch without compression; raises as `decode_batch` does.
 
-    Always as bytes of its own: the NUL that CPython keeps after them ends a number that runs over the edge.
+    Always a buffer of its own: the NUL that CPython keeps behind it ends a number that runs over the edge.
     """
     if len(batch) < HEADER_BYTES:
         raise CorruptBatchError(f"the batch ends after {len(batch)} bytes, inside its {HEADER_BYTES}-byte header")
@@ -250,8 +251,7 @@ def expanded_batch(batch: bytes, max_expanded_bytes: int = MAX_EXPANDED_BYTES) -
         return header, bytes(batch)
     if header.codec > MAX_CODEC:
         raise UnsupportedCompressionError(f"codec {header.codec} is unknown; it is none of Kafka's")
-    records = decompress(Codec(header.codec), batch[HEADER_BYTES:], max_expanded_bytes)
-    fields = msgspec.structs.astuple(header)
-    plain = list(fields)
-    plain[5] = header.attributes & ~0x07
-    return header, b"".join((HEADER.pack(*plain), records))
+    fields = list(msgspec.structs.astuple(header))
+    fields[5] = header.attributes & ~CODEC_MASK
+    head = HEADER.pack(*fields)
+    return header, decompress(Codec(header.codec), batch[HEADER_BYTES:], max_expanded_bytes, head=head)

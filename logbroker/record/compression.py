@@ -9,7 +9,7 @@ from __future__ import annotations
 import enum
 import struct
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Final
 
 import cramjam
@@ -70,23 +70,24 @@ def compress(codec: Codec, data: bytes) -> bytes:
             return data
 
 
-def decompress(codec: Codec, data: bytes, max_bytes: int) -> bytes | bytearray | memoryview:
-    """Return the expanded bytes.
+def decompress(codec: Codec, data: bytes, max_bytes: int, *, head: bytes = b"") -> bytes | bytearray:
+    """Return `head`, and behind it the expanded bytes: in one buffer, so that they are there only once.
 
-    No more than twice `max_bytes` (and a constant) is allocated, whatever the data claims. Raises
-    BatchExpandsTooFarError where it would expand further and CorruptBatchError where it is not what the codec writes.
+    No more than `max_bytes` is allocated whatever the data claims, but for an eighth by gzip, and what the codec needs
+    for itself. Raises BatchExpandsTooFarError where it would expand further and CorruptBatchError where it is not what
+    the codec writes.
     """
     match codec:
         case Codec.GZIP:
-            return _expand_gzip(data, max_bytes)
+            return _expand_gzip(data, max_bytes, head)
         case Codec.SNAPPY:
-            return _expand_snappy(data, max_bytes)
+            return _expand_snappy(data, max_bytes, head)
         case Codec.LZ4:
-            return _expand_into_buffer(cramjam.lz4.decompress_into, codec, data, max_bytes)
+            return _expand_by_guesses(cramjam.lz4.decompress_into, codec, data, max_bytes, head)
         case Codec.ZSTD:
-            return _expand_into_buffer(cramjam.zstd.decompress_into, codec, data, max_bytes)
+            return _expand_by_guesses(cramjam.zstd.decompress_into, codec, data, max_bytes, head)
         case Codec.NONE:
-            return data
+            return head + data
 
 
 def _too_far(max_bytes: int) -> BatchExpandsTooFarError:
@@ -99,16 +100,17 @@ def _corrupt(codec: Codec, why: object) -> CorruptBatchError:
     return CorruptBatchError(f"the batch's records are not valid {codec.name.lower()}: {why}")
 
 
-def _expand_gzip(data: bytes, max_bytes: int) -> bytearray:
+def _expand_gzip(data: bytes, max_bytes: int, head: bytes) -> bytearray:
     stream = zlib.decompressobj(wbits=_GZIP_WINDOW)
-    expanded = bytearray()
+    expanded = bytearray(head)
+    end_bytes = len(head) + max_bytes
     try:
         # In steps, since zlib holds a long result twice.
         while not stream.eof:
-            step = stream.decompress(data, min(_STEP_BYTES, max_bytes + 1 - len(expanded)))
+            step = stream.decompress(data, min(_STEP_BYTES, end_bytes + 1 - len(expanded)))
             expanded += step
             data = stream.unconsumed_tail
-            if len(expanded) > max_bytes:
+            if len(expanded) > end_bytes:
                 raise _too_far(max_bytes)
             if not step and not data and not stream.eof:
                 raise _corrupt(Codec.GZIP, "it ends too early")
@@ -119,18 +121,24 @@ def _expand_gzip(data: bytes, max_bytes: int) -> bytearray:
     return expanded
 
 
-def _expand_into_buffer(
-    decompress_into: Callable[[bytes, bytearray], int], codec: Codec, data: bytes, max_bytes: int
-) -> memoryview:
+def _expand_by_guesses(
+    decompress_into: Callable[[bytes, memoryview], int], codec: Codec, data: bytes, max_bytes: int, head: bytes
+) -> bytearray:
     # The expanded size stands nowhere that can be trusted, so guess, and guess higher while there is no room.
     size = min(max_bytes, max(_FIRST_GUESS_BYTES, 8 * len(data)))
     while True:
-        buffer = bytearray(size)
+        expanded = bytearray(len(head) + size)
         try:
-            return memoryview(buffer)[: decompress_into(data, buffer)]
+            count = decompress_into(data, memoryview(expanded)[len(head) :])
         except cramjam.DecompressionError as error:
-            if str(error) != _NO_ROOM:
-                raise _corrupt(codec, error) from None
+            why = str(error)
+        else:
+            expanded[: len(head)] = head
+            del expanded[len(head) + count :]
+            return expanded
+        del expanded  # Before the next guess takes as much, and more.
+        if why != _NO_ROOM:
+            raise _corrupt(codec, why)
         if size == max_bytes:
             raise _too_far(max_bytes)
         size = min(max_bytes, 4 * size)
@@ -144,10 +152,25 @@ def _compress_xerial(data: bytes) -> bytes:
     return b"".join(parts)
 
 
-def _expand_snappy(data: bytes, max_bytes: int) -> bytes | bytearray:
-    if not data.startswith(_XERIAL_MAGIC):
-        return _expand_snappy_block(data, max_bytes, max_bytes)
-    expanded = bytearray()
+def _expand_snappy(data: bytes, max_bytes: int, head: bytes) -> bytearray:
+    is_xerial = data.startswith(_XERIAL_MAGIC)
+    try:
+        size_bytes = 0
+        for block in _xerial_blocks(data) if is_xerial else (data,):
+            size_bytes += cramjam.snappy.decompress_raw_len(block)
+            if size_bytes > max_bytes:
+                raise _too_far(max_bytes)
+        expanded = bytearray(len(head) + size_bytes)
+        expanded[: len(head)] = head
+        room = memoryview(expanded)[len(head) :]
+        for block in _xerial_blocks(data) if is_xerial else (data,):
+            room = room[cramjam.snappy.decompress_raw_into(block, room) :]
+    except cramjam.DecompressionError as error:
+        raise _corrupt(Codec.SNAPPY, error) from None
+    return expanded
+
+
+def _xerial_blocks(data: bytes) -> Iterator[bytes]:
     position = len(_XERIAL_HEADER)
     if position >= len(data):
         raise _corrupt(Codec.SNAPPY, "it ends inside its header")
@@ -157,15 +180,5 @@ def _expand_snappy(data: bytes, max_bytes: int) -> bytes | bytearray:
         block = data[position : position + size]
         if len(block) < size or not size:
             raise _corrupt(Codec.SNAPPY, f"a block of {size} bytes at byte {position} runs past the end or is empty")
-        expanded += _expand_snappy_block(block, max_bytes - len(expanded), max_bytes)
+        yield block
         position += size
-    return expanded
-
-
-def _expand_snappy_block(block: bytes, room_bytes: int, max_bytes: int) -> bytes:
-    try:
-        if cramjam.snappy.decompress_raw_len(block) > room_bytes:
-            raise _too_far(max_bytes)
-        return bytes(cramjam.snappy.decompress_raw(block))
-    except cramjam.DecompressionError as error:
-        raise _corrupt(Codec.SNAPPY, error) from None

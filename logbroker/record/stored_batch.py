@@ -14,6 +14,7 @@ from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from itertools import repeat
 from operator import attrgetter
+from sys import getsizeof
 from typing import Any, Final
 
 from logbroker.errors import BatchExpandsTooFarError, CorruptBatchError, OffsetOutOfRangeError
@@ -59,7 +60,7 @@ class StoredBatch:
     def __init__(self, header: BatchHeader, raw: bytes) -> None:
         self.header = header
         self.raw = raw
-        self._plain: bytes | None = None
+        self._plain: bytes | bytearray | None = None
         self._index: tuple[Sequence[int], array[int]] | None = None
         """The offsets of the records, and where each begins in the plain bytes, with the end as the last."""
 
@@ -68,7 +69,7 @@ class StoredBatch:
         """What is kept in memory, about."""
         size_bytes = len(self.raw)
         if self._plain is not None and self._plain is not self.raw:
-            size_bytes += len(self._plain)
+            size_bytes += getsizeof(self._plain)
         if self._index is not None:
             size_bytes += 4 * len(self._index[1])
         return size_bytes
@@ -78,7 +79,7 @@ class StoredBatch:
         """Whether records of it can be read at once, wherever they lie."""
         return self._index is not None and self._plain is not None
 
-    def plain(self) -> bytes:
+    def plain(self) -> bytes | bytearray:
         """The batch without compression, its CRC checked the first time."""
         plain = self._plain
         if plain is None:
@@ -184,7 +185,7 @@ class Pieces:
     """Records of any number of batches, which are decoded as one: a call of the codec costs as much as ten records."""
 
     def __init__(self) -> None:
-        self._bytes: list[bytes] = []
+        self._bytes: list[bytes | bytearray | memoryview] = []
         self._offsets: list[int] = []
         self._headers: list[BatchHeader] = []
 
@@ -195,12 +196,14 @@ class Pieces:
         """
         plain, (known, positions) = batch.plain(), batch.index()
         begun = len(self._bytes)
+        # Slices of much would hold it twice.
+        whole: bytes | bytearray | memoryview = plain if len(plain) <= KEPT_EXPANDED_BYTES else memoryview(plain)
         for offset in offsets:
             at = offset - known.start if isinstance(known, range) else bisect_left(known, offset)
             if not 0 <= at < len(known) or known[at] != offset:
                 del self._bytes[begun:]
                 raise OffsetOutOfRangeError(f"there is no record at offset {offset}, between others of its batch")
-            self._bytes.append(plain[positions[at] : positions[at + 1]])
+            self._bytes.append(whole[positions[at] : positions[at + 1]])
         self._offsets += offsets
         self._headers += repeat(batch.header, len(offsets))
         return sum(map(len, self._bytes[begun:]))
