@@ -5,8 +5,10 @@ Safe on any thread while the owner appends: a view is replaced, never changed, a
 
 from __future__ import annotations
 
+import threading
 from bisect import bisect_right
 from collections import OrderedDict
+from contextlib import nullcontext
 from typing import Final
 
 import msgspec
@@ -28,6 +30,10 @@ from logbroker.storage.segment import Segment
 
 MAX_HINTS: Final = 64
 """Positions remembered per partition: as many readers can follow each other without an index lookup."""
+
+_expanding: Final = threading.Lock()
+"""Held while a lookup by time decodes a compressed batch: what such a batch may expand to is there once, however many
+threads look up."""
 
 
 class LogRead(msgspec.Struct, gc=False):
@@ -169,7 +175,8 @@ class LogReader:
                 if header.max_timestamp_ms < timestamp_ms or header.next_offset <= view.log_start_offset:
                     continue
                 batch = self._read_bytes(segment, handle, position, position + header.size_bytes, nowait=False)
-                found = _first_record(batch, header, timestamp_ms, view.log_start_offset)
+                with _expanding if header.codec else nullcontext():
+                    found = _first_record(batch, header, timestamp_ms, view.log_start_offset)
                 if found is not None:
                     return FoundOffset(found[0], found[1], header.leader_epoch)
         return None

@@ -12,8 +12,6 @@ from typing import Final
 
 from logbroker.errors import OverloadedError
 
-DECODERS: Final = 2
-"""Requests whose batches are decoded at one time: each may expand to MAX_EXPANDED_BYTES, and is held twice."""
 MIN_RESPONSE_BYTES: Final = 16 * 1024
 """A response may always be as large as this, whatever is free."""
 FREE_SHARE: Final = 32
@@ -27,7 +25,8 @@ class ReadBudget:
         self._free_bytes = total_bytes
         """Below zero by what was too large to be cut: one batch at most, and the smallest responses."""
         self._freed = asyncio.Event()
-        self.decoders = asyncio.Semaphore(DECODERS)
+        self.decoder = asyncio.Semaphore(1)
+        """Held while batches are decoded: they may expand to MAX_EXPANDED_BYTES, so one request does at a time."""
 
     def allowance(self, wanted_bytes: int) -> int:
         """How much of the wanted bytes may be read now."""
@@ -37,21 +36,31 @@ class ReadBudget:
         """Whether what was read may be held: a batch above the allowance needs some free memory."""
         return size_bytes <= MIN_RESPONSE_BYTES or self._free_bytes > 0
 
+    async def acquire_decoder(self, held_bytes: int) -> None:
+        """Wait for the decoder and, as no bound of what comes of it is known, until something is free beside what the
+        caller holds itself. Raises OverloadedError."""
+        await self.decoder.acquire()
+        while self._free_bytes + held_bytes <= 0:
+            self.decoder.release()
+            await self.wait(held_bytes)
+            await self.decoder.acquire()
+
     def hold(self, size_bytes: int) -> None:
         self._free_bytes -= size_bytes
 
     def release(self, size_bytes: int) -> None:
         was_used_up = self._free_bytes <= 0
         self._free_bytes += size_bytes
-        if was_used_up and self._free_bytes > 0:
+        if was_used_up:
             self._freed.set()
             self._freed = asyncio.Event()
 
-    async def wait(self) -> None:
-        """Wait until something is free; raises OverloadedError when that takes too long."""
+    async def wait(self, held_bytes: int = 0) -> None:
+        """Wait until something is free beside what the caller holds itself; raises OverloadedError when that takes too
+        long."""
         try:
             async with asyncio.timeout(self._wait_seconds):
-                while self._free_bytes <= 0:
+                while self._free_bytes + held_bytes <= 0:
                     await self._freed.wait()
         except TimeoutError:
             raise OverloadedError(

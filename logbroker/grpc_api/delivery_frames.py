@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable
 from typing import Final
 
-from logbroker.grpc_api.plain_records import decoding, stored_record
+from logbroker.grpc_api.budget import ReadBudget
+from logbroker.grpc_api.plain_records import decoding, framed_record
 from logbroker.grpc_api.wire_format import BYTES, encode_varint
 from logbroker.queues.packing import Delivered
-from logbroker.record.codec import LogRecord, decode_batch, split_batches
+from logbroker.record.codec import decode_batch, split_batches
 from logbroker.v1 import queues_pb2 as pb
 
 
@@ -18,6 +18,7 @@ def _tag(field_number: int) -> bytes:
 
 
 _BATCHES_TAG: Final = _tag(pb.Deliveries.BATCHES_FIELD_NUMBER)
+_RECORDS_TAG: Final = _tag(pb.Deliveries.RECORDS_FIELD_NUMBER)
 _STREAM_TAG: Final = _tag(pb.WorkerResponse.DELIVERIES_FIELD_NUMBER)
 _RECEIVE_TAG: Final = _tag(pb.ReceiveResponse.DELIVERIES_FIELD_NUMBER)
 
@@ -56,35 +57,48 @@ def columns(delivered: Delivered, lease_ms: int) -> pb.Deliveries:
 
 
 async def plain_deliveries(
-    delivered: Delivered, lease_ms: int, room_bytes: int, decoders: asyncio.Semaphore
-) -> pb.Deliveries:
-    """Return deliveries as records instead of batches: the first one, and of the others those that there is room for.
+    delivered: Delivered, lease_ms: int, room_bytes: int, budget: ReadBudget, held_bytes: int
+) -> tuple[list[bytes], int]:
+    """Return deliveries with their records instead of batches, as a serialized field of a ReceiveResponse in parts, and
+    how many they are: the first one, and of the others those that there is room for.
 
-    Raises what decoding raises: CorruptBatchError and its like.
+    `held_bytes`: what the caller holds of the budget. Raises OverloadedError, and what decoding raises:
+    CorruptBatchError and its like.
     """
-    records = await decoding(delivered.batches, decoders, lambda: _records_in(delivered))
-    partitions, offsets = delivered.partitions, delivered.offsets
-    if len(offsets) < len(records):
-        partitions, offsets = partitions * len(records), [record.offset for record in records]
+    records, offsets = await decoding(delivered.batches, budget, held_bytes, lambda: _records_in(delivered, room_bytes))
+    count = len(offsets)
+    partitions = delivered.partitions
     message = columns(delivered, lease_ms)
-    for record, offset in zip(records, offsets, strict=True):
-        stored = stored_record(record)
-        stored.offset = offset
-        room_bytes -= stored.ByteSize()
-        if room_bytes < 0 and message.records:
-            break
-        message.records.append(stored)
-    message.count = count = len(message.records)
-    message.partitions[:] = partitions[:count]
-    message.offsets[:] = offsets[:count]
-    message.attempts[:] = message.attempts[:count]
-    message.redelivered[:] = message.redelivered[:count]
-    return message
+    message.count = count
+    message.partitions[:] = partitions[:count] if len(partitions) == delivered.count else partitions * count
+    message.offsets[:] = offsets
+    message.attempts[:] = delivered.attempts[:count]
+    message.redelivered[:] = delivered.redelivered[:count]
+    head = message.SerializeToString()
+    size_bytes = len(head) + sum(map(len, records))
+    return [_RECEIVE_TAG, encode_varint(size_bytes), head, *records], count
 
 
-def _records_in(delivered: Delivered) -> list[LogRecord]:
-    """Batches as they lie in the log may hold other records, too, before and after these."""
-    records = [record for _, batch in split_batches(delivered.batches) for record in decode_batch(batch)]
-    if len(records) != delivered.count:
-        records = [record for record in records if record.offset >= delivered.offsets[0]][: delivered.count]
-    return records
+def _records_in(delivered: Delivered, room_bytes: int) -> tuple[list[bytes], list[int]]:
+    """Return the field `records` in parts, and the offsets of these records."""
+    batches = list(split_batches(delivered.batches))
+    # Batches as they lie in the log may hold other records, too, before and after these.
+    first = -1 if sum(header.record_count for header, _ in batches) == delivered.count else delivered.offsets[0]
+    is_anew = len(delivered.offsets) == delivered.count
+    records: list[bytes] = []
+    offsets: list[int] = []
+    for _, batch in batches:
+        for record in decode_batch(batch):
+            if record.offset < first:
+                continue
+            if is_anew:
+                record.offset = delivered.offsets[len(offsets)]
+            parts, size_bytes = framed_record(_RECORDS_TAG, record)
+            room_bytes -= size_bytes
+            if room_bytes < 0 and offsets:
+                return records, offsets
+            records += parts
+            offsets.append(record.offset)
+            if len(offsets) == delivered.count:
+                return records, offsets
+    return records, offsets

@@ -119,21 +119,27 @@ class Fetch:
         response = FramedResponse()
         room = self.max_bytes
         for item, result, chunks in zip(self._items, self._results, self._chunks, strict=True):
-            if self._plain:
-                if room > 0:
-                    await plain_records(result, b"".join(chunks), item.offset, room, self._budget.decoders)
-                    room -= sum(record.ByteSize() for record in result.records)
-                else:
-                    result.next_offset = item.offset
-                response.add(result)
-            else:
+            if not self._plain:
                 response.add(result, chunks)
+            elif room > 0:
+                held_bytes = self._size_bytes
+                records = await plain_records(result, b"".join(chunks), item.offset, room, self._budget, held_bytes)
+                response.add(result, records=records)
+                room -= sum(map(len, records))
+                self._hold(sum(map(len, records)))
+            else:
+                result.next_offset = item.offset
+                response.add(result)
         return response.serialized()
 
     def release(self) -> None:
         """Give back the memory of the answer, which has left the broker."""
         self._budget.release(self._size_bytes)
         self._size_bytes = 0
+
+    def _hold(self, size_bytes: int) -> None:
+        self._budget.hold(size_bytes)
+        self._size_bytes += size_bytes
 
     @property
     def _is_enough(self) -> bool:
@@ -194,9 +200,8 @@ class Fetch:
         size_bytes = len(outcome.batches)
         if not size_bytes or size_bytes > room:
             return False
-        self._budget.hold(size_bytes)
+        self._hold(size_bytes)
         self._chunks[index].append(outcome.batches)
-        self._size_bytes += size_bytes
         position.max_bytes -= size_bytes
         position.advance(outcome.next_offset)
         result.next_offset = outcome.next_offset

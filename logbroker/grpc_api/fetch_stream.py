@@ -201,10 +201,24 @@ class FetchStream:
                 del outcome
                 await self._budget.wait()
 
-    def _add_frame(self, response: FramedResponse, result: FetchResult, batches: Sequence[bytes] = ()) -> None:
+    def _add_frame(
+        self,
+        response: FramedResponse,
+        result: FetchResult,
+        batches: Sequence[bytes] = (),
+        records: Sequence[bytes] = (),
+    ) -> None:
         before_bytes = response.size_bytes
-        response.add(result, batches)
+        response.add(result, batches, records)
         self._budget.hold(response.size_bytes - before_bytes)
+
+    async def _decoded(self, response: FramedResponse, result: FetchResult, batches: bytes, room: int) -> list[bytes]:
+        self._budget.hold(len(batches))
+        try:
+            held_bytes = response.size_bytes + len(batches)
+            return await plain_records(result, batches, result.next_offset, room, self._budget, held_bytes)
+        finally:
+            self._budget.release(len(batches))
 
     async def _add(self, response: FramedResponse, assigned: Assigned, outcome: ReadResult, room: int) -> None:
         """Add what was read, unless the client knows it all; of plain records about as many as there is room for."""
@@ -219,12 +233,12 @@ class FetchStream:
             session.sent(assigned, position.offset, 0, more=bool(outcome.batches))
             return
         if self._plain:
-            await plain_records(result, outcome.batches, position.offset, room, self._budget.decoders)
-            self._add_frame(response, result)
+            records = await self._decoded(response, result, outcome.batches, room)
+            self._add_frame(response, result, records=records)
             if result.HasField("status"):
                 self._leave(assigned)
                 return
-            size_bytes = result.ByteSize()
+            size_bytes = sum(map(len, records))
         else:
             result.next_offset = outcome.next_offset
             self._add_frame(response, result, [outcome.batches])

@@ -1,4 +1,4 @@
-"""Fetch responses on the wire, put together around the batches without copying these more than once.
+"""Fetch responses on the wire, put together around the batches, or records, without copying these more than once.
 
 A protobuf message that holds a large bytes field copies it twice, into the message and into its serialization; at
 1 MiB a response that is most of the broker's work (docs/BENCHMARKS.md). On the wire a message is its fields one after
@@ -7,7 +7,7 @@ the other, so the large one can be appended to the serialization of the others.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Final
 
 from logbroker.grpc_api.wire_format import BYTES, encode_varint
@@ -32,17 +32,18 @@ class FramedResponse:
         self.size_bytes = 0
         """Of its serialization so far."""
 
-    def add(self, result: FetchResult, batches: Iterable[bytes] = ()) -> None:
-        """Append a result whose field `batches` is not set, with the batches that belong into it."""
-        head = result.SerializeToString()
-        parts = list(batches)
-        batches_bytes = sum(map(len, parts))
+    def add(self, result: FetchResult, batches: Sequence[bytes] = (), records: Sequence[bytes] = ()) -> None:
+        """Append a result without batches and records, with the batches that belong into it, or with its field
+        `records` as `plain_records` returns it."""
+        parts = [result.SerializeToString()]
+        batches_bytes = sum(map(len, batches))
         if batches_bytes:
-            head += _BATCHES_TAG + encode_varint(batches_bytes)
-        frame = _RESULTS_TAG + encode_varint(len(head) + batches_bytes) + head
-        self._parts.append(frame)
-        self._parts += parts
-        self.size_bytes += len(frame) + batches_bytes
+            parts += (_BATCHES_TAG + encode_varint(batches_bytes), *batches)
+        parts += records
+        size_bytes = sum(map(len, parts))
+        frame = _RESULTS_TAG + encode_varint(size_bytes)
+        self._parts += (frame, *parts)
+        self.size_bytes += len(frame) + size_bytes
 
     def serialized(self) -> bytes:
         """The message; what was gathered for it is let go."""

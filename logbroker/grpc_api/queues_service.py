@@ -10,7 +10,7 @@ from logbroker.errors import InvalidRequestError, LogbrokerError
 from logbroker.grpc_api.budget import ReadBudget
 from logbroker.grpc_api.delivery_frames import plain_deliveries, receive_response
 from logbroker.grpc_api.fetch import MAX_WAIT_MS
-from logbroker.grpc_api.paging import FRAME_BYTES, items_within
+from logbroker.grpc_api.paging import items_within
 from logbroker.grpc_api.queue_admin_messages import (
     check_age,
     described_queue,
@@ -65,30 +65,37 @@ class QueuesService:
         handout = await group.receive(
             request.worker_id, max_records, request.max_wait_ms / 1000, group.band(request.band)
         )
-        response = await self._received(group, request, handout)
+        handout_bytes = sum(len(delivered.batches) for delivered in handout)
+        self._budget.hold(handout_bytes)
+        try:
+            response = await self._received(group, request, handout, handout_bytes)
+        finally:
+            self._budget.release(handout_bytes)
         size_bytes = len(response)
         self._budget.hold(size_bytes)
         # gRPC sends the answer after this coroutine has ended.
         context.add_done_callback(lambda *_: self._budget.release(size_bytes))  # type: ignore[arg-type]
         return response
 
-    async def _received(self, group: QueueGroup, request: pb.ReceiveRequest, handout: list[Delivered]) -> bytes:
+    async def _received(
+        self, group: QueueGroup, request: pb.ReceiveRequest, handout: list[Delivered], held_bytes: int
+    ) -> bytes:
         """Return the answer: as much as there is room for. The rest is given back."""
         lease_ms = round(group.queue.settings.lease_seconds * 1000)
         room = self._max_response_bytes
         taken: list[int] = []
-        response = pb.ReceiveResponse()
+        plain: list[bytes] = []
         sent: list[Delivered] = []
         try:
             for delivered in handout:
                 if taken and room < len(delivered.batches):
                     break
                 if request.plain_records:
-                    message = await plain_deliveries(delivered, lease_ms, room, self._budget.decoders)
-                    response.deliveries.append(message)
-                    taken.append(message.count)
-                    room -= message.ByteSize() + FRAME_BYTES
-                    if message.count < delivered.count:
+                    parts, count = await plain_deliveries(delivered, lease_ms, room, self._budget, held_bytes)
+                    plain += parts
+                    taken.append(count)
+                    room -= sum(map(len, parts))
+                    if count < delivered.count:
                         break
                 else:
                     sent.append(delivered)
@@ -104,7 +111,7 @@ class QueuesService:
                     if count < delivered.count
                 ],
             )
-        return response.SerializeToString() if request.plain_records else receive_response(sent, lease_ms)
+        return b"".join(plain) if request.plain_records else receive_response(sent, lease_ms)
 
     @answers
     async def settle(self, request: pb.SettleRequest, context: Context) -> pb.SettleResponse:

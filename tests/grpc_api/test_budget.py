@@ -45,3 +45,18 @@ async def test_waiting_ends_with_a_refusal() -> None:
     budget.hold(10)
     with pytest.raises(OverloadedError, match="max_fetch_bytes_in_flight"):
         await budget.wait()
+
+
+async def test_a_decoder_waits_for_what_others_hold_and_not_for_its_own() -> None:
+    budget = ReadBudget(10, 20)
+    budget.hold(15)
+    async with asyncio.timeout(5):
+        await budget.acquire_decoder(held_bytes=6)
+    budget.decoder.release()
+    waiter = asyncio.create_task(budget.acquire_decoder(held_bytes=5))
+    await asyncio.sleep(0)
+    assert not waiter.done()
+    assert not budget.decoder.locked(), "who waits for memory keeps nobody from decoding"
+    budget.release(1)
+    await asyncio.wait_for(waiter, 5)
+    assert budget.decoder.locked()
