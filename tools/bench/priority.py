@@ -171,8 +171,10 @@ async def _indexed(admin: QueueAdmin) -> None:
 async def urgent(setup: Setup, *, waiting: int, workers: int, count: int) -> list[Row]:
     """How soon a record of the highest priority is delivered, while so many of the lowest wait and worker processes
     take one after the other; `count` of them a round, one at a time. From the call that sends it, and from the append,
-    by the broker's stamp in whole milliseconds: that is up to one too much."""
+    by the broker's stamp in whole milliseconds: that is up to one too much. The last row is what each delivery costs
+    the broker, with its ack and the sends of the urgent ones."""
     ranks: dict[str, list[float]] = {}
+    costs: list[float] = []
     with running_broker(setup) as broker:
         address = broker.address
         await create_topic(address, TOPIC, _PARTITIONS, {"message.timestamp.type": "LogAppendTime"})
@@ -186,12 +188,15 @@ async def urgent(setup: Setup, *, waiting: int, workers: int, count: int) -> lis
                     children = [stack.enter_context(start_child("urgent", address, "work")) for _ in range(workers)]
                     for child in children:
                         await asyncio.to_thread(child.result)
+                    cpu, delivered = cpu_seconds(broker.pid), (await admin.describe_queue("work")).counts.delivered
                     for number in range(count):
                         value = b"%r" % time.monotonic()
                         await producer.send_and_wait(
                             TOPIC, value, partition=number % _PARTITIONS, priority=MAX_PRIORITY
                         )
                         await asyncio.sleep(_GAP_SECONDS)
+                    delivered = (await admin.describe_queue("work")).counts.delivered - delivered
+                    costs.append((cpu_seconds(broker.pid) - cpu) / delivered * 1e6)
                     said = [await asyncio.to_thread(child.end) for child in children]
                 for begin, what in (("sent", "send"), ("appended", "append")):
                     seconds = [each for worker in said for each in worker[begin]]
@@ -201,7 +206,10 @@ async def urgent(setup: Setup, *, waiting: int, workers: int, count: int) -> lis
                     ranks.setdefault(f"{what} to delivery, p50", []).append(percentiles[49] * 1e3)
                     ranks.setdefault(f"{what} to delivery, p99", []).append(percentiles[98] * 1e3)
     name = f"priority 9 behind {waiting:,} of priority 0, {workers} workers of one record each"
-    return [
+    rows = [
         Row(name=f"{name}: {rank}", durability="synced", unit="ms", rounds=rounds, ceiling_rounds=[])
         for rank, rounds in ranks.items()
     ]
+    cost = f"{name}: broker CPU for a delivery and its ack"
+    rows.append(Row(name=cost, durability="synced", unit="us", rounds=costs, ceiling_rounds=[], lower_is_better=True))
+    return rows
