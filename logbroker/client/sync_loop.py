@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import functools
 import logging
 import sys
@@ -20,12 +21,10 @@ def run(coroutine: Coroutine[Any, Any, T]) -> T:
     """Run a coroutine in the shared loop and wait for it; what a signal raises here, Ctrl-C for one, cancels it."""
     future = asyncio.run_coroutine_threadsafe(coroutine, shared_loop())
     try:
-        while True:
-            try:
-                return future.result(_SIGNAL_CHECK_SECONDS)
-            except TimeoutError:
-                if future.done():
-                    return future.result()
+        # Not by the timeout of `result`: a TimeoutError may as well come of a signal, to end this.
+        while not concurrent.futures.wait((future,), _SIGNAL_CHECK_SECONDS).done:
+            pass
+        return future.result()
     except BaseException:
         future.cancel()
         raise

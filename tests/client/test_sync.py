@@ -156,18 +156,18 @@ def test_a_restart_is_ridden_out(logbroker_broker: EmbeddedBroker) -> None:
         assert [record.value for record in consumer.poll(timeout_seconds=10)] == [b"3000"]
 
 
-class Interrupted(BaseException):
-    """What a program's own signal handler raises."""
+class InterruptedWaitError(TimeoutError):
+    """What a program's own signal handler raises, most of all to end what takes too long."""
 
 
 def interrupt(number: int, frame: object) -> None:
-    raise Interrupted
+    raise InterruptedWaitError
 
 
 def interrupted(records: Iterator[Record]) -> Iterator[Record]:
     """Yield a few, and be interrupted while the next is decoded."""
     yield from itertools.islice(records, 3)
-    raise Interrupted
+    raise InterruptedWaitError
 
 
 @pytest.mark.parametrize("how", ["poll", "loop", "batches"])
@@ -189,7 +189,7 @@ def test_what_interrupts_a_wait_for_records_loses_none(address: str, topic: str,
 
         try:
             threading.Timer(0.3, signal.pthread_kill, (threading.get_ident(), signal.SIGUSR1)).start()
-            with pytest.raises(Interrupted):
+            with pytest.raises(InterruptedWaitError):
                 read(1)
             for _ in range(100):
                 producer.send(topic, b"")
@@ -198,7 +198,7 @@ def test_what_interrupts_a_wait_for_records_loses_none(address: str, topic: str,
                 read(1)
                 cursor = consumer._core.cursor
                 cursor.records = interrupted(cursor.records)  # type: ignore[assignment]
-                with pytest.raises(Interrupted):
+                with pytest.raises(InterruptedWaitError):
                     read(100)
             read(100)
         finally:

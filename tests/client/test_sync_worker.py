@@ -152,7 +152,14 @@ def test_a_stop_counts_where_a_thread_is_about_to_ask_for_a_session(
             await start(prefetch)
 
         monkeypatch.setattr(core, "start", start_late)
-        worker.sessions(lambda session: worker.stop(), concurrency=2)
+        handled: list[Session] = []
+
+        def handle(session: Session) -> None:
+            handled.append(session)
+            if len(handled) == 1:
+                worker.stop()
+
+        worker.sessions(handle, concurrency=2)
         assert core.stopping
 
 
