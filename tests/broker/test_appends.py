@@ -166,6 +166,20 @@ async def test_the_recovery_points_never_lag_too_far(open_at: OpenEngine, monkey
             assert await asyncio.gather(*calls) == list(range(100)), "those who waited kept their order"
 
 
+@pytest.mark.parametrize(("value_bytes", "batches"), [(16 * 1024, 10), (1, 40)])
+async def test_recovery_points_are_asked_for_early_where_the_sync_is_worth_it(
+    open_at: OpenEngine, monkeypatch: pytest.MonkeyPatch, value_bytes: int, batches: int
+) -> None:
+    monkeypatch.setattr(upkeep, "MAX_LAG_BATCHES", 80)
+    async with open_at(checkpoint_seconds=3600) as opened:
+        topic = await opened.engine.create_topic("t", 1, {"durability": "written"})
+        asked = opened.engine._upkeep._due
+        for _ in range(batches):
+            assert not asked.is_set()
+            await opened.append(topic.id, bytes(value_bytes))
+        assert asked.is_set()
+
+
 async def test_growth_waits_for_what_it_records_and_fences(open_at: OpenEngine, held_sync: HeldSync) -> None:
     async with open_at() as opened:
         topic = await opened.engine.create_topic("t", 2, {})

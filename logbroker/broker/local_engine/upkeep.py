@@ -27,6 +27,10 @@ _log = logging.getLogger(__name__)
 MAX_LAG_BYTES: Final = 256 * MIB
 MAX_LAG_BATCHES: Final = 200_000
 """How far the recovery points may lag behind the logs, all partitions together: what a restart has to scan."""
+_ASK_SHARE: Final = 1 / 8
+"""Of these bounds, at which recovery points are asked for."""
+_ASK_BYTES_OF_PARTITION: Final = 128 * 1024
+"""Not before so much was appended to each partition that changed, on average: each costs a sync."""
 
 
 class Upkeep:
@@ -81,12 +85,13 @@ class Upkeep:
             self._release_next()
 
     def appended(self, partitions: Sequence[Partition], size_bytes: int, batches: int) -> None:
-        """Count what was appended; asks for recovery points at half of the bound."""
+        """Count what was appended; asks for recovery points early, as a restart is short where they lag little."""
         self._changed.update(partitions)
         self._lag_bytes += size_bytes
         self._lag_batches += batches
         self.disk.take(size_bytes)
-        if self._lag_bytes >= MAX_LAG_BYTES // 2 or self._lag_batches >= MAX_LAG_BATCHES // 2:
+        lag = max(self._lag_bytes / MAX_LAG_BYTES, self._lag_batches / MAX_LAG_BATCHES)
+        if lag >= 0.5 or (lag >= _ASK_SHARE and self._lag_bytes >= len(self._changed) * _ASK_BYTES_OF_PARTITION):
             self._due.set()
 
     async def run(self) -> None:
