@@ -14,13 +14,10 @@ from logbroker.errors import (
     InvalidRequestError,
     LaneNotHeldError,
     LeaseLostError,
-    LogbrokerError,
     UnknownLaneError,
 )
-from logbroker.queues.lane import CHUNK_RECORDS
-from logbroker.queues.messages import Notice, NoticeKind, Outputs, Settlement
+from logbroker.queues.messages import Notice, NoticeKind, Settlement
 from logbroker.queues.settings import Ordering
-from logbroker.queues.spill import SpillFile
 from logbroker.queues.starts import StartAt
 from tests.queues.shell import ack, hello, nack, records, shell, take, until, values
 
@@ -320,60 +317,3 @@ async def test_a_lane_that_went_on_meanwhile_is_not_replaced(tmp_path: Path) -> 
         group.operations.decide(lambda operator, now: operator.skip(operator.lane(b"a"), now))
         with pytest.raises(LaneNotHeldError, match="went on meanwhile"):
             group.operations.decide(decision)
-
-
-async def test_what_cannot_be_stored_is_answered_with_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An answer that never comes would keep its caller for ever."""
-    async with shell(tmp_path, crash=True) as opened:
-        await opened.topic()
-        await opened.append((b"a", b"a1"))
-        group = await opened.group()
-        link = await group.connect(hello())
-        [(receipt, _)] = await take(link, 1)
-
-        def broken() -> Outputs:
-            raise ZeroDivisionError("planted")
-
-        monkeypatch.setattr(group.queue, "take_outputs", broken)
-        with pytest.raises(LogbrokerError, match="cannot go on until the next start of the broker: planted"):
-            async with asyncio.timeout(10):
-                await link.settle(Settlement(acks=[(receipt, receipt)]))
-        with pytest.raises(LogbrokerError, match="planted"):
-            await link.settle(Settlement(acks=[(receipt, receipt)]))
-
-
-async def test_a_group_whose_temporary_file_cannot_be_read_scans_anew_and_goes_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("logbroker.queues.successors.CHUNKS_IN_MEMORY", 1)
-    count = 4 * CHUNK_RECORDS
-    async with shell(tmp_path) as opened:
-        await opened.topic()
-        await opened.append(*[(b"k", b"%d" % number) for number in range(count)])
-        group = await opened.group()
-        queue = group.queue
-        await until(lambda: queue.position(0) == count)
-        for _ in range(CHUNK_RECORDS):
-            [granted] = queue.take("before", 1, group.moment())
-            acks = [(granted.first_receipt, granted.first_receipt)]
-            assert queue.settle("before", Settlement(acks=acks), group.moment()) == []
-        monkeypatch.setattr(SpillFile, "take", lambda spill, number: None)
-        link = await group.connect(hello())
-        for number in range(CHUNK_RECORDS, CHUNK_RECORDS + 3):
-            [(receipt, record)] = await take(link, 1)
-            assert record.value == b"%d" % number
-            await ack(link, receipt)
-        assert queue.open_records == count - CHUNK_RECORDS - 3
-
-
-async def test_a_deleted_group_gives_up_its_temporary_file_at_once(tmp_path: Path) -> None:
-    async with shell(tmp_path) as opened:
-        await opened.topic()
-        await opened.append(*[(b"k", b"") for _ in range(20 * CHUNK_RECORDS)])
-        group = await opened.group()
-        await until(lambda: group.queue.position(0) == 20 * CHUNK_RECORDS)
-        spill = group.queue.lanes.successors._store
-        assert isinstance(spill, SpillFile)
-        assert spill._file is not None
-        await opened.groups.delete("g")
-        assert spill._file is None
