@@ -13,11 +13,9 @@ import os
 import shutil
 import signal
 import sys
-import tempfile
 import traceback
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Sequence
 from itertools import count
 from pathlib import Path
 from typing import Any, Final
@@ -29,6 +27,7 @@ from logbroker.clock import SystemClock
 from logbroker.config import BrokerConfig
 from logbroker.errors import LogbrokerError
 from logbroker.storage.metadata_store import MetadataReader
+from tests.fast_directory import fast_directory
 from tests.faults.engine_checker import Expected, check_files
 from tests.faults.engine_plants import PLANTS
 from tests.faults.engine_trace import STEPS, Step, Trace, read_notes
@@ -67,14 +66,6 @@ def check_life(data_dir: Path, notes: Path, *, files: bool = True) -> None:
     contents = asyncio.run(with_engine(data_dir, expected.check))
     if files:
         check_files(data_dir, set(contents))
-
-
-@contextmanager
-def fast_directory() -> Iterator[Path]:
-    """A directory whose syncs cost nothing: neither a kill nor a failing call touches what the page cache holds."""
-    memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
-    with tempfile.TemporaryDirectory(dir=memory) as directory:
-        yield Path(directory)
 
 
 # --- killed --------------------------------------------------------------------------------------------------------

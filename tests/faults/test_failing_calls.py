@@ -6,6 +6,7 @@ import random
 
 import pytest
 
+from tests.fast_directory import fast_directory
 from tests.faults import engine_lives, failing_files, hooked_files
 from tests.faults.engine_trace import STEPS
 
@@ -28,7 +29,7 @@ def test_a_call_that_fails_loses_nothing(call: str, error_number: int) -> None:
 def test_a_call_of_a_whole_engine_that_fails_loses_nothing() -> None:
     chance = random.Random(4711)
     failures = 0
-    with engine_lives.fast_directory() as directory:
+    with fast_directory() as directory:
         for kind, error_number in hooked_files.PAIRS * ENGINES_PER_PAIR:
             nth = chance.randint(1, {"truncate": 12, "rename": 6}.get(kind, 60))
             failures += engine_lives.failing_life(directory / "life", STEPS, kind, error_number, nth)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from tests.crash.columns import Column
+from tests.fast_directory import fast_directory
 from tests.faults import engine_lives, failing_files, hooked_files
 from tests.faults.engine_trace import STEPS, Step, random_steps
 
@@ -33,7 +34,7 @@ def failing_calls(seed: int, _directory: Path) -> Mapping[str, int]:
     figures: Counter[str] = Counter()
     for call, number in failing_files.PAIRS:
         figures["of a partition"] += _told(partial(failing_files.loses_nothing, seed, call, number))
-    with engine_lives.fast_directory() as directory:
+    with fast_directory() as directory:
         for kind, number in hooked_files.PAIRS:
             life = partial(engine_lives.failing_life, directory / "life", _steps(seed), kind, number)
             figures["of an engine"] += _told(life)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import multiprocessing
 import os
 import signal
 from collections.abc import Callable
@@ -18,6 +17,7 @@ from logbroker.broker.local_engine.upkeep import Upkeep
 from logbroker.queues import retention_hold
 from logbroker.queues.copies import Copies
 from logbroker.storage.partition_log import PartitionLog
+from tests.nursery import processes
 from tests.queues.retained import COPIES, again, begin
 from tests.queues.shell import shell, until
 
@@ -92,7 +92,7 @@ def life_that_ends(path: Path, moment: str) -> None:
 
 @pytest.mark.parametrize("moment", MOMENTS)
 async def test_a_kill_at_any_moment_loses_nothing(tmp_path: Path, moment: str) -> None:
-    process = multiprocessing.get_context("spawn").Process(target=life_that_ends, args=(tmp_path, moment))
+    process = processes.Process(target=life_that_ends, args=(tmp_path, moment))
     process.start()
     await asyncio.to_thread(process.join, 60)
     assert process.exitcode == -signal.SIGKILL
