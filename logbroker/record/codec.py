@@ -10,12 +10,14 @@ from __future__ import annotations
 import functools
 import struct
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import google_crc32c
 import msgspec
 
 from logbroker.errors import (
+    BatchExpandsTooFarError,
     CorruptBatchError,
     InvalidTimestampError,
     UnsupportedCompressionError,
@@ -35,6 +37,7 @@ from logbroker.record.header import (
     BatchHeader,
     parse_header,
 )
+from logbroker.record.windows import windows
 
 if TYPE_CHECKING:
     from aiokafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
@@ -208,7 +211,7 @@ def decode_records(
     # Offsets must rise within the batch: a reader's position depends on it, and the broker does not look inside.
     previous, last = header.base_offset - 1, header.base_offset + header.last_offset_delta
     try:
-        for record in batch_class(plain):
+        for record in chain.from_iterable(map(batch_class, windows(header, plain))):
             offset = record.offset
             if not previous < offset <= last:
                 raise CorruptBatchError(f"the batch at offset {header.base_offset} holds a record of offset {offset}")
@@ -218,7 +221,7 @@ def decode_records(
             yield make(
                 offset, -1 if stamp is None else stamp, record.key, record.value, tuple(headers) if headers else ()
             )
-    except CorruptBatchError:
+    except (CorruptBatchError, BatchExpandsTooFarError):
         raise
     except decoding_errors() as error:
         raise CorruptBatchError(f"the batch at offset {header.base_offset} cannot be decoded: {error}") from None

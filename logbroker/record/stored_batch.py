@@ -12,8 +12,8 @@ import struct
 from array import array
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
-from itertools import repeat
-from operator import attrgetter
+from itertools import chain, repeat
+from operator import attrgetter, itemgetter
 from sys import getsizeof
 from typing import Any, Final
 
@@ -33,7 +33,9 @@ from logbroker.record.header import (
     MAGIC,
     NO_PRODUCER_ID,
     BatchHeader,
+    parse_header,
 )
+from logbroker.record.windows import MAX_HEADERS, WINDOW_BYTES, windows
 
 MAX_RECORDS: Final = 1_000_000
 """More in one batch are not read: a bomb of empty records would take hundreds of MB as objects."""
@@ -103,13 +105,23 @@ class StoredBatch:
     def column(self, field: str, *more: str) -> tuple[Sequence[int], list[Any]]:
         """Decode all records, and return their offsets (as a range where they follow each other) and one of their
         fields: "key", "headers", "timestamp" or "offset". Of several fields, tuples."""
+        fields = (field, *more)
         offsets: list[int] = []
         values: list[Any] = []
-        add, add_value, get = offsets.append, values.append, attrgetter(field, *more)
+        headers_left = MAX_HEADERS
+        add, add_value, get = offsets.append, values.append, attrgetter(*fields)
         try:
-            for record in compiled_codec()[1](self.plain()):
-                add(record.offset)
-                add_value(get(record))
+            for window in windows(self.header, self.plain()):
+                begun = len(values)
+                for record in compiled_codec()[1](window):
+                    add(record.offset)
+                    add_value(get(record))
+                if "headers" in fields and len(self.plain()) > WINDOW_BYTES:
+                    added = values[begun:]
+                    lists = added if not more else map(itemgetter(fields.index("headers")), added)
+                    headers_left -= sum(map(len, lists))
+                    if headers_left < 0:
+                        raise _too_many_headers(f"the batch at offset {self.header.base_offset}")
         except decoding_errors() as error:
             raise self._corrupt(error) from None
         return self._checked(offsets), values
@@ -156,7 +168,9 @@ class StoredBatch:
         positions = array("I")
         add = positions.append
         position = HEADER_BYTES
-        while position < end:
+        for _ in range(count):
+            if position >= end:
+                break
             add(position)
             length = plain[position]
             position += 1
@@ -209,11 +223,14 @@ class Pieces:
         return sum(map(len, self._bytes[begun:]))
 
     def records(self) -> list[LogRecord]:
-        """Decode what was added. Raises CorruptBatchError where any of it cannot be."""
+        """Decode what was added. Raises CorruptBatchError where any of it cannot be, and BatchExpandsTooFarError where
+        it has more than MAX_HEADERS headers."""
         found: list[LogRecord] = []
+        headers_left = MAX_HEADERS
         joined = b"".join((_JOINED, _COUNT.pack(len(self._bytes)), *self._bytes))
         try:
-            for record, offset, header in zip(compiled_codec()[1](joined), self._offsets, self._headers, strict=True):
+            decoded = chain.from_iterable(map(compiled_codec()[1], windows(parse_header(joined), joined)))
+            for record, offset, header in zip(decoded, self._offsets, self._headers, strict=True):
                 if record.offset != offset - header.base_offset:
                     raise CorruptBatchError("its records have other offsets than its header says")
                 stamp, headers = record.timestamp, record.headers
@@ -224,6 +241,9 @@ class Pieces:
                     stamp = header.first_timestamp_ms + (-1 if stamp is None else stamp)
                     if not _EARLIEST_MS <= stamp <= _LATEST_MS:
                         raise CorruptBatchError(f"its record of offset {offset} has a time that no record can have")
+                headers_left -= len(headers)
+                if headers_left < 0:
+                    raise _too_many_headers("what is decoded at once")
                 found.append(LogRecord(offset, stamp, record.key, record.value, tuple(headers) if headers else ()))
         except decoding_errors() as error:
             raise CorruptBatchError(str(error)) from None
@@ -234,3 +254,7 @@ def stored_batches(buffer: bytes) -> Iterator[StoredBatch]:
     """Yield every batch of a buffer of whole batches, control batches included; raises as `split_batches` does."""
     for header, raw in split_batches(buffer):
         yield StoredBatch(header, raw)
+
+
+def _too_many_headers(where: str) -> BatchExpandsTooFarError:
+    return BatchExpandsTooFarError(f"{where} has more than {MAX_HEADERS} headers of records; no more are read")

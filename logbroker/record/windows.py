@@ -1,0 +1,89 @@
+"""A batch that expands far is decoded in windows: no bytes of a client may become any number of objects at once.
+
+A header of a record takes two bytes of a batch and a hundred in memory, and the compiled codec makes all headers of a
+record before it looks whether they lie within it: 300 bytes, compressed, would be 250 MB. In a window they cannot be
+more than half its bytes; of a record that is larger than a window they are counted before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from logbroker.errors import BatchExpandsTooFarError, CorruptBatchError
+from logbroker.record.header import HEADER_BYTES, BatchHeader
+
+WINDOW_BYTES: Final = 1024 * 1024
+"""What a batch may have beside its header to be decoded as a whole; most never expand to more."""
+MAX_HEADERS: Final = WINDOW_BYTES // 2
+"""Of one record, and of all records of a batch that are looked at together."""
+
+_COUNT_AT: Final = HEADER_BYTES - 4
+
+
+def windows(header: BatchHeader, plain: bytes | bytearray) -> Iterator[bytes | bytearray]:
+    """Yield a batch without compression as batches of some of its records, in their order.
+
+    Raises CorruptBatchError, and BatchExpandsTooFarError for a record with too many headers.
+    """
+    end = len(plain)
+    if end <= HEADER_BYTES + WINDOW_BYTES:
+        yield plain
+        return
+    start = position = HEADER_BYTES
+    count, left = 0, header.record_count
+    try:
+        while position < end:
+            length, content = _varint(plain, position)
+            following = content + (length >> 1)
+            if not left or length & 1 or following > end:
+                raise IndexError
+            if following - start > WINDOW_BYTES and count:
+                yield _window(plain, start, position, count)
+                start, count = position, 0
+            if following - start > WINDOW_BYTES:
+                _check_headers(header, plain, content)
+            position = following
+            count += 1
+            left -= 1
+    except IndexError:
+        raise CorruptBatchError(
+            f"the batch at offset {header.base_offset} has other records than its header counts"
+        ) from None
+    if left:
+        raise CorruptBatchError(f"the batch at offset {header.base_offset} has other records than its header counts")
+    yield _window(plain, start, end, count)
+
+
+def _window(plain: bytes | bytearray, start: int, end: int, count: int) -> bytes:
+    return b"".join((plain[:_COUNT_AT], count.to_bytes(4, "big"), memoryview(plain)[start:end]))
+
+
+def _check_headers(header: BatchHeader, plain: bytes | bytearray, position: int) -> None:
+    position += 1  # attributes
+    for _ in range(2):  # time and offset
+        _, position = _varint(plain, position)
+    for _ in range(2):  # key and value
+        length, position = _varint(plain, position)
+        position += 0 if length & 1 else length >> 1
+    count = _varint(plain, position)[0] >> 1
+    if count > MAX_HEADERS:
+        raise BatchExpandsTooFarError(
+            f"a record of the batch at offset {header.base_offset} has {count} headers; at most {MAX_HEADERS} are read"
+        )
+
+
+def _varint(buffer: bytes | bytearray, position: int) -> tuple[int, int]:
+    """Return a number, not unzigzagged, and the position behind it. Raises IndexError at the end of the buffer."""
+    number = buffer[position]
+    position += 1
+    if number < 0x80:
+        return number, position
+    number &= 0x7F
+    for shift in range(7, 70, 7):
+        byte = buffer[position]
+        position += 1
+        number |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return number, position
+    raise IndexError
