@@ -148,6 +148,44 @@ async def test_nothing_is_handed_out_that_cannot_be_written() -> None:
     await stopped(serving)
 
 
+class SlowContext(Context):
+    """A write takes a few turns of the loop; gRPC takes one at a time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.writes = 0
+        self.overlapping = 0
+
+    async def write(self, message: bytes) -> None:
+        self.overlapping += self.writes
+        self.writes += 1
+        await turns(3)
+        self.writes -= 1
+        self.written.append(message)
+
+
+async def test_one_message_is_written_at_a_time_and_answers_go_first() -> None:
+    link, context = Link(refusals=0), SlowContext()
+    for number in range(1000):
+        link.handouts.put_nowait(Delivered(number, 1, bytes(100), [0], [number], [], []))
+    serving = asyncio.create_task(stream_of(link, context).run())
+    for _ in range(10):
+        link.sync()
+        await turns(5)
+    assert link.taken == 0, "something was handed out while there were answers to write"
+    while link.taken < 500:
+        # All is answered, and some of the deliveries are written, before more is synced.
+        await turns(MAX_ANSWERS_DUE * 10 + link.taken)
+        link.sync()
+    await turns(MAX_ANSWERS_DUE * 10)
+    assert not context.overlapping
+    kinds = [pb.WorkerResponse.FromString(message).WhichOneof("response") for message in context.written]
+    assert kinds[0] == "welcome"
+    assert kinds.count("deliveries") >= 500 - 1
+    assert kinds.count("settled") == sum(future.done() for future in link.unsynced) > MAX_ANSWERS_DUE
+    await stopped(serving)
+
+
 def test_workers_that_stall_cost_little_and_hinder_nobody() -> None:
     stalled = 30
     with embedded(max_fetch_bytes_in_flight=16 * MIB) as broker:
