@@ -26,6 +26,11 @@ QUEUE_SEED = 3
 """Of those to queue groups: by few seeds hardly any Receive is right while something is ready."""
 INPUTS = 10_000
 QUEUE_INPUTS = 4_000
+ONE_AT_A_TIME_BYTES = 288 * MIB
+"""What the broker may ever have in memory where requests of 12 MiB come one after the other. Its parts, in MiB: 65 for
+itself; 128 that malloc keeps of what is freed, 64 in each of two arenas; and a request four times: as gRPC reads it, as
+it joins it, as bytes, and what is looked at of it, 48, with 24 of buffers for sockets. Measured: 141. Elements that
+became objects would be 500."""
 REPEATED = {
     "Fetch": "items",
     "FetchStream": "assign",
@@ -83,7 +88,7 @@ async def test_millions_of_empty_elements_cost_no_memory(method: str, broker: Li
 async def empty_elements_are_refused(broker: LimitedBroker, method: str) -> None:
     element = varint(METHODS[method].input_type.fields_by_name[REPEATED[method]].number << 3 | BYTES) + b"\0"
     await _refused(broker, method, element * (6 * MIB))
-    assert broker.peak_bytes() < 250 * MIB
+    assert broker.peak_bytes() < ONE_AT_A_TIME_BYTES
 
 
 @pytest.mark.parametrize("method", ["CreateTopics", "AlterTopics"])
@@ -94,7 +99,7 @@ async def test_millions_of_empty_configs_cost_no_memory(method: str, broker: Lim
     element = varint(changes.message_type.fields_by_name[configs].number << 3 | BYTES) + b"\0"
     inner = element * (6 * MIB)
     await _refused(broker, method, varint(changes.number << 3 | BYTES) + varint(len(inner)) + inner)
-    assert broker.peak_bytes() < 250 * MIB
+    assert broker.peak_bytes() < ONE_AT_A_TIME_BYTES
 
 
 @pytest.mark.parametrize(
@@ -112,7 +117,7 @@ async def test_millions_of_empty_configs_cost_no_memory(method: str, broker: Lim
 )
 async def test_millions_of_numbers_cost_no_memory(method: str, content: bytes, broker: LimitedBroker) -> None:
     await _refused(broker, method, content)
-    assert broker.peak_bytes() < 250 * MIB
+    assert broker.peak_bytes() < ONE_AT_A_TIME_BYTES
 
 
 async def _refused(broker: LimitedBroker, method: str, message: bytes) -> None:
