@@ -131,7 +131,7 @@ class WorkerCore(Generic[D]):
         while True:
             left = _ASK_SECONDS if deadline is None else min(_ASK_SECONDS, max(0.0, deadline - monotonic()))
             try:
-                return await self.link.open_session(key, prefetch, round(left * 1000))
+                return await self.link.sessions.open(key, prefetch, round(left * 1000))
             except (SessionHeldError, NoFreeSessionError, BrokerUnavailableError) as error:
                 self.link.check()
                 if deadline is not None and monotonic() >= deadline:
@@ -151,7 +151,7 @@ class WorkerCore(Generic[D]):
             session.check()
         finally:
             if session.lost is None:
-                await self.link.close_session(session)
+                await self.link.sessions.close(session)
                 self.holdings.sessions.lost(session.token, session.key, StaleSessionError("the session was closed"))
         for settlement in settlements:
             error = settlement.first_failure()
@@ -177,8 +177,10 @@ class WorkerCore(Generic[D]):
             if flush and self.link.begun:
                 await self.flush()
         finally:
-            await self.link.leave()
-            await self.connection.close()
+            try:
+                await self.link.leave()
+            finally:
+                await self.connection.close()
 
 
 def _name(delivery: LeasedRecord) -> str:

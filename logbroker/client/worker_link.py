@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import secrets
 import uuid
@@ -17,11 +16,10 @@ import msgspec
 
 from logbroker.client.connection import Connection, Stream, backoff_seconds, run_stream
 from logbroker.client.delivery import waiter
-from logbroker.client.held_session import HeldSession
 from logbroker.client.holdings import Holdings
 from logbroker.client.leased_record import LeasedRecord
 from logbroker.client.ledger import Settlement
-from logbroker.client.status import error_of_item
+from logbroker.client.session_calls import SessionCalls
 from logbroker.errors import BrokerUnavailableError, LogbrokerError, RequestTimeoutError
 from logbroker.v1 import queues_pb2
 
@@ -67,11 +65,7 @@ class WorkerLink(Generic[D]):
         self._outbox: deque[queues_pb2.WorkerRequest] = deque()
         self._work = asyncio.Event()
         self._changed = asyncio.Event()
-        self._calls: dict[int, asyncio.Future[Any]] = {}
-        """Calls about sessions that wait for their answer."""
-        self._prefetches: dict[int, int] = {}
-        """Of the sessions that are being opened."""
-        self._call_id = 0
+        self.sessions = SessionCalls(holdings.sessions, self._send, self._connected, connection.request_timeout_seconds)
         self._attempt = 0
         self._leaving = False
         self._task: asyncio.Task[None] | None = None
@@ -146,51 +140,14 @@ class WorkerLink(Generic[D]):
         self._leaving = True
         if task is None:
             return
-        if self._connected.is_set():
-            self._send(goodbye=queues_pb2.Goodbye())
-            await asyncio.wait([task], timeout=_GOODBYE_SECONDS)
-        task.cancel()
+        try:
+            if self._connected.is_set():
+                self._send(goodbye=queues_pb2.Goodbye())
+                await asyncio.wait([task], timeout=_GOODBYE_SECONDS)
+        finally:
+            task.cancel()
         await asyncio.gather(task, return_exceptions=True)
         self.holdings.fail(BrokerUnavailableError("the worker is closed; what it held goes to others"))
-
-    # --- sessions ---------------------------------------------------------------------------------------------------
-
-    async def open_session(self, key: bytes | None, prefetch: int, wait_ms: int) -> HeldSession[D]:
-        """Ask for the session of a key, or for the next free one that has records; raises why it cannot be had."""
-        call_id = self._next_call()
-        self._prefetches[call_id] = prefetch
-        request = queues_pb2.OpenSession(correlation_id=call_id, key=key, prefetch=prefetch, max_wait_ms=wait_ms)
-        try:
-            opened = await self._call(call_id, wait_ms / 1000, open_session=request)
-        finally:
-            del self._prefetches[call_id]
-        assert isinstance(opened, HeldSession)
-        return opened
-
-    async def close_session(self, session: HeldSession[D]) -> None:
-        """Give a session back, with what is not settled of it; raises nothing: it may be lost by then."""
-        ref = queues_pb2.SessionRef(key=session.key, token=session.token)
-        call_id = self._next_call()
-        with contextlib.suppress(LogbrokerError):
-            await self._call(call_id, 0.0, close_session=queues_pb2.CloseSession(correlation_id=call_id, session=ref))
-
-    def _next_call(self) -> int:
-        self._call_id += 1
-        return self._call_id
-
-    async def _call(self, call_id: int, wait_seconds: float, **request: Any) -> Any:
-        if not self._connected.is_set():
-            raise BrokerUnavailableError("the worker is not connected at the moment")
-        answered: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self._calls[call_id] = answered
-        self._send(**request)
-        try:
-            async with asyncio.timeout(wait_seconds + self.connection.request_timeout_seconds):
-                return await answered
-        except TimeoutError:
-            raise RequestTimeoutError("the broker has not answered about the session") from None
-        finally:
-            del self._calls[call_id]
 
     # --- the stream -------------------------------------------------------------------------------------------------
 
@@ -231,9 +188,7 @@ class WorkerLink(Generic[D]):
         self._connected.clear()
         self._credit = 0
         self.holdings.broken()
-        for answered in self._calls.values():
-            if not answered.done():
-                answered.set_exception(BrokerUnavailableError(f"no answer about the session: {error}"))
+        self.sessions.fail(error)
 
     async def _write(self, stream: Stream) -> None:
         hello = queues_pb2.Hello(
@@ -290,13 +245,8 @@ class WorkerLink(Generic[D]):
             if extensions is not None:
                 self._send(settle=extensions)
             for session in self.holdings.sessions.renewals(now):
-                self._renew(session)
+                self.sessions.renew(session)
             await asyncio.sleep(self.holdings.shortest_hold_seconds() / _LEASE_SHARE)
-
-    def _renew(self, session: HeldSession[D]) -> None:
-        session.renewal_id, session.renewal_at = self._next_call(), monotonic()
-        ref = queues_pb2.SessionRef(key=session.key, token=session.token)
-        self._send(renew_session=queues_pb2.RenewSession(correlation_id=session.renewal_id, session=ref))
 
     async def _read(self, stream: Stream) -> None:
         while True:
@@ -315,7 +265,7 @@ class WorkerLink(Generic[D]):
                     asyncio.get_running_loop().call_later(_NO_ROOM_SECONDS, self.holdings.again, again)
                 self._work.set()
             elif kind == "session":
-                self._session_answered(response.session)
+                self.sessions.answered(response.session)
             elif kind == "welcome":
                 self._welcomed(response.welcome)
 
@@ -332,25 +282,3 @@ class WorkerLink(Generic[D]):
         self.ordering = welcome.ordering
         self._changed.set()
         self._work.set()
-
-    def _session_answered(self, answer: queues_pb2.SessionAnswer) -> None:
-        error = error_of_item(answer.status)
-        if not answer.correlation_id:
-            self.holdings.sessions.lost(answer.token, answer.key, error or LogbrokerError("lost without a reason"))
-            return
-        if self.holdings.sessions.answered(answer, error):
-            return
-        answered = self._calls.get(answer.correlation_id)
-        prefetch = self._prefetches.get(answer.correlation_id)
-        if answered is None or answered.done():
-            if error is None and answer.lock_ms:
-                # It was opened for somebody who does not wait for it any more.
-                ref = queues_pb2.SessionRef(key=answer.key, token=answer.token)
-                self._send(close_session=queues_pb2.CloseSession(correlation_id=self._next_call(), session=ref))
-        elif error is not None:
-            answered.set_exception(error)
-        elif prefetch is not None:
-            # At once, as its records may follow.
-            answered.set_result(self.holdings.sessions.opened(answer, prefetch, monotonic()))
-        else:
-            answered.set_result(None)

@@ -19,6 +19,7 @@ from logbroker.errors import (
     StaleSessionError,
     StateTooLargeError,
 )
+from logbroker.v1 import queues_pb2
 from tests.client.worker_helpers import create, describe, fill, wait_until, wire
 
 
@@ -317,3 +318,25 @@ async def test_a_wait_for_a_session_that_is_given_up_takes_none(address: str, to
         async with asyncio.timeout(20), other.session(b"k0") as session:
             assert await read(session, 1) == [0]
         assert (await admin.describe_queue(topic)).counts.sessions == 0
+
+
+async def test_a_session_that_is_given_up_in_the_round_of_its_answer_is_free_again(
+    address: str, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await create(address, topic, lease_seconds=60)
+    await fill(address, topic, 1)
+    async with Worker(address, topic) as worker, Worker(address, topic) as other:
+        opening = asyncio.create_task(worker.session(b"k0").open())
+        calls = worker._core.link.sessions
+        answered = calls.answered
+
+        def give_up(answer: queues_pb2.SessionAnswer) -> None:
+            answered(answer)
+            opening.cancel()
+
+        monkeypatch.setattr(calls, "answered", give_up)
+        with pytest.raises(asyncio.CancelledError):
+            await opening
+        monkeypatch.undo()
+        async with asyncio.timeout(20), other.session(b"k0") as session:
+            assert await read(session, 1) == [0]
