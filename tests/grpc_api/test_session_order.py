@@ -119,3 +119,23 @@ async def test_what_was_taken_back_before_it_was_sent_is_not_sent_any_more(tmp_p
         await until(lambda: context.offsets() == [0, 1, 3])
         context.send(goodbye=pb.Goodbye())
         await serving
+
+
+async def test_a_record_of_a_session_waits_for_the_answer_that_names_it(tmp_path: Path) -> None:
+    """It is granted at once; the answer goes out when the token is synced."""
+    async with shell(tmp_path) as opened:
+        await keyed(opened, b"a")
+        context: Any = Context()
+        stream = WorkerStream(opened.groups, opened.engine, context, ReadBudget(1 << 26, 1.0), asyncio.Event())
+        context.send(hello=pb.Hello(group_id="g", worker_id="w", incarnation=1))
+        serving = asyncio.create_task(stream.run())
+        await until(lambda: context.written)
+        with opened.commits_held() as release:
+            context.send(open_session=pb.OpenSession(correlation_id=1, key=b"a"))
+            await until(lambda: stream._unsent is not None or context.offsets())
+            release.set()
+        await until(lambda: context.offsets() == [0])
+        told = [response.WhichOneof("response") for response in context.written]
+        assert told == ["welcome", "session", "deliveries"]
+        context.send(goodbye=pb.Goodbye())
+        await serving
