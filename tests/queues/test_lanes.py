@@ -33,6 +33,9 @@ class DictStore:
     def drop(self, number: int) -> None:
         del self.chunks[number]
 
+    def close(self) -> None:
+        self.chunks.clear()
+
 
 def no_entry(lane: Lane) -> None:
     raise AssertionError(f"nothing is to be looked at in {lane}")
