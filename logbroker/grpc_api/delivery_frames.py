@@ -7,20 +7,15 @@ from typing import Final
 
 from logbroker.grpc_api.budget import ReadBudget
 from logbroker.grpc_api.plain_records import decoding, framed_record
-from logbroker.grpc_api.wire_format import BYTES, encode_varint
+from logbroker.grpc_api.wire_format import bytes_tag, encode_varint
 from logbroker.queues.packing import Delivered
 from logbroker.record.codec import decode_batch, split_batches
 from logbroker.v1 import queues_pb2 as pb
 
-
-def _tag(field_number: int) -> bytes:
-    return encode_varint(field_number << 3 | BYTES)
-
-
-_BATCHES_TAG: Final = _tag(pb.Deliveries.BATCHES_FIELD_NUMBER)
-_RECORDS_TAG: Final = _tag(pb.Deliveries.RECORDS_FIELD_NUMBER)
-_STREAM_TAG: Final = _tag(pb.WorkerResponse.DELIVERIES_FIELD_NUMBER)
-_RECEIVE_TAG: Final = _tag(pb.ReceiveResponse.DELIVERIES_FIELD_NUMBER)
+_BATCHES_TAG: Final = bytes_tag(pb.Deliveries.BATCHES_FIELD_NUMBER)
+_RECORDS_TAG: Final = bytes_tag(pb.Deliveries.RECORDS_FIELD_NUMBER)
+_STREAM_TAG: Final = bytes_tag(pb.WorkerResponse.DELIVERIES_FIELD_NUMBER)
+_RECEIVE_TAG: Final = bytes_tag(pb.ReceiveResponse.DELIVERIES_FIELD_NUMBER)
 
 
 def worker_response(delivered: Delivered, lease_ms: int) -> bytes:

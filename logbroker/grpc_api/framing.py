@@ -10,18 +10,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from logbroker.grpc_api.wire_format import BYTES, encode_varint
+from logbroker.grpc_api.wire_format import bytes_tag, encode_varint
 from logbroker.v1.log_pb2 import FetchResponse, FetchResult, FetchStreamResponse
 
-
-def _tag(field_number: int) -> bytes:
-    return encode_varint(field_number << 3 | BYTES)
-
-
-_BATCHES_TAG: Final = _tag(FetchResult.DESCRIPTOR.fields_by_name["batches"].number)
-_RESULTS_TAG: Final = _tag(FetchResponse.DESCRIPTOR.fields_by_name["results"].number)
+_BATCHES_TAG: Final = bytes_tag(FetchResult.BATCHES_FIELD_NUMBER)
+_RESULTS_TAG: Final = bytes_tag(FetchResponse.RESULTS_FIELD_NUMBER)
 assert FetchStreamResponse.DESCRIPTOR.fields_by_name["results"].number == 1
-assert FetchResponse.DESCRIPTOR.fields_by_name["results"].number == 1
+assert FetchResponse.RESULTS_FIELD_NUMBER == 1
 
 
 class FramedResponse:

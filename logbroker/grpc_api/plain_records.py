@@ -13,7 +13,7 @@ from typing import Final, TypeVar
 from logbroker.errors import LogbrokerError
 from logbroker.grpc_api.budget import ReadBudget
 from logbroker.grpc_api.status import item_status
-from logbroker.grpc_api.wire_format import BYTES, encode_varint
+from logbroker.grpc_api.wire_format import bytes_tag, encode_varint
 from logbroker.record.codec import LogRecord, decode_batch, split_batches
 from logbroker.record.header import MAX_EXPANDED_BYTES
 from logbroker.v1.common_pb2 import Header, StoredRecord
@@ -25,15 +25,11 @@ _LARGE_BYTES: Final = 256 * 1024
 """Of a value, a key or a header: what has more is not copied into a message."""
 
 
-def _tag(field_number: int) -> bytes:
-    return encode_varint(field_number << 3 | BYTES)
-
-
-_RECORDS_TAG: Final = _tag(FetchResult.RECORDS_FIELD_NUMBER)
-_KEY_TAG: Final = _tag(StoredRecord.KEY_FIELD_NUMBER)
-_VALUE_TAG: Final = _tag(StoredRecord.VALUE_FIELD_NUMBER)
-_HEADERS_TAG: Final = _tag(StoredRecord.HEADERS_FIELD_NUMBER)
-_HEADER_VALUE_TAG: Final = _tag(Header.VALUE_FIELD_NUMBER)
+_RECORDS_TAG: Final = bytes_tag(FetchResult.RECORDS_FIELD_NUMBER)
+_KEY_TAG: Final = bytes_tag(StoredRecord.KEY_FIELD_NUMBER)
+_VALUE_TAG: Final = bytes_tag(StoredRecord.VALUE_FIELD_NUMBER)
+_HEADERS_TAG: Final = bytes_tag(StoredRecord.HEADERS_FIELD_NUMBER)
+_HEADER_VALUE_TAG: Final = bytes_tag(Header.VALUE_FIELD_NUMBER)
 
 T = TypeVar("T")
 

@@ -15,7 +15,8 @@ from google.protobuf.message import DecodeError
 
 from logbroker.errors import InvalidRequestError
 from logbroker.grpc_api.refs import MAX_ITEMS
-from logbroker.grpc_api.wire_format import BYTES, VARINT, end_of, malformed, read_varint, read_varint32, skip_value
+from logbroker.grpc_api.wire_format import BYTES, VARINT, end_of, malformed, read_varint32, skip_value
+from logbroker.record.varint import read_varint
 from logbroker.v1.log_pb2 import PlainRecords
 
 MAX_RECORDS: Final = 100_000

@@ -10,6 +10,7 @@ from typing import Final
 from google.protobuf.message import DecodeError
 
 from logbroker.errors import InvalidRequestError
+from logbroker.record.varint import read_varint
 
 VARINT: Final = 0
 FIXED64: Final = 1
@@ -17,25 +18,6 @@ BYTES: Final = 2
 GROUP_START: Final = 3
 GROUP_END: Final = 4
 FIXED32: Final = 5
-
-
-def read_varint(message: bytes, position: int) -> tuple[int, int]:
-    """Return the number at a position and the position behind it.
-
-    Raises IndexError where the bytes end before, DecodeError where it is longer than a number can be.
-    """
-    value = message[position]
-    position += 1
-    if value < 0x80:
-        return value, position
-    value &= 0x7F
-    for shift in range(7, 70, 7):
-        byte = message[position]
-        position += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value & 0xFFFF_FFFF_FFFF_FFFF, position
-    raise DecodeError("a number of more than 10 bytes")
 
 
 def read_varint32(message: bytes, position: int) -> tuple[int, int]:
@@ -90,6 +72,11 @@ def encode_varint(value: int) -> bytes:
         value >>= 7
     encoded.append(value)
     return bytes(encoded)
+
+
+def bytes_tag(field_number: int) -> bytes:
+    """The tag of a field that holds bytes or a message."""
+    return encode_varint(field_number << 3 | BYTES)
 
 
 def malformed(message_name: str) -> InvalidRequestError:

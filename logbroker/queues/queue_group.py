@@ -233,7 +233,7 @@ class QueueGroup:
     def _arm(self) -> None:
         deadline = self.queue.deadline()
         if self.reserved:
-            deadline = min(self._reserved_until, deadline or self._reserved_until)
+            deadline = self._reserved_until if deadline is None else min(self._reserved_until, deadline)
         self._timer.arm(deadline)
 
     def _on_time(self) -> None:

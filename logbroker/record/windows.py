@@ -12,6 +12,7 @@ from typing import Final
 
 from logbroker.errors import BatchExpandsTooFarError, CorruptBatchError
 from logbroker.record.header import HEADER_BYTES, BatchHeader
+from logbroker.record.varint import read_varint
 
 WINDOW_BYTES: Final = 1024 * 1024
 """What a batch may have beside its header to be decoded as a whole; most never expand to more."""
@@ -34,7 +35,7 @@ def windows(header: BatchHeader, plain: bytes | bytearray) -> Iterator[bytes | b
     count, left = 0, header.record_count
     try:
         while position < end:
-            length, content = _varint(plain, position)
+            length, content = read_varint(plain, position)
             following = content + (length >> 1)
             if not left or length & 1 or following > end:
                 raise IndexError
@@ -62,28 +63,12 @@ def _window(plain: bytes | bytearray, start: int, end: int, count: int) -> bytes
 def _check_headers(header: BatchHeader, plain: bytes | bytearray, position: int) -> None:
     position += 1  # attributes
     for _ in range(2):  # time and offset
-        _, position = _varint(plain, position)
+        _, position = read_varint(plain, position)
     for _ in range(2):  # key and value
-        length, position = _varint(plain, position)
+        length, position = read_varint(plain, position)
         position += 0 if length & 1 else length >> 1
-    count = _varint(plain, position)[0] >> 1
+    count = read_varint(plain, position)[0] >> 1
     if count > MAX_HEADERS:
         raise BatchExpandsTooFarError(
             f"a record of the batch at offset {header.base_offset} has {count} headers; at most {MAX_HEADERS} are read"
         )
-
-
-def _varint(buffer: bytes | bytearray, position: int) -> tuple[int, int]:
-    """Return a number, not unzigzagged, and the position behind it. Raises IndexError at the end of the buffer."""
-    number = buffer[position]
-    position += 1
-    if number < 0x80:
-        return number, position
-    number &= 0x7F
-    for shift in range(7, 70, 7):
-        byte = buffer[position]
-        position += 1
-        number |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return number, position
-    raise IndexError
