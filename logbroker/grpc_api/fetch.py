@@ -95,6 +95,8 @@ class Fetch:
         self._results: list[FetchResult] = []
         self._chunks: list[list[bytes]] = [[] for _ in request.items]
         self._size_bytes = 0
+        self._full = False
+        """Nothing more fits: it is answered, whatever `min_bytes` says."""
         self._failed = False
 
     async def run(self) -> bytes:
@@ -144,7 +146,7 @@ class Fetch:
     @property
     def _is_enough(self) -> bool:
         # A failure is answered at once: the caller has to act on it.
-        return self._failed or self._size_bytes >= self._min_bytes or self._size_bytes >= self.max_bytes
+        return self._failed or self._full or self._size_bytes >= self._min_bytes
 
     async def _wait_for_more(self) -> None:
         watch = self._engine.watch()
@@ -168,13 +170,16 @@ class Fetch:
             watch.close()
 
     async def _read(self, indexes: Iterable[int]) -> None:
+        # Asked once: a share for each of the reads would sum up to most of what is free.
+        bound = self._budget.allowance(self.max_bytes)
         for index in indexes:
             # A read ends with its segment, so go on until nothing comes or nothing more fits.
             while (position := self._positions[index]) is not None:
-                room = min(position.max_bytes, self.max_bytes - self._size_bytes)
+                left = bound - self._size_bytes
+                self._full = self._full or left <= 0
+                room = min(position.max_bytes, left)
                 if room <= 0:
                     break
-                room = self._budget.allowance(room)
                 wish = Read(position.topic.id, position.partition, position.offset, room, position.last_leader_epoch)
                 [outcome] = await self._engine.read([wish])
                 if isinstance(outcome, ReadResult) and len(outcome.batches) > room and not self._size_bytes:
@@ -184,6 +189,8 @@ class Fetch:
                         await self._budget.wait()
                         continue
                     room = len(outcome.batches)
+                elif isinstance(outcome, ReadResult) and len(outcome.batches) > left:
+                    self._full = True
                 if not self._take(index, position, outcome, room):
                     break
 

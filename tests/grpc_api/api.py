@@ -40,8 +40,9 @@ class Service:
 class Api:
     """Both services of a broker, and the calls that nearly every test makes."""
 
-    def __init__(self, address: str) -> None:
-        options = [("grpc.max_receive_message_length", 2**31 - 1), ("grpc.max_send_message_length", 2**31 - 1)]
+    def __init__(self, address: str, *options: tuple[str, int]) -> None:
+        """`options`: further ones of the channel."""
+        options += (("grpc.max_receive_message_length", 2**31 - 1), ("grpc.max_send_message_length", 2**31 - 1))
         self.channel = grpc.insecure_channel(address, options=options)
         self.log = Service(self.channel, log_pb2.DESCRIPTOR.services_by_name["Log"])
         self.admin = Service(self.channel, admin_pb2.DESCRIPTOR.services_by_name["Admin"])

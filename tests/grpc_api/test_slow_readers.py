@@ -16,6 +16,8 @@ from tests.grpc_api.api import Api
 MIB = 1024 * 1024
 STALLED = 40
 GRANT = 2**40
+FIXED_WINDOW = ("grpc.http2.bdp_probe", 0)
+"""Else the client library guesses a larger window whenever data come fast, and takes in whole megabytes unread."""
 
 
 def resident_bytes(pid: int) -> int:
@@ -29,7 +31,7 @@ def resident_bytes(pid: int) -> int:
 def open_stalled(address: str, topic: str) -> list[tuple[Api, Any]]:
     """Streams with endless credit that nobody reads from; a connection each, so that they share no window."""
     request = pb.FetchStreamRequest(assign=[pb.FetchItem(topic=topic)], add_credit_bytes=GRANT)
-    readers = [Api(address) for _ in range(STALLED)]
+    readers = [Api(address, FIXED_WINDOW) for _ in range(STALLED)]
     return [(reader, reader.log.FetchStream(iter([request]))) for reader in readers]
 
 
@@ -84,4 +86,18 @@ def test_where_large_batches_fill_the_memory_readers_are_told() -> None:
         close(stalled)
         wait_for(lambda: not refused())
         assert len(api.values("t")) == 21
+        api.channel.close()
+
+
+def test_an_answer_takes_its_share_of_the_memory_and_does_not_wait_for_more() -> None:
+    with embedded(max_fetch_bytes_in_flight=8 * MIB) as broker:
+        api = Api(broker.address)
+        api.create("t", durability="written")
+        for _ in range(50):
+            api.produce_values("t", [bytes(100_000)])
+        start = time.monotonic()
+        result = api.fetch("t", min_bytes=4 * MIB, max_wait_ms=15_000)
+        assert 100_000 < len(result.batches) <= 8 * MIB // 32
+        assert len(api.fetch("t", min_bytes=4 * MIB, max_bytes=50_000, max_wait_ms=15_000).batches) > 100_000
+        assert time.monotonic() - start < 10
         api.channel.close()
