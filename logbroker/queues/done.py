@@ -42,7 +42,7 @@ _IS_UNDONE: Final = bytes.maketrans(b"01", b"\1\0")
 
 
 class DoneRecords:
-    """What is done, by place. A record is marked once; marking an offset without a record twice is harmless."""
+    """What is done, by place. To mark something twice is harmless."""
 
     def __init__(self) -> None:
         self._pages: dict[int, bytearray] = {}
@@ -229,7 +229,12 @@ class DoneRecords:
             if place >> PAGE_SHIFT != page_id:
                 page_id = place >> PAGE_SHIFT
                 found = pages.get(page_id)
-                page = self._new_page(page_id) if found is None else found
+                if found is not None:
+                    page = found
+                elif page_id in self._full:
+                    page = bytearray(_FULL)  # It stays one: a page beside it would tell of less.
+                else:
+                    page = self._new_page(page_id)
                 dirty.add(page_id)
             try:
                 page[place >> 3 & 4095] |= 1 << (place & 7)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from logbroker.errors import CorruptLogError
@@ -191,6 +191,7 @@ def test_a_page_of_a_wrong_size_is_refused(value: bytes) -> None:
     st.integers(0, PAGE_RECORDS),
     st.tuples(st.integers(0, 3 * PAGE_RECORDS), st.integers(0, 5_000)),
 )
+@example(ranges=[(1, 65535)], single=[32768], start=0, asked=(27770, 5000))
 def test_a_mask_tells_of_each_record_whether_it_is_done(
     ranges: list[tuple[int, int]], single: list[int], start: int, asked: tuple[int, int]
 ) -> None:
