@@ -127,13 +127,8 @@ class Watch(Protocol):
 
     def remove(self, key: PartitionKey) -> None: ...
 
-    async def changed(self) -> set[PartitionKey]:
-        """Wait until a high watermark moved, or a partition went away, since the last call; return which. May return
-        none where `pending` was faster."""
-        ...
-
-    def pending(self) -> set[PartitionKey]:
-        """Return at once what `changed` would return, or none."""
+    def moved(self) -> set[PartitionKey]:
+        """Return where a high watermark moved, or which partition went away, since the last call."""
         ...
 
     def close(self) -> None: ...
@@ -166,8 +161,8 @@ class ReadableLog(Protocol):
         """Read what is readable now; never waits for more. At least one batch is returned where one is readable."""
         ...
 
-    def watch(self) -> Watch:
-        """Begin to watch partitions for new readable records."""
+    def watch(self, wake: Callable[[], None]) -> Watch:
+        """Begin to watch partitions for new readable records: `wake` is called when `moved` has something to return."""
         ...
 
 

@@ -149,7 +149,8 @@ class Fetch:
         return self._failed or self._full or self._size_bytes >= self._min_bytes
 
     async def _wait_for_more(self) -> None:
-        watch = self._engine.watch()
+        wake = asyncio.Event()
+        watch = self._engine.watch(wake.set)
         by_key: dict[PartitionKey, list[int]] = {}
         try:
             for index, position in enumerate(self._positions):
@@ -160,8 +161,9 @@ class Fetch:
             await self._read(range(len(self._positions)))
             async with asyncio.timeout(self._max_wait_seconds):
                 while not self._is_enough:
-                    moved = await watch.changed()
-                    await self._read([index for key in moved for index in by_key[key]])
+                    await wake.wait()
+                    wake.clear()
+                    await self._read([index for key in watch.moved() for index in by_key[key]])
         except TimeoutError:
             pass
         except (UnknownTopicError, UnknownPartitionError, PartitionOfflineError):

@@ -27,7 +27,7 @@ DEFAULT_RESPONSE_BYTES = 1024 * 1024
 
 
 class FetchStream:
-    """One stream. Three tasks: requests in, high watermarks in, responses out; the session is all that they share.
+    """One stream. Two tasks: requests in, responses out; the session is all that they share.
 
     At most one response is in memory, and only while gRPC has not passed it on; the read budget counts it.
     """
@@ -48,8 +48,9 @@ class FetchStream:
         self._response_bytes = min(DEFAULT_RESPONSE_BYTES, max_response_bytes)
         self._plain = False
         self._session = FetchSession()
-        self._watch = engine.watch()
         self._wake = asyncio.Event()
+        """The task that writes responses has something to do, or records came."""
+        self._watch = engine.watch(self._wake.set)
         self._requests_ended = False
         self._writing = False
         self._ending = False
@@ -63,10 +64,7 @@ class FetchStream:
         Raises the error that ends the stream otherwise.
         """
         sending = asyncio.create_task(self._send())
-        followers = [
-            asyncio.create_task(follow())
-            for follow in (self._follow_requests, self._follow_watermarks, self._follow_stop)
-        ]
+        followers = [asyncio.create_task(follow()) for follow in (self._follow_requests, self._follow_stop)]
         running = {sending, *followers}
         try:
             # Requests may end before the sending does; what any of them raises ends the stream.
@@ -134,22 +132,19 @@ class FetchStream:
                 )
             )
 
-    async def _follow_watermarks(self) -> None:
-        while True:
-            self._session.moved(await self._watch.changed())
-            self._wake.set()
-
     async def _follow_stop(self) -> None:
         await self._stopping.wait()
         raise BrokerUnavailableError("the broker is stopping; connect again once it is back")
 
     async def _send(self) -> None:
         while True:
+            self._session.moved(self._watch.moved())
             while not self._session.has_work() and not self._refused:
                 if self._requests_ended and self._session.credit_bytes <= 0:
                     return
                 self._wake.clear()
                 await self._wake.wait()
+                self._session.moved(self._watch.moved())
             response = FramedResponse()
             try:
                 while self._refused and response.size_bytes < self._response_bytes:

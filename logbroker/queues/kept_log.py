@@ -5,7 +5,7 @@ Copies lie at the offsets of their records, with gaps between them, below the st
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import msgspec
@@ -38,8 +38,8 @@ class KeptLog:
             facts = msgspec.structs.replace(facts, log_start_offset=first.first)
         return facts
 
-    def watch(self) -> Watch:
-        return self._engine.watch()
+    def watch(self, wake: Callable[[], None]) -> Watch:
+        return self._engine.watch(wake)
 
     async def read(self, reads: Sequence[Read]) -> list[ReadResult | LogbrokerError]:
         results = await self._engine.read(reads)

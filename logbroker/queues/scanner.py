@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import suppress
 from itertools import takewhile
 from typing import Final
@@ -92,9 +92,8 @@ class Scanner:
 
     def mark(self) -> int:
         """Return a mark of all that is readable now, for `may_serve`."""
-        if self._watch is not None and (moved := self._watch.pending()):
-            self._note(moved)
-            self._awake.set()
+        if self._watch is not None:
+            self._note(self._watch)
         if self._has_news():
             self._marks.is_behind = True
         return self._marks.take()
@@ -137,8 +136,7 @@ class Scanner:
     async def run(self) -> None:
         """Scan until cancelled, or until the topic is deleted."""
         self._admissions.begin_index()
-        watch = self._watch = self._engine.watch()
-        following = asyncio.create_task(self._follow(watch))
+        watch = self._watch = self._engine.watch(self._awake.set)
         try:
             while True:
                 self._awake.clear()
@@ -147,18 +145,11 @@ class Scanner:
         except UnknownTopicError:
             return
         finally:
-            following.cancel()
-            await asyncio.wait([following])
             self._watch = None
             watch.close()
 
-    async def _follow(self, watch: Watch) -> None:
-        while True:
-            self._note(await watch.changed())
-            self._awake.set()
-
-    def _note(self, moved: Iterable[PartitionKey]) -> None:
-        for key in moved:
+    def _note(self, watch: Watch) -> None:
+        for key in watch.moved():
             if key.partition not in self.stopped:
                 self._due[key.partition] = None
                 self._marks.note(key.partition)
@@ -167,6 +158,7 @@ class Scanner:
         """Go on until all is scanned, or the queue wants no more. Raises UnknownTopicError."""
         taken_up = 0
         while True:
+            self._note(watch)
             self._catch_up(watch)
             if self._rounds_told != self._marks.rounds:
                 self._rounds_told = self._marks.rounds

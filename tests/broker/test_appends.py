@@ -201,19 +201,24 @@ async def test_growth_waits_for_what_it_records_and_fences(open_at: OpenEngine, 
 async def test_a_watch_tells_what_moved(open_at: OpenEngine) -> None:
     async with open_at() as opened:
         topic = await opened.engine.create_topic("t", 3, {})
-        watch = opened.engine.watch()
+        wake = asyncio.Event()
+        watch = opened.engine.watch(wake.set)
         for number in range(3):
             watch.add(PartitionKey(topic.id, number))
         await opened.engine.append([Append(topic.id, number, batch(b"x")) for number in (0, 2)])
         moved: set[PartitionKey] = set()
         async with asyncio.timeout(10):
             while len(moved) < 2:
-                moved |= await watch.changed()
+                await wake.wait()
+                wake.clear()
+                moved |= watch.moved()
         assert moved == {PartitionKey(topic.id, 0), PartitionKey(topic.id, 2)}
         watch.remove(PartitionKey(topic.id, 0))
         await opened.engine.append([Append(topic.id, 0, batch(b"x")), Append(topic.id, 1, batch(b"x"))])
         async with asyncio.timeout(10):
-            assert await watch.changed() == {PartitionKey(topic.id, 1)}
+            await wake.wait()
+        assert watch.moved() == {PartitionKey(topic.id, 1)}
+        assert not watch.moved()
         watch.close()
 
 

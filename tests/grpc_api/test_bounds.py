@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 import grpc
@@ -97,15 +98,15 @@ class NoTopics:
     """An engine that knows no topic."""
 
     class _Watch:
-        async def changed(self) -> None:
-            await asyncio.Event().wait()
+        def moved(self) -> set[Any]:
+            return set()
 
         def close(self) -> None: ...
 
     def topic(self, name: str) -> None:
         raise UnknownTopicError(f"there is no topic {name}")
 
-    def watch(self) -> Any:
+    def watch(self, wake: Callable[[], None]) -> Any:
         return self._Watch()
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, cast
 
@@ -139,18 +138,18 @@ class FakeLog:
             next_offset = header.next_offset
         return ReadResult(chunk, next_offset, log.end, log.start, 0)
 
-    def watch(self) -> FakeWatch:
-        watch = FakeWatch(self)
+    def watch(self, wake: Callable[[], None]) -> FakeWatch:
+        watch = FakeWatch(self, wake)
         self.watches.add(watch)
         return watch
 
 
 class FakeWatch:
-    def __init__(self, log: FakeLog) -> None:
+    def __init__(self, log: FakeLog, wake: Callable[[], None]) -> None:
         self._log = log
+        self._wake = wake
         self._keys: set[PartitionKey] = set()
         self._moved: set[PartitionKey] = set()
-        self._event = asyncio.Event()
 
     def add(self, key: PartitionKey) -> None:
         self._keys.add(key)
@@ -158,12 +157,7 @@ class FakeWatch:
     def remove(self, key: PartitionKey) -> None:
         self._keys.discard(key)
 
-    async def changed(self) -> set[PartitionKey]:
-        await self._event.wait()
-        return self.pending()
-
-    def pending(self) -> set[PartitionKey]:
-        self._event.clear()
+    def moved(self) -> set[PartitionKey]:
         moved, self._moved = self._moved, set()
         return moved
 
@@ -173,7 +167,7 @@ class FakeWatch:
     def notify(self, key: PartitionKey) -> None:
         if key in self._keys:
             self._moved.add(key)
-            self._event.set()
+            self._wake()
 
 
 def with_crc(batch: bytearray) -> bytes:

@@ -256,8 +256,8 @@ class LocalEngine:
         """Let expired records go from now on. After a start: once all that hold some back have said so."""
         self._upkeep.start_retention()
 
-    def watch(self) -> Watch:
-        return LocalWatch(self._partitions)
+    def watch(self, wake: Callable[[], None]) -> Watch:
+        return LocalWatch(self._partitions, wake)
 
     async def offset_for_time(self, topic_id: TopicId, partition: int, timestamp_ms: int) -> FoundOffset:
         log = self._partitions.get(topic_id, partition).log

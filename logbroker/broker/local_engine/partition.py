@@ -133,10 +133,10 @@ class Partition:
                 self._fail(error, [])
             else:
                 self.log.wrote(group, synced=False)
-                if self._await_written:
-                    self._settle_waiters(self._await_written, group.end_offset)
                 if self.listeners:
                     self.notify_listeners()
+                if self._await_written:
+                    self._settle_waiters(self._await_written, group.end_offset)
 
     async def settle(self) -> PartitionCheckpoint:
         """Write and sync all that is staged and save the indexes; return the recovery point of that moment."""
@@ -215,13 +215,14 @@ class Partition:
             log.wrote(group, synced=True)
         else:
             log.mark_synced(before)
+        # Readers first: to hand records on takes them longer than the answer takes the producer.
+        if log.high_watermark != readable_offset:
+            self.notify_listeners()
         self._settle_waiters(self._await_written, log.synced_offset)
         self._settle_waiters(self._await_synced, log.synced_offset)
         for future in settlers:
             if not future.done():
                 future.set_result(log.checkpoint())
-        if log.high_watermark != readable_offset:
-            self.notify_listeners()
         self.flush()
 
     def _settle_waiters(self, waiters: deque[_Waiter], offset: int) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
+from collections.abc import Callable
 
 from logbroker.broker.local_engine.partition import Partition
 from logbroker.broker.local_engine.partition_table import PartitionTable
@@ -12,11 +12,11 @@ from logbroker.types import PartitionKey
 class LocalWatch:
     """The `logbroker.engine.Watch` of this engine: a listener on each partition, and the set of those that moved."""
 
-    def __init__(self, partitions: PartitionTable) -> None:
+    def __init__(self, partitions: PartitionTable, wake: Callable[[], None]) -> None:
         self._partitions = partitions
+        self._wake = wake
         self._watched: dict[PartitionKey, Partition] = {}
         self._moved: set[PartitionKey] = set()
-        self._event = asyncio.Event()
 
     def add(self, key: PartitionKey) -> None:
         partition = self._partitions.get(key.topic_id, key.partition)
@@ -29,12 +29,7 @@ class LocalWatch:
             partition.listeners.discard(self)
             self._moved.discard(key)
 
-    async def changed(self) -> set[PartitionKey]:
-        await self._event.wait()
-        return self.pending()
-
-    def pending(self) -> set[PartitionKey]:
-        self._event.clear()
+    def moved(self) -> set[PartitionKey]:
         moved, self._moved = self._moved, set()
         return moved
 
@@ -45,4 +40,4 @@ class LocalWatch:
 
     def notify(self, key: PartitionKey) -> None:
         self._moved.add(key)
-        self._event.set()
+        self._wake()
