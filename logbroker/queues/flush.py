@@ -1,6 +1,8 @@
 """The commits of one queue group: one transaction at a time, and what gathers meanwhile goes as one into the next.
 
-So the settlements of all workers share a sync, and a page of what is done is written once for all of them.
+So the settlements of all workers share a sync, and a page of what is done is written once for all of them. Where
+several share one, the next waits as long as that took: more will share it, and appends find the disk and the
+interpreter free for half of the time.
 """
 
 from __future__ import annotations
@@ -8,7 +10,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable
-from typing import Any, TypeVar
+from time import monotonic
+from typing import Any, Final, TypeVar
 
 from logbroker.engine import StateEvent
 from logbroker.errors import LogbrokerError
@@ -19,6 +22,9 @@ from logbroker.queues.queue import Queue
 _log = logging.getLogger(__name__)
 
 T = TypeVar("T")
+
+MAX_REST_SECONDS: Final = 0.005
+"""Between two commits."""
 
 
 class Flush:
@@ -72,6 +78,7 @@ class Flush:
                 self._due = False
                 rows, self._rows = self._rows, []
                 waiters, self._waiters = self._waiters, []
+                begun = monotonic()
                 try:
                     outputs = self._queue.take_outputs()
                     if outputs.events or rows:
@@ -87,6 +94,8 @@ class Flush:
                 for future, result in waiters:
                     if not future.done():
                         future.set_result(result)
+                if len(waiters) > 1:
+                    await asyncio.sleep(min(monotonic() - begun, MAX_REST_SECONDS))
         finally:
             self._running = None
 
