@@ -28,5 +28,6 @@ class RankedMachine(SessionMachine):
         world.queue.alter(settings)
         if world.queue.settings is settings and not world.queue.rescan_due:
             world.settings = settings
+            world.commit()  # What was not, a restart would forget.
         else:
             world.altered, world.rescanned = settings, True
