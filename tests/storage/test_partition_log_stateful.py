@@ -56,6 +56,7 @@ class PartitionMachine(RuleBasedStateMachine):
     def open(self, durability: Durability) -> None:
         config = msgspec.structs.replace(SMALL, durability=durability)
         self.partition = PartitionOnDisk(self.directory / "t-0", config)
+        self.partition.store_checkpoint()  # As with a topic's creation: without one it would be an imported log.
 
     def teardown(self) -> None:
         if hasattr(self, "partition"):
