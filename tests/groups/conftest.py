@@ -71,6 +71,12 @@ class Group:
         ref = admin_pb2.TopicRef(name=name)
         raise_for(self.api.admin.DeleteTopics(admin_pb2.DeleteTopicsRequest(topics=[ref])).results[0].status)
 
+    def exists(self) -> None:
+        """Wait until the first member has joined."""
+        deadline = time.monotonic() + DEADLINE_SECONDS
+        while self.id not in {listed.group_id for listed in self.groups.list().groups}:
+            assert time.monotonic() < deadline
+
     def settle(self, members: Iterable[Member]) -> None:
         """Take assignments until every member holds what it shall."""
         deadline = time.monotonic() + DEADLINE_SECONDS
