@@ -186,7 +186,7 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     retention_check_seconds: float = 30.0
     checkpoint_seconds: float = 5.0
     """How often recovery points are stored and `written` data is synced."""
-    thread_switch_interval_seconds: float = 0.0001
+    thread_switch_interval_seconds: float = 0.0005
 
     max_groups: int = 10_000
     max_group_members: int = 1_000

@@ -1,8 +1,6 @@
 """The commits of one queue group: one transaction at a time, and what gathers meanwhile goes as one into the next.
 
-So the settlements of all workers share a sync, and a page of what is done is written once for all of them. Where
-several share one, the next waits as long as that took: more will share it, and appends find the disk and the
-interpreter free for half of the time.
+So the settlements of all workers share a sync, and a page of what is done is written once for all of them.
 """
 
 from __future__ import annotations
@@ -10,8 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable
-from time import monotonic
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 from logbroker.engine import StateEvent
 from logbroker.errors import LogbrokerError
@@ -22,9 +19,6 @@ from logbroker.queues.queue import Queue
 _log = logging.getLogger(__name__)
 
 T = TypeVar("T")
-
-MAX_REST_SECONDS: Final = 0.005
-"""Between two commits."""
 
 
 class Flush:
@@ -78,7 +72,6 @@ class Flush:
                 self._due = False
                 rows, self._rows = self._rows, []
                 waiters, self._waiters = self._waiters, []
-                begun = monotonic()
                 try:
                     outputs = self._queue.take_outputs()
                     if outputs.events or rows:
@@ -94,8 +87,6 @@ class Flush:
                 for future, result in waiters:
                     if not future.done():
                         future.set_result(result)
-                if len(waiters) > 1:
-                    await asyncio.sleep(min(monotonic() - begun, MAX_REST_SECONDS))
         finally:
             self._running = None
 
