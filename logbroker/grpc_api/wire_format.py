@@ -22,22 +22,10 @@ FIXED32: Final = 5
 
 def read_varint32(message: bytes, position: int) -> tuple[int, int]:
     """Like `read_varint`, for a tag or a length: protobuf takes no more than 5 bytes and 32 bits."""
-    value = message[position]
-    position += 1
-    if value < 0x80:
-        return value, position
-    value &= 0x7F
-    for shift in range(7, 35, 7):
-        byte = message[position]
-        position += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            break
-    else:
-        raise DecodeError("a tag or length of more than 5 bytes")
-    if value >> 32:
-        raise DecodeError("a tag or length of more than 32 bits")
-    return value, position
+    value, end = read_varint(message, position)
+    if end - position > 5 or value >> 32:
+        raise DecodeError("a tag or length of more than 5 bytes, or 32 bits")
+    return value, end
 
 
 def skip_value(message: bytes, position: int, tag: int, end: int) -> int:

@@ -115,6 +115,16 @@ def test_garbage_never_raises_anything_else(message: bytes) -> None:
         read_produce_request(message)
 
 
+@pytest.mark.parametrize(
+    "tag", [b"\xfa\x80\x80\x80\x10", b"\xfa\x80\x80\x80\x80\x00", b"\xfa" + b"\x80" * 10 + b"\x00"]
+)
+def test_tags_of_too_many_bits_or_bytes_are_refused_as_by_protobuf(tag: bytes) -> None:
+    with pytest.raises(DecodeError):
+        pb.ProduceRequest.FromString(tag + b"\x00")
+    with pytest.raises(InvalidRequestError):
+        read_produce_request(tag + b"\x00")
+
+
 def test_unknown_fields_are_passed_over() -> None:
     known = pb.ProduceRequest(correlation_id=7, items=[pb.ProduceItem(topic="t")]).SerializeToString()
     for unknown in (b"\x78\x05", b"\x7a\x02ab", b"\x79" + bytes(8), b"\x7d" + bytes(4)):
