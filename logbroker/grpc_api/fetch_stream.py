@@ -139,12 +139,12 @@ class FetchStream:
     async def _send(self) -> None:
         while True:
             self._session.moved(self._watch.moved())
-            while not self._session.has_work() and not self._refused:
+            if not self._session.has_work() and not self._refused:
                 if self._requests_ended and self._session.credit_bytes <= 0:
                     return
                 self._wake.clear()
                 await self._wake.wait()
-                self._session.moved(self._watch.moved())
+                continue
             response = FramedResponse()
             try:
                 while self._refused and response.size_bytes < self._response_bytes:

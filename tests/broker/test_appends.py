@@ -213,6 +213,7 @@ async def test_a_watch_tells_what_moved(open_at: OpenEngine) -> None:
                 wake.clear()
                 moved |= watch.moved()
         assert moved == {PartitionKey(topic.id, 0), PartitionKey(topic.id, 2)}
+        await opened.engine.append([Append(topic.id, 0, batch(b"x"))])
         watch.remove(PartitionKey(topic.id, 0))
         await opened.engine.append([Append(topic.id, 0, batch(b"x")), Append(topic.id, 1, batch(b"x"))])
         async with asyncio.timeout(10):
