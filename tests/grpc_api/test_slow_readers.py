@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import grpc
 
-from logbroker.embedded_broker import embedded
+from logbroker.embedded_broker import EmbeddedBroker, embedded
 from logbroker.v1 import log_pb2 as pb
 from tests.grpc_api.api import Api
 
@@ -48,12 +49,20 @@ def wait_for(condition: Callable[[], bool]) -> None:
         time.sleep(0.02)
 
 
-def test_stalled_readers_are_bounded_and_nobody_else_notices() -> None:
-    with embedded(max_fetch_bytes_in_flight=8 * MIB) as broker:
+@contextmanager
+def filled(batches: int, value_bytes: int, **settings: Any) -> Iterator[tuple[EmbeddedBroker, Api]]:
+    """A broker with 8 MiB for its readers, whose topic "t" has such batches of one record each."""
+    with embedded(max_fetch_bytes_in_flight=8 * MIB, **settings) as broker:
         api = Api(broker.address)
         api.create("t", durability="written")
-        for _ in range(500):
-            api.produce_values("t", [bytes(100_000)])
+        for _ in range(batches):
+            api.produce_values("t", [bytes(value_bytes)])
+        yield broker, api
+        api.channel.close()
+
+
+def test_stalled_readers_are_bounded_and_nobody_else_notices() -> None:
+    with filled(500, 100_000) as (broker, api):
         assert len(api.values("t")) == 500
         before = resident_bytes(broker.pid)
         stalled = open_stalled(broker.address, "t")
@@ -63,15 +72,10 @@ def test_stalled_readers_are_bounded_and_nobody_else_notices() -> None:
         assert time.monotonic() - start < 10
         assert resident_bytes(broker.pid) - before < 64 * MIB
         close(stalled)
-        api.channel.close()
 
 
 def test_where_large_batches_fill_the_memory_readers_are_told() -> None:
-    with embedded(max_fetch_bytes_in_flight=8 * MIB, fetch_memory_wait_seconds=0.3) as broker:
-        api = Api(broker.address)
-        api.create("t", durability="written")
-        for _ in range(20):
-            api.produce_values("t", [bytes(MIB - 1000)])
+    with filled(20, MIB - 1000, fetch_memory_wait_seconds=0.3) as (broker, api):
         stalled = open_stalled(broker.address, "t")
 
         def refused() -> bool:
@@ -86,18 +90,14 @@ def test_where_large_batches_fill_the_memory_readers_are_told() -> None:
         close(stalled)
         wait_for(lambda: not refused())
         assert len(api.values("t")) == 21
-        api.channel.close()
 
 
 def test_an_answer_takes_its_share_of_the_memory_and_does_not_wait_for_more() -> None:
-    with embedded(max_fetch_bytes_in_flight=8 * MIB) as broker:
-        api = Api(broker.address)
-        api.create("t", durability="written")
-        for _ in range(50):
-            api.produce_values("t", [bytes(100_000)])
+    with filled(50, 100_000) as (_, api):
         start = time.monotonic()
         result = api.fetch("t", min_bytes=4 * MIB, max_wait_ms=15_000)
         assert 100_000 < len(result.batches) <= 8 * MIB // 32
-        assert len(api.fetch("t", min_bytes=4 * MIB, max_bytes=50_000, max_wait_ms=15_000).batches) > 100_000
+        api.create("large", durability="written")
+        api.produce_values("large", [bytes(300_000)])
+        assert len(api.fetch("large", min_bytes=4 * MIB, max_wait_ms=15_000).batches) > 300_000
         assert time.monotonic() - start < 10
-        api.channel.close()
