@@ -290,6 +290,21 @@ async def test_a_settlement_is_answered_when_it_is_synced_and_not_before(tmp_pat
             assert (await opening).token > 0
 
 
+async def test_an_index_that_proves_broken_within_the_grace_is_made_anew_at_once(tmp_path: Path) -> None:
+    async with shell(tmp_path, crash=True) as opened:
+        await opened.topic()
+        await opened.append((b"a", b"a1"), (b"b", b"b1"))
+        group = await opened.group(grace_seconds=60)
+        await take(await group.connect(hello()), 1)
+    async with shell(tmp_path) as opened:
+        group = opened.groups.group("g")
+        link = await group.connect(hello("other"))
+        group.queue.intake.is_broken = True
+        link.add_credit(1)
+        await until(lambda: not group.queue.intake.is_broken)
+        assert group.reserved
+
+
 async def test_a_clean_stop_knows_what_was_in_nobodys_hands(tmp_path: Path) -> None:
     async with shell(tmp_path) as opened:
         await opened.topic()
