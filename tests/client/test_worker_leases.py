@@ -12,7 +12,8 @@ from logbroker.errors import (
     InvalidRequestError,
     LeaseLostError,
 )
-from tests.client.worker_helpers import create, fill, take, until, wait_until
+from tests.client.worker_helpers import create, fill, take, wait_until
+from tests.queues.shell import until
 
 
 async def test_a_released_delivery_comes_again_and_no_attempt_is_counted(address: str, topic: str) -> None:

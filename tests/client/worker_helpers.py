@@ -45,13 +45,6 @@ async def wait_until(address: str, group: str, holds: Callable[[QueueDescription
     return description
 
 
-async def until(condition: Callable[[], bool]) -> None:
-    """Wait for what this process itself will see."""
-    async with asyncio.timeout(20):
-        while not condition():
-            await asyncio.sleep(0.01)
-
-
 def in_order(numbers: list[int], keys: int = 10) -> bool:
     """Whether the numbers of each key came in their order."""
     return all(
