@@ -10,6 +10,7 @@ import click
 from logbroker.cli.bench_options import setup_of, shared_options
 from logbroker.cli.bench_report import Measurement, run
 from logbroker.tools.bench import priority as costs
+from logbroker.tools.bench import urgent as urgency
 
 
 @click.command()
@@ -31,6 +32,15 @@ from logbroker.tools.bench import priority as costs
 )
 @click.option("--urgent", type=click.IntRange(100), default=1000, show_default=True, help="Urgent records of a round.")
 @click.option(
+    "--work-ms",
+    "works_ms",
+    type=click.FloatRange(0, 1000),
+    multiple=True,
+    default=(5, 0),
+    show_default=True,
+    help="That workers spend on each record before an urgent one. Repeatable.",
+)
+@click.option(
     "--only",
     type=click.Choice(["merge", "rebuild", "urgent"]),
     multiple=True,
@@ -45,6 +55,7 @@ def priority(
     keys: int,
     waiting: int,
     urgent: int,
+    works_ms: Sequence[float],
     only: Sequence[str],
     **shared: Any,
 ) -> None:
@@ -52,7 +63,8 @@ def priority(
 
     merge: records of ten priorities out of more and more partitions, the most urgent and then the oldest first.
     rebuild: the index of a group over the most partitions after a restart, with the files that it keeps beside the log
-    and without. urgent: how soon a record comes that is more urgent than all that wait.
+    and without. urgent: how soon a record comes that is more urgent than all that wait; by workers that spend no time
+    on a record, both cores are busy.
     """
     setup = setup_of(shared, 0)
     sizes = sorted(set(counts))
@@ -61,6 +73,6 @@ def priority(
             setup, counts=sizes, records=records, workers=workers, ordering=ordering, keys=keys
         ),
         "rebuild": lambda: costs.rebuild(setup, partitions=sizes[-1], waiting=waiting),
-        "urgent": lambda: costs.urgent(setup, waiting=waiting, workers=workers, count=urgent),
+        "urgent": lambda: urgency.urgent(setup, waiting=waiting, workers=workers, works_ms=works_ms, count=urgent),
     }
     run([measurements[name] for name in only or measurements], **shared)

@@ -82,9 +82,9 @@ class Admissions:
             _log.info(text, name, partitions, took_ms, self._blocks)
         self._is_made = True
 
-    async def take_up(self, partition: int) -> int:
-        """Admit the blocks of a partition that follow its position; return how many."""
-        queue, before = self._queue, self._blocks
+    async def take_up(self, partition: int) -> bool:
+        """Admit the blocks of a partition that follow its position; return whether it has no more than these."""
+        queue = self._queue
         generation = queue.intake.generation
         while queue.intake.generation == generation:
             position = queue.position(partition)
@@ -100,10 +100,12 @@ class Admissions:
                     break
                 self._admit(partition, columns, columns.times[0] if columns.times else -1)
             self._blocks += 1
+            if block.is_last:
+                return True
             if monotonic() - self._turn_begun > TURN_SECONDS:
                 await asyncio.sleep(0)
                 self._turn_begun = monotonic()
-        return self._blocks - before
+        return False
 
     def _admit(self, partition: int, columns: Columns, timestamp_ms: int) -> None:
         self._queue.admit(

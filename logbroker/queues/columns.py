@@ -94,6 +94,8 @@ class Block(msgspec.Struct):
     """The latest not-before time; 0: none."""
     load: Callable[[], Columns | None]
     """Return all of the block; None: it cannot be read. Called again and again: it is little work."""
+    is_last: bool = False
+    """Nothing that is readable comes behind it."""
 
 
 class Undecodable(msgspec.Struct):

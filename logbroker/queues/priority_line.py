@@ -111,12 +111,16 @@ class PriorityLine:
     def admit_unread(self, unread: Unread) -> None:
         """Take in records without ordering key that are not read before the first of their level is taken."""
         self._number = number = unread.entry = self._number + 1
-        base, heads, heaps = unread.base, unread.heads, self._heaps
-        for level, count in enumerate(unread.counts):
+        base, heaps, ready = unread.base, self._heaps, self._ready
+        for level, (count, (timestamp_ms, offset)) in enumerate(zip(unread.counts, unread.heads, strict=True)):
             if count:
-                timestamp_ms, offset = heads[level]
                 heapq.heappush(heaps[level], (timestamp_ms, base | offset, number, unread))
-                self._count(level, count)
+                if ready[level]:
+                    # As `_count` does, in half the time: a start has many of them.
+                    ready[level] += count
+                    self.records += count
+                else:
+                    self._count(level, count)
 
     # --- going out ---------------------------------------------------------------------------------------------------
 

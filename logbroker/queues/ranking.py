@@ -7,6 +7,7 @@ of the records behind the head lie in `Ranks`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from operator import add
 
 from logbroker.queues.choosers import LEVELS
 from logbroker.queues.cursors import Unread
@@ -47,8 +48,7 @@ class Ranking:
 
     def admit_unread(self, unread: Unread) -> None:
         """Take in records without ordering key that are not read yet."""
-        for priority, count in enumerate(unread.counts):
-            self.waiting[priority] += count
+        self.waiting = list(map(add, self.waiting, unread.counts))
         self.line.admit_unread(unread)
 
     def take(self, credit: int, levels: int) -> list[Lane]:

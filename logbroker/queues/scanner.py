@@ -170,15 +170,13 @@ class Scanner:
                 self._progress.set()  # Marks are not waited for then: see `may_serve`.
             if self._paused or not self._due:
                 return
-            partition = next(iter(self._due))
-            # Taken out before the read: what comes to be readable from now on puts it there again.
-            del self._due[partition]
-            self._marks.reading(partition)
+            partition = self._next_due()
             try:
-                if await self._take_up(partition):
+                while await self._take_up(partition):
                     taken_up += 1
-                    if taken_up % _BREATHE:
-                        continue
+                    if not self._due or taken_up % _BREATHE == 0:
+                        break
+                    partition = self._next_due()
                 else:
                     await self._scan_some(partition)
             except (UnknownTopicError, StorageFailedError):
@@ -194,6 +192,13 @@ class Scanner:
                     self._stop(partition, error)
             # Reads from the page cache never wait.
             await asyncio.sleep(0)
+
+    def _next_due(self) -> int:
+        partition = next(iter(self._due))
+        # Taken out before the read: what comes to be readable from now on puts it there again.
+        del self._due[partition]
+        self._marks.reading(partition)
+        return partition
 
     def _changed(self) -> None:
         self._progress.set()
@@ -242,8 +247,6 @@ class Scanner:
     async def _take_up(self, partition: int) -> bool:
         """Admit what an earlier scan left of a partition; return whether it has no more."""
         if not await self._admissions.take_up(partition) or self._generations.were_left:
-            return False
-        if self._queue.position(partition) < self._engine.partition_facts(self._topic_id, partition).high_watermark:
             return False
         self._marks.scanned_all(partition)
         return True

@@ -137,6 +137,7 @@ class Sidecar:
             summary.heads,
             summary.due_ms,
             partial(self._load, summary),
+            summary.next_offset == facts.high_watermark,
         )
 
     def _load(self, summary: BlockSummary) -> Columns | None:

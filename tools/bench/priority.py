@@ -1,5 +1,4 @@
-"""What priorities cost a queue group: the merge of many partitions, its index after a restart, and how soon a record
-comes that is more urgent than all that wait."""
+"""What priorities cost a queue group: the merge of many partitions, and its index after a restart."""
 
 from __future__ import annotations
 
@@ -7,10 +6,8 @@ import asyncio
 import random
 import re
 import shutil
-import statistics
 import time
 from collections.abc import Sequence
-from contextlib import ExitStack
 from typing import Final
 
 from logbroker.client import Producer
@@ -26,7 +23,6 @@ from logbroker.tools.bench.queue_brokers import (
     cpu_seconds,
     create_topic,
     running_broker,
-    start_child,
     until,
     work_off,
 )
@@ -34,12 +30,12 @@ from logbroker.types import Durability
 
 _SEED: Final = 1
 _REBUILT: Final = re.compile(rb"index of \d+ partitions rebuilt in ([\d.]+) ms")
-_GAP_SECONDS: Final = 0.005
-_PARTITIONS: Final = 8
-"""Behind whose records the urgent ones come."""
+_INDEX_SECONDS: Final = 300.0
+"""How long a restarted broker may take to make its index."""
+_LOOK_SECONDS: Final = 0.02
 
 
-async def _fill(address: str, topic: str, records: int, partitions: int, *, keys: int = 0, lowest_only: bool) -> None:
+async def fill(address: str, topic: str, records: int, partitions: int, *, keys: int = 0, lowest_only: bool) -> None:
     """Records of mixed priorities, or of the lowest one alone, in all partitions; without `keys` in turn."""
     rng = random.Random(_SEED)
     async with Producer(address, durability=Durability.WRITTEN) as producer:
@@ -70,7 +66,7 @@ async def merge(
         for count in counts:
             await create_topic(address, f"merge-{count}", count)
             in_keys = keys if ordering == "key" else 0
-            await _fill(address, f"merge-{count}", records, count, keys=in_keys, lowest_only=False)
+            await fill(address, f"merge-{count}", records, count, keys=in_keys, lowest_only=False)
         async with QueueAdmin(address) as admin:
             for number in range(setup.rounds):
                 for plan, (count, priority) in enumerate(plans):
@@ -119,7 +115,7 @@ async def rebuild(setup: Setup, *, partitions: int, waiting: int) -> list[Row]:
     kept, scanned = [], []
     with running_broker(setup) as broker:
         await create_topic(broker.address, TOPIC, partitions)
-        await _fill(broker.address, TOPIC, waiting, partitions, lowest_only=False)
+        await fill(broker.address, TOPIC, waiting, partitions, lowest_only=False)
         async with QueueAdmin(broker.address) as admin:
             await admin.create_queue("work", TOPIC, QueueSettings(ordering="none", priority="strict"))
             await _indexed(admin)
@@ -152,64 +148,17 @@ async def _restarted_ms(broker: EmbeddedBroker, admin: QueueAdmin, *, forget: bo
         shutil.rmtree(broker.data_dir / DIRECTORY)
     before = broker.log_path.stat().st_size
     broker.start()
-    await _indexed(admin)
-    with broker.log_path.open("rb") as log:
-        log.seek(before)
-        found = _REBUILT.findall(log.read())
-    if not found:
-        raise LogbrokerError("the broker did not say how long the index took")
-    return float(found[-1])
+    # Whoever asked the broker for it meanwhile would hold it up.
+    deadline = time.monotonic() + _INDEX_SECONDS
+    while time.monotonic() < deadline:
+        with broker.log_path.open("rb") as log:
+            log.seek(before)
+            if found := _REBUILT.search(log.read()):
+                await _indexed(admin)
+                return float(found[1])
+        await asyncio.sleep(_LOOK_SECONDS)
+    raise LogbrokerError(f"the broker did not say within {_INDEX_SECONDS:g} s how long the index took")
 
 
 async def _indexed(admin: QueueAdmin) -> None:
     await until(admin, "work", lambda queue: queue.state != "indexing" and not queue.counts.unscanned)
-
-
-# --- an urgent record ------------------------------------------------------------------------------------------------
-
-
-async def urgent(setup: Setup, *, waiting: int, workers: int, count: int) -> list[Row]:
-    """How soon a record of the highest priority is delivered, while so many of the lowest wait and worker processes
-    take one after the other; `count` of them a round, one at a time. From the call that sends it, and from the append,
-    by the broker's stamp in whole milliseconds: that is up to one too much. The last row is what each delivery costs
-    the broker, with its ack and the sends of the urgent ones."""
-    ranks: dict[str, list[float]] = {}
-    costs: list[float] = []
-    with running_broker(setup) as broker:
-        address = broker.address
-        await create_topic(address, TOPIC, _PARTITIONS, {"message.timestamp.type": "LogAppendTime"})
-        await _fill(address, TOPIC, waiting, _PARTITIONS, lowest_only=True)
-        async with QueueAdmin(address) as admin, Producer(address) as producer:
-            settings = QueueSettings(ordering="none", priority="strict", lease_seconds=3600)
-            await admin.create_queue("work", TOPIC, settings)
-            await until(admin, "work", lambda queue: not queue.counts.unscanned)
-            for _ in range(setup.rounds):
-                with ExitStack() as stack:
-                    children = [stack.enter_context(start_child("urgent", address, "work")) for _ in range(workers)]
-                    for child in children:
-                        await asyncio.to_thread(child.result)
-                    cpu, delivered = cpu_seconds(broker.pid), (await admin.describe_queue("work")).counts.delivered
-                    for number in range(count):
-                        value = b"%r" % time.monotonic()
-                        await producer.send_and_wait(
-                            TOPIC, value, partition=number % _PARTITIONS, priority=MAX_PRIORITY
-                        )
-                        await asyncio.sleep(_GAP_SECONDS)
-                    delivered = (await admin.describe_queue("work")).counts.delivered - delivered
-                    costs.append((cpu_seconds(broker.pid) - cpu) / delivered * 1e6)
-                    said = [await asyncio.to_thread(child.end) for child in children]
-                for begin, what in (("sent", "send"), ("appended", "append")):
-                    seconds = [each for worker in said for each in worker[begin]]
-                    if len(seconds) != count:
-                        raise LogbrokerError(f"{len(seconds)} of {count} urgent records were delivered")
-                    percentiles = statistics.quantiles(seconds, n=100)
-                    ranks.setdefault(f"{what} to delivery, p50", []).append(percentiles[49] * 1e3)
-                    ranks.setdefault(f"{what} to delivery, p99", []).append(percentiles[98] * 1e3)
-    name = f"priority 9 behind {waiting:,} of priority 0, {workers} workers of one record each"
-    rows = [
-        Row(name=f"{name}: {rank}", durability="synced", unit="ms", rounds=rounds, ceiling_rounds=[])
-        for rank, rounds in ranks.items()
-    ]
-    cost = f"{name}: broker CPU for a delivery and its ack"
-    rows.append(Row(name=cost, durability="synced", unit="us", rounds=costs, ceiling_rounds=[], lower_is_better=True))
-    return rows

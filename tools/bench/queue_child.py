@@ -2,7 +2,7 @@
 
     python -m logbroker.tools.bench.queue_child worker BROKER GROUP PREFETCH [COUNT]
     python -m logbroker.tools.bench.queue_child probe BROKER GROUP TOPIC KEYS RECORDS_PER_SECOND
-    python -m logbroker.tools.bench.queue_child urgent BROKER GROUP
+    python -m logbroker.tools.bench.queue_child urgent BROKER GROUP MILLISECONDS
 
 A worker acknowledges what it is given, until its standard input is closed, or after COUNT records. Then it prints
 {"records": COUNT, "first": SECONDS, "synced": SECONDS}: when it had the first record, and when its last acknowledgement
@@ -12,10 +12,10 @@ A probe sends records and works them off. It prints {} when it has worked off a 
 line that it reads, {"records": COUNT, "p50": SECONDS, "p99": SECONDS}: from the call that sends a record to its
 delivery, of those since the last such line.
 
-An urgent worker has one record in hand, and acknowledges it. It prints {} when it has had its first one and, when its
-standard input is closed, {"sent": [SECONDS, ...], "appended": [SECONDS, ...]}: of the records of the highest priority,
-whose values say on the monotonic clock when they were sent, how old each was then, and how long ago the broker had
-appended it, by its stamp in whole milliseconds (LogAppendTime).
+An urgent worker has one record in hand, waits so long, and acknowledges it. It prints {} when it has had its first one
+and, when its standard input is closed, {"urgent": [[SENT, APPENDED, FREE, RECEIVED], ...]} of the records of the
+highest priority, all on the monotonic clock: when one was sent, as its value says, when the broker appended it, by its
+stamp in whole milliseconds (LogAppendTime), since when the worker had nothing in hand, and when it had the record.
 """
 
 from __future__ import annotations
@@ -121,21 +121,25 @@ async def _probe(broker: str, group: str, topic: str, keys: int, records_per_sec
             task.result()
 
 
-async def _urgent(broker: str, group: str) -> None:
-    sent: list[float] = []
-    appended: list[float] = []
+async def _urgent(broker: str, group: str, work_seconds: float) -> None:
+    urgent: list[tuple[float, float, float, float]] = []
     warm = False
     async with Worker(broker, group, prefetch=1) as worker:
         asyncio.get_running_loop().add_reader(0, worker.stop)
+        free = time.monotonic()
         async for delivery in worker:
+            received = time.monotonic()
             if delivery.priority == MAX_PRIORITY:
-                sent.append(time.monotonic() - float(delivery.value or b""))
-                appended.append(time.time() - delivery.timestamp_ms / 1000)
+                appended = received - (time.time() - delivery.timestamp_ms / 1000)
+                urgent.append((float(delivery.value or b""), appended, free, received))
+            if work_seconds:
+                await asyncio.sleep(work_seconds)
             delivery.ack()
+            free = time.monotonic()
             if not warm:
                 warm = True
                 _say({})
-    _say({"sent": sent, "appended": appended})
+    _say({"urgent": urgent})
 
 
 def main() -> None:
@@ -145,7 +149,7 @@ def main() -> None:
         if kind == "worker":
             uvloop.run(_work(broker, group, int(rest[0]), int(rest[1]) if len(rest) > 1 else None))
         elif kind == "urgent":
-            uvloop.run(_urgent(broker, group))
+            uvloop.run(_urgent(broker, group, float(rest[0]) / 1000))
         else:
             uvloop.run(_probe(broker, group, rest[0], int(rest[1]), float(rest[2])))
 
