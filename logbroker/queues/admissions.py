@@ -66,13 +66,18 @@ class Admissions:
 
     # --- what an earlier scan left -----------------------------------------------------------------------------------
 
+    async def load(self) -> None:
+        """Have what an earlier scan left at hand; before the first index."""
+        if self._sidecar is not None:
+            await self._sidecar.load()
+
     def begin_index(self) -> None:
         """All is to be admitted, anew."""
         self._begun = monotonic()
         self._is_made = False
         self._blocks = 0
         if self._sidecar is not None:
-            self._sidecar.open()
+            self._sidecar.begin_index()
 
     def index_is_made(self, partitions: int) -> None:
         """All is admitted that was readable when the index was begun."""

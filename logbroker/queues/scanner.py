@@ -136,6 +136,7 @@ class Scanner:
     async def run(self) -> None:
         """Scan until cancelled, or until the topic is deleted."""
         self._admissions.begin_index()
+        await self._admissions.load()
         watch = self._watch = self._engine.watch(self._awake.set)
         try:
             while True:

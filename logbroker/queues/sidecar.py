@@ -78,29 +78,35 @@ class Sidecar:
         self._gathered_records = 0
         self._written = -1
         """The `changes` of the blocks as of the last checkpoint."""
-        self._is_open = False
+        self._is_loaded = False
+        """Until then the files are left as they are."""
         self._is_off = False
 
     # --- what an earlier scan left -----------------------------------------------------------------------------------
 
-    def open(self) -> None:
-        """The index is empty. Take over what is there and fits; once."""
-        self._lent.clear()
-        if self._is_open:
-            return
-        self._is_open = True
-        if not self._is_current():
-            self._files.remove()
-            return
+    async def load(self) -> None:
+        """Take over what is there and fits; once, before anything else is asked or given."""
         try:
-            for part in split(self._files.read_checkpoint()):
-                checkpoint = decode(part, Checkpoint)
-                if checkpoint is not None and self._fits(checkpoint):
-                    for block in checkpoint.blocks:
-                        self._blocks.put(block)
-            self._remove_unused()
+            if self._is_current():
+                for part in split(self._files.read_checkpoint()):
+                    self._take_over(decode(part, Checkpoint))
+                    await asyncio.sleep(0)
+                self._remove_unused()
+            else:
+                self._files.remove()
         except OSError as error:
             self._give_up(error)
+        self._is_loaded = True
+
+    def _take_over(self, checkpoint: Checkpoint | None) -> None:
+        # The group may have got other keys since the part before, or be no more.
+        if checkpoint is not None and self._is_current() and not self._is_off and self._fits(checkpoint):
+            for block in checkpoint.blocks:
+                self._blocks.put(block)
+
+    def begin_index(self) -> None:
+        """The index is empty."""
+        self._lent.clear()
 
     def _fits(self, checkpoint: Checkpoint) -> bool:
         return bool(self._engine.boot_id) and (
@@ -216,7 +222,7 @@ class Sidecar:
 
     def _steps(self, least_records: int) -> Iterator[None]:
         """Write what is gathered of each partition, where it is so many records, then a checkpoint."""
-        if not self._is_current():
+        if not self._is_loaded or not self._is_current():
             return
         for partition, gathered in list(self._gathered.items()):
             if len(gathered.times) >= least_records and self._gathered.get(partition) is gathered:

@@ -12,6 +12,7 @@ import pytest
 from logbroker.queues import sidecar as sidecar_module
 from logbroker.queues.columns import Columns
 from logbroker.queues.places import place_of
+from logbroker.queues.queue import Queue
 from logbroker.queues.settings import Ordering, Priority
 from logbroker.queues.sidecar import Sidecar
 from logbroker.queues.sidecar_blocks import Blocks
@@ -78,10 +79,13 @@ def _span(block: BlockSummary) -> tuple[int, int]:
     return block.first_offset, block.next_offset
 
 
-def sidecar_of(path: Path, log: FakeLog) -> Sidecar:
-    queue = new_queue(len(log.partitions), ordering=Ordering.NONE, priority=Priority.STRICT)
-    sidecar = Sidecar("g", queue, log.engine, path)
-    sidecar.open()
+def ranked_queue(log: FakeLog) -> Queue:
+    return new_queue(len(log.partitions), ordering=Ordering.NONE, priority=Priority.STRICT)
+
+
+async def sidecar_of(path: Path, log: FakeLog) -> Sidecar:
+    sidecar = Sidecar("g", ranked_queue(log), log.engine, path)
+    await sidecar.load()
     return sidecar
 
 
@@ -97,12 +101,12 @@ def kept(path: Path) -> list[tuple[int, int, int]]:
     return sorted((block.partition, *_span(block)) for part in parts if part is not None for block in part.blocks)
 
 
-def test_a_checkpoint_takes_many_steps_and_counts_when_all_are_done(
+async def test_a_checkpoint_takes_many_steps_and_counts_when_all_are_done(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sidecar_module, "PART_BLOCKS", 2)
     log = FakeLog(7)
-    sidecar = sidecar_of(tmp_path, log)
+    sidecar = await sidecar_of(tmp_path, log)
     for partition in range(7):
         gather(sidecar, partition, 0, 3)
     for _ in sidecar._steps(1):
@@ -118,14 +122,14 @@ def test_a_checkpoint_takes_many_steps_and_counts_when_all_are_done(
     gather(sidecar, 0, 6, 3)
     sidecar.close()
     assert len(kept(tmp_path)) == 2 * 7 + 1
-    assert len(list(sidecar_of(tmp_path, log)._blocks)) == 2 * 7 + 1
+    assert len(list((await sidecar_of(tmp_path, log))._blocks)) == 2 * 7 + 1
 
 
 async def test_others_have_their_turn_between_the_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sidecar_module, "PART_BLOCKS", 1)
     monkeypatch.setattr(sidecar_module, "CHECKPOINT_SECONDS", 0.0)
     log = FakeLog(50)
-    sidecar = sidecar_of(tmp_path, log)
+    sidecar = await sidecar_of(tmp_path, log)
     for partition in range(50):
         gather(sidecar, partition, 0, sidecar_module.MIN_BLOCK_RECORDS)
     keeping = asyncio.create_task(sidecar.keep())
@@ -139,11 +143,51 @@ async def test_others_have_their_turn_between_the_steps(tmp_path: Path, monkeypa
     assert turns >= 100, "a turn for each block, and for each part of the checkpoint"
 
 
-def test_what_is_too_much_to_gather_is_written_little_by_little(
+async def test_others_have_their_turn_while_a_checkpoint_is_taken_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sidecar_module, "PART_BLOCKS", 1)
+    log = FakeLog(50)
+    sidecar = await sidecar_of(tmp_path, log)
+    for partition in range(50):
+        gather(sidecar, partition, 0, 3)
+    sidecar.close()
+    before = kept(tmp_path)
+    assert len(before) == 50
+    loading = asyncio.create_task(sidecar_of(tmp_path, log))
+    turns = 0
+    while not loading.done():
+        await asyncio.sleep(0)
+        turns += 1
+    assert turns >= 50, "a turn for each part"
+    assert len(list(loading.result()._blocks)) == 50
+
+
+async def test_a_stop_within_the_takeover_leaves_the_files_as_they_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sidecar_module, "PART_BLOCKS", 1)
+    log = FakeLog(5)
+    sidecar = await sidecar_of(tmp_path, log)
+    for partition in range(5):
+        gather(sidecar, partition, 0, 3)
+    sidecar.close()
+    stopped = Sidecar("g", ranked_queue(log), log.engine, tmp_path)
+    loading = asyncio.create_task(stopped.load())
+    while not list(stopped._blocks):
+        await asyncio.sleep(0)
+    loading.cancel()
+    await asyncio.wait([loading])
+    stopped.close()
+    assert len(list(stopped._blocks)) < 5, "all was taken over already"
+    assert len(list((await sidecar_of(tmp_path, log))._blocks)) == 5
+
+
+async def test_what_is_too_much_to_gather_is_written_little_by_little(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sidecar_module, "MAX_GATHERED_RECORDS", 100)
-    sidecar = sidecar_of(tmp_path, FakeLog(10))
+    sidecar = await sidecar_of(tmp_path, FakeLog(10))
     written: list[int] = []
     for partition in range(10):
         gather(sidecar, partition, 0, 30)
@@ -152,11 +196,11 @@ def test_what_is_too_much_to_gather_is_written_little_by_little(
     assert written == [0, 0, 0, 1, 2, 3, 4, 5, 6, 7]
 
 
-def test_a_disk_that_is_full_within_a_checkpoint_ends_it(
+async def test_a_disk_that_is_full_within_a_checkpoint_ends_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     log = FakeLog(3)
-    sidecar = sidecar_of(tmp_path, log)
+    sidecar = await sidecar_of(tmp_path, log)
     for partition in range(3):
         gather(sidecar, partition, 0, 3)
     monkeypatch.setattr("os.write", lambda fd, data: 1)
