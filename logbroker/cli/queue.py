@@ -192,6 +192,8 @@ def _show(queue: QueueDescription) -> None:
     )
     if queue.state == "indexing":
         click.echo(f"indexing: {indexed_text(queue)}; nothing is handed out before, as it might be the less urgent\n")
+    elif queue.state == "failed":
+        click.echo("failed: nothing is handed out or settled before the broker starts again; its log says why\n")
     elif queue.state == "paused":
         click.echo(
             f"paused: so many lanes are held, or records delayed, that {counts.unscanned:,} records are not looked"

@@ -135,7 +135,7 @@ class QueueDescription(msgspec.Struct, frozen=True, kw_only=True):
     state: str
     """serving, draining (before another ordering), waiting (for the workers of before a crash), indexing (with
     priorities: `counts.unscanned` are to be looked through first) or paused (it looks through no more before some that
-    are held or delayed are done)."""
+    are held or delayed are done); or failed: it stands until the broker starts again, whose log says why."""
     settings: QueueSettings
     counts: QueueCounts
     workers: tuple[WorkerDescription, ...]

@@ -121,6 +121,8 @@ def described_queue(engine: LogEngine, group: QueueGroup) -> pb.DescribedQueue:
 
 
 def queue_state(group: QueueGroup) -> str:
+    if group.has_failed:
+        return "failed"
     if group.queue.draining:
         return "draining"
     if group.reserved:

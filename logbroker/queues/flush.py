@@ -35,12 +35,13 @@ class Flush:
         self._waiters: list[tuple[asyncio.Future[Any], Any]] = []
         self._due = False
         self._running: asyncio.Task[None] | None = None
-        self._error: LogbrokerError | None = None
+        self.error: LogbrokerError | None = None
+        """Why nothing more is stored."""
 
     def request(self) -> None:
         """The queue may owe something."""
         self._due = True
-        if self._running is None and self._error is None:
+        if self._running is None and self.error is None:
             self._running = self._loop.create_task(self._run(), name=f"flush of {self._name}")
 
     def synced(self, result: T, rows: Iterable[StateEvent] = ()) -> asyncio.Future[T]:
@@ -52,7 +53,7 @@ class Flush:
         self._rows += rows
         self._waiters.append((future, result))
         self.request()
-        if self._error is not None:
+        if self.error is not None:
             self._refuse()
         return future
 
@@ -63,7 +64,7 @@ class Flush:
 
     def close(self, error: LogbrokerError) -> None:
         """Store nothing more: whoever waits, or comes, is told of the error."""
-        self._error = self._error or error
+        self.error = self.error or error
         self._refuse()
 
     async def _run(self) -> None:
@@ -79,7 +80,7 @@ class Flush:
                 except Exception as error:
                     # Nothing more is stored, and nobody is told that anything was. By a failure of the store the broker
                     # ends.
-                    self._error = error if isinstance(error, LogbrokerError) else self._broken(error)
+                    self.error = error if isinstance(error, LogbrokerError) else self._broken(error)
                     self._waiters += waiters
                     self._refuse()
                     return
@@ -95,9 +96,9 @@ class Flush:
         return LogbrokerError(f"the {self._name} cannot go on until the next start of the broker: {error}")
 
     def _refuse(self) -> None:
-        assert self._error is not None
+        assert self.error is not None
         waiters, self._waiters = self._waiters, []
         for future, _ in waiters:
             if not future.done():
-                future.set_exception(self._error)
+                future.set_exception(self.error)
                 future.exception()  # Who waited may be gone.

@@ -111,6 +111,11 @@ class QueueGroup:
         self._frozen = False
         self._error: LogbrokerError | None = None
 
+    @property
+    def has_failed(self) -> bool:
+        """Whether it cannot go on until the next start of the broker; the log says why."""
+        return (self._error or self._flush.error) is not None
+
     def moment(self) -> Moment:
         # Not the loop's time, which some loops keep from the beginning of a round: it would end a backoff early.
         return Moment(monotonic(), self._clock.wall_ms())

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from logbroker.errors import LogbrokerError
+from logbroker.grpc_api.queue_admin_messages import queue_state
 from logbroker.queues.lane import CHUNK_RECORDS
 from logbroker.queues.messages import Outputs, Settlement
 from logbroker.queues.spill import SpillFile
@@ -32,6 +33,26 @@ async def test_what_cannot_be_stored_is_answered_with_an_error(tmp_path: Path, m
                 await link.settle(Settlement(acks=[(receipt, receipt)]))
         with pytest.raises(LogbrokerError, match="planted"):
             await link.settle(Settlement(acks=[(receipt, receipt)]))
+        assert queue_state(group) == "failed"
+
+
+async def test_a_group_whose_scan_breaks_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with shell(tmp_path) as opened:
+        await opened.topic()
+        group = await opened.group()
+        assert queue_state(group) == "serving"
+
+        def broken(*_: object) -> None:
+            raise ZeroDivisionError("planted")
+
+        monkeypatch.setattr(group.queue, "admit", broken)
+        await opened.append((b"a", b"a1"))
+        await until(lambda: queue_state(group) == "failed")
+        assert "queue group g cannot go on" in caplog.text
+        with pytest.raises(LogbrokerError, match="cannot go on until the next start: planted"):
+            await group.connect(hello())
 
 
 async def test_a_group_whose_temporary_file_cannot_be_read_scans_anew_and_goes_on(
