@@ -92,6 +92,10 @@ class Admissions:
         queue = self._queue
         generation = queue.intake.generation
         while queue.intake.generation == generation:
+            if monotonic() - self._turn_begun > TURN_SECONDS:
+                await asyncio.sleep(0)
+                self._turn_begun = monotonic()
+                continue
             position = queue.position(partition)
             block = self._sidecar.block_at(partition, generation, position) if self._sidecar is not None else None
             if block is None or not queue.wants_more:
@@ -107,9 +111,6 @@ class Admissions:
             self._blocks += 1
             if block.is_last:
                 return True
-            if monotonic() - self._turn_begun > TURN_SECONDS:
-                await asyncio.sleep(0)
-                self._turn_begun = monotonic()
         return False
 
     def _admit(self, partition: int, columns: Columns, timestamp_ms: int) -> None:

@@ -302,9 +302,13 @@ class Kept:
         return self.blocks.get(position)
 
 
-async def test_others_have_their_turn_while_many_blocks_are_taken_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    queue, log = ranked_queue(), FakeLog()
-    kept = Kept([Sealed(some_ranks(10), first=10 * index, gaps=[3]) for index in range(100)], takes_seconds=0.001)
+@pytest.mark.parametrize(("partitions", "blocks"), [(1, 100), (64, 1)])
+async def test_others_have_their_turn_while_many_blocks_are_taken_up(
+    monkeypatch: pytest.MonkeyPatch, partitions: int, blocks: int
+) -> None:
+    queue, log = ranked_queue(partitions), FakeLog(partitions)
+    kept = Kept([Sealed(some_ranks(10), first=10 * index, gaps=[3]) for index in range(blocks)], takes_seconds=0.001)
+    kept.blocks[10 * (blocks - 1)].is_last = True
     monkeypatch.setattr(admissions, "monotonic", lambda: kept.now)
     records = Records(log.engine, TopicId(queue.topic_id), BatchCache(0))
     taking = admissions.Admissions(queue, records, cast(Sidecar, kept), lambda: at(0))
@@ -318,8 +322,8 @@ async def test_others_have_their_turn_while_many_blocks_are_taken_up(monkeypatch
             await asyncio.sleep(0)
 
     watching = asyncio.create_task(watch())
-    kept.blocks[990].is_last = True
-    assert await taking.take_up(0)
+    for partition in range(partitions):
+        assert await taking.take_up(partition)
     watching.cancel()
-    assert queue.position(0) == 1000
+    assert {queue.position(partition) for partition in range(partitions)} == {10 * blocks}
     assert max(*stalls, kept.now - begun) < 0.01
