@@ -144,6 +144,8 @@ def _sentence(lane: LaneDescription, queue: QueueDescription) -> str:
     if lane.state == "in session":
         return "a worker has it to itself"
     if lane.state == "ready":
+        if queue.state == "failed":
+            return "the group has failed; the broker's log says why, and it goes on when the broker starts again"
         if queue.state == "indexing":
             return f"nothing is handed out before all is looked through: {indexed_text(queue)}"
         connected = sum(worker.connected for worker in queue.workers)

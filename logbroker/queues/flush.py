@@ -24,24 +24,31 @@ T = TypeVar("T")
 class Flush:
     """Stores what a queue owes, then lets it take effect."""
 
-    def __init__(self, name: str, queue: Queue, store: GroupStore, on_synced: Callable[[Outputs], None]) -> None:
-        """`on_synced` is given outputs whose events are stored."""
+    def __init__(
+        self,
+        name: str,
+        queue: Queue,
+        store: GroupStore,
+        on_synced: Callable[[Outputs], None],
+        on_failed: Callable[[LogbrokerError], None],
+    ) -> None:
+        """`on_synced` is given outputs whose events are stored, `on_failed` why nothing more is."""
         self._name = name
         self._queue = queue
         self._store = store
         self._on_synced = on_synced
+        self._on_failed = on_failed
         self._loop = asyncio.get_running_loop()
         self._rows: list[StateEvent] = []
         self._waiters: list[tuple[asyncio.Future[Any], Any]] = []
         self._due = False
         self._running: asyncio.Task[None] | None = None
-        self.error: LogbrokerError | None = None
-        """Why nothing more is stored."""
+        self._error: LogbrokerError | None = None
 
     def request(self) -> None:
         """The queue may owe something."""
         self._due = True
-        if self._running is None and self.error is None:
+        if self._running is None and self._error is None:
             self._running = self._loop.create_task(self._run(), name=f"flush of {self._name}")
 
     def synced(self, result: T, rows: Iterable[StateEvent] = ()) -> asyncio.Future[T]:
@@ -53,7 +60,7 @@ class Flush:
         self._rows += rows
         self._waiters.append((future, result))
         self.request()
-        if self.error is not None:
+        if self._error is not None:
             self._refuse()
         return future
 
@@ -64,7 +71,7 @@ class Flush:
 
     def close(self, error: LogbrokerError) -> None:
         """Store nothing more: whoever waits, or comes, is told of the error."""
-        self.error = self.error or error
+        self._error = self._error or error
         self._refuse()
 
     async def _run(self) -> None:
@@ -80,9 +87,10 @@ class Flush:
                 except Exception as error:
                     # Nothing more is stored, and nobody is told that anything was. By a failure of the store the broker
                     # ends.
-                    self.error = error if isinstance(error, LogbrokerError) else self._broken(error)
+                    self._error = error if isinstance(error, LogbrokerError) else self._broken(error)
                     self._waiters += waiters
                     self._refuse()
+                    self._on_failed(self._error)
                     return
                 self._on_synced(outputs)
                 for future, result in waiters:
@@ -96,9 +104,9 @@ class Flush:
         return LogbrokerError(f"the {self._name} cannot go on until the next start of the broker: {error}")
 
     def _refuse(self) -> None:
-        assert self.error is not None
+        assert self._error is not None
         waiters, self._waiters = self._waiters, []
         for future, _ in waiters:
             if not future.done():
-                future.set_exception(self.error)
+                future.set_exception(self._error)
                 future.exception()  # Who waited may be gone.

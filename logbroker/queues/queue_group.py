@@ -84,7 +84,7 @@ class QueueGroup:
         self._loop = asyncio.get_running_loop()
         self.handouts = Handouts(group_id, queue, self.scanner, self.records, self.moment, self._serve, self._touched)
         self.roster = Roster(queue, self.handouts, self.moment, self._touched, max_workers)
-        self._flush = Flush(f"queue group {group_id}", queue, store, self._on_synced)
+        self._flush = Flush(f"queue group {group_id}", queue, store, self._on_synced, self._fail)
         self.openings = SessionOpenings(queue, self.scanner, self._flush, self.moment, self._serve, self._touched)
         self.alarms = Alarms(group_id, self.operator, self.moment)
         self.operations = Operations(
@@ -110,11 +110,8 @@ class QueueGroup:
         self._timer = Timer(self._on_time)
         self._frozen = False
         self._error: LogbrokerError | None = None
-
-    @property
-    def has_failed(self) -> bool:
-        """Whether it cannot go on until the next start of the broker; the log says why."""
-        return (self._error or self._flush.error) is not None
+        self.has_failed = False
+        """It cannot go on until the next start of the broker, whose log says why."""
 
     def moment(self) -> Moment:
         # Not the loop's time, which some loops keep from the beginning of a round: it would end a backoff early.
@@ -271,7 +268,12 @@ class QueueGroup:
             await self.scanner.run()
         except Exception as error:
             _log.exception("queue group %s cannot go on", self.group_id)
-            self._send_home(LogbrokerError(f"queue group {self.group_id} cannot go on until the next start: {error}"))
+            self._fail(LogbrokerError(f"queue group {self.group_id} cannot go on until the next start: {error}"))
+
+    def _fail(self, error: LogbrokerError) -> None:
+        if self._error is None:
+            self.has_failed = True
+            self._send_home(error)
 
     async def alter(self, settings: QueueSettings) -> None:
         """Take other settings; returns when they are stored, or wait for what is in flight.

@@ -19,7 +19,7 @@ async def test_what_cannot_be_stored_is_answered_with_an_error(tmp_path: Path, m
     """An answer that never comes would keep its caller for ever."""
     async with shell(tmp_path, crash=True) as opened:
         await opened.topic()
-        await opened.append((b"a", b"a1"))
+        await opened.append((b"a", b"a1"), (b"b", b"b1"))
         group = await opened.group()
         link = await group.connect(hello())
         [(receipt, _)] = await take(link, 1)
@@ -34,6 +34,11 @@ async def test_what_cannot_be_stored_is_answered_with_an_error(tmp_path: Path, m
         with pytest.raises(LogbrokerError, match="planted"):
             await link.settle(Settlement(acks=[(receipt, receipt)]))
         assert queue_state(group) == "failed"
+        with pytest.raises(LogbrokerError, match="planted"):
+            async with asyncio.timeout(10):
+                await take(link, 1)
+        with pytest.raises(LogbrokerError, match="planted"):
+            await group.connect(hello("another"))
 
 
 async def test_a_group_whose_scan_breaks_says_so(
