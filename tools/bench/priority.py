@@ -36,7 +36,8 @@ _LOOK_SECONDS: Final = 0.02
 
 
 async def fill(address: str, topic: str, records: int, partitions: int, *, keys: int = 0, lowest_only: bool) -> None:
-    """Records of mixed priorities, or of the lowest one alone, in all partitions; without `keys` in turn."""
+    """Records of mixed priorities, or of the lowest one alone; in all partitions in turn, or routed, where there are
+    `keys` or no `partitions`."""
     rng = random.Random(_SEED)
     async with Producer(address, durability=Durability.WRITTEN) as producer:
         for number in range(records):
@@ -44,7 +45,7 @@ async def fill(address: str, topic: str, records: int, partitions: int, *, keys:
                 topic,
                 VALUE,
                 key=b"key-%d" % (number % keys) if keys else None,
-                partition=None if keys else number % partitions,
+                partition=None if keys or not partitions else number % partitions,
                 priority=MIN_PRIORITY if lowest_only else rng.randint(MIN_PRIORITY, MAX_PRIORITY),
             )
         await producer.flush()

@@ -2,7 +2,7 @@
 
     python -m logbroker.tools.bench.queue_child worker BROKER GROUP PREFETCH [COUNT]
     python -m logbroker.tools.bench.queue_child probe BROKER GROUP TOPIC KEYS RECORDS_PER_SECOND
-    python -m logbroker.tools.bench.queue_child urgent BROKER GROUP MILLISECONDS
+    python -m logbroker.tools.bench.queue_child urgent BROKER GROUP MILLISECONDS [BAND]
 
 A worker acknowledges what it is given, until its standard input is closed, or after COUNT records. Then it prints
 {"records": COUNT, "first": SECONDS, "synced": SECONDS}: when it had the first record, and when its last acknowledgement
@@ -13,9 +13,8 @@ line that it reads, {"records": COUNT, "p50": SECONDS, "p99": SECONDS}: from the
 delivery, of those since the last such line.
 
 An urgent worker has one record in hand, waits so long, and acknowledges it. It prints {} when it has had its first one
-and, when its standard input is closed, {"urgent": [[SENT, APPENDED, FREE, RECEIVED], ...]} of the records of the
-highest priority, all on the monotonic clock: when one was sent, as its value says, when the broker appended it, by its
-stamp in whole milliseconds (LogAppendTime), since when the worker had nothing in hand, and when it had the record.
+and, when its standard input is closed, {"seconds": [SECONDS, ...]}: how long ago the broker had appended each record of
+the highest priority when the worker had it, by its stamp in whole milliseconds (LogAppendTime).
 """
 
 from __future__ import annotations
@@ -121,25 +120,21 @@ async def _probe(broker: str, group: str, topic: str, keys: int, records_per_sec
             task.result()
 
 
-async def _urgent(broker: str, group: str, work_seconds: float) -> None:
-    urgent: list[tuple[float, float, float, float]] = []
+async def _urgent(broker: str, group: str, work_seconds: float, band: str | None) -> None:
+    seconds: list[float] = []
     warm = False
-    async with Worker(broker, group, prefetch=1) as worker:
+    async with Worker(broker, group, prefetch=1, band=band) as worker:
         asyncio.get_running_loop().add_reader(0, worker.stop)
-        free = time.monotonic()
         async for delivery in worker:
-            received = time.monotonic()
             if delivery.priority == MAX_PRIORITY:
-                appended = received - (time.time() - delivery.timestamp_ms / 1000)
-                urgent.append((float(delivery.value or b""), appended, free, received))
+                seconds.append(time.time() - delivery.timestamp_ms / 1000)
             if work_seconds:
                 await asyncio.sleep(work_seconds)
             delivery.ack()
-            free = time.monotonic()
             if not warm:
                 warm = True
                 _say({})
-    _say({"urgent": urgent})
+    _say({"seconds": seconds})
 
 
 def main() -> None:
@@ -149,7 +144,7 @@ def main() -> None:
         if kind == "worker":
             uvloop.run(_work(broker, group, int(rest[0]), int(rest[1]) if len(rest) > 1 else None))
         elif kind == "urgent":
-            uvloop.run(_urgent(broker, group, float(rest[0]) / 1000))
+            uvloop.run(_urgent(broker, group, float(rest[0]) / 1000, rest[1] if len(rest) > 1 else None))
         else:
             uvloop.run(_probe(broker, group, rest[0], int(rest[1]), float(rest[2])))
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import statistics
-import time
 from collections.abc import Sequence
 from contextlib import ExitStack
-from itertools import chain
-from typing import Any, Final
+from typing import Final
+
+import msgspec
 
 from logbroker.client import Producer
 from logbroker.client.queue_admin import QueueAdmin
@@ -17,82 +17,102 @@ from logbroker.errors import LogbrokerError
 from logbroker.record.message_headers import MAX_PRIORITY
 from logbroker.tools.bench.measure import TOPIC, Row, Setup
 from logbroker.tools.bench.priority import fill
-from logbroker.tools.bench.queue_brokers import cpu_seconds, create_topic, running_broker, start_child, until
+from logbroker.tools.bench.queue_brokers import (
+    VALUE,
+    Child,
+    cpu_seconds,
+    create_topic,
+    running_broker,
+    start_child,
+    until,
+)
 
 _GAP_SECONDS: Final = 0.005
 _PARTITIONS: Final = 8
+_BANDS: Final = "hot=5-9:4,cold=0-4:4"
+_ROUTED: Final = 0
+_WARM_UP_PRIORITY: Final = MAX_PRIORITY - 1
+"""Of a record that is for the free worker, and is not counted."""
 
-Said = dict[str, Any]
-"""What a worker process says at its end: see `queue_child`."""
+
+class _Plan(msgspec.Struct):
+    """Who works, and what was found."""
+
+    name: str
+    work_ms: float
+    has_free_worker: bool
+    """Beside the busy ones, which then serve the cold band only, one serves the hot band, and waits."""
+    ranks: dict[int, list[float]]
+    """By percentile, each round's (ms)."""
+    costs: list[float]
+    """Each round's CPU time of the broker for a delivery (us)."""
 
 
 async def urgent(setup: Setup, *, waiting: int, workers: int, works_ms: Sequence[float], count: int) -> list[Row]:
-    """How soon a record of the highest priority is delivered, while so many of the lowest wait and worker processes
-    take one after the other and spend some time on each; `count` of them a round, one at a time.
+    """How soon after its append a record of the highest priority is delivered, while so many of the lowest wait and
+    worker processes take one after the other and spend some time on each; and the same where a worker waits for it.
 
-    From the call that sends it; from the append, by the broker's stamp in whole milliseconds, so up to one too much;
-    and from when it was appended and the worker that got it was free: who is free earlier, after it can be read, gets
-    it. The last row is what each delivery costs the broker, with its ack and the sends of the urgent ones.
+    `count` of them a round, one at a time. By the broker's stamp in whole milliseconds: up to one too much. The last
+    rows are what each delivery costs the broker, with its ack and the sends of the urgent ones.
     """
-    names = [
-        f"priority 9 behind {waiting:,} of priority 0, {workers} workers that spend {work_ms:g} ms on each record"
+    plans = [
+        _Plan(f"{workers} workers that spend {work_ms:g} ms on each record{beside}", work_ms, bool(beside), {}, [])
         for work_ms in works_ms
+        for beside in (", and one that is free", "")
     ]
-    ranks: dict[str, list[float]] = {}
-    costs: dict[str, list[float]] = {name: [] for name in names}
     with running_broker(setup) as broker:
         address = broker.address
-        await create_topic(address, TOPIC, _PARTITIONS, {"message.timestamp.type": "LogAppendTime"})
-        await fill(address, TOPIC, waiting, _PARTITIONS, lowest_only=True)
+        configs = {"message.timestamp.type": "LogAppendTime", "priority.bands": _BANDS}
+        await create_topic(address, TOPIC, _PARTITIONS, configs)
+        await fill(address, TOPIC, waiting, _ROUTED, lowest_only=True)
         async with QueueAdmin(address) as admin, Producer(address) as producer:
             settings = QueueSettings(ordering="none", priority="strict", lease_seconds=3600)
             await admin.create_queue("work", TOPIC, settings)
             await until(admin, "work", lambda queue: not queue.counts.unscanned)
             for _ in range(setup.rounds):
-                for name, work_ms in zip(names, works_ms, strict=True):
-                    cost, said = await _round(admin, producer, broker.pid, address, workers, work_ms, count)
-                    costs[name].append(cost)
-                    for begin, seconds in _waits(said).items():
-                        if len(seconds) != count:
-                            raise LogbrokerError(f"{len(seconds)} of {count} urgent records were delivered")
-                        percentiles = statistics.quantiles(seconds, n=100)
-                        for rank in (50, 99):
-                            row = f"{name}: {begin} to delivery, p{rank}"
-                            ranks.setdefault(row, []).append(percentiles[rank - 1] * 1e3)
+                for plan in plans:
+                    seconds = await _round(plan, admin, producer, broker.pid, address, workers, count)
+                    if len(seconds) != count:
+                        raise LogbrokerError(f"{len(seconds)} of {count} urgent records were delivered")
+                    percentiles = statistics.quantiles(seconds, n=100)
+                    for rank in (50, 99):
+                        plan.ranks.setdefault(rank, []).append(percentiles[rank - 1] * 1e3)
+    behind = f"priority 9 behind {waiting:,} of priority 0"
+
+    def row(name: str, unit: str, rounds: list[float]) -> Row:
+        return Row(name=f"{behind}, {name}", durability="synced", unit=unit, rounds=rounds, ceiling_rounds=[])
+
     rows = [
-        Row(name=name, durability="synced", unit="ms", rounds=rounds, ceiling_rounds=[])
-        for name, rounds in ranks.items()
+        row(f"{plan.name}: append to delivery, p{rank}", "ms", rounds)
+        for plan in plans
+        for rank, rounds in plan.ranks.items()
     ]
-    for name, rounds in costs.items():
-        what = f"{name}: broker CPU for a delivery and its ack"
-        rows.append(
-            Row(name=what, durability="synced", unit="us", rounds=rounds, ceiling_rounds=[], lower_is_better=True)
-        )
-    return rows
+    return rows + [row(f"{plan.name}: broker CPU for a delivery and its ack", "us", plan.costs) for plan in plans]
 
 
 async def _round(
-    admin: QueueAdmin, producer: Producer, broker_pid: int, address: str, workers: int, work_ms: float, count: int
-) -> tuple[float, list[Said]]:
-    """Return the broker's CPU time for a delivery (us), and what the workers said."""
+    plan: _Plan, admin: QueueAdmin, producer: Producer, broker_pid: int, address: str, workers: int, count: int
+) -> list[float]:
+    """Note the broker's CPU time for a delivery, and return how long each of the urgent records took (s)."""
+    children: list[Child] = []
     with ExitStack() as stack:
-        children = [stack.enter_context(start_child("urgent", address, "work", work_ms)) for _ in range(workers)]
+
+        def worker(work_ms: float, *band: str) -> None:
+            children.append(stack.enter_context(start_child("urgent", address, "work", work_ms, *band)))
+
+        if plan.has_free_worker:
+            worker(0, "hot")
+            await producer.send_and_wait(TOPIC, VALUE, priority=_WARM_UP_PRIORITY)
+        for _ in range(workers):
+            worker(plan.work_ms, *(["cold"] if plan.has_free_worker else []))
         for child in children:
             await asyncio.to_thread(child.result)
         cpu, delivered = cpu_seconds(broker_pid), (await admin.describe_queue("work")).counts.delivered
-        for number in range(count):
-            value = b"%r" % time.monotonic()
-            await producer.send_and_wait(TOPIC, value, partition=number % _PARTITIONS, priority=MAX_PRIORITY)
+        for _ in range(count):
+            await producer.send_and_wait(TOPIC, VALUE, priority=MAX_PRIORITY)
             await asyncio.sleep(_GAP_SECONDS)
-        delivered = (await admin.describe_queue("work")).counts.delivered - delivered
-        cost = (cpu_seconds(broker_pid) - cpu) / delivered * 1e6
-        return cost, [await asyncio.to_thread(child.end) for child in children]
-
-
-def _waits(said: Sequence[Said]) -> dict[str, list[float]]:
-    """How long the urgent records took (s), by what it is counted from."""
-    waits: dict[str, list[float]] = {"send": [], "append": [], "append and a free worker": []}
-    for sent, appended, free, received in chain.from_iterable(worker["urgent"] for worker in said):
-        for begin, at in zip(waits, (sent, appended, max(appended, free)), strict=True):
-            waits[begin].append(received - at)
-    return waits
+        counts = (await admin.describe_queue("work")).counts
+        if not counts.ready:
+            raise LogbrokerError("none of the records waits any more; let more of them wait (--waiting)")
+        plan.costs.append((cpu_seconds(broker_pid) - cpu) / (counts.delivered - delivered) * 1e6)
+        return [each for child in children for each in (await asyncio.to_thread(child.end))["seconds"]]
