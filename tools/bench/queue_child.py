@@ -13,8 +13,8 @@ line that it reads, {"records": COUNT, "p50": SECONDS, "p99": SECONDS}: from the
 delivery, of those since the last such line.
 
 An urgent worker has one record in hand, waits so long, and acknowledges it. It prints {} when it has had its first one
-and, when its standard input is closed, {"seconds": [SECONDS, ...]}: how long ago the broker had appended each record of
-the highest priority when the worker had it, by its stamp in whole milliseconds (LogAppendTime).
+and at its end, and for each record of the highest priority {"seconds": SECONDS}: how long ago the broker had appended
+it, by its stamp in whole milliseconds (LogAppendTime).
 """
 
 from __future__ import annotations
@@ -121,20 +121,19 @@ async def _probe(broker: str, group: str, topic: str, keys: int, records_per_sec
 
 
 async def _urgent(broker: str, group: str, work_seconds: float, band: str | None) -> None:
-    seconds: list[float] = []
     warm = False
     async with Worker(broker, group, prefetch=1, band=band) as worker:
         asyncio.get_running_loop().add_reader(0, worker.stop)
         async for delivery in worker:
             if delivery.priority == MAX_PRIORITY:
-                seconds.append(time.time() - delivery.timestamp_ms / 1000)
+                _say({"seconds": time.time() - delivery.timestamp_ms / 1000})
             if work_seconds:
                 await asyncio.sleep(work_seconds)
             delivery.ack()
             if not warm:
                 warm = True
                 _say({})
-    _say({"seconds": seconds})
+    _say({})
 
 
 def main() -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import os
 import statistics
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Final
 
 import msgspec
@@ -28,6 +30,8 @@ from logbroker.tools.bench.queue_brokers import (
 )
 
 _GAP_SECONDS: Final = 0.005
+_LATEST_SECONDS: Final = 30.0
+"""After which an urgent record does not come any more."""
 _PARTITIONS: Final = 8
 _BANDS: Final = "hot=5-9:4,cold=0-4:4"
 _ROUTED: Final = 0
@@ -72,8 +76,6 @@ async def urgent(setup: Setup, *, waiting: int, workers: int, works_ms: Sequence
             for _ in range(setup.rounds):
                 for plan in plans:
                     seconds = await _round(plan, admin, producer, broker.pid, address, workers, count)
-                    if len(seconds) != count:
-                        raise LogbrokerError(f"{len(seconds)} of {count} urgent records were delivered")
                     percentiles = statistics.quantiles(seconds, n=100)
                     for rank in (50, 99):
                         plan.ranks.setdefault(rank, []).append(percentiles[rank - 1] * 1e3)
@@ -108,11 +110,40 @@ async def _round(
         for child in children:
             await asyncio.to_thread(child.result)
         cpu, delivered = cpu_seconds(broker_pid), (await admin.describe_queue("work")).counts.delivered
-        for _ in range(count):
-            await producer.send_and_wait(TOPIC, VALUE, priority=MAX_PRIORITY)
-            await asyncio.sleep(_GAP_SECONDS)
+        seconds: list[float] = []
+        with _following(children, seconds, count) as all_delivered:
+            for _ in range(count):
+                await producer.send_and_wait(TOPIC, VALUE, priority=MAX_PRIORITY)
+                await asyncio.sleep(_GAP_SECONDS)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(all_delivered.wait(), _LATEST_SECONDS)
+        if len(seconds) != count:
+            raise LogbrokerError(f"{len(seconds)} of {count} urgent records were delivered")
         counts = (await admin.describe_queue("work")).counts
         if not counts.ready:
             raise LogbrokerError("none of the records waits any more; let more of them wait (--waiting)")
         plan.costs.append((cpu_seconds(broker_pid) - cpu) / (counts.delivered - delivered) * 1e6)
-        return [each for child in children for each in (await asyncio.to_thread(child.end))["seconds"]]
+        for child in children:
+            await asyncio.to_thread(child.end)
+        return seconds
+
+
+@contextmanager
+def _following(children: Sequence[Child], seconds: list[float], count: int) -> Iterator[asyncio.Event]:
+    """Gather what workers say of urgent records as they come (s); the event tells of so many."""
+    loop, all_delivered = asyncio.get_running_loop(), asyncio.Event()
+
+    def read(fd: int) -> None:
+        # Lines are written as a whole, each by itself.
+        seconds.extend(json.loads(line)["seconds"] for line in os.read(fd, 1 << 16).splitlines())
+        if len(seconds) >= count:
+            all_delivered.set()
+
+    fds = [child.process.stdout.fileno() for child in children if child.process.stdout is not None]
+    for fd in fds:
+        loop.add_reader(fd, read, fd)
+    try:
+        yield all_delivered
+    finally:
+        for fd in fds:
+            loop.remove_reader(fd)
