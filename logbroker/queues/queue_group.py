@@ -273,6 +273,11 @@ class QueueGroup:
     def _fail(self, error: LogbrokerError) -> None:
         if self._error is None:
             self.has_failed = True
+            if isinstance(error, StorageFailedError):
+                # The broker ends; workers that are told so come back to the next one.
+                error = BrokerUnavailableError(
+                    "the broker's storage failed and it stops; connect again once it is back"
+                )
             self._send_home(error)
 
     async def alter(self, settings: QueueSettings) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from logbroker.errors import LogbrokerError
+from logbroker.errors import BrokerUnavailableError, LogbrokerError, StorageFailedError
 from logbroker.grpc_api.queue_admin_messages import queue_state
 from logbroker.queues.lane import CHUNK_RECORDS
 from logbroker.queues.messages import Outputs, Settlement
@@ -39,6 +39,29 @@ async def test_what_cannot_be_stored_is_answered_with_an_error(tmp_path: Path, m
                 await take(link, 1)
         with pytest.raises(LogbrokerError, match="planted"):
             await group.connect(hello("another"))
+
+
+async def test_workers_come_back_to_the_next_broker_when_its_storage_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with shell(tmp_path, crash=True) as opened:
+        await opened.topic()
+        await opened.append((b"a", b"a1"), (b"b", b"b1"))
+        group = await opened.group()
+        link = await group.connect(hello())
+        [(receipt, _)] = await take(link, 1)
+
+        async def commit(_: object) -> None:
+            raise StorageFailedError("planted")
+
+        monkeypatch.setattr(group._flush._store, "commit", commit)
+        with pytest.raises(StorageFailedError):
+            async with asyncio.timeout(10):
+                await link.settle(Settlement(acks=[(receipt, receipt)]))
+        with pytest.raises(BrokerUnavailableError) as ended:
+            async with asyncio.timeout(10):
+                await take(link, 1)
+        assert ended.value.retriable
 
 
 async def test_a_group_whose_scan_breaks_says_so(
