@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +18,7 @@ from tests.broker.conftest import OpenEngine
 from tests.cli.command import failure_of, output_of
 from tests.faults.serving import TIMEOUT_SECONDS, Served, in_directory
 from tests.grpc_api.api import batch_of
+from tests.waiting import until
 
 
 def delete(broker: Served, name: str) -> str:
@@ -35,13 +34,6 @@ def alter(broker: Served, name: str, **fields: object) -> None:
 
 def new_producer(broker: Served) -> int:
     return int(broker.api.log.InitProducerId(log_pb2.InitProducerIdRequest()).producer_id)
-
-
-def until(reached: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + TIMEOUT_SECONDS
-    while not reached():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def start_offset(broker: Served, name: str, partition: int = 0) -> int:
@@ -77,7 +69,7 @@ def test_a_backup_of_a_running_broker_brings_all_back_that_has_happened_since(tm
             for number in range(8):
                 api.produce_values(name, [b"%d" % number + bytes(100)])
         alter(broker, "shortened", set_configs={"retention.bytes": "300"})
-        until(lambda: start_offset(broker, "shortened") > 2)
+        until(lambda: start_offset(broker, "shortened") > 2, TIMEOUT_SECONDS)
         alter(broker, "kept", partitions=4)
         api.produce_values("kept", [b"grown"], 3)
         api.create("newer", 2, segment_bytes="300", retention_ms="-1")

@@ -12,7 +12,7 @@ import struct
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
@@ -25,6 +25,7 @@ from logbroker.embedded_broker import embedded
 from logbroker.types import TopicPartition
 from tests.groups.group_history import Assigned, Delivered, Event, Lost, Revoked, read_histories
 from tests.groups.member_process import MemberSpec
+from tests.waiting import until
 
 HOUR: Final = 3600
 DAY: Final = 24 * HOUR
@@ -108,7 +109,7 @@ class Clocks:
             stack.callback(member.end)
         self._producer = stack.enter_context(Producer(broker.address))
         self._sent: set[bytes] = set()
-        wait_for(lambda: all(len(member.held()) == 2 for member in self.members))
+        until(lambda: all(len(member.held()) == 2 for member in self.members), DEADLINE_SECONDS)
 
     def send_for(self, seconds: float) -> int:
         """Send records for so long, one every 20 ms; returns by how many seconds the broker's clock is wrong."""
@@ -123,20 +124,15 @@ class Clocks:
             time.sleep(0.02)
 
     def all_is_delivered(self) -> None:
-        wait_for(lambda: set[bytes]().union(*(member.delivered() for member in self.members)) == self._sent)
+        until(
+            lambda: set[bytes]().union(*(member.delivered() for member in self.members)) == self._sent, DEADLINE_SECONDS
+        )
 
 
 @pytest.fixture
 def clocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Clocks]:
     with ExitStack() as stack:
         yield Clocks(stack, tmp_path, monkeypatch)
-
-
-def wait_for(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + DEADLINE_SECONDS
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def test_steps_of_the_wall_clock_move_no_timeout(clocks: Clocks) -> None:
@@ -152,5 +148,5 @@ def test_steps_of_the_wall_clock_move_no_timeout(clocks: Clocks) -> None:
     at = time.monotonic()
     frozen.process.send_signal(signal.SIGSTOP)
     clocks.clock.step(DAY)
-    wait_for(lambda: other.held() == PARTITIONS)
+    until(lambda: other.held() == PARTITIONS, DEADLINE_SECONDS)
     assert 0.6 * SESSION_SECONDS < other.changes()[-1].at - at < 5 * SESSION_SECONDS

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,15 +13,9 @@ from logbroker.v1.common_pb2 import Record
 from tests.grpc_api.api import Api
 from tests.grpc_api.queue_workers import QueueGroup, Worker
 from tests.grpc_api.test_admin import alter, create, describe
+from tests.waiting import until
 
 FREE_KEYS = 9
-
-
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < deadline, "it never came true"
-        time.sleep(0.02)
 
 
 def write(api: Api, topic: str, number: int) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ import grpc
 from logbroker.embedded_broker import EmbeddedBroker, embedded
 from logbroker.v1 import log_pb2 as pb
 from tests.grpc_api.api import Api
+from tests.waiting import until
 
 MIB = 1024 * 1024
 STALLED = 40
@@ -40,13 +41,6 @@ def close(stalled: list[tuple[Api, Any]]) -> None:
     for reader, call in stalled:
         call.cancel()
         reader.channel.close()
-
-
-def wait_for(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 @contextmanager
@@ -85,10 +79,10 @@ def test_where_large_batches_fill_the_memory_readers_are_told() -> None:
                 return error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
             return False
 
-        wait_for(refused)
+        until(refused)
         assert api.produce_values("t", [b"still taken"]).base_offset == 20
         close(stalled)
-        wait_for(lambda: not refused())
+        until(lambda: not refused())
         assert len(api.values("t")) == 21
 
 

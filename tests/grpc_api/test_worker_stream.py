@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import grpc
@@ -12,6 +11,7 @@ from logbroker.v1 import queues_pb2 as pb
 from tests.grpc_api.api import Api, batch_of
 from tests.grpc_api.queue_workers import Delivery, QueueGroup, Worker, receipts, unpacked
 from tests.grpc_api.test_queues import keyed
+from tests.waiting import until
 
 INVALID = grpc.StatusCode.INVALID_ARGUMENT
 
@@ -212,7 +212,7 @@ def test_another_life_of_a_worker(group: QueueGroup) -> None:
     assert code is grpc.StatusCode.ALREADY_EXISTS
     assert worker.worker_id in details
     worker.break_()
-    wait_until(lambda: not group.describe().workers[0].connected)
+    until(lambda: not group.describe().workers[0].connected)
     new = group.joining(worker.worker_id)
     assert not new.welcome().resumed
 
@@ -314,10 +314,3 @@ def test_streams_that_begin_otherwise(group: QueueGroup) -> None:
         assert call.code() is INVALID
         assert told in call.details()
     assert Worker(group.api.channel, "no-such-group").refused()[0] is grpc.StatusCode.NOT_FOUND
-
-
-def wait_until(holds: Any) -> None:
-    deadline = time.monotonic() + 10
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
