@@ -63,8 +63,8 @@ def priority(
 
     merge: records of ten priorities out of more and more partitions, the most urgent and then the oldest first.
     rebuild: the index of a group over the most partitions after a restart, with the files that it keeps beside the log
-    and without. urgent: how soon a record comes that is more urgent than all that wait; by workers that spend no time
-    on a record, both cores are busy.
+    and without. urgent: how soon a record comes that is more urgent than all that wait, with a worker that is free for
+    it and without; where the others spend no time on a record, they keep all cores busy.
     """
     setup = setup_of(shared, 0)
     sizes = sorted(set(counts))
