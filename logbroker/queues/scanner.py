@@ -247,7 +247,7 @@ class Scanner:
 
     async def _take_up(self, partition: int) -> bool:
         """Admit what an earlier scan left of a partition; return whether it has no more."""
-        if not await self._admissions.take_up(partition) or self._generations.were_left:
+        if not await self._admissions.take_up(partition):
             return False
         self._marks.scanned_all(partition)
         return True

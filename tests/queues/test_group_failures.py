@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -11,18 +13,27 @@ from logbroker.errors import BrokerUnavailableError, LogbrokerError, StorageFail
 from logbroker.grpc_api.queue_admin_messages import queue_state
 from logbroker.queues.lane import CHUNK_RECORDS
 from logbroker.queues.messages import Outputs, Settlement
+from logbroker.queues.queue_group import QueueGroup
 from logbroker.queues.spill import SpillFile
+from logbroker.queues.workers import WorkerLink
 from tests.queues.shell import ack, hello, shell, take, until
 
 
-async def test_what_cannot_be_stored_is_answered_with_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An answer that never comes would keep its caller for ever."""
-    async with shell(tmp_path, crash=True) as opened:
+@asynccontextmanager
+async def worked_on(path: Path) -> AsyncIterator[tuple[QueueGroup, WorkerLink, int]]:
+    """A group with two records, a worker that has one of them, and its receipt."""
+    async with shell(path, crash=True) as opened:
         await opened.topic()
         await opened.append((b"a", b"a1"), (b"b", b"b1"))
         group = await opened.group()
         link = await group.connect(hello())
         [(receipt, _)] = await take(link, 1)
+        yield group, link, receipt
+
+
+async def test_what_cannot_be_stored_is_answered_with_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An answer that never comes would keep its caller for ever."""
+    async with worked_on(tmp_path) as (group, link, receipt):
 
         def broken() -> Outputs:
             raise ZeroDivisionError("planted")
@@ -44,12 +55,7 @@ async def test_what_cannot_be_stored_is_answered_with_an_error(tmp_path: Path, m
 async def test_workers_come_back_to_the_next_broker_when_its_storage_failed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with shell(tmp_path, crash=True) as opened:
-        await opened.topic()
-        await opened.append((b"a", b"a1"), (b"b", b"b1"))
-        group = await opened.group()
-        link = await group.connect(hello())
-        [(receipt, _)] = await take(link, 1)
+    async with worked_on(tmp_path) as (group, link, receipt):
 
         async def commit(_: object) -> None:
             raise StorageFailedError("planted")

@@ -143,17 +143,22 @@ async def test_others_have_their_turn_between_the_steps(tmp_path: Path, monkeypa
     assert turns >= 100, "a turn for each block, and for each part of the checkpoint"
 
 
+async def stopped_with_blocks(path: Path, monkeypatch: pytest.MonkeyPatch, partitions: int) -> FakeLog:
+    """Leave a checkpoint of one block a partition, each a part of its own."""
+    monkeypatch.setattr(sidecar_module, "PART_BLOCKS", 1)
+    log = FakeLog(partitions)
+    sidecar = await sidecar_of(path, log)
+    for partition in range(partitions):
+        gather(sidecar, partition, 0, 3)
+    sidecar.close()
+    assert len(kept(path)) == partitions
+    return log
+
+
 async def test_others_have_their_turn_while_a_checkpoint_is_taken_over(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sidecar_module, "PART_BLOCKS", 1)
-    log = FakeLog(50)
-    sidecar = await sidecar_of(tmp_path, log)
-    for partition in range(50):
-        gather(sidecar, partition, 0, 3)
-    sidecar.close()
-    before = kept(tmp_path)
-    assert len(before) == 50
+    log = await stopped_with_blocks(tmp_path, monkeypatch, 50)
     loading = asyncio.create_task(sidecar_of(tmp_path, log))
     turns = 0
     while not loading.done():
@@ -166,12 +171,7 @@ async def test_others_have_their_turn_while_a_checkpoint_is_taken_over(
 async def test_a_stop_within_the_takeover_leaves_the_files_as_they_are(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sidecar_module, "PART_BLOCKS", 1)
-    log = FakeLog(5)
-    sidecar = await sidecar_of(tmp_path, log)
-    for partition in range(5):
-        gather(sidecar, partition, 0, 3)
-    sidecar.close()
+    log = await stopped_with_blocks(tmp_path, monkeypatch, 5)
     stopped = Sidecar("g", ranked_queue(log), log.engine, tmp_path)
     loading = asyncio.create_task(stopped.load())
     while not list(stopped._blocks):
