@@ -12,7 +12,6 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 MAPPED = ("storage", "consumer_groups", "tools")
-MAX_MODULE_LINES = 360  # "about 350"; a test that fails at the very next line only invites tricks
 
 
 def modules() -> list[Path]:
@@ -51,12 +50,11 @@ def test_no_folder_with_modules_lacks_its_init() -> None:
 
 
 @pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(ROOT)))
-def test_a_module_is_short_says_what_it_does_and_defers_annotations(path: Path) -> None:
+def test_a_module_says_what_it_does_and_defers_annotations(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
     if not text:
         assert path.name == "__init__.py"
         return
-    assert text.count("\n") <= MAX_MODULE_LINES
     tree = ast.parse(text)
     assert ast.get_docstring(tree), "no docstring"
     if len(tree.body) > 1:
