@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
+from functools import cache
 from typing import Final
 
 from logbroker.clock import Clock
@@ -15,7 +16,7 @@ from logbroker.consumer_groups.coordinator import Coordinator
 from logbroker.consumer_groups.group import Group
 from logbroker.consumer_groups.membership import Channel, Membership
 from logbroker.consumer_groups.messages import Join
-from logbroker.consumer_groups.offsets import CommitOutcome, OffsetTable, TopicCommit
+from logbroker.consumer_groups.offsets import OFFSET_ROW, CommitOutcome, OffsetBudget, OffsetTable, TopicCommit
 from logbroker.consumer_groups.rows import GROUP_TYPE
 from logbroker.engine import LogEngine, StateStore
 from logbroker.errors import (
@@ -43,6 +44,7 @@ class Groups:
         self._engine = engine
         self._store = store
         self._loop = asyncio.get_running_loop()
+        self._offset_budget = OffsetBudget(config.max_offsets_bytes, config.max_group_offsets_bytes)
         self._groups: dict[str, Coordinator] = {}
         self._deletions: dict[str, asyncio.Task[None]] = {}
         self._topics: Mapping[str, AssignableTopic] = {}
@@ -119,7 +121,7 @@ class Groups:
             raise OverloadedError(
                 f"there are {len(self._groups)} groups, the most that the broker takes (max_groups): delete some"
             )
-        return self._coordinator(group_id, OffsetTable(), {}, 0.0)
+        return self._coordinator(group_id, OffsetTable(budget=self._offset_budget), {}, 0.0, is_stored=False)
 
     def _check_new_id(self, group_id: str) -> None:
         check_group_id(group_id)
@@ -128,14 +130,16 @@ class Groups:
                 f"{group_id} is a queue group: use a Worker or `logbroker queue` (the service Queues), or another id"
             )
 
-    def _coordinator(self, group_id: str, offsets: OffsetTable, rows: Mapping[bytes, bytes], now: float) -> Coordinator:
+    def _coordinator(
+        self, group_id: str, offsets: OffsetTable, rows: Mapping[bytes, bytes], now: float, *, is_stored: bool
+    ) -> Coordinator:
         machine = Group(
             group_id,
             reconnect_grace_seconds=self._config.reconnect_grace_seconds,
             max_members=self._config.max_group_members,
         )
         machine.load(rows, self._topics, now)
-        store = GroupStore(self._store, group_id, GROUP_TYPE, is_stored=bool(rows))
+        store = GroupStore(self._store, group_id, GROUP_TYPE, is_stored=is_stored)
         return Coordinator(group_id, machine, offsets, store, self._clock, self._readable_end)
 
     def _readable_end(self, topic_id: TopicId, partition: int) -> int:
@@ -171,12 +175,13 @@ class Groups:
         """
         self._read_topics()
         self._engine.on_topics_changed(self._on_topics_changed)
+        log_end = cache(self._log_end)  # Nothing is appended yet, and groups have many partitions in common.
         loaded = []
         for group_id in await stored_group_ids(self._store, GROUP_TYPE):
             store = GroupStore(self._store, group_id, GROUP_TYPE, is_stored=True)
             rows = await store.load()
-            offsets = OffsetTable(rows)
-            events = offsets.drop_topics(self._topic_ids.__contains__) + offsets.clamped(self._log_end)
+            offsets = OffsetTable(rows, self._offset_budget)
+            events = offsets.drop_topics(self._topic_ids.__contains__) + offsets.clamped(log_end)
             if events:
                 _log.warning(
                     "group %s: %d committed offsets cut back to the end of their log, or dropped with their topic",
@@ -184,10 +189,19 @@ class Groups:
                     len(events),
                 )
                 await store.commit(events)
-            loaded.append((group_id, offsets, rows))
+            # The rows of offsets are as many as all partitions of all groups: one group's at a time is enough.
+            of_machine = {key: value for key, value in rows.items() if not key.startswith(OFFSET_ROW)}
+            loaded.append((group_id, offsets, of_machine))
+        if self._offset_budget.used_bytes > self._offset_budget.max_bytes:
+            _log.warning(
+                "the committed offsets take %d bytes, more than max_offsets_bytes (%d): commits for further partitions"
+                " are refused until groups are deleted",
+                self._offset_budget.used_bytes,
+                self._offset_budget.max_bytes,
+            )
         now = self._loop.time()
         for group_id, offsets, rows in loaded:
-            self._groups[group_id] = self._coordinator(group_id, offsets, rows, now)
+            self._groups[group_id] = self._coordinator(group_id, offsets, rows, now, is_stored=True)
 
     def _log_end(self, topic_id: TopicId, partition: int) -> int:
         return self._engine.partition_facts(topic_id, partition).log_end_offset

@@ -4,12 +4,17 @@ A commit is checked and staged at once, in the order in which the member sent it
 owner of the partition) only when its rows are synced. Between the two it is remembered only where it must be: in the
 floors of the member that made it, so that its next commit cannot go back behind it.
 
+All offsets are in memory, with their metadata, so both are bounded: for a group and for all groups together, in bytes
+of memory (`stored_bytes`). A commit that needs more is refused; one that needs no more than the offset that it
+replaces is taken even where the bound is exceeded, so consumers that are under way go on.
+
     row      key    b"o", topic id (16 bytes), partition (4 bytes, big-endian)
              value  msgpack array: offset, leader epoch (-1: not known), metadata text, commit time (ms since 1970)
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from typing import Final
 
@@ -24,11 +29,17 @@ from logbroker.errors import (
     OffsetGoesBackError,
     OffsetMetadataTooLargeError,
     OffsetOutOfRangeError,
+    OffsetsFullError,
 )
 from logbroker.types import PartitionKey, TopicId
 
 MAX_METADATA_BYTES: Final = 4096
 OFFSET_ROW: Final = b"o"
+
+OFFSET_BYTES: Final = 192
+"""Memory that one committed offset takes beside its metadata: the struct, its numbers and its places in two tables."""
+TEXT_BYTES: Final = 56
+"""Memory that a text takes beside its characters."""
 
 _MAX_BYTES_PER_CHARACTER: Final = 4
 _TOPIC_ID_BYTES: Final = 16
@@ -76,6 +87,39 @@ Failures = list[tuple[int, LogbrokerError]]
 CommitOutcome = Failures | LogbrokerError
 """Of one topic of a commit: the partitions that were refused, or the error of them all."""
 
+
+class OffsetBudget:
+    """Bytes of memory for the committed offsets of all groups, and of one group."""
+
+    def __init__(self, max_bytes: int = sys.maxsize, max_group_bytes: int = sys.maxsize) -> None:
+        self.max_bytes = max_bytes
+        self.max_group_bytes = max_group_bytes
+        self.used_bytes = 0
+
+    def check(self, group_bytes: int, growth_bytes: int) -> None:
+        """Raise OffsetsFullError where a group that takes `group_bytes` may not grow by `growth_bytes`."""
+        if group_bytes + growth_bytes > self.max_group_bytes:
+            raise OffsetsFullError(
+                f"the committed offsets of the group take {group_bytes} bytes of {self.max_group_bytes}"
+                " (max_group_offsets_bytes): commit less metadata, or spread the topics over more groups"
+            )
+        if self.used_bytes + growth_bytes > self.max_bytes:
+            raise OffsetsFullError(
+                f"the committed offsets of all groups take {self.used_bytes} bytes of {self.max_bytes}"
+                " (max_offsets_bytes): commit less metadata, or delete groups that are not used any more"
+            )
+
+
+def stored_bytes(metadata: str) -> int:
+    """Return the memory that an offset with this metadata counts for.
+
+    Python keeps a text that is not ASCII with up to four bytes a character, and once more in UTF-8 when it was encoded.
+    """
+    if not metadata:
+        return OFFSET_BYTES
+    return OFFSET_BYTES + TEXT_BYTES + len(metadata) * (1 if metadata.isascii() else _MAX_BYTES_PER_CHARACTER * 2)
+
+
 _encode: Final = msgspec.msgpack.Encoder().encode
 _decode: Final = msgspec.msgpack.Decoder(Committed).decode
 
@@ -93,14 +137,42 @@ class StagedOffsets(msgspec.Struct, gc=False):
 class OffsetTable:
     """Synced offsets, and those staged for the next transaction."""
 
-    def __init__(self, rows: Mapping[bytes, bytes] | None = None) -> None:
-        """Load the rows of a scope; other rows are passed over. Raises CorruptLogError."""
+    def __init__(self, rows: Mapping[bytes, bytes] | None = None, budget: OffsetBudget | None = None) -> None:
+        """Load the rows of a scope; other rows are passed over. Raises CorruptLogError.
+
+        What is stored is loaded, whatever the budget says. Without a budget nothing is bounded.
+        """
         self._topics: dict[TopicId, dict[int, Committed]] = {}
         self._staged: dict[bytes, tuple[TopicId, int, Committed]] = {}
-        for key, value in (rows or {}).items():
-            if key.startswith(OFFSET_ROW):
-                partition_key, committed = _decode_row(key, value)
-                self._topics.setdefault(partition_key.topic_id, {})[partition_key.partition] = committed
+        self._syncing: dict[bytes, tuple[TopicId, int, Committed]] = {}
+        self._budget = budget or OffsetBudget()
+        self._bytes = 0
+        self.last_commit_ms = 0
+        """When the youngest offset was committed; 0: there is none."""
+        if rows is not None:
+            self._load(rows)
+
+    def _load(self, rows: Mapping[bytes, bytes]) -> None:
+        """A start decodes the rows of all groups, up to a million or two: as little as possible is done for each."""
+        topics, loaded_bytes, last_commit_ms = self._topics, 0, 0
+        topic_end = len(OFFSET_ROW) + _TOPIC_ID_BYTES
+        for key, value in rows.items():
+            if not key.startswith(OFFSET_ROW):
+                continue
+            try:
+                committed = _decode(value)
+            except msgspec.MsgspecError as error:
+                raise CorruptLogError(f"the committed offset under key {key.hex()} cannot be read: {error}") from None
+            topic_id = TopicId(key[len(OFFSET_ROW) : topic_end])
+            topic = topics.get(topic_id)
+            if topic is None:
+                topic = topics[topic_id] = {}
+            topic[int.from_bytes(key[topic_end:], "big")] = committed
+            loaded_bytes += stored_bytes(committed.metadata)
+            if committed.commit_time_ms > last_commit_ms:
+                last_commit_ms = committed.commit_time_ms
+        self._charge(loaded_bytes)
+        self.last_commit_ms = last_commit_ms
 
     def get(self, topic_id: TopicId, partition: int) -> Committed | None:
         """The synced offset of a partition."""
@@ -126,9 +198,9 @@ class OffsetTable:
         return bool(self._staged)
 
     @property
-    def last_commit_ms(self) -> int:
-        """When the youngest offset was committed; 0: there is none."""
-        return max((committed.commit_time_ms for _, committed in self), default=0)
+    def used_bytes(self) -> int:
+        """Memory that the synced and the staged offsets count for."""
+        return self._bytes
 
     def floors(self, partitions: Iterable[PartitionKey], before: Floors) -> Floors:
         """Return the floors of a member that holds these partitions now: what it kept without interruption keeps its
@@ -180,6 +252,10 @@ class OffsetTable:
                     )
                 if len(text) * _MAX_BYTES_PER_CHARACTER > MAX_METADATA_BYTES:
                     _check_metadata(text)
+                key = key_prefix + partition.to_bytes(4, "big")
+                growth_bytes = stored_bytes(text) - self._counted_bytes(key, topic_id, partition)
+                if growth_bytes > 0:
+                    self._budget.check(self._bytes, growth_bytes)
             except LogbrokerError as error:
                 failures.append((partition, error))
                 continue
@@ -187,13 +263,24 @@ class OffsetTable:
                 held[partition] = offset
             committed = Committed(offset, leader_epoch if leader_epoch >= 0 else -1, text, now_ms)
             # The last commit of a partition in a transaction is the one that counts.
-            staged[key_prefix + partition.to_bytes(4, "big")] = (topic_id, partition, committed)
+            staged[key] = (topic_id, partition, committed)
+            self._charge(growth_bytes)
         return failures
 
+    def _counted_bytes(self, key: bytes, topic_id: TopicId, partition: int) -> int:
+        """Return what is counted for a partition: its youngest offset, staged or synced."""
+        row = self._staged.get(key) or self._syncing.get(key)
+        committed = row[2] if row is not None else self.get(topic_id, partition)
+        return 0 if committed is None else stored_bytes(committed.metadata)
+
+    def _charge(self, growth_bytes: int) -> None:
+        self._bytes += growth_bytes
+        self._budget.used_bytes += growth_bytes
+
     def take_staged(self) -> StagedOffsets:
-        """Return what was staged since the last call, for one transaction."""
-        staged, self._staged = self._staged, {}
-        return StagedOffsets(staged)
+        """Return what was staged since the last call, for one transaction; `apply` it before the next call."""
+        self._syncing, self._staged = self._staged, {}
+        return StagedOffsets(self._syncing)
 
     def apply(self, staged: StagedOffsets) -> None:
         """What was staged is synced."""
@@ -202,6 +289,8 @@ class OffsetTable:
             if topic is None:
                 topic = self._topics[topic_id] = {}
             topic[partition] = committed
+            self.last_commit_ms = max(self.last_commit_ms, committed.commit_time_ms)
+        self._syncing = {}
 
     def clamped(self, end_offset: EndOffset) -> list[StateEvent]:
         """Cut back offsets that lie behind the end of their log; return the rows.
@@ -209,44 +298,38 @@ class OffsetTable:
         Where the end is not known (the partition is offline), an offset stays. Before anything is staged.
         """
         events: list[StateEvent] = []
-        for (topic_id, partition), committed in list(self):
-            try:
-                end = end_offset(topic_id, partition)
-            except LogbrokerError:
-                continue
-            if committed.offset > end:
-                # The record that it follows is gone, and with it the epoch of that record.
-                cut = msgspec.structs.replace(committed, offset=end, leader_epoch=-1)
-                self._topics[topic_id][partition] = cut
-                events.append(StateEvent(offset_key(topic_id, partition), _encode(cut)))
+        for topic_id, topic in self._topics.items():
+            for partition, committed in topic.items():
+                try:
+                    end = end_offset(topic_id, partition)
+                except LogbrokerError:
+                    continue
+                if committed.offset > end:
+                    # The record that it follows is gone, and with it the epoch of that record.
+                    cut = msgspec.structs.replace(committed, offset=end, leader_epoch=-1)
+                    topic[partition] = cut
+                    events.append(StateEvent(offset_key(topic_id, partition), _encode(cut)))
         return events
 
     def drop_topics(self, exists: Callable[[TopicId], bool]) -> list[StateEvent]:
-        """Forget the offsets of topics that are gone; return the rows to delete."""
-        gone = [topic_id for topic_id in self._topics if not exists(topic_id)]
-        events = [
-            StateEvent(offset_key(topic_id, partition), None)
-            for topic_id in gone
-            for partition in self._topics.pop(topic_id)
-        ]
-        for key, (topic_id, _, _) in list(self._staged.items()):
+        """Forget the offsets of topics that are gone; return the rows to delete. Not within a transaction."""
+        for key, (topic_id, partition, _) in list(self._staged.items()):
             if not exists(topic_id):
+                counted_bytes = self._counted_bytes(key, topic_id, partition)
                 del self._staged[key]
+                self._charge(self._counted_bytes(key, topic_id, partition) - counted_bytes)
+        gone = [topic_id for topic_id in self._topics if not exists(topic_id)]
+        events: list[StateEvent] = []
+        for topic_id in gone:
+            for partition, committed in self._topics.pop(topic_id).items():
+                self._charge(-stored_bytes(committed.metadata))
+                events.append(StateEvent(offset_key(topic_id, partition), None))
         return events
 
 
 def offset_key(topic_id: TopicId, partition: int) -> bytes:
     """The key of the row of a partition."""
     return OFFSET_ROW + topic_id + partition.to_bytes(4, "big")
-
-
-def _decode_row(key: bytes, value: bytes) -> tuple[PartitionKey, Committed]:
-    split = len(OFFSET_ROW) + _TOPIC_ID_BYTES
-    try:
-        committed = _decode(value)
-    except msgspec.MsgspecError as error:
-        raise CorruptLogError(f"the committed offset under key {key.hex()} cannot be read: {error}") from None
-    return PartitionKey(TopicId(key[len(OFFSET_ROW) : split]), int.from_bytes(key[split:], "big")), committed
 
 
 def _check_metadata(text: str) -> None:

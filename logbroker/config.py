@@ -190,6 +190,10 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
     max_groups: int = 10_000
     max_group_members: int = 1_000
+    max_offsets_bytes: int = 256 * MIB
+    """Memory for the committed offsets of all consumer groups: about 200 bytes each, and their metadata."""
+    max_group_offsets_bytes: int = 32 * MIB
+    """Of one group."""
     max_queue_groups: int = 1_000
     max_queue_workers: int = 1_000
     """Of one queue group."""
@@ -233,6 +237,8 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
             "max_produce_bytes_in_flight",
             "max_fetch_bytes_in_flight",
             "max_open_segments",
+            "max_offsets_bytes",
+            "max_group_offsets_bytes",
             "queue_cache_bytes",
             "min_free_disk_bytes",
         ):

@@ -21,6 +21,7 @@ from logbroker.errors.groups import MemberReplacedError as MemberReplacedError
 from logbroker.errors.groups import NotOwnerError as NotOwnerError
 from logbroker.errors.groups import OffsetGoesBackError as OffsetGoesBackError
 from logbroker.errors.groups import OffsetMetadataTooLargeError as OffsetMetadataTooLargeError
+from logbroker.errors.groups import OffsetsFullError as OffsetsFullError
 from logbroker.errors.groups import PollTimedOutError as PollTimedOutError
 from logbroker.errors.groups import RebalanceTimedOutError as RebalanceTimedOutError
 from logbroker.errors.groups import SessionTimedOutError as SessionTimedOutError

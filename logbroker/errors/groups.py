@@ -99,6 +99,14 @@ class OffsetGoesBackError(LogbrokerError):
     kafka_code = 42
 
 
+class OffsetsFullError(LogbrokerError):
+    """The committed offsets of the group, or of all groups, take the memory that they may."""
+
+    code = Code.RESOURCE_EXHAUSTED
+    reason = "OFFSETS_FULL"
+    kafka_code = 28
+
+
 # --- fencing -------------------------------------------------------------------------------------------------------
 
 

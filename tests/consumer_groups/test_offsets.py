@@ -6,7 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logbroker.consumer_groups.offsets import MAX_METADATA_BYTES, Committed, Floors, OffsetTable, TopicCommit
+from logbroker.consumer_groups.offsets import (
+    MAX_METADATA_BYTES,
+    OFFSET_BYTES,
+    Committed,
+    Floors,
+    OffsetBudget,
+    OffsetTable,
+    TopicCommit,
+    stored_bytes,
+)
 from logbroker.errors import (
     CorruptLogError,
     InvalidRequestError,
@@ -15,6 +24,7 @@ from logbroker.errors import (
     OffsetGoesBackError,
     OffsetMetadataTooLargeError,
     OffsetOutOfRangeError,
+    OffsetsFullError,
     UnknownPartitionError,
 )
 from logbroker.types import PartitionKey, TopicId
@@ -197,3 +207,75 @@ def test_what_was_synced_last_is_what_a_restart_finds(steps: list[tuple[str, int
             staged.clear()
             floors = table.loaded_floors(PartitionKey(TOPIC, number) for number in range(PARTITIONS))
         assert {key.partition: committed.offset for key, committed in table} == expected
+
+
+def test_a_full_budget_refuses_what_needs_more_and_nothing_else() -> None:
+    budget = OffsetBudget(max_bytes=3 * OFFSET_BYTES, max_group_bytes=2 * OFFSET_BYTES)
+    one, other = OffsetTable(budget=budget), OffsetTable(budget=budget)
+    assert refused(one, commit_of({0: 1, 1: 1, 2: 1}), None) == {2: OffsetsFullError}, "the group is full"
+    assert refused(other, commit_of({0: 1, 1: 1}), None) == {1: OffsetsFullError}, "all groups together are full"
+    sync(one)
+    assert refused(one, commit_of({0: 2, 1: 3}), None) == {}, "who has offsets goes on"
+    assert refused(one, commit_of({0: 2}, metadata="x"), None) == {0: OffsetsFullError}, "metadata counts"
+    one.drop_topics(lambda _: False)
+    assert refused(other, commit_of({1: 1}), None) == {}, "what was dropped is free again"
+
+
+def test_offsets_above_the_budget_are_loaded_and_go_on() -> None:
+    table = OffsetTable()
+    assert refused(table, commit_of({0: 1, 1: 1}, metadata="long " * 100), None) == {}
+    rows = sync(table)
+    budget = OffsetBudget(max_bytes=1, max_group_bytes=1)
+    again = OffsetTable(rows, budget)
+    assert budget.used_bytes == table.used_bytes
+    assert refused(again, commit_of({0: 2}, metadata="long " * 100), None) == {}
+    assert refused(again, commit_of({1: 2}), None) == {}
+    assert refused(again, commit_of({1: 2}, metadata="x"), None) == {1: OffsetsFullError}
+
+
+_STEPS = st.one_of(
+    st.tuples(st.just("commit"), st.sampled_from([TOPIC, OTHER]), st.integers(0, 3), st.text(max_size=30)),
+    st.tuples(st.sampled_from(["take", "apply", "restart"]), st.none(), st.none(), st.none()),
+    st.tuples(st.just("drop"), st.sampled_from([TOPIC, OTHER]), st.none(), st.none()),
+)
+
+
+@given(st.lists(_STEPS, max_size=30), st.integers(0, 6 * OFFSET_BYTES))
+def test_the_bytes_counted_are_those_of_the_youngest_offsets(
+    steps: list[tuple[str, TopicId | None, int | None, str | None]], max_bytes: int
+) -> None:
+    budget = OffsetBudget(max_group_bytes=max_bytes)
+    table, rows = OffsetTable(budget=budget), dict[bytes, bytes]()
+    youngest: dict[tuple[TopicId, int], str] = {}
+    synced: dict[tuple[TopicId, int], str] = {}
+    under_way = None
+    for step, topic_id, partition, text in steps:
+        if step == "commit":
+            assert topic_id is not None
+            assert partition is not None
+            assert text is not None
+            before = youngest.get((topic_id, partition))
+            growth = stored_bytes(text) - (0 if before is None else stored_bytes(before))
+            fits = growth <= 0 or table.used_bytes + growth <= max_bytes
+            assert (not refused(table, commit_of({partition: 1}, topic_id, text), None)) == fits
+            if fits:
+                youngest[topic_id, partition] = text
+        elif step == "take":
+            if under_way is None:
+                under_way = (table.take_staged(), dict(youngest))
+        elif under_way is not None:  # A transaction ends before anything else happens.
+            staged, synced = under_way
+            under_way = None
+            rows.update((event.key, event.value) for event in staged.events() if event.value is not None)
+            table.apply(staged)
+        if step == "restart":
+            budget.used_bytes = 0
+            table = OffsetTable(rows, budget)
+            youngest = dict(synced)
+        elif step == "drop":
+            for event in table.drop_topics(lambda found, gone=topic_id: found != gone):  # type: ignore[misc]
+                del rows[event.key]
+            for texts in (youngest, synced):
+                for key in [key for key in texts if key[0] == topic_id]:
+                    del texts[key]
+        assert table.used_bytes == budget.used_bytes == sum(map(stored_bytes, youngest.values()))
