@@ -178,6 +178,9 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """How long a reader of large batches waits for that memory before it is refused."""
     max_concurrent_calls: int = 4096
 
+    max_producers: int = 100_000
+    """Idempotent producers that all partitions remember together, one in two partitions counting twice."""
+
     sync_threads: int = 8
     max_open_segments: int = 0
     """File handles kept for segments; 0: half of what the process may open."""
@@ -214,6 +217,7 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
             "max_request_bytes",
             "max_response_bytes",
             "max_concurrent_calls",
+            "max_producers",
             "max_groups",
             "max_group_members",
             "max_queue_groups",

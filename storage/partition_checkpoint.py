@@ -1,17 +1,29 @@
-"""What the metadata store keeps of a partition."""
+"""What the metadata store keeps of a partition: a row of its own, and one for each producer that it remembers.
+
+A checkpoint writes the rows of those producers alone that appended since the one before.
+"""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
+from logbroker.storage.metadata_store import Write
 from logbroker.storage.partition_files import EpochStart
-from logbroker.storage.producer_state import ProducerSnapshot
+from logbroker.storage.producer_state import ProducerBatch, ProducerSnapshot, ProducerStates
 from logbroker.storage.segment import Segment
+
+PARTITIONS: Final = "partitions"
+PRODUCERS: Final = "producers"
+
+_PRODUCER_ID_BYTES: Final = 8
+_PRODUCER_KEY_BYTES: Final = 16 + 4 + _PRODUCER_ID_BYTES
+_Batches = tuple[ProducerBatch, ...]
+_decode_batches: Final = msgspec.msgpack.Decoder(_Batches).decode
 
 _BOOT_ID_PATH: Final = Path("/proc/sys/kernel/random/boot_id")
 
@@ -26,7 +38,7 @@ class SegmentCheckpoint(msgspec.Struct, gc=False, array_like=True):
     """At least that of its records; -1: none has one."""
 
 
-class PartitionCheckpoint(msgspec.Struct, gc=False):
+class PartitionCheckpoint(msgspec.Struct, gc=False, omit_defaults=True):
     """Lets a later open read nothing below the recovery point."""
 
     recovery_point: int
@@ -34,14 +46,59 @@ class PartitionCheckpoint(msgspec.Struct, gc=False):
     log_start_offset: int
     segments: list[SegmentCheckpoint]
     """Those below the recovery point, in order; the last one holds it."""
-    producers: list[ProducerSnapshot]
-    """As of the recovery point."""
+    producers: list[ProducerSnapshot] = msgspec.field(default_factory=list, name="changed_producers")
+    """As of the recovery point: all of them where it is loaded, else those that appended since the one before."""
+    forgotten_producers: list[int] = []
+    """Ids of producers that are remembered no more since the checkpoint before, or were for a while."""
+    old_producers: list[tuple[int, int, _Batches]] = msgspec.field(default_factory=list, name="producers")
+    """All producers, in the rows of brokers that gave them no rows of their own: id, an unused time, batches."""
     boot_id: str = ""
     """Of the machine when this was made: another one means that a power cut may have taken unsynced bytes."""
     epochs: list[EpochStart] = []
     """The leader epochs that the synced file begins with: it has no checksum of its own."""
     unsynced_bound_bytes: int = -1
     """At no time until the next checkpoint more bytes than these at the log's end are unsynced; -1: no bound."""
+
+
+def encode_checkpoint(key: bytes, checkpoint: PartitionCheckpoint) -> list[Write]:
+    """Return the rows of a checkpoint, under the key of its partition."""
+    encode = msgspec.msgpack.encode
+    row = msgspec.structs.replace(checkpoint, producers=[], forgotten_producers=[], old_producers=[])
+    writes: list[Write] = [(PARTITIONS, key, encode(row))]
+    # Who was forgotten and came back is in both lists.
+    writes += [(PRODUCERS, _producer_key(key, producer_id), None) for producer_id in checkpoint.forgotten_producers]
+    for producer in checkpoint.producers:
+        writes.append((PRODUCERS, _producer_key(key, producer.producer_id), encode(producer.batches)))
+    return writes
+
+
+def decode_checkpoint(row: bytes, producers: Iterable[ProducerSnapshot] = ()) -> tuple[PartitionCheckpoint, bool]:
+    """Return the checkpoint of a partition's row and `producers`, which have rows of their own.
+
+    Returns also whether the rows of the producers are those of this checkpoint. They are not where an older broker
+    wrote it, or where the recovery point was lowered by hand: then all of them are to be stored anew.
+    """
+    checkpoint = msgspec.msgpack.decode(row, type=PartitionCheckpoint)
+    old = [ProducerSnapshot(producer_id, batches) for producer_id, _, batches in checkpoint.old_producers]
+    found = old or list(producers)
+    checkpoint.old_producers = []
+    checkpoint.producers = ProducerStates(found).snapshot(checkpoint.recovery_point)
+    is_current = not old and all(producer.batches[-1].next_offset <= checkpoint.recovery_point for producer in found)
+    return checkpoint, is_current
+
+
+def decode_producers(rows: Iterable[tuple[bytes, bytes]]) -> dict[bytes, list[ProducerSnapshot]]:
+    """Return what rows of producers tell, by the keys of their partitions; other rows are passed over."""
+    found: dict[bytes, list[ProducerSnapshot]] = {}
+    for key, value in rows:
+        if len(key) == _PRODUCER_KEY_BYTES:
+            producer = ProducerSnapshot(int.from_bytes(key[-_PRODUCER_ID_BYTES:], "big"), _decode_batches(value))
+            found.setdefault(key[:-_PRODUCER_ID_BYTES], []).append(producer)
+    return found
+
+
+def _producer_key(key: bytes, producer_id: int) -> bytes:
+    return key + producer_id.to_bytes(_PRODUCER_ID_BYTES, "big")
 
 
 def segment_checkpoints(

@@ -21,7 +21,7 @@ from logbroker.storage.log_reader import LogRead, LogReader, LogView
 from logbroker.storage.log_writer import LogWriter, SyncDue
 from logbroker.storage.partition_checkpoint import PartitionCheckpoint, boot_id, segment_checkpoints
 from logbroker.storage.partition_files import EpochStart, check_epoch, create_partition
-from logbroker.storage.producer_state import ProducerStates
+from logbroker.storage.producer_state import ProducerCount, ProducerStates
 from logbroker.storage.progress import LogEnd, LogProgress
 from logbroker.storage.recovery import RecoveredPartition, recover_partition
 from logbroker.storage.retention import ExpiredOffsets, SealedSegment, expired_offsets
@@ -54,7 +54,13 @@ class PartitionLog:
     )
 
     def __init__(
-        self, directory: str, found: RecoveredPartition, config: TopicConfig, files: Files, handles: HandleCache
+        self,
+        directory: str,
+        found: RecoveredPartition,
+        config: TopicConfig,
+        files: Files,
+        handles: HandleCache,
+        producer_count: ProducerCount | None,
     ) -> None:
         segments = tuple(found.segments)
         active = segments[-1] if segments else None
@@ -70,7 +76,7 @@ class PartitionLog:
         self._reader = LogReader(directory.rpartition("/")[2], files, handles)
         self._writer = LogWriter(directory, files, handles, new_directory=not segments)
         self._epochs = found.epochs
-        self._producers = ProducerStates(found.producers)
+        self._producers = ProducerStates(found.producers, producer_count)
         self._view = LogView(
             segments,
             tuple(segment.base_offset for segment in segments),
@@ -104,17 +110,19 @@ class PartitionLog:
         handles: HandleCache,
         checkpoint: PartitionCheckpoint | None,
         stopped_cleanly: bool = False,
+        producer_count: ProducerCount | None = None,
     ) -> PartitionLog:
         """Open a partition as the last run left it; `logbroker.storage.recovery` says what that does after a crash.
 
         All that is there is readable: the high watermark is the log end offset. `stopped_cleanly` says that the last
-        run synced everything before it stopped. Store `checkpoint()` before the first append. Raises CorruptLogError
-        where what should be there is not, and no crash explains it, StorageFailedError and TooManyOpenFilesError.
+        run synced everything before it stopped; `producer_count` is raised by the producers that this partition
+        remembers. Store `checkpoint()` before the first append. Raises CorruptLogError where what should be there is
+        not, and no crash explains it, StorageFailedError and TooManyOpenFilesError.
         """
         found = recover_partition(
             str(directory), topic_id, config, files, handles, checkpoint, stopped_cleanly=stopped_cleanly
         )
-        return cls(str(directory), found, config, files, handles)
+        return cls(str(directory), found, config, files, handles, producer_count)
 
     # --- facts -----------------------------------------------------------------------------------------------------
 
@@ -180,7 +188,7 @@ class PartitionLog:
         if not self._epochs:
             group.epochs = self._epochs = [EpochStart(self.leader_epoch, base_offset)]
         if has_producer:
-            self._producers.append(header, base_offset, now_ms, self._progress.synced.offset)
+            self._producers.append(header, base_offset, self._progress.synced.offset)
         position = segment.append(next_offset - 1, size_bytes, timestamp_ms, config.index_interval_bytes)
         prefix = stored_prefix(base_offset, header.length, self.leader_epoch)
         group.add(segment, position, prefix, memoryview(batch)[PREFIX_BYTES:], position + size_bytes, next_offset)
@@ -318,7 +326,8 @@ class PartitionLog:
     def checkpoint(self) -> PartitionCheckpoint:
         """What to store so that the next `open` begins at the synced offset, also while later batches are in flight.
 
-        Call `flush_indexes` before it is stored.
+        Its producers are those that appended since the checkpoint that `stored` was last told of, or all, where it was
+        told of none. Call `flush_indexes` before it is stored.
         """
         synced = self._progress.synced
         return PartitionCheckpoint(
@@ -326,11 +335,24 @@ class PartitionLog:
             log_start_offset=self.log_start_offset,
             segments=segment_checkpoints(self._view.segments, synced.segment, synced.position),
             producers=self._producers.snapshot(synced.offset),
+            forgotten_producers=self._producers.forgotten(),
             boot_id=boot_id(),
             # One that begins at the end may not be in the file yet, or be replaced by a later one.
             epochs=[entry for entry in self._epochs if entry.start_offset < synced.offset],
             unsynced_bound_bytes=-1 if self.config.durability is Durability.WRITTEN else self.unsynced_bound_bytes,
         )
+
+    def stored(self, checkpoint: PartitionCheckpoint) -> None:
+        """Take note that a checkpoint, and the rows of all its producers, are stored."""
+        self._producers.stored(checkpoint.recovery_point, checkpoint.forgotten_producers)
+
+    @property
+    def producer_count(self) -> int:
+        return len(self._producers)
+
+    def forget_producers(self, count: int) -> None:
+        """Forget so many idempotent producers, those that appended longest ago."""
+        self._producers.forget(count)
 
     def flush_indexes(self) -> None:
         """Write to the index files what they lack. Raises StorageFailedError."""
@@ -341,6 +363,7 @@ class PartitionLog:
     def close(self) -> None:
         """Save the indexes and close the files; writes and syncs are over. Raises StorageFailedError."""
         self._reader.close()
+        self._producers.close()
         for segment in self._view.segments[-1:]:
             segment.finish()
         for segment in self._view.segments:

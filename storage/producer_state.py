@@ -1,26 +1,26 @@
 """What a partition remembers of idempotent producers, and the decision it takes by that.
 
-Pure: no files, no clock. The rules are Kafka's (ProducerAppendInfo), but for one that is stricter: a producer id that
-the partition does not know must begin at sequence 0, so that a client whose records were cut off notices.
+Pure: no files, no clock. A partition remembers the producers that appended last, and forgets none for its age: after a
+jump of the clock it would store a retry twice. The rules are Kafka's (ProducerAppendInfo), but for one that is
+stricter: a producer id that the partition does not know must begin at sequence 0, so that a client whose records were
+cut off notices.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterable
+import itertools
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 import msgspec
 
-from logbroker.config import DAY_MS
 from logbroker.errors import OutOfOrderSequenceError, ProducerFencedError, UnknownProducerIdError
 from logbroker.record.header import MAX_SEQUENCE, BatchHeader
 
 REMEMBERED_BATCHES: Final = 5
 """As many as a Kafka client has in flight at most."""
 MAX_PRODUCERS: Final = 10_000
-"""Per partition; the one idle for longest is forgotten first."""
-MAX_IDLE_MS: Final = 7 * DAY_MS
+"""Per partition; the one that appended longest ago is forgotten first."""
 
 
 class ProducerBatch(msgspec.Struct, gc=False, array_like=True):
@@ -37,16 +37,28 @@ class ProducerSnapshot(msgspec.Struct, gc=False, array_like=True):
     """One producer's state at one offset of the log: up to five batches of its latest epoch, oldest first."""
 
     producer_id: int
-    last_append_ms: int
     batches: tuple[ProducerBatch, ...]
 
 
-class _Producer:
-    __slots__ = ("batches", "last_append_ms")
+class ProducerCount:
+    """How many producers all partitions of a broker remember together; one in two partitions counts twice."""
 
-    def __init__(self, batches: Iterable[ProducerBatch], last_append_ms: int) -> None:
-        self.batches = deque(batches)
-        self.last_append_ms = last_append_ms
+    __slots__ = ("value",)
+
+    def __init__(self) -> None:
+        self.value = 0
+
+
+def common_level(counts: Iterable[int], most: int) -> int:
+    """Return the largest level for which the sum of all counts, those above it lowered to it, is at most `most`."""
+    descending = sorted(counts, reverse=True)
+    rest = sum(descending)
+    for index, count in enumerate(descending):
+        # The ones before this one are lowered to it; then all are, so far.
+        if index * count + rest <= most:
+            return (most - rest) // index if index else count
+        rest -= count
+    return most // len(descending) if descending else most
 
 
 class ProducerStates:
@@ -56,29 +68,39 @@ class ProducerStates:
     is exact while later batches are in flight.
     """
 
-    __slots__ = ("_producers",)
+    __slots__ = ("_count", "_forgotten", "_producers", "_stored_offset")
 
-    def __init__(self, snapshots: Iterable[ProducerSnapshot] = ()) -> None:
-        self._producers = {s.producer_id: _Producer(s.batches, s.last_append_ms) for s in snapshots}
+    def __init__(self, snapshots: Iterable[ProducerSnapshot] = (), count: ProducerCount | None = None) -> None:
+        """`count` is raised by what is remembered here; see `close`."""
+        in_order = sorted(snapshots, key=lambda snapshot: snapshot.batches[-1].next_offset)
+        self._producers = {snapshot.producer_id: list(snapshot.batches) for snapshot in in_order}
+        self._stored_offset = -1
+        self._forgotten: set[int] = set()
+        self._count = count or ProducerCount()
+        self._count.value += len(self._producers)
 
     def __len__(self) -> int:
         return len(self._producers)
+
+    def close(self) -> None:
+        """Count no more."""
+        self._count.value -= len(self._producers)
+        self._producers = {}
 
     def check(self, header: BatchHeader) -> ProducerBatch | None:
         """Decide on a batch with a producer id: None to append it, or the original that it repeats.
 
         Raises ProducerFencedError, OutOfOrderSequenceError or UnknownProducerIdError. Changes nothing.
         """
-        producer = self._producers.get(header.producer_id)
+        batches = self._producers.get(header.producer_id)
         first_sequence = header.base_sequence
-        if producer is None:
+        if batches is None:
             if first_sequence:
                 raise UnknownProducerIdError(
                     f"producer {header.producer_id} is unknown to this partition, but its batch begins at sequence "
                     f"{first_sequence}; raise the producer's epoch and begin again at 0"
                 )
             return None
-        batches = producer.batches
         last = batches[-1]
         if header.producer_epoch != last.epoch:
             if header.producer_epoch < last.epoch:
@@ -109,7 +131,7 @@ class ProducerStates:
             f"none of its last {REMEMBERED_BATCHES} batches; raise the producer's epoch and begin again at 0"
         )
 
-    def append(self, header: BatchHeader, base_offset: int, now_ms: int, synced_offset: int) -> None:
+    def append(self, header: BatchHeader, base_offset: int, synced_offset: int) -> None:
         """Remember a batch that `check` let pass, at the offset it got."""
         batch = ProducerBatch(
             header.producer_epoch,
@@ -119,34 +141,53 @@ class ProducerStates:
             base_offset + header.last_offset_delta + 1,
         )
         producers = self._producers
-        producer = producers.pop(header.producer_id, None)
-        if producer is None:
-            producer = _Producer((), now_ms)
-            self._forget(now_ms)
-        producers[header.producer_id] = producer
-        producer.last_append_ms = now_ms
-        batches = producer.batches
+        batches = producers.pop(header.producer_id, None)
+        if batches is None:
+            if len(producers) >= MAX_PRODUCERS:
+                self.forget(1)
+            batches = []
+            self._count.value += 1
+        producers[header.producer_id] = batches
         batches.append(batch)
         # The oldest is needed until five younger ones lie below any snapshot to come.
-        while len(batches) > REMEMBERED_BATCHES and batches[REMEMBERED_BATCHES].next_offset <= synced_offset:
-            batches.popleft()
+        excess = 0
+        while len(batches) - excess > REMEMBERED_BATCHES and (
+            batches[excess + REMEMBERED_BATCHES].next_offset <= synced_offset
+        ):
+            excess += 1
+        if excess:
+            del batches[:excess]
+
+    def forget(self, count: int) -> None:
+        """Forget so many producers, those that appended longest ago."""
+        for producer_id in list(itertools.islice(self._producers, count)):
+            del self._producers[producer_id]
+            self._forgotten.add(producer_id)
+            self._count.value -= 1
+
+    # --- what is stored ---
 
     def snapshot(self, offset: int) -> list[ProducerSnapshot]:
-        """The state as it was when the log ended at `offset`, which must not lie below the synced offset."""
+        """Return, as it was when the log ended at `offset`, the state of the producers that appended since `stored`.
+
+        `offset` must not lie below the synced offset. The producer that appended last comes first.
+        """
         snapshots = []
-        for producer_id, producer in self._producers.items():
-            below = [batch for batch in producer.batches if batch.next_offset <= offset]
+        for producer_id, batches in reversed(self._producers.items()):
+            if batches[-1].next_offset <= self._stored_offset:
+                break  # So is what all others appended last.
+            below = [batch for batch in batches if batch.next_offset <= offset]
             if below:
                 epoch = below[-1].epoch
                 kept = tuple(batch for batch in below[-REMEMBERED_BATCHES:] if batch.epoch == epoch)
-                snapshots.append(ProducerSnapshot(producer_id, producer.last_append_ms, kept))
+                snapshots.append(ProducerSnapshot(producer_id, kept))
         return snapshots
 
-    def _forget(self, now_ms: int) -> None:
-        """Make room for one more: drop those idle for too long, and the most idle beyond the bound."""
-        producers = self._producers
-        while producers:
-            oldest = next(iter(producers))
-            if len(producers) < MAX_PRODUCERS and now_ms - producers[oldest].last_append_ms <= MAX_IDLE_MS:
-                return
-            del producers[oldest]
+    def forgotten(self) -> list[int]:
+        """Return the producers that were forgotten since `stored`; some may have come back."""
+        return list(self._forgotten)
+
+    def stored(self, offset: int, forgotten: Sequence[int]) -> None:
+        """Take note that the state at `offset` is stored, and that these producers are no part of it."""
+        self._stored_offset = max(self._stored_offset, offset)
+        self._forgotten.difference_update(forgotten)

@@ -96,9 +96,7 @@ class _Recovery:
         self._imported = checkpoint is None
         """No run of ours that got as far as a checkpoint wrote it: perhaps Kafka did."""
         self._stopped_cleanly = stopped_cleanly
-        self._checkpoint = checkpoint or PartitionCheckpoint(
-            recovery_point=0, log_start_offset=0, segments=[], producers=[]
-        )
+        self._checkpoint = checkpoint or PartitionCheckpoint(recovery_point=0, log_start_offset=0, segments=[])
 
         self._same_boot = bool(self._checkpoint.boot_id) and self._checkpoint.boot_id == boot_id()
 

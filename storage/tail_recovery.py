@@ -145,7 +145,7 @@ class TailRecovery:
             if not self.epochs or header.leader_epoch > self.epochs[-1].epoch:
                 self.epochs.append(EpochStart(max(header.leader_epoch, 0), header.base_offset))
             if header.producer_id >= 0 and not header.is_control:
-                self._producers.append(header, header.base_offset, header.max_timestamp_ms, self.end_offset)
+                self._producers.append(header, header.base_offset, self.end_offset)
             self.end_offset = header.next_offset
             segment.append(
                 header.next_offset - 1, header.size_bytes, header.max_timestamp_ms, self._index_interval_bytes

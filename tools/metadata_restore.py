@@ -12,7 +12,7 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
@@ -20,7 +20,7 @@ from typing import Final
 import msgspec
 
 from logbroker.broker.local_engine.catalog import PARTITIONS, TOPICS, decode_topic, encode_topic, partition_row_key
-from logbroker.broker.local_engine.producer_ids import NEXT_ID_KEY, PRODUCERS
+from logbroker.broker.local_engine.producer_ids import NEXT_ID_KEY
 from logbroker.broker.topics import grown, new_topic
 from logbroker.config import MAX_BATCH_BYTES, BrokerConfig, TopicConfig, topic_config
 from logbroker.engine import Topic
@@ -28,7 +28,7 @@ from logbroker.errors import CorruptLogError, DataDirError
 from logbroker.storage.data_dir import META_NAME, DataDir, partition_directories
 from logbroker.storage.files import RealFiles
 from logbroker.storage.metadata_store import DATA_NAME, MetadataReader, MetadataStore, Write
-from logbroker.storage.partition_checkpoint import PartitionCheckpoint, SegmentCheckpoint
+from logbroker.storage.partition_checkpoint import PRODUCERS, PartitionCheckpoint, SegmentCheckpoint
 from logbroker.storage.partition_files import METADATA_NAME, decode_metadata
 from logbroker.tools.metadata_backup import Backup, count_values, extract, free_path, utc_text
 from logbroker.tools.segments.locate import file_bytes, segments_in
@@ -95,9 +95,10 @@ def plan_restore(backup: Backup, store: Path, data_dir: Path) -> RestorePlan:
         plan.writes += [(PRODUCERS, NEXT_ID_KEY, next_id.to_bytes(8, "big")), ("broker", b"clean-stop", None)]
         topics = [decode_topic(TopicId(key), value, TopicConfig()) for key, value in reader.scan(TOPICS)]
         rows = dict(reader.scan(PARTITIONS))
+        producer_keys = [key for key, _ in reader.scan(PRODUCERS)]
     finally:
         reader.close()
-    _Comparison(plan, data_dir, rows, now_ms).run(topics)
+    _Comparison(plan, data_dir, rows, producer_keys, now_ms).run(topics)
     return plan
 
 
@@ -132,10 +133,18 @@ def restore(plan: RestorePlan, store: Path, data_dir: Path) -> Path | None:
 class _Comparison:
     """Adds to a plan what the partitions' directories tell."""
 
-    def __init__(self, plan: RestorePlan, data_dir: Path, rows: Mapping[bytes, bytes], now_ms: int) -> None:
+    def __init__(
+        self,
+        plan: RestorePlan,
+        data_dir: Path,
+        rows: Mapping[bytes, bytes],
+        producer_keys: Sequence[bytes],
+        now_ms: int,
+    ) -> None:
         self._plan = plan
         self._data_dir = data_dir
         self._rows = rows
+        self._producer_keys = producer_keys
         self._now_ms = now_ms
         self._found: dict[str, dict[int, TopicId | None]] = {}
         """By topic and number, what partition.metadata says."""
@@ -158,6 +167,8 @@ class _Comparison:
             self._note(f"{topic.name}: was deleted since the backup, and made anew")
             keys = (partition_row_key(topic.id, number) for number in range(topic.partitions))
             self._plan.writes += [(TOPICS, topic.id, None), *((PARTITIONS, key, None) for key in keys)]
+            producers = (key for key in self._producer_keys if key.startswith(topic.id))
+            self._plan.writes += [(PRODUCERS, key, None) for key in producers]
             self._adopt(topic.name, found)
             return
         gone = 0
@@ -228,7 +239,7 @@ class _Comparison:
         for number in numbers:
             if sizes := self._sizes(topic, number):
                 empty = PartitionCheckpoint(
-                    recovery_point=0, log_start_offset=0, segments=[], producers=[], unsynced_bound_bytes=bound_bytes
+                    recovery_point=0, log_start_offset=0, segments=[], unsynced_bound_bytes=bound_bytes
                 )
                 self._store(topic, number, _from_the_start(min(sizes), empty))
                 self._plan.unscanned_bytes += sum(sizes.values())
@@ -267,11 +278,11 @@ class _Comparison:
 
 
 def _from_the_start(first: int, checkpoint: PartitionCheckpoint) -> PartitionCheckpoint:
-    """A checkpoint below which there is nothing. The producers' state comes from what is scanned."""
+    """Return a checkpoint below which there is nothing: the producers' state comes from what is scanned."""
     return msgspec.structs.replace(
         checkpoint,
         recovery_point=first,
         log_start_offset=first,
         segments=[SegmentCheckpoint(first, 0, -1)],
-        producers=[],
+        old_producers=[],
     )

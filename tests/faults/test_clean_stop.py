@@ -14,7 +14,7 @@ from logbroker.config import MAX_BATCH_BYTES, BrokerConfig
 from logbroker.engine import Append
 from logbroker.errors import StorageFailedError
 from logbroker.storage.metadata_store import MetadataReader, MetadataStore
-from logbroker.storage.partition_checkpoint import PartitionCheckpoint
+from logbroker.storage.partition_checkpoint import PRODUCERS, PartitionCheckpoint
 from logbroker.types import TopicId
 from tests.broker.conftest import HeldSync, Opened, OpenEngine, batch
 
@@ -123,5 +123,7 @@ async def test_what_recovery_found_is_stored_before_the_first_append(open_at: Op
     async with open_at() as opened:
         found = checkpoint_of(opened, topic.id)
         assert found.recovery_point == opened.engine.partition_facts(topic.id, 0).log_end_offset == 2
-        assert [batch.next_offset for batch in found.producers[0].batches] == [1, 2]
+        producer = stored(opened, PRODUCERS, partition_row_key(topic.id, 0) + (7).to_bytes(8, "big"))
+        assert producer is not None
+        assert [next_offset for *_, next_offset in msgspec.msgpack.decode(producer)] == [1, 2]
         assert opened.engine.partition_facts(topic.id, 0).leader_epoch == 1

@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from logbroker.config import DAY_MS
 from logbroker.errors import OutOfOrderSequenceError, ProducerFencedError, UnknownProducerIdError
 from logbroker.record.header import MAX_SEQUENCE, BatchHeader
-from logbroker.storage.producer_state import MAX_PRODUCERS, ProducerStates
+from logbroker.storage.producer_state import (
+    MAX_PRODUCERS,
+    ProducerCount,
+    ProducerSnapshot,
+    ProducerStates,
+    common_level,
+)
 
 PRODUCER = 1
 
@@ -24,9 +31,9 @@ class Log:
         self.end_offset = 0
         self.synced_offset = 0
 
-    def append(self, batch: BatchHeader, now_ms: int = 0) -> None:
+    def append(self, batch: BatchHeader) -> None:
         assert self.states.check(batch) is None
-        self.states.append(batch, self.end_offset, now_ms, self.synced_offset)
+        self.states.append(batch, self.end_offset, self.synced_offset)
         self.end_offset += batch.record_count
 
 
@@ -121,15 +128,7 @@ def test_memory_is_bounded_while_batches_are_synced() -> None:
         log.synced_offset = log.end_offset
     (snapshot,) = log.states.snapshot(log.end_offset)
     assert len(snapshot.batches) == 5
-    assert len(log.states._producers[PRODUCER].batches) <= 6
-
-
-def test_idle_producers_are_forgotten() -> None:
-    log = Log()
-    log.append(header(0, producer_id=1), now_ms=0)
-    log.append(header(0, producer_id=2), now_ms=6 * DAY_MS)
-    log.append(header(0, producer_id=3), now_ms=8 * DAY_MS)
-    assert [snapshot.producer_id for snapshot in log.states.snapshot(log.end_offset)] == [2, 3]
+    assert len(log.states._producers[PRODUCER]) <= 6
 
 
 def test_the_most_idle_goes_when_there_are_too_many() -> None:
@@ -142,3 +141,78 @@ def test_the_most_idle_goes_when_there_are_too_many() -> None:
     assert log.states.check(header(2, producer_id=0)) is None
     with pytest.raises(UnknownProducerIdError):
         log.states.check(header(1, producer_id=1))
+
+
+@given(st.lists(st.integers(0, 20), max_size=8), st.integers(0, 60))
+def test_the_common_level_is_the_largest_that_fits(counts: list[int], most: int) -> None:
+    level = common_level(counts, most)
+
+    def total(level: int) -> int:
+        return sum(min(count, level) for count in counts)
+
+    assert total(level) <= most
+    assert total(level + 1) > most or level >= max(counts, default=0)
+
+
+_STEPS = st.one_of(
+    st.tuples(st.just("append"), st.integers(0, 6), st.booleans()),
+    st.tuples(st.sampled_from(["sync", "store", "forget", "restart"]), st.just(0), st.just(False)),
+)
+
+
+@given(st.lists(_STEPS, max_size=60))
+def test_rows_of_what_changed_add_up_to_the_whole_state(steps: list[tuple[str, int, bool]]) -> None:
+    """However appends, syncs, checkpoints and forgetting follow each other, rows and tail make the state again."""
+    count = ProducerCount()
+    states, rows = ProducerStates(count=count), dict[int, ProducerSnapshot]()
+    log: list[tuple[BatchHeader, int]] = []
+    next_sequences: dict[int, tuple[int, int]] = {}
+    end_offset = synced_offset = stored_offset = 0
+    for step, producer_id, anew in steps:
+        if step == "append":
+            epoch, sequence = next_sequences.get(producer_id, (0, 0))
+            batch = header(0, 1, epoch + 1, producer_id) if anew else header(sequence, 1, epoch, producer_id)
+            assert states.check(batch) is None
+            states.append(batch, end_offset, synced_offset)
+            next_sequences[producer_id] = (batch.producer_epoch, batch.base_sequence + 1)
+            log.append((batch, end_offset))
+            end_offset += 1
+        elif step == "sync":
+            synced_offset = end_offset
+        elif step == "store":
+            stored_offset = synced_offset
+            forgotten = states.forgotten()
+            for forgotten_id in forgotten:
+                rows.pop(forgotten_id, None)
+            rows.update((snapshot.producer_id, snapshot) for snapshot in states.snapshot(synced_offset))
+            states.stored(synced_offset, forgotten)
+        elif step == "forget" and len(states):
+            oldest = next(iter(states._producers))
+            states.forget(1)
+            next_sequences.pop(oldest, None)
+        elif step == "restart":
+            states.close()
+            states = ProducerStates(rows.values(), count)
+            states.stored(stored_offset, ())
+            for batch, base_offset in log:
+                if base_offset >= stored_offset:
+                    states.append(batch, base_offset, end_offset)
+                    next_sequences[batch.producer_id] = (batch.producer_epoch, batch.base_sequence + 1)
+            for snapshot in rows.values():
+                last = states._producers[snapshot.producer_id][-1]
+                next_sequences[snapshot.producer_id] = (last.epoch, last.last_sequence + 1)
+            synced_offset = end_offset
+        assert count.value == len(states)
+    stored_offset = synced_offset = end_offset
+    whole = {snapshot.producer_id: snapshot for snapshot in fully(states, end_offset)}
+    for forgotten_id in states.forgotten():
+        rows.pop(forgotten_id, None)
+    rows.update((snapshot.producer_id, snapshot) for snapshot in states.snapshot(end_offset))
+    assert rows == whole
+
+
+def fully(states: ProducerStates, offset: int) -> list[ProducerSnapshot]:
+    """The snapshot of all producers, whatever is stored."""
+    whole = ProducerStates()
+    whole._producers = states._producers
+    return whole.snapshot(offset)

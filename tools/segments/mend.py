@@ -24,7 +24,6 @@ from logbroker.storage.index_file import OFFSET_ENTRY, TIME_ENTRY
 from logbroker.storage.metadata_store import MetadataStore
 from logbroker.storage.partition_checkpoint import PartitionCheckpoint, SegmentCheckpoint
 from logbroker.storage.partition_files import EPOCHS_NAME, EpochStart, decode_epochs, encode_epochs
-from logbroker.storage.producer_state import ProducerStates
 from logbroker.tools.segments.locate import PartitionFiles, SegmentFile, segments_in
 from logbroker.tools.segments.log_file import HEADERS_WINDOW_BYTES, LogFile
 from logbroker.tools.segments.metadata import Knowledge, checkpoint_key, knowledge_of, open_metadata
@@ -213,7 +212,6 @@ def _lowered(
         recovery_point=offset,
         log_start_offset=min(checkpoint.log_start_offset, offset),
         segments=[*before, SegmentCheckpoint(segment.base_offset, position, max_timestamp_ms)],
-        producers=ProducerStates(checkpoint.producers).snapshot(offset),
     )
 
 

@@ -9,10 +9,10 @@ import msgspec
 from logbroker.config import TopicConfig, topic_config
 from logbroker.engine import Topic, TopicGeneration
 from logbroker.errors import CorruptLogError, UnknownTopicError, quoted
+from logbroker.storage.partition_checkpoint import PARTITIONS as PARTITIONS
 from logbroker.types import TopicId, topic_id_text
 
 TOPICS = "topics"
-PARTITIONS = "partitions"
 
 
 class _TopicRow(msgspec.Struct):

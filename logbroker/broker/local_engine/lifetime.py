@@ -74,6 +74,7 @@ async def open_engine(
         changes = TopicChanges(config, clock, store, catalog, partitions, failure)
         deleted, recovery_points = _load_topics(store, config, catalog, partitions)
         await asyncio.wrap_future(store.submit([(_BROKER, _CLEAN_STOP, None), *recovery_points]))
+        partitions.limit_producers(config.max_producers)
         for topic in deleted:
             await changes.finish_deletion(topic)
         await asyncio.to_thread(partitions.remove_set_aside)

@@ -7,9 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
-import msgspec
-
-from logbroker.broker.local_engine.catalog import PARTITIONS, partition_row_key, unknown_topic_id
+from logbroker.broker.local_engine.catalog import partition_row_key, unknown_topic_id
 from logbroker.broker.local_engine.failure import Failure
 from logbroker.broker.local_engine.io_pool import IoPool
 from logbroker.broker.local_engine.partition import Partition
@@ -19,7 +17,15 @@ from logbroker.storage.data_dir import DataDir
 from logbroker.storage.files import Files
 from logbroker.storage.handles import HandleCache
 from logbroker.storage.metadata_store import MetadataStore, Write
+from logbroker.storage.partition_checkpoint import (
+    PARTITIONS,
+    PRODUCERS,
+    decode_checkpoint,
+    decode_producers,
+    encode_checkpoint,
+)
 from logbroker.storage.partition_log import PartitionCheckpoint, PartitionLog
+from logbroker.storage.producer_state import ProducerCount, ProducerSnapshot, common_level
 from logbroker.storage.recovery import probably_has_tail
 from logbroker.storage.removal import remove_set_aside, set_aside
 from logbroker.types import PartitionKey, TopicId
@@ -50,6 +56,8 @@ class PartitionTable:
         self._unsynced_bound_bytes = unsynced_bound_bytes
         self._sync_threads = sync_threads
         self._by_topic: dict[TopicId, list[Partition | PartitionOfflineError]] = {}
+        self.producer_count = ProducerCount()
+        """Of all partitions that are open."""
 
     def get(self, topic_id: TopicId, partition: int) -> Partition:
         """Raises UnknownTopicError, UnknownPartitionError or PartitionOfflineError."""
@@ -108,6 +116,15 @@ class PartitionTable:
         """Add what `open` returned behind the topic's other partitions: appends and reads find it from now on."""
         self._by_topic.setdefault(topic_id, []).extend(opened)
 
+    def limit_producers(self, max_producers: int) -> None:
+        """Let the partitions that remember most idempotent producers forget some, where all together remember more than
+        `max_producers`; a thirty-second less is left, so that it does not happen at each append."""
+        if self.producer_count.value > max_producers:
+            partitions = list(self)
+            level = common_level([partition.log.producer_count for partition in partitions], max_producers * 31 // 32)
+            for partition in partitions:
+                partition.log.forget_producers(max(0, partition.log.producer_count - level))
+
     def take(self, topic_id: TopicId) -> list[Partition]:
         """Take a topic's partitions out, for the caller to settle and close: nothing is appended there any more."""
         partitions = self.of_topic(topic_id)
@@ -123,15 +140,21 @@ class PartitionTable:
         self, wanted: Sequence[tuple[Topic, int]], *, stopped_cleanly: bool
     ) -> tuple[list[Partition | PartitionOfflineError], list[Write]]:
         stored: dict[bytes, bytes] = {}
+        producers: dict[bytes, list[ProducerSnapshot]] = {}
+        outdated: dict[bytes, list[ProducerSnapshot]] = {}
         for topic_id in {topic.id for topic, _number in wanted}:
             stored.update(self._store.scan(PARTITIONS, topic_id))
+            producers.update(decode_producers(self._store.scan(PRODUCERS, topic_id)))
         keys = [partition_row_key(topic.id, number) for topic, number in wanted]
         with ThreadPoolExecutor(self._sync_threads, "logbroker-recovery") as threads:
             opening: list[Callable[[], Partition | PartitionOfflineError]] = []
             for (topic, number), key in zip(wanted, keys, strict=True):
-                row = stored.get(key)
-                checkpoint = msgspec.msgpack.decode(row, type=PartitionCheckpoint) if row is not None else None
-                open_one = partial(self._open_one, topic, number, checkpoint, stopped_cleanly)
+                checkpoint, is_current = None, False
+                if (row := stored.get(key)) is not None:
+                    checkpoint, is_current = decode_checkpoint(row, producers.get(key, ()))
+                if not is_current:
+                    outdated[key] = producers.get(key, [])
+                open_one = partial(self._open_one, topic, number, checkpoint, is_current, stopped_cleanly)
                 # Tails are read, written and synced side by side. Where there is none, threads would only take the
                 # interpreter from each other.
                 directory = str(self._data_dir.partition_dir(topic.name, number))
@@ -145,13 +168,20 @@ class PartitionTable:
         rows: list[Write] = []
         for key, partition in zip(keys, opened, strict=True):
             if isinstance(partition, Partition):
-                row = msgspec.msgpack.encode(partition.log.checkpoint())
-                if row != stored.get(key):
-                    rows.append((PARTITIONS, key, row))
+                checkpoint = partition.log.checkpoint()
+                checkpoint.forgotten_producers += [producer.producer_id for producer in outdated.get(key, ())]
+                writes = encode_checkpoint(key, checkpoint)
+                if writes != [(PARTITIONS, key, stored.get(key))]:
+                    rows += writes
         return opened, rows
 
     def _open_one(
-        self, topic: Topic, number: int, checkpoint: PartitionCheckpoint | None, stopped_cleanly: bool
+        self,
+        topic: Topic,
+        number: int,
+        checkpoint: PartitionCheckpoint | None,
+        is_current: bool,
+        stopped_cleanly: bool,
     ) -> Partition | PartitionOfflineError:
         try:
             log = PartitionLog.open(
@@ -162,10 +192,13 @@ class PartitionTable:
                 handles=self._handles,
                 checkpoint=checkpoint,
                 stopped_cleanly=stopped_cleanly,
+                producer_count=self.producer_count,
             )
         except CorruptLogError as error:
             _log.error("partition %s-%d is offline: %s", topic.name, number, error)
             return PartitionOfflineError(f"partition {topic.name}-{number} is offline: {error}")
         log.unsynced_bound_bytes = self._unsynced_bound_bytes
+        if checkpoint is not None and is_current:
+            log.stored(checkpoint)
         name = f"{topic.name}-{number}"
         return Partition(PartitionKey(topic.id, number), name, log, self._pool, self._failure)

@@ -6,8 +6,8 @@ import asyncio
 
 from logbroker.errors import InvalidRequestError
 from logbroker.storage.metadata_store import MetadataStore
+from logbroker.storage.partition_checkpoint import PRODUCERS
 
-PRODUCERS = "producers"
 NEXT_ID_KEY = b"next-id"
 BLOCK = 1000
 """Ids reserved by one synced commit; those left over at a stop are skipped."""

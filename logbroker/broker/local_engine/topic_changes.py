@@ -24,6 +24,7 @@ from logbroker.config import BrokerConfig, topic_config
 from logbroker.engine import Topic
 from logbroker.errors import InvalidRequestError, StorageFailedError, TooManyOpenFilesError, TopicExistsError
 from logbroker.storage.metadata_store import MetadataStore
+from logbroker.storage.partition_checkpoint import PRODUCERS
 from logbroker.types import TopicId, new_topic_id
 
 P = ParamSpec("P")
@@ -165,6 +166,8 @@ class TopicChanges:
         """Free the name of a topic whose row says that it is deleted, and forget it. Also at start, after a crash."""
         await asyncio.to_thread(self._partitions.set_aside, topic)
         rows = [(PARTITIONS, partition_row_key(topic.id, number), None) for number in range(topic.partitions)]
+        producers = await asyncio.to_thread(self._store.scan, PRODUCERS, topic.id)
+        rows += [(PRODUCERS, key, None) for key, _ in producers]
         await self._commit((TOPICS, topic.id, None), *rows)
 
     async def _grow(self, topic: Topic, partitions: int) -> Topic:

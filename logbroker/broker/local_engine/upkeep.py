@@ -9,9 +9,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Final
 
-import msgspec
-
-from logbroker.broker.local_engine.catalog import PARTITIONS, partition_row_key
+from logbroker.broker.local_engine.catalog import partition_row_key
 from logbroker.broker.local_engine.disk_space import DiskSpace
 from logbroker.broker.local_engine.partition import Partition
 from logbroker.broker.local_engine.partition_table import PartitionTable
@@ -19,7 +17,8 @@ from logbroker.clock import Clock
 from logbroker.config import MAX_INT64, MIB, BrokerConfig
 from logbroker.engine import Holder
 from logbroker.errors import OverloadedError
-from logbroker.storage.metadata_store import MetadataStore
+from logbroker.storage.metadata_store import MetadataStore, Write
+from logbroker.storage.partition_checkpoint import encode_checkpoint
 from logbroker.types import TopicId
 
 _log = logging.getLogger(__name__)
@@ -90,6 +89,7 @@ class Upkeep:
         self._lag_bytes += size_bytes
         self._lag_batches += batches
         self.disk.take(size_bytes)
+        self._partitions.limit_producers(self._config.max_producers)
         lag = max(self._lag_bytes / MAX_LAG_BYTES, self._lag_batches / MAX_LAG_BATCHES)
         if lag >= 0.5 or (lag >= _ASK_SHARE and self._lag_bytes >= len(self._changed) * _ASK_BYTES_OF_PARTITION):
             self._due.set()
@@ -129,13 +129,17 @@ class Upkeep:
     async def _store_recovery_points(self, partitions: set[Partition]) -> None:
         live = [partition for partition in partitions if not partition.closed]
         checkpoints = await asyncio.gather(*(partition.checkpoint() for partition in live))
-        rows = [
-            (PARTITIONS, partition_row_key(*partition.key), msgspec.msgpack.encode(checkpoint))
-            for partition, checkpoint in zip(live, checkpoints, strict=True)
-            if not partition.closed
-        ]
-        if rows:
-            await asyncio.wrap_future(self._store.submit(rows))
+        keys = [partition_row_key(*partition.key) for partition in live]
+        # As many producers may have appended as there were batches: too many rows to encode on the loop.
+        encoded = await asyncio.to_thread(lambda: list(map(encode_checkpoint, keys, checkpoints)))
+        writes: list[Write] = []
+        for partition, rows in zip(live, encoded, strict=True):
+            if not partition.closed:
+                writes += rows
+        if writes:
+            await asyncio.wrap_future(self._store.submit(writes))
+        for partition, checkpoint in zip(live, checkpoints, strict=True):
+            partition.log.stored(checkpoint)
 
     async def apply_retention(self) -> None:
         """Remove expired segments: the new log start is durable before a file goes."""
@@ -165,8 +169,9 @@ class Upkeep:
         log = partition.log
         checkpoint = await partition.checkpoint()
         checkpoint.log_start_offset = start_offset
-        row = (PARTITIONS, partition_row_key(*partition.key), msgspec.msgpack.encode(checkpoint))
-        await asyncio.wrap_future(self._store.submit([row]))
+        writes = encode_checkpoint(partition_row_key(*partition.key), checkpoint)
+        await asyncio.wrap_future(self._store.submit(writes))
+        log.stored(checkpoint)
         taken = log.advance_log_start(start_offset)
         await asyncio.to_thread(log.remove_files, taken)
         _log.info("retention: %s now starts at offset %d", partition.name, start_offset)
