@@ -9,12 +9,14 @@ from __future__ import annotations
 import errno
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
 from logbroker.errors import DiskFullError, LogbrokerError, StorageFailedError, TooManyOpenFilesError
 
 Buffer = bytes | bytearray | memoryview
+Cut = Callable[[Buffer], int]
+"""Looks at what was read, and says how many of the bytes are wanted."""
 
 OUT_OF_DESCRIPTORS: Final = (errno.EMFILE, errno.ENFILE)
 OUT_OF_SPACE: Final = (errno.ENOSPC, errno.EDQUOT)
@@ -35,8 +37,11 @@ class Files(Protocol):
         """Read up to `size_bytes`; less only at the end of the file."""
         ...
 
-    def pread_cached(self, fd: int, size_bytes: int, position: int) -> bytes:
-        """Like pread, but raises BlockingIOError where the disk would have to be waited for."""
+    def pread_cached(self, fd: int, size_bytes: int, position: int, cut: Cut | None = None) -> bytes:
+        """Like pread, but raises BlockingIOError where the disk would have to be waited for.
+
+        `cut` says how many of the bytes read are wanted: the others are not copied.
+        """
         ...
 
     def pwritev(self, fd: int, buffers: Sequence[Buffer], position: int) -> int:
@@ -86,9 +91,9 @@ class RealFiles:
     def pread(self, fd: int, size_bytes: int, position: int) -> bytes:
         return os.pread(fd, size_bytes, position)
 
-    def pread_cached(self, fd: int, size_bytes: int, position: int) -> bytes:
+    def pread_cached(self, fd: int, size_bytes: int, position: int, cut: Cut | None = None) -> bytes:
         if not self._nowait:
-            return os.pread(fd, size_bytes, position)
+            return cut_bytes(os.pread(fd, size_bytes, position), cut)
         # preadv fills a buffer of ours; one buffer per thread is kept, since a fresh one would have to be zeroed.
         scratch: bytearray | None = getattr(self._scratch, "buffer", None)
         if scratch is None or len(scratch) < size_bytes:
@@ -100,11 +105,11 @@ class RealFiles:
                 if error.errno != errno.EOPNOTSUPP:
                     raise
                 self._nowait = 0
-                return os.pread(fd, size_bytes, position)
+                return cut_bytes(os.pread(fd, size_bytes, position), cut)
             if count < size_bytes:
                 # The end of the file, or the end of what is cached.
                 raise BlockingIOError(errno.EAGAIN, "not in the page cache")
-            return bytes(view)
+            return bytes(view if cut is None else view[: cut(view)])
 
     def pwritev(self, fd: int, buffers: Sequence[Buffer], position: int) -> int:
         return os.pwritev(fd, buffers, position)
@@ -191,6 +196,11 @@ def _after(buffers: Sequence[Buffer], skip_bytes: int) -> list[Buffer]:
             rest.append(memoryview(buffer)[skip_bytes:])
         skip_bytes = max(0, skip_bytes - len(buffer))
     return rest
+
+
+def cut_bytes(content: bytes, cut: Cut | None) -> bytes:
+    """Apply a cut, if there is one."""
+    return content if cut is None else content[: cut(content)]
 
 
 def read_file(files: Files, path: str) -> bytes:

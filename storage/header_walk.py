@@ -6,8 +6,9 @@ import struct
 from collections.abc import Iterator
 from typing import Final
 
-from logbroker.errors import CorruptLogError
-from logbroker.record.header import HEADER_BYTES, LENGTH_OVERHEAD_BYTES, MAGIC, BatchHeader, parse_header
+from logbroker.config import MAX_BATCH_BYTES
+from logbroker.record.header import HEADER_BYTES, BatchHeader, parse_header
+from logbroker.storage.continuity import Continuity, DamagedLogError, is_intact
 from logbroker.storage.files import Files
 from logbroker.storage.handles import Handle
 from logbroker.storage.index_file import Entry
@@ -24,22 +25,36 @@ _INDEX_INTERVAL_BYTES: Final = 4096
 def walk_headers(
     files: Files,
     handle: Handle,
-    base_offset: int,
+    rules: Continuity,
+    offset: int,
     position: int,
     limit: int,
     *,
+    exact: bool = True,
     nowait: bool = False,
     window_bytes: int = SHORT_WALK_BYTES,
 ) -> Iterator[tuple[int, BatchHeader]]:
     """Yield (position, header) of the batches from `position` to `limit`, both batch boundaries.
 
-    Raises CorruptLogError where the headers do not lead from one to the next, and BlockingIOError if `nowait` and not
-    in the page cache.
+    The first one must go on at `offset`, or not `exact`, begin there or later. Raises DamagedLogError where the headers
+    do not continue each other, and BlockingIOError if `nowait` and not in the page cache.
     """
     read = files.pread_cached if nowait else files.pread
     window = b""
     start = position
-    offset = base_offset
+    epoch = -1
+    before: tuple[int, int] | None = None
+    """Position and offset of the batch in front."""
+
+    def damaged(fault: str) -> DamagedLogError:
+        if before is not None:
+            size_bytes = position - before[0]
+            batch = files.pread(handle.fd, size_bytes, before[0]) if size_bytes <= MAX_BATCH_BYTES else b""
+            if len(batch) != size_bytes or not is_intact(batch):
+                # Its end was wrong, and led to nowhere.
+                return DamagedLogError(handle.path, *before, f"does not lead to the next one, which {fault}")
+        return DamagedLogError(handle.path, position, offset, fault)
+
     while position < limit:
         if position + HEADER_BYTES > start + len(window):
             start = position
@@ -47,17 +62,18 @@ def walk_headers(
         try:
             header = parse_header(window, position - start)
         except struct.error:
-            raise CorruptLogError(f"{handle.path}: the batch at byte {position} is cut off") from None
-        if (
-            header.magic != MAGIC
-            or header.length < HEADER_BYTES - LENGTH_OVERHEAD_BYTES
-            or header.base_offset < offset
-            or header.last_offset_delta < 0
-            or position + header.size_bytes > limit
-        ):
-            raise CorruptLogError(f"{handle.path}: no valid batch header at byte {position}")
+            found_bytes = max(0, start + len(window) - position)
+            raise damaged(f"is cut off: the file ends after {found_bytes} bytes of it") from None
+        if not exact and before is None and header.base_offset >= offset:
+            offset = header.base_offset
+        fault = rules.fault(header, offset, epoch)
+        if not fault and position + header.size_bytes > limit:
+            fault = "is longer than what is left of its segment"
+        if fault:
+            raise damaged(fault)
         yield position, header
-        offset = header.next_offset
+        before = position, offset
+        offset, epoch = header.next_offset, header.leader_epoch
         position += header.size_bytes
 
 

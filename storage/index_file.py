@@ -1,4 +1,4 @@
-"""The sparse indexes of a segment: where to begin to look for an offset, a position or a time.
+"""The sparse indexes of a segment: where to begin to look for an offset or a time.
 
 Formats (Kafka's): `.index` holds (int32 offset relative to the segment's base, int32 position in the .log), the offset
 being the last one of the batch that begins at the position; `.timeindex` holds (int64 largest timestamp so far, int32
@@ -83,15 +83,15 @@ class IndexFile:
         count = len(self)
         return self._entries_at(count - 1, nowait=False) if count else None
 
-    def last_at_most(self, target: int, *, column: int, nowait: bool) -> Entry | None:
-        """The last entry whose `column` is at most `target`. Raises BlockingIOError if nowait and not cached."""
+    def last_at_most(self, target: int, *, nowait: bool) -> Entry | None:
+        """The last entry whose first column is at most `target`. Raises BlockingIOError if nowait and not cached."""
         size = self._entry.size
         with self._lock:
             saved, tail = self._saved, self._tail
             in_tail = len(tail) // size
-            if in_tail and self._entry.unpack_from(tail, 0)[column] <= target:
+            if in_tail and self._entry.unpack_from(tail, 0)[0] <= target:
                 unpack = self._entry.unpack_from
-                found = bisect_right(range(in_tail), target, key=lambda index: unpack(tail, index * size)[column])
+                found = bisect_right(range(in_tail), target, key=lambda index: unpack(tail, index * size)[0])
                 return unpack(tail, (found - 1) * size)
         if not saved:
             return None
@@ -99,7 +99,7 @@ class IndexFile:
             fd = handle.fd
             # Down to one block by single entries, then within the block: half as many reads.
             blocks = range(0, saved, _BLOCK_ENTRIES)
-            block = bisect_right(blocks, target, key=lambda index: self._read(fd, index, nowait=nowait)[column]) - 1
+            block = bisect_right(blocks, target, key=lambda index: self._read(fd, index, nowait=nowait)[0]) - 1
             if block < 0:
                 return None
             read = self._files.pread_cached if nowait else self._files.pread
@@ -107,7 +107,7 @@ class IndexFile:
             content = read(fd, min(_BLOCK_ENTRIES, saved - first) * size, first * size)
             unpack = self._entry.unpack_from
             found = bisect_right(
-                range(len(content) // size), target, key=lambda index: unpack(content, index * size)[column]
+                range(len(content) // size), target, key=lambda index: unpack(content, index * size)[0]
             )
             return unpack(content, (found - 1) * size) if found else None
 

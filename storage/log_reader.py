@@ -1,10 +1,14 @@
 """Reading a partition: by offset in chunks of whole batches, and by time. Works on a view that the owner publishes.
 
 Safe on any thread while the owner appends: a view is replaced, never changed, and files below its end only grow.
+
+The headers of each chunk are followed each time that it is read (`continuity`), so that nothing has to be remembered of
+files that may change. What turns out to be damaged is remembered: nothing is read from there on, what lies before is.
 """
 
 from __future__ import annotations
 
+import logging
 import threading
 from bisect import bisect_right
 from collections import OrderedDict
@@ -23,13 +27,16 @@ from logbroker.errors import (
     PartitionOfflineError,
     UnsupportedCompressionError,
 )
-from logbroker.record.header import BatchHeader
-from logbroker.storage.files import Files
+from logbroker.record.header import HEADER_BYTES, BatchHeader
+from logbroker.storage.continuity import Continuity, DamagedLogError, Followed
+from logbroker.storage.files import Buffer, Cut, Files, cut_bytes
 from logbroker.storage.handles import Handle, HandleCache
 from logbroker.storage.segment import Segment
 
 MAX_HINTS: Final = 64
 """Positions remembered per partition: as many readers can follow each other without an index lookup."""
+
+_log = logging.getLogger(__name__)
 
 _expanding: Final = threading.Lock()
 """Held while a lookup by time decodes a compressed batch: what such a batch may expand to is there once, however many
@@ -68,21 +75,70 @@ class LogView(msgspec.Struct, frozen=True, gc=False):
         return segment.size_bytes, self.base_offsets[index + 1]
 
 
+class _Chunk:
+    """A chunk that is read: its batches are followed as soon as they are in memory."""
+
+    __slots__ = ("_end_offset", "_exact", "_limit_bytes", "_offset", "_rules", "followed", "max_bytes")
+
+    followed: Followed
+
+    def __init__(
+        self, rules: Continuity, offset: int, max_bytes: int, limit_bytes: int, end_offset: int, *, exact: bool
+    ) -> None:
+        """See Continuity.follow."""
+        self.max_bytes = max_bytes
+        self._rules = rules
+        self._offset = offset
+        self._limit_bytes = limit_bytes
+        self._end_offset = end_offset
+        self._exact = exact
+
+    def cut(self, buffer: Buffer) -> int:
+        """Return how many of the bytes are batches that continue each other."""
+        self.followed = self._rules.follow(
+            buffer,
+            self._offset,
+            max_bytes=self.max_bytes,
+            limit_bytes=self._limit_bytes,
+            end_offset=self._end_offset,
+            exact=self._exact,
+        )
+        return self.followed.size_bytes
+
+
+class Damage(msgspec.Struct, frozen=True, gc=False):
+    """Where a log cannot be read any further."""
+
+    offset: int
+    """The first that cannot be read."""
+    segment: Segment
+    position: int
+    message: str
+
+
 class LogReader:
     """The read side of one partition."""
 
-    __slots__ = ("_closed", "_files", "_handles", "_hints", "_name")
+    __slots__ = ("_closed", "_damage", "_files", "_handles", "_hints", "_name", "_rules")
 
-    def __init__(self, name: str, files: Files, handles: HandleCache) -> None:
+    def __init__(self, name: str, files: Files, handles: HandleCache, rules: Continuity) -> None:
         self._name = name
         self._files = files
         self._handles = handles
+        self._rules = rules
         self._hints: OrderedDict[int, tuple[Segment, int]] = OrderedDict()
+        self._damage: Damage | None = None
         self._closed = False
 
     def close(self) -> None:
         """Refuse to read from now on: the files may make room for those of a new topic of the same name."""
         self._closed = True
+
+    @property
+    def damage(self) -> Damage | None:
+        """The first damage that a read has met, unless retention has taken it."""
+        damage = self._damage
+        return None if damage is None or damage.segment.removed else damage
 
     def read(self, view: LogView, offset: int, max_bytes: int, *, nowait: bool) -> LogRead:
         """See PartitionLog.read."""
@@ -93,9 +149,20 @@ class LogReader:
                 return LogRead(b"", offset)
             index = bisect_right(view.base_offsets, offset) - 1
             segment = view.segments[index]
-            limit, end_offset = view.end_of(index)
+            limit, end_offset = self._end_of(view, index, offset)
             try:
+                if not segment.loaded:
+                    if nowait:
+                        raise BlockingIOError("the segment's index has to be opened")
+                    segment.load(view.end_of(index)[1])
                 found = self._read_segment(segment, limit, end_offset, offset, max_bytes, nowait=nowait)
+            except DamagedLogError as error:
+                if segment.removed:
+                    raise self._out_of_range(view, offset) from None
+                self._damaged(segment, error)
+                if self._end_of(view, index, offset) == (limit, end_offset):
+                    raise
+                continue
             except FileNotFoundError:
                 if segment.removed:
                     raise self._out_of_range(view, offset) from None
@@ -109,44 +176,78 @@ class LogReader:
             # A gap reaches from the offset to the end of the segment, as compaction leaves them.
             offset = end_offset
 
+    def _end_of(self, view: LogView, index: int, offset: int) -> tuple[int, int]:
+        """Where reading of a segment ends, as LogView.end_of. Raises CorruptLogError where `offset` is damaged."""
+        damage = self.damage
+        if damage is not None:
+            if damage.offset <= offset:
+                raise CorruptLogError(damage.message)
+            if damage.segment is view.segments[index]:
+                return damage.position, damage.offset
+        return view.end_of(index)
+
+    def _damaged(self, segment: Segment, error: DamagedLogError) -> None:
+        """Remember a damage, unless one before it is known."""
+        known = self.damage
+        if known is None or error.offset < known.offset:
+            self._damage = Damage(error.offset, segment, error.position, error.message)
+            _log.error("partition %s cannot be read from offset %d on: %s", self._name, error.offset, error.message)
+
     def _read_segment(
         self, segment: Segment, limit: int, end_offset: int, offset: int, max_bytes: int, *, nowait: bool
     ) -> LogRead | None:
-        if not segment.loaded:
-            if nowait:
-                raise BlockingIOError("the segment's index has to be opened")
-            segment.load(end_offset)
         handles = self._handles
         handle = handles.acquire(segment.log_path)
         try:
             if self._closed:
                 raise PartitionOfflineError(f"{self._name} is closed")
-            if offset == segment.base_offset:
-                start = 0
-            else:
-                hint = self._hints.get(offset)
-                if hint is not None and hint[0] is segment:
-                    start = hint[1]
-                else:
-                    start = segment.locate(handle, offset, limit, nowait=nowait)
+            hint = None if offset == segment.base_offset else self._hints.get(offset)
+            start, first_offset, exact = 0, offset, True
+            if hint is not None and hint[0] is segment:
+                start = hint[1]
+            elif offset != segment.base_offset:
+                start, first_offset = segment.locate(handle, offset, limit, nowait=nowait)
+                exact = False
             if start >= limit:
-                return None
-            if limit - start <= max_bytes:
-                end, next_offset = limit, end_offset
-            else:
-                end, next_offset = segment.chunk_end(handle, start, limit, max_bytes, nowait=nowait)
-            batches = self._read_bytes(segment, handle, start, end, nowait=nowait)
+                if first_offset == end_offset or self._rules.may_skip_to(end_offset):
+                    return None
+                fault = f"is missing: the segment ends there, and the log goes on at offset {end_offset}"
+                raise DamagedLogError(segment.log_path, limit, first_offset, fault)
+            room = read_bytes = limit - start
+            if room > max_bytes:
+                end = segment.end_of_few(handle, start, first_offset, limit, max_bytes, nowait=nowait)
+                if end is not None:
+                    room = read_bytes = end - start
+                else:
+                    # With the header behind it: that, too, must go on where the chunk ends.
+                    room, read_bytes = max_bytes, min(max_bytes + HEADER_BYTES, read_bytes)
+            chunk = _Chunk(self._rules, first_offset, room, limit - start, end_offset, exact=exact)
+            batches = self._read_bytes(handle, start, read_bytes, chunk.cut, nowait=nowait)
+            if chunk.followed.wanted_bytes > room:
+                # A large one behind small ones. With the header behind it, again.
+                chunk.max_bytes = chunk.followed.wanted_bytes
+                read_bytes = min(chunk.max_bytes + HEADER_BYTES, limit - start)
+                batches = self._read_bytes(handle, start, read_bytes, chunk.cut, nowait=nowait)
         finally:
             handles.release(handle)
+        followed = chunk.followed
+        end = start + followed.size_bytes
+        if followed.fault or not followed.size_bytes:
+            fault = followed.fault or "is cut off: the file ends within it"
+            damaged = DamagedLogError(segment.log_path, end, followed.next_offset, fault)
+            if not followed.size_bytes:
+                raise damaged
+            self._damaged(segment, damaged)
+        next_offset = end_offset if end == limit else followed.next_offset
         self._remember(next_offset, segment, end)
         return LogRead(batches, next_offset)
 
-    def _read_bytes(self, segment: Segment, handle: Handle, start: int, end: int, *, nowait: bool) -> bytes:
-        read = self._files.pread_cached if nowait else self._files.pread
-        batches = read(handle.fd, end - start, start)
-        if len(batches) != end - start:
-            raise CorruptLogError(f"{segment.log_path}: the file ends at byte {start + len(batches)}, before {end}")
-        return batches
+    def _read_bytes(
+        self, handle: Handle, start: int, size_bytes: int, cut: Cut | None = None, *, nowait: bool
+    ) -> bytes:
+        if nowait:
+            return self._files.pread_cached(handle.fd, size_bytes, start, cut)
+        return cut_bytes(self._files.pread(handle.fd, size_bytes, start), cut)
 
     def _remember(self, offset: int, segment: Segment, position: int) -> None:
         hints = self._hints
@@ -157,24 +258,38 @@ class LogReader:
     def offset_for_time(self, view: LogView, timestamp_ms: int) -> FoundOffset:
         """See PartitionLog.offset_for_time."""
         for index, segment in enumerate(view.segments if view.end_segment else ()):
-            limit, end_offset = view.end_of(index)
+            _, end_offset = view.end_of(index)
             if segment.max_timestamp_ms >= timestamp_ms and end_offset > view.log_start_offset:
-                found = self._search_segment(view, segment, limit, end_offset, timestamp_ms)
+                found = self._search_segment(view, index, timestamp_ms)
                 if found is not None:
                     return found
             if segment is view.end_segment:
                 break
         return FoundOffset(-1, -1, -1)
 
-    def _search_segment(
-        self, view: LogView, segment: Segment, limit: int, end_offset: int, timestamp_ms: int
-    ) -> FoundOffset | None:
-        segment.load(end_offset)
+    def _search_segment(self, view: LogView, index: int, timestamp_ms: int) -> FoundOffset | None:
+        segment = view.segments[index]
+        while True:
+            end = self._end_of(view, index, segment.base_offset)
+            try:
+                segment.load(view.end_of(index)[1])
+                found = self._search_batches(view, segment, end[0], timestamp_ms)
+            except DamagedLogError as error:
+                self._damaged(segment, error)
+                if self._end_of(view, index, segment.base_offset) == end:
+                    raise
+                continue
+            if found is None and end != view.end_of(index):
+                # Nobody knows what is in the rest.
+                self._end_of(view, index, end[1])
+            return found
+
+    def _search_batches(self, view: LogView, segment: Segment, limit: int, timestamp_ms: int) -> FoundOffset | None:
         with self._handles.pinned(segment.log_path) as handle:
             for position, header in segment.locate_time(handle, timestamp_ms, limit):
                 if header.max_timestamp_ms < timestamp_ms or header.next_offset <= view.log_start_offset:
                     continue
-                batch = self._read_bytes(segment, handle, position, position + header.size_bytes, nowait=False)
+                batch = self._read_bytes(handle, position, header.size_bytes, nowait=False)
                 with _expanding if header.codec else nullcontext():
                     found = _first_record(batch, header, timestamp_ms, view.log_start_offset)
                 if found is not None:
@@ -193,13 +308,14 @@ def _first_record(
 ) -> tuple[int, int] | None:
     """(offset, timestamp) of the first record of a batch that is young enough."""
     # Lazily, since most brokers never look a time up and the codec is the larger part of their memory.
-    from logbroker.record.codec import decode_batch
+    from logbroker.record.codec import check_crc, decode_batch
 
     if header.is_control:
         return None
     if header.is_log_append_time:
         return max(header.base_offset, log_start_offset), header.max_timestamp_ms
     try:
+        check_crc(header, batch)
         for record in decode_batch(batch):
             if record.timestamp_ms >= timestamp_ms and record.offset >= log_start_offset:
                 return record.offset, record.timestamp_ms

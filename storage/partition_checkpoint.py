@@ -58,6 +58,8 @@ class PartitionCheckpoint(msgspec.Struct, gc=False, omit_defaults=True):
     """The leader epochs that the synced file begins with: it has no checksum of its own."""
     unsynced_bound_bytes: int = -1
     """At no time until the next checkpoint more bytes than these at the log's end are unsynced; -1: no bound."""
+    gaps_below: int = 0
+    """Batches that begin below it may leave gaps before them: another program wrote them. 0: there are no gaps."""
 
 
 def encode_checkpoint(key: bytes, checkpoint: PartitionCheckpoint) -> list[Write]:

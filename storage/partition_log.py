@@ -15,6 +15,7 @@ from logbroker.config import MAX_INT64, TopicConfig
 from logbroker.engine import FoundOffset
 from logbroker.errors import OutOfOrderSequenceError, ProducerFencedError
 from logbroker.record.header import PREFIX_BYTES, BatchHeader, stamped_with_append_time, stored_prefix
+from logbroker.storage.continuity import Continuity
 from logbroker.storage.files import Files, creation_failed, storage_failed
 from logbroker.storage.handles import HandleCache
 from logbroker.storage.log_reader import LogRead, LogReader, LogView
@@ -43,6 +44,7 @@ class PartitionLog:
         "_producers",
         "_progress",
         "_reader",
+        "_rules",
         "_staged",
         "_view",
         "_writer",
@@ -73,7 +75,10 @@ class PartitionLog:
         self._directory = directory
         self._files = files
         self._handles = handles
-        self._reader = LogReader(directory.rpartition("/")[2], files, handles)
+        self._rules = Continuity(found.epochs, found.gaps_below)
+        for segment in segments:
+            segment.rules = self._rules
+        self._reader = LogReader(directory.rpartition("/")[2], files, handles, self._rules)
         self._writer = LogWriter(directory, files, handles, new_directory=not segments)
         self._epochs = found.epochs
         self._producers = ProducerStates(found.producers, producer_count)
@@ -142,6 +147,17 @@ class PartitionLog:
     @property
     def segment_count(self) -> int:
         return len(self._view.segments)
+
+    @property
+    def gaps_below(self) -> int:
+        """Batches that begin below it may leave gaps before them."""
+        return self._rules.gaps_below
+
+    @property
+    def damage(self) -> str:
+        """Why the log cannot be read to its end, as far as a read has met it; "": nothing is known."""
+        damage = self._reader.damage
+        return damage.message if damage is not None else ""
 
     @property
     def written_end(self) -> LogEnd:
@@ -215,7 +231,7 @@ class PartitionLog:
 
     def _roll(self, group: WriteGroup, active: Segment | None, now_ms: int) -> Segment:
         """Begin a new segment, to be written and synced with the group."""
-        segment = Segment(self._directory, self.log_end_offset, self._files, self._handles)
+        segment = Segment(self._directory, self.log_end_offset, self._files, self._handles, self._rules)
         try:
             segment.create(now_ms)
         except OSError as error:
@@ -340,6 +356,7 @@ class PartitionLog:
             # One that begins at the end may not be in the file yet, or be replaced by a later one.
             epochs=[entry for entry in self._epochs if entry.start_offset < synced.offset],
             unsynced_bound_bytes=-1 if self.config.durability is Durability.WRITTEN else self.unsynced_bound_bytes,
+            gaps_below=self._rules.gaps_below,
         )
 
     def stored(self, checkpoint: PartitionCheckpoint) -> None:

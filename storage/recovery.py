@@ -13,6 +13,7 @@ from itertools import zip_longest
 
 from logbroker.config import TopicConfig
 from logbroker.errors import CorruptLogError
+from logbroker.storage.continuity import Continuity
 from logbroker.storage.files import Files, read_file, replace_file, storage_failed, write_file
 from logbroker.storage.handles import HandleCache
 from logbroker.storage.partition_checkpoint import PartitionCheckpoint, SegmentCheckpoint, boot_id
@@ -43,6 +44,8 @@ class RecoveredPartition:
     log_end_offset: int
     epochs: list[EpochStart]
     producers: list[ProducerSnapshot]
+    gaps_below: int
+    """See PartitionCheckpoint."""
 
 
 def recover_partition(
@@ -98,6 +101,7 @@ class _Recovery:
         self._stopped_cleanly = stopped_cleanly
         self._checkpoint = checkpoint or PartitionCheckpoint(recovery_point=0, log_start_offset=0, segments=[])
 
+        self._rules = Continuity()
         self._same_boot = bool(self._checkpoint.boot_id) and self._checkpoint.boot_id == boot_id()
 
     def run(self) -> RecoveredPartition:
@@ -105,6 +109,7 @@ class _Recovery:
         sizes = self._list_files()
         self._check_metadata(sizes)
         epochs = self._read_epochs(sizes)
+        self._rules = Continuity(epochs, checkpoint.gaps_below)
         on_disk = {int(match[1]): size for name, size in sizes.items() if (match := _LOG_NAME.fullmatch(name))}
         known = self._known_segments(on_disk)
         segments = [self._restored(entry) for entry in known]
@@ -115,6 +120,7 @@ class _Recovery:
             log_end_offset=checkpoint.recovery_point,
             epochs=epochs,
             producers=checkpoint.producers,
+            gaps_below=checkpoint.gaps_below,
         )
         cut = False
         if new_bases or (known and on_disk[known[-1].base_offset] > known[-1].size_bytes):
@@ -135,6 +141,7 @@ class _Recovery:
             cut = tail.cut
             found.log_end_offset = tail.end_offset
             found.epochs = tail.epochs
+            found.gaps_below = max(found.gaps_below, tail.gaps_below)
             found.producers = producers.snapshot(tail.end_offset)
             self._sync_names()
         if segments:
@@ -245,7 +252,7 @@ class _Recovery:
         self._files.sync_directory(self._directory)
 
     def _segment(self, base_offset: int) -> Segment:
-        return Segment(self._directory, base_offset, self._files, self._handles)
+        return Segment(self._directory, base_offset, self._files, self._handles, self._rules)
 
     def _restored(self, entry: SegmentCheckpoint) -> Segment:
         segment = self._segment(entry.base_offset)

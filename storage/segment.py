@@ -9,15 +9,21 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from itertools import islice
 from typing import Final, TypeVar
 
 from logbroker.config import MAX_BATCH_BYTES, TopicConfig
 from logbroker.errors import CorruptLogError
 from logbroker.record.header import HEADER_BYTES, BatchHeader
+from logbroker.storage.continuity import ANY_ORDER, Continuity
 from logbroker.storage.files import Files, storage_failed
 from logbroker.storage.handles import Handle, HandleCache
-from logbroker.storage.header_walk import LONG_WALK_BYTES, NO_TIMESTAMP, index_entries, walk_headers
+from logbroker.storage.header_walk import (
+    LONG_WALK_BYTES,
+    NO_TIMESTAMP,
+    SHORT_WALK_BYTES,
+    index_entries,
+    walk_headers,
+)
 from logbroker.storage.index_file import OFFSET_ENTRY, TIME_ENTRY, Entry, IndexFile
 
 SUFFIXES: Final = (".log", ".index", ".timeindex")
@@ -26,9 +32,8 @@ MAX_POSITION: Final = 2**31 - 1
 
 _Found = TypeVar("_Found")
 
-_WALK_WINDOW_BYTES: Final = 4096
 _DIRECT_STEPS: Final = 4
-_REBUILD_WINDOW_BYTES: Final = 1 << 18
+"""A chunk of so few batches ends where their headers say; of more, it is read and cut."""
 _MAX_UNINDEXED_BYTES: Final = 2 * MAX_BATCH_BYTES
 """An index that ends further than this before its log has lost entries."""
 
@@ -52,6 +57,7 @@ class Segment:
         "max_timestamp_offset",
         "offset_index",
         "removed",
+        "rules",
         "sealed",
         "size_bytes",
         "time_index",
@@ -60,8 +66,12 @@ class Segment:
     offset_index: IndexFile
     time_index: IndexFile
 
-    def __init__(self, directory: str, base_offset: int, files: Files, handles: HandleCache) -> None:
+    def __init__(
+        self, directory: str, base_offset: int, files: Files, handles: HandleCache, rules: Continuity = ANY_ORDER
+    ) -> None:
         self.base_offset = base_offset
+        self.rules = rules
+        """What its batches must say to continue their log."""
         self.size_bytes = 0
         self.first_timestamp_ms = NO_TIMESTAMP
         self.max_timestamp_ms = NO_TIMESTAMP
@@ -219,7 +229,7 @@ class Segment:
     def _rebuild(self) -> None:
         with self._handles.pinned(self.log_path) as handle:
             headers = walk_headers(
-                self._files, handle, self.base_offset, 0, self.size_bytes, window_bytes=LONG_WALK_BYTES
+                self._files, handle, self.rules, self.base_offset, 0, self.size_bytes, window_bytes=LONG_WALK_BYTES
             )
             offsets, times = index_entries(headers, self.base_offset)
         self.offset_index.replace(offsets)
@@ -228,66 +238,77 @@ class Segment:
     # --- looking up ------------------------------------------------------------------------------------------------
 
     def headers(
-        self, handle: Handle, position: int, limit: int, *, nowait: bool = False
+        self,
+        handle: Handle,
+        position: int,
+        limit: int,
+        offset: int | None = None,
+        *,
+        nowait: bool = False,
+        window_bytes: int = SHORT_WALK_BYTES,
     ) -> Iterator[tuple[int, BatchHeader]]:
-        """Walk the batches from `position` to `limit`; see `walk_headers`."""
-        return walk_headers(self._files, handle, self.base_offset, position, limit, nowait=nowait)
+        """Walk the batches from `position` to `limit`, the first of which goes on at `offset`; see `walk_headers`.
 
-    def locate(self, handle: Handle, offset: int, limit: int, *, nowait: bool) -> int:
-        """Position of the first batch that ends above `offset`, or `limit` if there is none below it."""
-
-        def walk(indexed: bool) -> int:
-            entry = (
-                self.offset_index.last_at_most(offset - self.base_offset, column=0, nowait=nowait) if indexed else None
-            )
-            for position, header in self._from_entry(handle, entry, limit, nowait=nowait):
-                if header.next_offset > offset:
-                    return position
-            return limit
-
-        return self._look_up(walk, limit, nowait=nowait)
-
-    def chunk_end(self, handle: Handle, start: int, limit: int, max_bytes: int, *, nowait: bool) -> tuple[int, int]:
-        """End a chunk of whole batches that begins at `start`: (its end position, the offset that follows).
-
-        The chunk has at most `max_bytes`, but at least one batch. Only called where it cannot reach `limit` whole.
+        Without an offset the first batch may be any of the segment.
         """
-        # A chunk of few batches is walked faster than its end is looked up.
-        few = walk_headers(
-            self._files, handle, self.base_offset, start, limit, nowait=nowait, window_bytes=HEADER_BYTES
+        return walk_headers(
+            self._files,
+            handle,
+            self.rules,
+            self.base_offset if offset is None else offset,
+            position,
+            limit,
+            exact=offset is not None or not position,
+            nowait=nowait,
+            window_bytes=window_bytes,
         )
-        for position, header in islice(few, _DIRECT_STEPS):
-            end = position + header.size_bytes
-            if end > start + max_bytes:
-                return (position, header.base_offset) if position > start else (end, header.next_offset)
+
+    def locate(self, handle: Handle, offset: int, limit: int, *, nowait: bool) -> tuple[int, int]:
+        """Find the first batch that ends above `offset`: (its position, its base offset).
+
+        If there is none below `limit`: (limit, the offset after the last batch).
+        """
 
         def walk(indexed: bool) -> tuple[int, int]:
-            entry = self.offset_index.last_at_most(start + max_bytes, column=1, nowait=nowait) if indexed else None
-            if entry is None or entry[1] < start or entry[1] >= limit:
-                batches = self.headers(handle, start, limit, nowait=nowait)
-            else:
-                batches = self._from_entry(handle, entry, limit, nowait=nowait)
-            next_offset = -1
-            for position, header in batches:
-                end = position + header.size_bytes
-                if end > start + max_bytes:
-                    if position > start:
-                        return position, header.base_offset
-                    return end, header.next_offset
+            entry = self.offset_index.last_at_most(offset - self.base_offset, nowait=nowait) if indexed else None
+            next_offset = self.base_offset
+            for position, header in self._from_entry(handle, entry, limit, nowait=nowait):
                 next_offset = header.next_offset
+                if next_offset > offset:
+                    return position, header.base_offset
             return limit, next_offset
 
         return self._look_up(walk, limit, nowait=nowait)
 
+    def end_of_few(
+        self, handle: Handle, start: int, offset: int, limit: int, max_bytes: int, *, nowait: bool
+    ) -> int | None:
+        """End a chunk of whole batches that begins at `start` with `offset`, where they are large: its end position.
+
+        The chunk has at most `max_bytes`, but at least one batch, and what is behind it continues it. None: there is a
+        small one among the batches.
+        """
+        few = self.headers(handle, start, limit, offset, nowait=nowait, window_bytes=HEADER_BYTES)
+        for position, header in few:
+            end = position + header.size_bytes
+            if end > start + max_bytes:
+                if position > start:
+                    return position
+                next(few, None)  # The one behind must go on there.
+                return end
+            if header.size_bytes < max_bytes // _DIRECT_STEPS:
+                return None
+        return limit
+
     def locate_time(self, handle: Handle, timestamp_ms: int, limit: int) -> Iterator[tuple[int, BatchHeader]]:
         """Walk from a batch before which every record is older than `timestamp_ms`."""
         before_ms = timestamp_ms
-        while entry := self.time_index.last_at_most(before_ms - 1, column=0, nowait=False):
-            start = self.locate(handle, self.base_offset + entry[1], limit, nowait=False)
-            _, header = next(self.headers(handle, start, limit), (limit, None))
+        while entry := self.time_index.last_at_most(before_ms - 1, nowait=False):
+            start, offset = self.locate(handle, self.base_offset + entry[1], limit, nowait=False)
+            _, header = next(self.headers(handle, start, limit, offset), (limit, None))
             # What an entry says of the batches before its own cannot be checked, so it must at least fit that one.
             if header and entry == (header.max_timestamp_ms, header.next_offset - 1 - self.base_offset):
-                return self.headers(handle, start, limit)
+                return self.headers(handle, start, limit, offset)
             before_ms = entry[0]
         return self.headers(handle, 0, limit)
 

@@ -15,6 +15,7 @@ from typing import Final
 
 from logbroker.errors import CorruptLogError
 from logbroker.record.header import HEADER_BYTES, parse_header
+from logbroker.storage.continuity import DamagedLogError
 from logbroker.storage.files import Files, write_all
 from logbroker.storage.handles import Handle, HandleCache
 from logbroker.storage.log_scan import find_good_batch, good_batch
@@ -48,6 +49,8 @@ class TailRecovery:
         """After the last good batch."""
         self.cut = False
         """Whether anything was cut off."""
+        self.gaps_below = 0
+        """Above all gaps, and all batches whose epochs are not those of `epochs`, in what was taken over."""
         self._producers = producers
         self._index_interval_bytes = index_interval_bytes
         self._files = files
@@ -74,7 +77,11 @@ class TailRecovery:
             last.load(recovery_point)
             with self._handles.pinned(last.log_path) as handle:
                 # The headers must lead exactly to the recovery point.
-                last.locate(handle, recovery_point, last.size_bytes, nowait=False)
+                position, offset = last.locate(handle, recovery_point, last.size_bytes, nowait=False)
+            if (position, offset) != (last.size_bytes, recovery_point) and not last.rules.may_skip_to(recovery_point):
+                raise DamagedLogError(
+                    last.log_path, position, offset, f"is missing: the recovery point is offset {recovery_point}"
+                )
             self._extend(last, file_bytes[last.base_offset], pending)
         while pending and not self.cut:
             if not self._goes_on(pending[0]):
@@ -91,11 +98,13 @@ class TailRecovery:
         """Whether a segment may follow: ours leave no gap, an imported log may have some."""
         if segment.base_offset == self.end_offset:
             return True
+        if self._imported and (segment.base_offset > self.end_offset or not self.segments):
+            return True
         if self._only_last_write_torn or self._stopped_cleanly:
             raise CorruptLogError(
                 f"{segment.log_path}: the log before it ends at offset {self.end_offset}; restore what is missing"
             )
-        return self._imported and (segment.base_offset > self.end_offset or not self.segments)
+        return False
 
     def _begin(self, segment: Segment) -> None:
         if self.segments:
@@ -105,6 +114,8 @@ class TailRecovery:
             sealed.sync_indexes()
         self._drop_indexes(segment)
         segment.begin(0)
+        if self.segments and segment.base_offset != self.end_offset:
+            self.gaps_below = segment.base_offset + 1
         self.segments.append(segment)
         self.end_offset = segment.base_offset
 
@@ -146,6 +157,8 @@ class TailRecovery:
                 self.epochs.append(EpochStart(max(header.leader_epoch, 0), header.base_offset))
             if header.producer_id >= 0 and not header.is_control:
                 self._producers.append(header, header.base_offset, self.end_offset)
+            if header.base_offset != self.end_offset or header.leader_epoch != self._epoch_at(header.base_offset):
+                self.gaps_below = header.next_offset
             self.end_offset = header.next_offset
             segment.append(
                 header.next_offset - 1, header.size_bytes, header.max_timestamp_ms, self._index_interval_bytes

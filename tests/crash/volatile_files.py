@@ -15,7 +15,7 @@ import time
 from collections.abc import Sequence
 from typing import Final
 
-from logbroker.storage.files import Buffer, RealFiles
+from logbroker.storage.files import Buffer, Cut, RealFiles, cut_bytes
 
 SECTOR_BYTES: Final = 512
 _SYNC_SECONDS: Final = 0.006
@@ -85,8 +85,8 @@ class VolatileFiles(RealFiles):
                 found[at : at + len(part)] = part
         return bytes(found)
 
-    def pread_cached(self, fd: int, size_bytes: int, position: int) -> bytes:
-        return self.pread(fd, size_bytes, position)
+    def pread_cached(self, fd: int, size_bytes: int, position: int, cut: Cut | None = None) -> bytes:
+        return cut_bytes(self.pread(fd, size_bytes, position), cut)
 
     def truncate(self, fd: int, size_bytes: int) -> None:
         super().truncate(fd, size_bytes)

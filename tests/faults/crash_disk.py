@@ -15,7 +15,7 @@ import os
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from logbroker.storage.files import Buffer
+from logbroker.storage.files import Buffer, Cut, cut_bytes
 
 
 class Op(NamedTuple):
@@ -64,7 +64,8 @@ class MemoryFiles:
     def pread(self, fd: int, size_bytes: int, position: int) -> bytes:
         return bytes(self.contents[self._fds[fd]][position : position + size_bytes])
 
-    pread_cached = pread
+    def pread_cached(self, fd: int, size_bytes: int, position: int, cut: Cut | None = None) -> bytes:
+        return cut_bytes(self.pread(fd, size_bytes, position), cut)
 
     def pwritev(self, fd: int, buffers: Sequence[Buffer], position: int) -> int:
         content = b"".join(buffers)
