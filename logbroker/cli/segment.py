@@ -110,7 +110,7 @@ def dump(file: Path, with_records: bool, first_offset: int, as_json: bool) -> No
     "--gaps/--no-gaps",
     "gaps_allowed",
     default=None,
-    help="Whether offsets may be missing.  [default: only where no broker of ours knows the partition]",
+    help="Whether offsets may be missing.  [default: only where another program wrote the log]",
 )
 @json_option
 def verify(paths: tuple[Path, ...], gaps_allowed: bool | None, as_json: bool) -> None:

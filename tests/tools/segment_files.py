@@ -124,7 +124,7 @@ def stored_batch(
 def kafka_partition(directory: Path) -> Path:
     """A partition as Kafka leaves it: compacted, with control batches, an index made larger than needed, no metadata
     store beside it."""
-    directory.mkdir(parents=True)
+    directory.mkdir(parents=True, exist_ok=True)
     commit = struct.pack(">hh", 0, 1)
     first = [
         stored_batch(3, [b"a", b"b"], keys=[b"k1", b"k2"], deltas=6),

@@ -124,6 +124,33 @@ def test_swapped_batches_are_noticed_with_gaps_too(stopped: StoppedPartition) ->
         assert any(finding.path == str(log) and "goes back" in finding.message for finding in found)
 
 
+def test_swapped_segments_are_noticed_with_gaps_too(stopped: StoppedPartition) -> None:
+    one, other, *_ = stopped.logs()
+    content = one.read_bytes()
+    assert len(content) == other.stat().st_size
+    one.write_bytes(other.read_bytes())
+    other.write_bytes(content)
+    for gaps in (None, True):
+        found = wrong(report_of(stopped.data_dir, gaps=gaps))
+        assert {finding.path for finding in found} >= {str(one if gaps is None else other), str(other)}
+
+
+def test_a_partition_of_kafka_that_a_broker_has_taken_over_is_sound(stopped: StoppedPartition) -> None:
+    for path in stopped.directory.glob("0*"):
+        path.unlink()
+    (stopped.directory / "leader-epoch-checkpoint").unlink()
+    kafka_partition(stopped.directory)
+    (stopped.directory / "partition.metadata").unlink()
+    stopped.disk.stored = None
+    stopped.disk.open()
+    stopped.disk.append(batch_of(b"ours"))
+    stopped.stop()
+    report = report_of(stopped.data_dir)
+    assert wrong(report) == []
+    assert sum(facts.missing_offsets for facts in report.segments) == 3 + 29 + 10
+    assert wrong(report_of(stopped.data_dir, gaps=False)) != []
+
+
 def test_a_file_that_lost_its_end_or_is_gone(stopped: StoppedPartition) -> None:
     log = stopped.logs()[1]
     size_bytes = log.stat().st_size

@@ -118,7 +118,7 @@ def plan_repair(partition: PartitionFiles, progress: Progress) -> RepairPlan | N
     known = _knowledge(partition)
     ours = known.topic_id is not None
     with LogFile(segment.path) as log:
-        scan = LogScan(log, segment.base_offset, gaps_allowed=not ours, resume=True)
+        scan = LogScan(log, segment.base_offset, gaps_allowed=known.may_have_gaps, resume=True)
         batches = records = 0
         position, offset, max_timestamp_ms = 0, segment.base_offset, -1
         for start, header in scan.batches():

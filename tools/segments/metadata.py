@@ -71,6 +71,11 @@ class Knowledge(msgspec.Struct, kw_only=True):
     """Why it says nothing."""
 
     @property
+    def may_have_gaps(self) -> bool:
+        """Whether offsets may be missing: another program wrote the log, or some of it."""
+        return self.topic_id is None or (self.checkpoint is not None and self.checkpoint.gaps_below > 0)
+
+    @property
     def power_cut(self) -> bool:
         """Whether the machine has restarted since the last checkpoint."""
         return self.checkpoint is not None and self.checkpoint.boot_id != boot_id()

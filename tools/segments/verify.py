@@ -24,7 +24,7 @@ from logbroker.types import topic_id_text
 
 
 def verify(located: Located, progress: Progress, *, gaps_allowed: bool | None = None) -> Iterator[PartitionReport]:
-    """Verify partitions, one after the other; `gaps_allowed` None: where no metadata store knows the partition.
+    """Verify partitions, one after the other; `gaps_allowed` None: where another program wrote the log.
 
     Raises OSError where a file cannot be read.
     """
@@ -64,7 +64,7 @@ class _PartitionVerification:
         self._partition = partition
         self._known = known
         self._progress = progress
-        self._gaps_allowed = known.topic_id is None if gaps_allowed is None else gaps_allowed
+        self._gaps_allowed = known.may_have_gaps if gaps_allowed is None else gaps_allowed
         self._epochs = EpochRuns()
         self._report = PartitionReport(path=str(partition.directory), live=known.live, segments=[], findings=[])
 
