@@ -61,6 +61,8 @@ class PartitionFacts(msgspec.Struct, frozen=True, kw_only=True):
     leader_epoch: int
     size_bytes: int
     segments: int
+    damage: str = ""
+    """Why it cannot be read to its end, as far as somebody has met it; "": nothing is known."""
 
 
 class Append(msgspec.Struct, gc=False):
@@ -106,6 +108,9 @@ class ReadResult(msgspec.Struct, gc=False):
     high_watermark: int
     log_start_offset: int
     leader_epoch: int
+    gaps_below: int = 0
+    """Batches that begin below it may leave gaps before them. All others go on where the one before them ends, and the
+    first where the reader asked, or before."""
 
 
 class FoundOffset(msgspec.Struct, gc=False):
@@ -158,7 +163,11 @@ class ReadableLog(Protocol):
         ...
 
     async def read(self, reads: Sequence[Read]) -> list[ReadResult | LogbrokerError]:
-        """Read what is readable now; never waits for more. At least one batch is returned where one is readable."""
+        """Read what is readable now; never waits for more. At least one batch is returned where one is readable.
+
+        What is returned continues exactly, but for gaps that are told of: in place of what does not stands
+        CorruptLogError, now and for all that comes after it.
+        """
         ...
 
     def watch(self, wake: Callable[[], None]) -> Watch:

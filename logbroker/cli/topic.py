@@ -10,6 +10,7 @@ import click
 from logbroker.cli import terminal
 from logbroker.cli.options import broker_option, json_option
 from logbroker.client.sync import Admin, TopicDescription, TopicInfo
+from logbroker.errors import CorruptLogError
 from logbroker.record.bands import bands_text
 from logbroker.types import PriorityRouting, topic_id_text
 
@@ -200,9 +201,10 @@ def _document(description: TopicDescription) -> dict[str, Any]:
         ],
         "partition_details": [
             {"partition": item.partition, "error": str(item.error)}
-            if item.error is not None
+            if item.error is not None and not isinstance(item.error, CorruptLogError)
             else {
                 "partition": item.partition,
+                **({} if item.error is None else {"error": str(item.error)}),
                 "log_start_offset": item.log_start_offset,
                 "high_watermark": item.high_watermark,
                 "log_end_offset": item.log_end_offset,
@@ -223,13 +225,17 @@ def _show(description: TopicDescription) -> None:
         _show_bands(info)
     columns = ("partition", "start offset", "high watermark", "end offset", "leader epoch", "segments", "size")
     rows = terminal.table(*columns, numbers=columns)
+    damaged: list[str] = []
     for item in description.partitions:
-        if item.error is not None:
+        if isinstance(item.error, CorruptLogError):
+            damaged.append(f"partition {item.partition} cannot be read to its end: {item.error}")
+        elif item.error is not None:
             rows.add_row(str(item.partition), f"offline: {item.error}")
             continue
         offsets = (item.log_start_offset, item.high_watermark, item.log_end_offset, item.leader_epoch, item.segments)
         rows.add_row(str(item.partition), *map(str, offsets), terminal.size_text(item.size_bytes))
     terminal.show(rows)
+    terminal.say(*damaged)
     configs = terminal.table("config", "value", "")
     for config in description.configs:
         configs.add_row(config.name, config.value, "" if config.is_default else "set by the topic")

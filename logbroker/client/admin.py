@@ -50,7 +50,11 @@ class TopicGeneration(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PartitionDescription(msgspec.Struct, frozen=True, kw_only=True):
-    """One partition at one moment. Where `error` is set (the partition is offline), the rest is 0."""
+    """One partition at one moment.
+
+    Where `error` is PartitionOfflineError, the rest is 0; where it is CorruptLogError, the log cannot be read to its
+    end.
+    """
 
     partition: int
     log_start_offset: int

@@ -12,6 +12,7 @@ from collections.abc import Generator, Iterator, Mapping
 import msgspec
 
 from logbroker.client.fetcher import Assigned, Chunk
+from logbroker.errors import CorruptLogError
 from logbroker.record.codec import Headers, check_crc, decode_records, split_batches
 from logbroker.record.header import BatchHeader
 from logbroker.record.message_headers import priority_of
@@ -43,6 +44,23 @@ def _from_offset(records: Iterator[Record], first: int) -> Generator[Record, Non
     for record in records:
         if record.offset >= first:
             yield record
+
+
+def _check_continues(chunk: Chunk, first: int, end: int = 0) -> None:
+    """Raise CorruptLogError where a batch from `first` to before `end`, or the end of a chunk, does not go on at the
+    position: only the first one behind a move may begin before it.
+
+    The broker checks that before it sends them. Records that were passed over in silence would be lost to the program.
+    """
+    assigned, position = chunk.assigned, chunk.assigned.position
+    if first == position or (first < position < end and assigned.continued != assigned.version):
+        return
+    if chunk.gaps_below is None or position < first < chunk.gaps_below:
+        return
+    raise CorruptLogError(
+        f"{chunk.assigned.partition}: the broker sent offset {first} where {position} comes next; nothing is delivered"
+        " from there on. Check the broker's files with `logbroker segment verify`"
+    )
 
 
 class Cursor:
@@ -83,13 +101,17 @@ class Cursor:
             item = next(self._batches, None) if wanted else None
             if item is None:
                 if wanted:
+                    _check_continues(chunk, chunk.next_offset)
                     assigned.position = chunk.next_offset
+                    assigned.continued = -1 if chunk.gaps_below is None else assigned.version
                 self._chunk = self.assigned = None
                 continue
             header, batch = item
             check_crc(header, batch)
-            if header.is_control or header.next_offset <= assigned.position:
-                assigned.position = max(assigned.position, header.next_offset)
+            _check_continues(chunk, header.base_offset, header.next_offset)
+            if header.is_control:
+                assigned.position = header.next_offset
+                assigned.continued = assigned.version
                 continue
             self._open(assigned, header, batch)
             return True
@@ -105,6 +127,7 @@ class Cursor:
     def _leave_batch(self) -> None:
         if self._header is not None and self.assigned is not None:
             self.assigned.position = self._header.next_offset
+            self.assigned.continued = self.assigned.version
         self._header = self.last = None
         self.records = _nothing()
 
@@ -144,6 +167,8 @@ class Cursor:
         if self.last is not None and self.assigned is not None:
             self._unfinished.setdefault(self.assigned, self.last.offset)
         self.settle()
+        if self.assigned is not None:
+            self.assigned.continued = -1
         self.records.close()
         self._header = self.last = self._chunk = self.assigned = None
         self.records = _nothing()

@@ -47,6 +47,8 @@ class Assigned(msgspec.Struct, eq=False):
     leader_epoch: int = -1
     """Of what was received last; -1: nothing yet."""
     version: int = 0
+    continued: int = -1
+    """The version in which a batch that was received begins right at the position, as all before it was received."""
     correlation_id: int = 0
     """Of the request that positioned it in the current stream; 0: none did."""
     paused: bool = False
@@ -70,6 +72,8 @@ class Chunk(msgspec.Struct, eq=False):
     batches: bytes
     next_offset: int
     error: LogbrokerError | None = None
+    gaps_below: int | None = None
+    """Batches that begin below it may leave gaps before them; None: the position moves by our own will."""
 
 
 class Fetcher:
@@ -276,7 +280,8 @@ class Fetcher:
     def _take(self, assigned: Assigned, result: log_pb2.FetchResult) -> None:
         assigned.fetched = result.next_offset
         assigned.leader_epoch = result.leader_epoch
-        self._put(Chunk(assigned, assigned.version, result.batches, result.next_offset))
+        chunk = Chunk(assigned, assigned.version, result.batches, result.next_offset, gaps_below=result.gaps_below)
+        self._put(chunk)
 
     def _put(self, chunk: Chunk) -> None:
         self._buffered_bytes += len(chunk.batches)

@@ -8,7 +8,7 @@ from logbroker import __version__
 from logbroker.broker.broker import Broker
 from logbroker.config import TOPIC_CONFIGS, config_text
 from logbroker.engine import Topic
-from logbroker.errors import LogbrokerError
+from logbroker.errors import CorruptLogError, LogbrokerError
 from logbroker.grpc_api.paging import items_within, page_of
 from logbroker.grpc_api.refs import check_item_count, check_not_internal, find_changeable_topic, find_topic
 from logbroker.grpc_api.status import Context, answers, item_status
@@ -131,6 +131,7 @@ class AdminService:
                 yield pb.PartitionDescription(status=item_status(error), partition=number)
                 continue
             yield pb.PartitionDescription(
+                status=item_status(CorruptLogError(facts.damage)) if facts.damage else None,
                 partition=number,
                 log_start_offset=facts.log_start_offset,
                 high_watermark=facts.high_watermark,

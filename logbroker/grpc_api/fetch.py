@@ -201,11 +201,15 @@ class Fetch:
         result = self._results[index]
         if isinstance(outcome, LogbrokerError):
             self._positions[index] = None
-            self._fail(result, outcome)
+            if self._chunks[index]:
+                self._full = True  # What lies before the trouble is good; whoever goes on is told.
+            else:
+                self._fail(result, outcome)
             return False
         result.high_watermark = result.last_stable_offset = outcome.high_watermark
         result.log_start_offset = outcome.log_start_offset
         result.leader_epoch = outcome.leader_epoch
+        result.gaps_below = outcome.gaps_below
         size_bytes = len(outcome.batches)
         if not size_bytes or size_bytes > room:
             return False

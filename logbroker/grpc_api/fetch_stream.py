@@ -222,6 +222,7 @@ class FetchStream:
         result.high_watermark = result.last_stable_offset = outcome.high_watermark
         result.log_start_offset = outcome.log_start_offset
         result.leader_epoch = outcome.leader_epoch
+        result.gaps_below = outcome.gaps_below
         if not outcome.batches or session.credit_bytes <= 0:
             if not assigned.answered:
                 self._add_frame(response, result)

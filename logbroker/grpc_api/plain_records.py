@@ -14,7 +14,7 @@ from logbroker.errors import LogbrokerError
 from logbroker.grpc_api.budget import ReadBudget
 from logbroker.grpc_api.status import item_status
 from logbroker.grpc_api.wire_format import bytes_tag, encode_varint
-from logbroker.record.codec import LogRecord, decode_batch, split_batches
+from logbroker.record.codec import LogRecord, check_crc, decode_batch, split_batches
 from logbroker.record.header import MAX_EXPANDED_BYTES
 from logbroker.v1.common_pb2 import Header, StoredRecord
 from logbroker.v1.log_pb2 import FetchResult
@@ -113,6 +113,7 @@ def _decode(result: FetchResult, batches: bytes, offset: int, max_bytes: int) ->
             if header.is_control:
                 result.next_offset = header.next_offset
                 continue
+            check_crc(header, batch)
             for record in decode_batch(batch, max_expanded_bytes=MAX_EXPANDED_BYTES):
                 if record.offset < offset:
                     continue

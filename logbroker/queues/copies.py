@@ -31,7 +31,7 @@ from logbroker.queues.decoding import in_decoder
 from logbroker.queues.done import DoneRecords
 from logbroker.queues.places import offset_of, partition_of, place_of
 from logbroker.queues.rows import COPIES_ROW, COPIES_TOPIC_ROW, decode, delete, place_in, place_key, upsert
-from logbroker.record.codec import BatchBuilder, LogRecord, decode_batch
+from logbroker.record.codec import BatchBuilder, LogRecord, check_crc, decode_batch
 from logbroker.record.compression import Codec
 from logbroker.record.header import parse_header
 from logbroker.record.message_headers import COPY_OF
@@ -291,6 +291,7 @@ def _encoded(records: Sequence[LogRecord]) -> bytes:
 
 
 def _originals(batch: bytes) -> list[LogRecord]:
+    check_crc(parse_header(batch), batch)
     records = list(decode_batch(batch))
     for record in records:
         *headers, (name, value) = record.headers

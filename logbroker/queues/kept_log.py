@@ -66,7 +66,9 @@ class KeptLog:
                 last = records[-1].offset
                 if last >= wish.offset:
                     batches = await in_decoder(partial(_in_place, records))
-                    return ReadResult(batches, last + 1, facts.high_watermark, log_start_offset, facts.leader_epoch)
+                    return ReadResult(
+                        batches, last + 1, facts.high_watermark, log_start_offset, facts.leader_epoch, log_start_offset
+                    )
         except LogbrokerError as error:
             return error
         [result] = await self._engine.read([msgspec.structs.replace(wish, offset=log_start_offset)])

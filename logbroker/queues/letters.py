@@ -13,7 +13,7 @@ from logbroker.engine import LogEngine, Read, ReadResult, Topic
 from logbroker.errors import LogbrokerError, OffsetOutOfRangeError
 from logbroker.queues.decoding import in_decoder
 from logbroker.queues.places import offset_of, partition_of, place_of
-from logbroker.record.codec import LogRecord, decode_batch, split_batches
+from logbroker.record.codec import LogRecord, check_crc, decode_batch, split_batches
 from logbroker.record.dead_letter import GROUP, ORIGIN_PARTITION, ORIGIN_TOPIC, UNDECODABLE, header_value
 
 READ_BYTES: Final = MIB
@@ -128,9 +128,9 @@ async def gather(
 
 
 def _records(result: ReadResult) -> list[LogRecord]:
-    return [
-        record
-        for header, batch in split_batches(result.batches)
-        if not header.is_control
-        for record in decode_batch(batch)
-    ]
+    records: list[LogRecord] = []
+    for header, batch in split_batches(result.batches):
+        if not header.is_control:
+            check_crc(header, batch)
+            records += decode_batch(batch)
+    return records

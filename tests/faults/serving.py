@@ -53,7 +53,8 @@ class Served:
         except BaseException:
             self.end()
             raise
-        self._api = Api(line.strip().removeprefix("ready grpc="))
+        self.address = line.strip().removeprefix("ready grpc=")
+        self._api = Api(self.address)
         return self
 
     def __exit__(

@@ -109,6 +109,7 @@ class LocalEngine:
             leader_epoch=log.leader_epoch,
             size_bytes=log.size_bytes,
             segments=log.segment_count,
+            damage=log.damage,
         )
 
     # --- appends ---
@@ -238,7 +239,9 @@ class LocalEngine:
             log.check_leader_epoch(wish.last_leader_epoch, wish.offset)
         high_watermark = log.high_watermark
         chunk = log.read(wish.offset, wish.max_bytes, nowait=nowait)
-        return ReadResult(chunk.batches, chunk.next_offset, high_watermark, log.log_start_offset, log.leader_epoch)
+        return ReadResult(
+            chunk.batches, chunk.next_offset, high_watermark, log.log_start_offset, log.leader_epoch, log.gaps_below
+        )
 
     def _read_cold(self, wish: Read) -> ReadResult | LogbrokerError:
         try:
