@@ -8,7 +8,7 @@ take time is async, and state changes travel as events, which map to an LMDB tra
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
+from typing import Final, Protocol
 
 import msgspec
 
@@ -65,6 +65,50 @@ class PartitionFacts(msgspec.Struct, frozen=True, kw_only=True):
     """Why it cannot be read to its end, as far as somebody has met it; "": nothing is known."""
 
 
+_NONE: Final[frozenset[TopicId]] = frozenset()
+
+
+class RoutingFence:
+    """Keeps appends of one origin (a stream, or one request) from overtaking what was refused to it as stale.
+
+    Once a batch is refused because its topic has grown, those routed that come behind it are refused as well: their
+    sender cannot know yet, and would append the refused one behind them. A newer generation opens the fence again, but
+    only of a request that came when every refusal had been answered.
+    """
+
+    __slots__ = ("_closed",)
+
+    def __init__(self) -> None:
+        self._closed: dict[TopicId, tuple[int, int]] = {}
+        """By topic: the newest generation that was refused, and how many refusals are not answered."""
+
+    def told(self) -> frozenset[TopicId]:
+        """Return the topics of which the sender was told all refusals: a request that comes now may open for them."""
+        if not self._closed:
+            return _NONE
+        return frozenset(topic_id for topic_id, (_, unanswered) in self._closed.items() if not unanswered)
+
+    def lets_through(self, topic_id: TopicId, known_generation: int) -> bool:
+        """Decide on a batch at the moment of its append, and open for those behind it where it shows a newer one."""
+        if not self._closed or topic_id not in self._closed:
+            return True
+        if known_generation <= self._closed[topic_id][0]:
+            return False
+        del self._closed[topic_id]
+        return True
+
+    def refused(self, topic_id: TopicId, generation: int) -> None:
+        """Close for what comes behind a batch that was refused; `generation`: the old one that it came with, else 0."""
+        before, unanswered = self._closed.get(topic_id, (0, 0))
+        self._closed[topic_id] = max(before, generation), unanswered + 1
+
+    def answered(self, topic_id: TopicId) -> None:
+        """Note that the sender was told of one refusal."""
+        if topic_id in self._closed:
+            generation, unanswered = self._closed[topic_id]
+            self._closed[topic_id] = generation, unanswered - 1
+
+
 class Append(msgspec.Struct, gc=False):
     """One batch for one partition."""
 
@@ -73,6 +117,13 @@ class Append(msgspec.Struct, gc=False):
     batch: Buffer
     generation: int = 0
     """By which the records were routed; 0: not checked."""
+    fence: RoutingFence | None = None
+    """Of those that must not overtake each other, where the topic grows; None: may overtake."""
+    known_generation: int = 0
+    """By which its request opens the fence; 0: it came before the sender was told of every refusal."""
+    room_bytes: int = -1
+    """Of several that belong together the first asks for the room of all, and the others, with 0, are refused where the
+    one before was. -1: it stands for itself."""
 
 
 class Appended(msgspec.Struct, gc=False):
@@ -222,6 +273,16 @@ class LogEngine(ReadableLog, Protocol):
         validate_only: bool = False,
     ) -> Topic:
         """Change configs and add partitions, all or nothing. Growth begins a new generation and fences the old one."""
+        ...
+
+    async def pin(self, topic_id: TopicId) -> Topic:
+        """Return the topic, which keeps its generation and its configs until `unpin`: who routes records and makes
+        batches of them in the broker appends them by what still holds. Waits while the topic is altered, and so does an
+        alteration; it may still be deleted. Raises UnknownTopicError."""
+        ...
+
+    def unpin(self, topic_id: TopicId) -> None:
+        """Let the topic change again; once for each `pin`."""
         ...
 
     async def append(

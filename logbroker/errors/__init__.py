@@ -7,6 +7,8 @@ and raises the same error. Messages tell the user what to do.
 
 from __future__ import annotations
 
+from typing import Self
+
 from logbroker.errors.base import Code as Code
 from logbroker.errors.base import InvalidRequestError as InvalidRequestError
 from logbroker.errors.base import LogbrokerError as LogbrokerError
@@ -93,6 +95,13 @@ class RecordTooLargeError(InvalidRequestError):
 
     reason = "RECORD_TOO_LARGE"
     kafka_code = 10
+    max_message_bytes: int = 0
+    """What the topic took when it refused; 0: not known."""
+
+    def with_bound(self, max_message_bytes: int) -> Self:
+        """Return the error with what the topic takes."""
+        self.max_message_bytes = max_message_bytes
+        return self
 
 
 class InvalidTimestampError(InvalidRequestError):
@@ -100,6 +109,13 @@ class InvalidTimestampError(InvalidRequestError):
 
     reason = "INVALID_TIMESTAMP"
     kafka_code = 32
+    max_timestamp_ms: int = 0
+    """The latest stamp that the topic took when it refused; 0: not known."""
+
+    def with_bound(self, max_timestamp_ms: int) -> Self:
+        """Return the error with what the topic takes."""
+        self.max_timestamp_ms = max_timestamp_ms
+        return self
 
 
 class UnsupportedCompressionError(InvalidRequestError):

@@ -166,4 +166,5 @@ def _topic(topic: Topic) -> pb.Topic:
             for band in topic.config.priority_bands
         ],
         routes_by_key=topic.config.priority_routing is PriorityRouting.KEY,
+        max_message_bytes=topic.config.max_message_bytes,
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from logbroker.broker.broker import Broker
+from logbroker.engine import RoutingFence
 from logbroker.errors import InvalidRequestError, LogbrokerError, UnsupportedFeatureError
 from logbroker.grpc_api.budget import ReadBudget
 from logbroker.grpc_api.fetch import Fetch
@@ -33,19 +34,23 @@ class LogService:
 
     def __init__(self, broker: Broker, budget: ReadBudget, stopping: asyncio.Event) -> None:
         self._engine = broker.engine
+        self._clock = broker.clock
         self._config = broker.config
         self._stopping = stopping
         self._read_budget = budget
 
     @answers
     async def produce(self, message: bytes, context: Context) -> ProduceResponse:
-        prepared = PreparedProduce(self._engine, read_produce_request(message))
-        await prepared.prepare()
-        return await prepared.append()
+        prepared = PreparedProduce(self._engine, self._clock, read_produce_request(message), RoutingFence())
+        try:
+            await prepared.prepare()
+            return await prepared.append()
+        finally:
+            prepared.release()
 
     @answers
     async def produce_stream(self, _: object, context: Context) -> None:
-        await ProduceStream(self._engine, context, self._stopping).run()
+        await ProduceStream(self._engine, self._clock, context, self._stopping).run()
 
     @answers
     async def fetch(self, request: FetchRequest, context: Context) -> bytes:

@@ -1,22 +1,35 @@
-"""Produce requests into appends, and their outcomes into results."""
+"""Produce requests into appends, and their outcomes into results.
+
+Opaque batches go to the log as they are. Plain records are judged, routed and made into batches here; from then until
+they are appended their topic is pinned, so that neither its generation nor its configs change under them.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
-from logbroker.engine import Append, Appended, Buffer, LogEngine, Topic
-from logbroker.errors import InvalidRequestError, LogbrokerError, StaleGenerationError, UnknownTopicError
-from logbroker.grpc_api.produce_wire import WireRequest
+import msgspec
+
+from logbroker.clock import Clock
+from logbroker.engine import Append, Appended, Buffer, LogEngine, RoutingFence, Topic
+from logbroker.errors import (
+    InvalidRequestError,
+    InvalidTimestampError,
+    LogbrokerError,
+    RecordTooLargeError,
+    StaleGenerationError,
+)
+from logbroker.grpc_api.produce_wire import WireItem, WireRequest
 from logbroker.grpc_api.refs import find_changeable_topic
 from logbroker.grpc_api.status import item_status
 from logbroker.record.bands import band_of, one_band
-from logbroker.record.codec import Headers, NewRecord, encode_batch
-from logbroker.record.message_headers import check_priority, priority_of, with_priority
+from logbroker.record.codec import MAX_BATCH_RECORDS, BatchBuilder, check_timestamp
+from logbroker.record.message_headers import priority_of, with_priority
 from logbroker.record.partitioner import partition_for_key
-from logbroker.types import Durability
+from logbroker.types import Durability, TimestampType, TopicId
 from logbroker.v1.common_pb2 import Record
 from logbroker.v1.log_pb2 import (
     DURABILITY_SYNCED,
@@ -25,6 +38,7 @@ from logbroker.v1.log_pb2 import (
     PlainRecords,
     ProduceResponse,
     ProduceResult,
+    ProducerSequence,
     RecordPlacement,
 )
 
@@ -34,23 +48,30 @@ _DURABILITIES: Final[dict[int, Durability | None]] = {
     DURABILITY_SYNCED: Durability.SYNCED,
 }
 INLINE_RECORDS: Final = 200
-"""Up to so many plain records are encoded on the loop (about 2 us each); more go to a thread."""
-
-GROWTH_POLL_SECONDS: Final = 0.005
+"""Up to so many plain records are made into batches on the loop (about 4 us each); more go to a thread."""
 
 
 class PreparedProduce:
-    """A request whose plain records are batches now. Made by `prepare`, appended by `append`, once."""
+    """A request whose plain records are batches now. Made by `prepare`, appended by `append`, once; then `release`.
 
-    def __init__(self, engine: LogEngine, request: WireRequest) -> None:
+    Make it when the request comes in: it tells what the sender could know of refusals by then.
+    """
+
+    def __init__(self, engine: LogEngine, clock: Clock, request: WireRequest, fence: RoutingFence) -> None:
         self._engine = engine
+        self._clock = clock
         self._request = request
+        self._fence = fence
+        self._told = fence.told()
         self._appends: list[Append] = []
-        self._items: list[int | _RoutedItem | LogbrokerError] = []
+        self._items: list[int | _PlainItem | LogbrokerError] = []
         """Per item: the index of its append, what has several, or why there is none."""
+        self._pinned: dict[TopicId, Topic] = {}
+        self._stale: list[TopicId] = []
+        """The topics of the appends that were refused as stale, one for each."""
 
     async def prepare(self) -> None:
-        """Encode what has to be encoded. Raises InvalidRequestError for what concerns the whole request."""
+        """Make batches of plain records. Raises InvalidRequestError for what concerns the whole request."""
         request = self._request
         if request.durability not in _DURABILITIES:
             raise InvalidRequestError(f"durability {request.durability} is unknown")
@@ -58,30 +79,37 @@ class PreparedProduce:
             try:
                 topic = find_changeable_topic(self._engine, item.topic, item.topic_id)
                 if item.batch is None:
-                    await self._prepare_records(topic, item.partition, item.records or PlainRecords(), item.generation)
+                    self._items.append(await self._prepare_records(await self._pin(topic.id), item))
                 elif item.partition is None:
                     raise InvalidRequestError("a batch needs a partition; only plain records are routed here")
                 else:
-                    self._add(topic, item.partition, item.batch, item.generation)
+                    self._items.append(len(self._appends))
+                    self._add(topic, item.partition, item.batch, item.generation, item.generation)
             except LogbrokerError as error:
                 self._items.append(error)
 
     async def append(self) -> ProduceResponse:
         """Append in the order of the items; the first step takes the offsets."""
-        durability = _DURABILITIES[self._request.durability]
-        outcomes = await self._engine.append(self._appends, durability)
+        outcomes = await self._engine.append(self._appends, _DURABILITIES[self._request.durability])
+        self.release()
+        for append, outcome in zip(self._appends, outcomes, strict=True):
+            if isinstance(outcome, StaleGenerationError):
+                self._stale.append(append.topic_id)
         response = ProduceResponse(correlation_id=self._request.correlation_id)
         # Filled in place: a list of messages would be copied.
         results = response.results
         for asked, item in zip(self._request.items, self._items, strict=True):
-            if isinstance(item, _RoutedItem):
-                await item.route_again_where_stale(self._engine, outcomes, durability)
-                item.fill(results.add(log_append_time_ms=-1), outcomes)
+            if isinstance(item, _PlainItem):
+                result = results.add(base_offset=-1, log_append_time_ms=-1)
+                if item.record_count <= INLINE_RECORDS:
+                    item.fill(result, outcomes)
+                else:
+                    await asyncio.to_thread(item.fill, result, outcomes)
                 continue
             outcome = outcomes[item] if isinstance(item, int) else item
             partition = asked.partition or 0
             if isinstance(outcome, LogbrokerError):
-                results.add(status=item_status(outcome), partition=partition, base_offset=-1, log_append_time_ms=-1)
+                _refuse(results.add(partition=partition, base_offset=-1, log_append_time_ms=-1), outcome)
             else:
                 results.add(
                     partition=partition,
@@ -93,150 +121,250 @@ class PreparedProduce:
                 )
         return response
 
-    async def _prepare_records(self, topic: Topic, partition: int | None, plain: PlainRecords, generation: int) -> None:
+    def answered(self) -> None:
+        """Note that the sender was told of what was refused."""
+        for topic_id in self._stale:
+            self._fence.answered(topic_id)
+
+    def release(self) -> None:
+        """Let go of the topics; may be called again."""
+        for topic_id in self._pinned:
+            self._engine.unpin(topic_id)
+        self._pinned.clear()
+
+    def _add(self, topic: Topic, partition: int, batch: Buffer, generation: int, known_generation: int) -> None:
+        known = known_generation if topic.id in self._told else 0
+        self._appends.append(Append(topic.id, partition, batch, generation, self._fence, known))
+
+    async def _pin(self, topic_id: TopicId) -> Topic:
+        """Return what the topic is until the request is appended."""
+        if topic_id not in self._pinned:
+            self._pinned[topic_id] = await self._engine.pin(topic_id)
+        return self._pinned[topic_id]
+
+    async def _prepare_records(self, topic: Topic, item: WireItem) -> _PlainItem:
+        plain = item.records or PlainRecords()
         if not plain.records:
             raise InvalidRequestError("the item holds neither a batch nor records")
-        _check_priorities(plain.records)
         sequence = plain.sequence if plain.HasField("sequence") else None
-        if partition is None:
-            if sequence:
-                raise InvalidRequestError("a producer sequence needs an explicit partition")
-            self._items.append(await self._route(topic, plain.records))
-        elif sequence is None:
-            self._add(topic, partition, await _encoded(plain.records), generation)
+        if sequence:
+            _check_sequence(sequence, item.partition)
+        batching = _Batching(topic, plain.records, item.partition, sequence, self._clock.wall_ms())
+        # The topic stays as it is meanwhile, and the next request of the stream waits.
+        if len(plain.records) <= INLINE_RECORDS:
+            batching.run()
         else:
-            producer = sequence.producer_id, sequence.producer_epoch, sequence.base_sequence
-            if min(producer) < 0 or sequence.producer_epoch >= 1 << 15:
-                raise InvalidRequestError(
-                    "a producer sequence takes an id and epoch of InitProducerId and counts from 0"
-                )
-            self._add(topic, partition, await _encoded(plain.records, *producer), generation)
-
-    def _add(self, topic: Topic, partition: int, batch: Buffer, generation: int) -> None:
-        self._items.append(len(self._appends))
-        self._appends.append(Append(topic.id, partition, batch, generation))
-
-    async def _route(self, topic: Topic, records: Sequence[Record]) -> _RoutedItem:
-        routed = _RoutedItem(topic, records)
-        appends: list[Append] = []
-        for partition, positions in routed.route().items():
-            batch = await _encoded([records[position] for position in positions])
-            # Without a key any partition will do, so only keyed records are bound to the generation.
-            generation = topic.generation if routed.is_keyed(positions) else 0
-            routed.parts.append((partition, positions, len(self._appends) + len(appends)))
-            appends.append(Append(topic.id, partition, batch, generation))
-        # Only now: where one record cannot be encoded, none of the item is appended.
-        self._appends += appends
-        return routed
+            await asyncio.to_thread(batching.run)
+        if item.partition is not None and batching.faults and not sequence:
+            raise _named(batching.faults)
+        # Where the broker routes, it is by the generation of now, and without a key any partition would do.
+        generation = topic.generation if item.partition is None else item.generation
+        first = len(self._appends)
+        for part in batching.parts:
+            self._add(topic, part.partition, part.batch, generation, item.generation)
+        if item.partition is not None and len(batching.parts) > 1:
+            # All of it or nothing: who is told to try again later does so with the whole item.
+            for append in self._appends[first:]:
+                append.room_bytes = 0
+            self._appends[first].room_bytes = sum(len(part.batch) for part in batching.parts)
+        return _PlainItem(len(plain.records), item.partition, batching.parts, first, batching.faults)
 
 
-class _RoutedItem:
-    """Plain records without an explicit partition: one append for each partition that they fall into."""
+class _Part(msgspec.Struct):
+    """One batch of an item's records."""
 
-    def __init__(self, topic: Topic, records: Sequence[Record]) -> None:
-        self.topic = topic
-        self.records = records
-        self.parts: list[tuple[int, list[int], int]] = []
-        """Partition, positions of its records in the item, index of the append."""
+    partition: int
+    positions: Sequence[int]
+    """Of its records in the item."""
+    batch: bytes
 
-    def route(self) -> dict[int, list[int]]:
+
+class _Batching:
+    """Judges, routes and encodes the records of one item. Runs on a thread where they are many."""
+
+    def __init__(
+        self,
+        topic: Topic,
+        records: Sequence[Record],
+        partition: int | None,
+        sequence: ProducerSequence | None,
+        now_ms: int,
+    ) -> None:
+        self._topic = topic
+        self._records = records
+        self._partition = partition
+        self._sequence = sequence
+        config = topic.config
+        # A batch of another size would not be recognised when it comes again.
+        self._max_bytes = MAX_BATCH_RECORDS if sequence else config.max_message_bytes
+        self._latest_ms = (
+            now_ms + config.message_timestamp_after_max_ms
+            if config.message_timestamp_type is TimestampType.CREATE_TIME
+            else None
+        )
+        self.parts: list[_Part] = []
+        self.faults: dict[int, LogbrokerError] = {}
+        """Why the topic does not take a record, by its position."""
+        self._decoded: list[tuple[int | None, bytes | None, bytes | None, list[tuple[str, bytes | None]]]] = []
+        """Time, key, value and headers of each record."""
+
+    def run(self) -> None:
+        """Raises InvalidRequestError for a record that no topic takes: the item is malformed then, and all refused."""
+        for position, record in enumerate(self._records):
+            timestamp_ms = None
+            try:
+                if record.HasField("timestamp_ms"):
+                    timestamp_ms = record.timestamp_ms
+                    check_timestamp(timestamp_ms)
+                headers = _headers(record)
+            except InvalidRequestError as error:
+                raise _named({position: error}) from None
+            if timestamp_ms is not None and self._latest_ms is not None and timestamp_ms > self._latest_ms:
+                self.faults[position] = InvalidTimestampError(
+                    f"the record is stamped {timestamp_ms}, the topic takes up to {self._latest_ms} by the broker's"
+                    " clock (message.timestamp.after.max.ms)"
+                ).with_bound(self._latest_ms)
+            key = record.key if record.HasField("key") else None
+            value = record.value if record.HasField("value") else None
+            self._decoded.append((timestamp_ms, key, value, headers))
+        for partition, positions in self._routed().items():
+            self._encode(partition, positions)
+
+    def _routed(self) -> Mapping[int, Sequence[int]]:
         """Return the positions of the records by partition; those of a band without a key stay together."""
-        bands = self.topic.routing_bands or (one_band(self.topic.partitions),)
+        if self._partition is not None:
+            return {self._partition: range(len(self._decoded))}
+        bands = self._topic.routing_bands or (one_band(self._topic.partitions),)
         sticky = {band.name: random.choice(band.partition_range) for band in bands}
         by_partition: dict[int, list[int]] = {}
-        for position, record in enumerate(self.records):
-            band = bands[0] if len(bands) == 1 else band_of(bands, _priority(record))
-            if record.HasField("key"):
-                partition = band.first_partition + partition_for_key(record.key, band.partitions)
-            else:
+        for position, (_, key, _, headers) in enumerate(self._decoded):
+            band = bands[0] if len(bands) == 1 else band_of(bands, priority_of(headers))
+            if key is None:
                 partition = sticky[band.name]
+            else:
+                partition = band.first_partition + partition_for_key(key, band.partitions)
             by_partition.setdefault(partition, []).append(position)
         return by_partition
 
-    def is_keyed(self, positions: Sequence[int]) -> bool:
-        return any(self.records[position].HasField("key") for position in positions)
+    def _encode(self, partition: int, positions: Sequence[int]) -> None:
+        """Add batches of these records, but for those at fault. With a sequence the log has the last word on them."""
+        builder: BatchBuilder | None = None
+        taken: list[int] = []
+        for position in positions:
+            if position in self.faults and not self._sequence:
+                continue
+            record = self._decoded[position]
+            if builder is not None and builder.append(len(taken), *record) is not None:
+                taken.append(position)
+                continue
+            alone = BatchBuilder(self._max_bytes)
+            alone.append(0, *record)
+            if alone.size_bytes() > self._max_bytes:
+                self.faults[position] = self._too_large(alone.size_bytes())
+                continue
+            if builder is not None:
+                self._build(partition, taken, builder)
+            builder, taken = alone, [position]
+        if builder is not None:
+            self._build(partition, taken, builder)
 
-    async def route_again_where_stale(
-        self, engine: LogEngine, outcomes: list[Appended | LogbrokerError], durability: Durability | None
+    def _too_large(self, size_bytes: int) -> RecordTooLargeError:
+        return RecordTooLargeError(
+            f"the record makes a batch of {size_bytes} bytes; the topic takes {self._max_bytes} (max.message.bytes)"
+        ).with_bound(self._max_bytes)
+
+    def _build(self, partition: int, positions: list[int], builder: BatchBuilder) -> None:
+        sequence = self._sequence
+        if sequence is None:
+            batch = builder.build()
+        else:
+            batch = builder.build(sequence.producer_id, sequence.producer_epoch, sequence.base_sequence)
+        self.parts.append(_Part(partition, positions, batch))
+
+
+class _PlainItem:
+    """Plain records and what became of them: one append for each of their batches."""
+
+    def __init__(
+        self,
+        record_count: int,
+        partition: int | None,
+        parts: Sequence[_Part],
+        first_append: int,
+        faults: Mapping[int, LogbrokerError],
     ) -> None:
-        """Append those records again whose topic grew between their routing and their append."""
-        parts = self.parts
-        while stale := [part for part in parts if isinstance(outcomes[part[2]], StaleGenerationError)]:
-            try:
-                topic = engine.topic_by_id(self.topic.id)
-                if topic.generation == self.topic.generation:
-                    await asyncio.sleep(GROWTH_POLL_SECONDS)  # The growth is not committed yet.
-                    topic = engine.topic_by_id(self.topic.id)
-            except UnknownTopicError as error:
-                for part in stale:
-                    outcomes[part[2]] = error
-                return
-            positions = sorted(position for part in stale for position in part[1])
-            again = _RoutedItem(topic, [self.records[position] for position in positions])
-            routed = again.route()
-            appends = [
-                Append(topic.id, partition, await _encoded([again.records[at] for at in local]), topic.generation)
-                for partition, local in routed.items()
-            ]
-            first = len(outcomes)
-            outcomes.extend(await engine.append(appends, durability))
-            self.topic = topic
-            self.parts = parts = [part for part in parts if part not in stale] + [
-                (partition, [positions[at] for at in local], first + number)
-                for number, (partition, local) in enumerate(routed.items())
-            ]
+        self.record_count = record_count
+        self._partition = partition
+        self._parts = parts
+        self._first_append = first_append
+        self._faults = faults
 
     def fill(self, result: ProduceResult, outcomes: Sequence[Appended | LogbrokerError]) -> None:
-        placements: list[RecordPlacement | None] = [None] * len(self.records)
-        for partition, positions, index in self.parts:
-            outcome = outcomes[index]
-            for number, position in enumerate(positions):
+        mine = outcomes[self._first_append : self._first_append + len(self._parts)]
+        if self._partition is None:
+            self._place(result, mine)
+            return
+        result.partition = self._partition
+        first = mine[0]
+        failed = next((outcome for outcome in mine if isinstance(outcome, LogbrokerError)), None)
+        if failed is not None:
+            # Only with a sequence are there faults here; they say which record it is.
+            known = any(isinstance(fault, type(failed)) for fault in self._faults.values())
+            _refuse(result, _named(self._faults) if known else failed)
+            if isinstance(first, Appended):
+                self._place(result, mine)
+            return
+        assert isinstance(first, Appended)
+        result.base_offset = first.base_offset
+        result.log_append_time_ms = first.log_append_time_ms
+        result.log_start_offset = first.log_start_offset
+        result.leader_epoch = first.leader_epoch
+        result.duplicate = first.duplicate
+
+    def _place(self, result: ProduceResult, outcomes: Sequence[Appended | LogbrokerError]) -> None:
+        """Say of each record where it lies, or why it does not."""
+        placements: list[RecordPlacement | None] = [None] * self.record_count
+        for position, error in self._faults.items():
+            placements[position] = RecordPlacement(offset=-1, status=item_status(error))
+        for part, outcome in zip(self._parts, outcomes, strict=True):
+            status = item_status(outcome) if isinstance(outcome, LogbrokerError) else None
+            for number, position in enumerate(part.positions):
                 if isinstance(outcome, Appended):
-                    placements[position] = RecordPlacement(partition=partition, offset=outcome.base_offset + number)
+                    placement = RecordPlacement(partition=part.partition, offset=outcome.base_offset + number)
                 else:
-                    placements[position] = RecordPlacement(partition=partition, offset=-1, status=item_status(outcome))
-            if isinstance(outcome, LogbrokerError) and not result.HasField("status"):
-                result.status.CopyFrom(item_status(outcome))
+                    placement = RecordPlacement(partition=part.partition, offset=-1, status=status)
+                placements[position] = placement
         result.placements.extend(placement for placement in placements if placement is not None)
+        if not result.HasField("status"):
+            first = next((placement for placement in result.placements if placement.HasField("status")), None)
+            if first is not None:
+                result.status.CopyFrom(first.status)
 
 
-def _check_priorities(records: Sequence[Record]) -> None:
-    for number, record in enumerate(records):
-        if record.HasField("priority"):
-            try:
-                check_priority(record.priority)
-            except InvalidRequestError as error:
-                raise InvalidRequestError(f"record {number} of the item: {error}") from None
+def _refuse(result: ProduceResult, error: LogbrokerError) -> None:
+    result.status.CopyFrom(item_status(error))
+    if isinstance(error, RecordTooLargeError):
+        result.max_message_bytes = error.max_message_bytes
+    elif isinstance(error, InvalidTimestampError):
+        result.max_timestamp_ms = error.max_timestamp_ms
 
 
-def _headers(record: Record) -> Headers:
+def _named(faults: Mapping[int, LogbrokerError]) -> LogbrokerError:
+    """Return the error of the first record at fault, for the item as a whole."""
+    position, error = min(faults.items(), key=lambda fault: fault[0])
+    others = f" ({len(faults) - 1} others are at fault, too)" if len(faults) > 1 else ""
+    return type(error)(f"record {position} of the item: {error}{others}; nothing of the item was appended")
+
+
+def _check_sequence(sequence: ProducerSequence, partition: int | None) -> None:
+    if partition is None:
+        raise InvalidRequestError("a producer sequence needs an explicit partition")
+    numbers = sequence.producer_id, sequence.producer_epoch, sequence.base_sequence
+    if min(numbers) < 0 or sequence.producer_epoch >= 1 << 15:
+        raise InvalidRequestError("a producer sequence takes an id and epoch of InitProducerId and counts from 0")
+
+
+def _headers(record: Record) -> list[tuple[str, bytes | None]]:
+    """Return the record's headers, its priority as one of them; raises InvalidRequestError for one that is none."""
     headers = [(header.key, header.value if header.HasField("value") else None) for header in record.headers]
-    return with_priority(headers, record.priority) if record.HasField("priority") else headers
-
-
-def _priority(record: Record) -> int:
-    return record.priority if record.HasField("priority") else priority_of(_headers(record))
-
-
-async def _encoded(
-    records: Sequence[Record], producer_id: int = -1, producer_epoch: int = -1, base_sequence: int = -1
-) -> bytes:
-    def encode() -> bytes:
-        return encode_batch(
-            (
-                NewRecord(
-                    value=record.value if record.HasField("value") else None,
-                    key=record.key if record.HasField("key") else None,
-                    headers=_headers(record),
-                    timestamp_ms=record.timestamp_ms if record.HasField("timestamp_ms") else None,
-                )
-                for record in records
-            ),
-            producer_id=producer_id,
-            producer_epoch=producer_epoch,
-            base_sequence=base_sequence,
-        )
-
-    if len(records) <= INLINE_RECORDS:
-        return encode()
-    return await asyncio.to_thread(encode)
+    return list(with_priority(headers, record.priority)) if record.HasField("priority") else headers

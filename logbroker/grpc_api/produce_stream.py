@@ -8,7 +8,8 @@ from typing import Final
 
 import grpc
 
-from logbroker.engine import LogEngine
+from logbroker.clock import Clock
+from logbroker.engine import LogEngine, RoutingFence
 from logbroker.errors import BrokerUnavailableError, LogbrokerError
 from logbroker.grpc_api.produce import PreparedProduce
 from logbroker.grpc_api.produce_wire import WireRequest, read_produce_request
@@ -24,8 +25,10 @@ MAX_REQUESTS_IN_FLIGHT: Final = 64
 class ProduceStream:
     """One stream: the reader begins appends in order, each answers when it is done."""
 
-    def __init__(self, engine: LogEngine, context: Context, stopping: asyncio.Event) -> None:
+    def __init__(self, engine: LogEngine, clock: Clock, context: Context, stopping: asyncio.Event) -> None:
         self._engine = engine
+        self._clock = clock
+        self._fence = RoutingFence()
         self._context = context
         self._stopping = stopping
         self._slots = asyncio.Semaphore(MAX_REQUESTS_IN_FLIGHT)
@@ -58,16 +61,21 @@ class ProduceStream:
         while (message := await self._context.read()) is not grpc.aio.EOF:
             await self._slots.acquire()
             request = read_produce_request(message)
-            prepared = PreparedProduce(self._engine, request)
+            prepared = PreparedProduce(self._engine, self._clock, request, self._fence)
             try:
                 await prepared.prepare()
-            except LogbrokerError as error:
+            except BaseException as error:
+                prepared.release()
+                if not isinstance(error, LogbrokerError):
+                    raise
                 await self._refuse(request, error)
                 continue
             # Tasks run their first step in the order in which they are made, and that step takes the offsets.
             task = asyncio.create_task(self._append(request, prepared))
             self._appends.add(task)
             task.add_done_callback(self._appends.discard)
+            # Not in the task: one that is cancelled before its first step never runs.
+            task.add_done_callback(lambda _, prepared=prepared: prepared.release())  # type: ignore[misc]
 
     async def _append(self, request: WireRequest, prepared: PreparedProduce) -> None:
         try:
@@ -80,6 +88,8 @@ class ProduceStream:
                 _log.exception("an append failed")
                 response = _refusal(request, LogbrokerError("the broker met an unexpected error; its log tells more"))
             async with self._writing:
+                # Before, as the sender may send again before the write has returned.
+                prepared.answered()
                 await self._context.write(response)
         finally:
             self._slots.release()

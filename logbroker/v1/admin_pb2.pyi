@@ -16,20 +16,22 @@ class TopicRef(_message.Message):
     def __init__(self, name: _Optional[str] = ..., id: _Optional[bytes] = ...) -> None: ...
 
 class Topic(_message.Message):
-    __slots__ = ("name", "id", "partitions", "generation", "bands", "routes_by_key")
+    __slots__ = ("name", "id", "partitions", "generation", "bands", "routes_by_key", "max_message_bytes")
     NAME_FIELD_NUMBER: _ClassVar[int]
     ID_FIELD_NUMBER: _ClassVar[int]
     PARTITIONS_FIELD_NUMBER: _ClassVar[int]
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     BANDS_FIELD_NUMBER: _ClassVar[int]
     ROUTES_BY_KEY_FIELD_NUMBER: _ClassVar[int]
+    MAX_MESSAGE_BYTES_FIELD_NUMBER: _ClassVar[int]
     name: str
     id: bytes
     partitions: int
     generation: int
     bands: _containers.RepeatedCompositeFieldContainer[Band]
     routes_by_key: bool
-    def __init__(self, name: _Optional[str] = ..., id: _Optional[bytes] = ..., partitions: _Optional[int] = ..., generation: _Optional[int] = ..., bands: _Optional[_Iterable[_Union[Band, _Mapping]]] = ..., routes_by_key: _Optional[bool] = ...) -> None: ...
+    max_message_bytes: int
+    def __init__(self, name: _Optional[str] = ..., id: _Optional[bytes] = ..., partitions: _Optional[int] = ..., generation: _Optional[int] = ..., bands: _Optional[_Iterable[_Union[Band, _Mapping]]] = ..., routes_by_key: _Optional[bool] = ..., max_message_bytes: _Optional[int] = ...) -> None: ...
 
 class Band(_message.Message):
     __slots__ = ("name", "lowest_priority", "highest_priority", "first_partition", "partitions")

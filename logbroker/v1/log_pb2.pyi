@@ -86,7 +86,7 @@ class ProduceResponse(_message.Message):
     def __init__(self, correlation_id: _Optional[int] = ..., results: _Optional[_Iterable[_Union[ProduceResult, _Mapping]]] = ...) -> None: ...
 
 class ProduceResult(_message.Message):
-    __slots__ = ("status", "partition", "base_offset", "log_append_time_ms", "log_start_offset", "leader_epoch", "duplicate", "placements")
+    __slots__ = ("status", "partition", "base_offset", "log_append_time_ms", "log_start_offset", "leader_epoch", "duplicate", "placements", "max_message_bytes", "max_timestamp_ms")
     STATUS_FIELD_NUMBER: _ClassVar[int]
     PARTITION_FIELD_NUMBER: _ClassVar[int]
     BASE_OFFSET_FIELD_NUMBER: _ClassVar[int]
@@ -95,6 +95,8 @@ class ProduceResult(_message.Message):
     LEADER_EPOCH_FIELD_NUMBER: _ClassVar[int]
     DUPLICATE_FIELD_NUMBER: _ClassVar[int]
     PLACEMENTS_FIELD_NUMBER: _ClassVar[int]
+    MAX_MESSAGE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    MAX_TIMESTAMP_MS_FIELD_NUMBER: _ClassVar[int]
     status: _common_pb2.Status
     partition: int
     base_offset: int
@@ -103,7 +105,9 @@ class ProduceResult(_message.Message):
     leader_epoch: int
     duplicate: bool
     placements: _containers.RepeatedCompositeFieldContainer[RecordPlacement]
-    def __init__(self, status: _Optional[_Union[_common_pb2.Status, _Mapping]] = ..., partition: _Optional[int] = ..., base_offset: _Optional[int] = ..., log_append_time_ms: _Optional[int] = ..., log_start_offset: _Optional[int] = ..., leader_epoch: _Optional[int] = ..., duplicate: _Optional[bool] = ..., placements: _Optional[_Iterable[_Union[RecordPlacement, _Mapping]]] = ...) -> None: ...
+    max_message_bytes: int
+    max_timestamp_ms: int
+    def __init__(self, status: _Optional[_Union[_common_pb2.Status, _Mapping]] = ..., partition: _Optional[int] = ..., base_offset: _Optional[int] = ..., log_append_time_ms: _Optional[int] = ..., log_start_offset: _Optional[int] = ..., leader_epoch: _Optional[int] = ..., duplicate: _Optional[bool] = ..., placements: _Optional[_Iterable[_Union[RecordPlacement, _Mapping]]] = ..., max_message_bytes: _Optional[int] = ..., max_timestamp_ms: _Optional[int] = ...) -> None: ...
 
 class RecordPlacement(_message.Message):
     __slots__ = ("status", "partition", "offset")

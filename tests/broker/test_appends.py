@@ -150,6 +150,23 @@ async def test_bytes_of_one_call_are_bounded_together(open_at: OpenEngine) -> No
         assert isinstance(second, OverloadedError)
 
 
+async def test_appends_that_belong_together_are_refused_together(open_at: OpenEngine, held_sync: HeldSync) -> None:
+    async with open_at(max_produce_bytes_in_flight=1000) as opened:
+        topic = await opened.engine.create_topic("t", 1, {})
+        held_sync.active = True
+        waiting = asyncio.create_task(opened.append(topic.id, bytes(500)))
+        await entered(held_sync)
+        parts = [batch(bytes(300)), batch(b"small"), batch(b"too")]
+        room_bytes = [sum(map(len, parts)), 0, 0]
+        together = [Append(topic.id, 0, part, room_bytes=room) for part, room in zip(parts, room_bytes, strict=True)]
+        outcomes = await opened.engine.append(together)
+        assert [type(outcome) for outcome in outcomes] == [OverloadedError] * 3
+        held_sync.release.set()
+        await waiting
+        again = await opened.engine.append(together)
+        assert [outcome.base_offset for outcome in again if isinstance(outcome, Appended)] == [1, 2, 3]
+
+
 async def test_bytes_that_are_written_count_no_more(open_at: OpenEngine) -> None:
     async with open_at(max_produce_bytes_in_flight=1000) as opened:
         topic = await opened.engine.create_topic("t", 1, {"durability": "written"})

@@ -11,6 +11,7 @@ from typing import Any
 import grpc
 import pytest
 
+from logbroker.clock import SystemClock
 from logbroker.errors import InvalidRequestError, OverloadedError
 from logbroker.grpc_api.budget import ReadBudget
 from logbroker.grpc_api.fetch_stream import FetchStream
@@ -57,7 +58,7 @@ async def test_a_request_is_answered_where_its_append_fails_unexpectedly(caplog:
     engine: Any = _FailsOnce()
     client: Any = _TwoRequests()
     with caplog.at_level(logging.CRITICAL + 1):
-        await asyncio.wait_for(ProduceStream(engine, client, asyncio.Event()).run(), 5)
+        await asyncio.wait_for(ProduceStream(engine, SystemClock(), client, asyncio.Event()).run(), 5)
     assert [answer.correlation_id for answer in client.answers] == [1, 2]
 
 

@@ -100,6 +100,12 @@ class LocalEngine:
             topic_id, partitions, set_configs or {}, unset_configs, validate_only=validate_only
         )
 
+    async def pin(self, topic_id: TopicId) -> Topic:
+        return await self._changes.pin(topic_id)
+
+    def unpin(self, topic_id: TopicId) -> None:
+        self._changes.unpin(topic_id)
+
     def partition_facts(self, topic_id: TopicId, partition: int) -> PartitionFacts:
         log = self._partitions.get(topic_id, partition).log
         return PartitionFacts(
@@ -138,8 +144,13 @@ class LocalEngine:
         accepted_bytes = batches = 0
         for item in appends:
             size_bytes = len(item.batch)
+            room_bytes = size_bytes if item.room_bytes < 0 else item.room_bytes
+            if not room_bytes and isinstance(results[-1], LogbrokerError):
+                results.append(results[-1])
+                continue
             try:
-                self._check_room(accepted_bytes, size_bytes)
+                if room_bytes:
+                    self._check_room(accepted_bytes, room_bytes)
                 partition = self._partitions.get(item.topic_id, item.partition)
                 found = self._append_one(item, partition.log, now_ms)
             except StorageFailedError as error:
@@ -186,27 +197,43 @@ class LocalEngine:
     def _append_one(self, item: Append, log: PartitionLog, now_ms: int) -> Staged:
         batch, config = item.batch, log.config
         header = check_new_batch(batch)
-        # What was taken once is still a retry after the topic's bound or its generation has changed.
-        if len(batch) > config.max_message_bytes and not log.is_retry(header):
-            raise RecordTooLargeError(
-                f"the batch has {len(batch)} bytes; the topic takes {config.max_message_bytes} (max.message.bytes)"
-            )
-        if item.generation:
-            current = self._changes.generation(item.topic_id)
-            if item.generation != current and not log.is_retry(header):
-                raise StaleGenerationError(
-                    f"records were routed by generation {item.generation} of the topic, which is at {current};"
-                    " describe the topic and route them again"
-                )
-        if (
-            config.message_timestamp_type is TimestampType.CREATE_TIME
-            and header.max_timestamp_ms - now_ms > config.message_timestamp_after_max_ms
-        ):
-            raise InvalidTimestampError(
+        latest_ms = now_ms + config.message_timestamp_after_max_ms
+        refusal: LogbrokerError
+        if item.generation and (stale := self._stale(item)):
+            refusal = stale
+        elif len(batch) > config.max_message_bytes:
+            refusal = RecordTooLargeError(
+                f"the {'record makes a' if header.record_count == 1 else 'records make a'} batch of {len(batch)} bytes;"
+                f" the topic takes {config.max_message_bytes} (max.message.bytes)"
+            ).with_bound(config.max_message_bytes)
+        elif header.max_timestamp_ms > latest_ms and config.message_timestamp_type is TimestampType.CREATE_TIME:
+            refusal = InvalidTimestampError(
                 f"a record is stamped {header.max_timestamp_ms - now_ms} ms ahead of the broker; the topic takes"
                 f" {config.message_timestamp_after_max_ms} (message.timestamp.after.max.ms)"
+            ).with_bound(latest_ms)
+        else:
+            return log.stage(batch, header, now_ms)
+        # What was taken once is still a retry after the topic, or the clock, has changed.
+        if log.is_retry(header):
+            return log.stage(batch, header, now_ms)
+        if item.fence is not None and isinstance(refusal, StaleGenerationError):
+            is_old = item.generation < self._changes.generation(item.topic_id)
+            item.fence.refused(item.topic_id, item.generation if is_old else 0)
+        raise refusal
+
+    def _stale(self, item: Append) -> StaleGenerationError | None:
+        current = self._changes.generation(item.topic_id)
+        if item.generation != current:
+            return StaleGenerationError(
+                f"records were routed by generation {item.generation} of the topic, which is at {current};"
+                " describe the topic and route them again"
             )
-        return log.stage(batch, header, now_ms)
+        if item.fence is not None and not item.fence.lets_through(item.topic_id, item.known_generation):
+            return StaleGenerationError(
+                "records before these, in the same stream or request, were routed by an old generation of the topic and"
+                " refused; describe the topic, route and send those again, and these behind them"
+            )
+        return None
 
     async def init_producer_id(self, producer_id: int = -1, producer_epoch: int = -1) -> tuple[int, int]:
         if producer_id == -1:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
+from contextlib import asynccontextmanager
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from logbroker.broker.local_engine.catalog import PARTITIONS, TOPICS, Catalog, encode_topic, partition_row_key
@@ -73,12 +74,46 @@ class TopicChanges:
         self._lock = asyncio.Lock()
         self._running: asyncio.Task[Topic] | None = None
         self._growing: set[TopicId] = set()
+        self._pins: dict[TopicId, int] = {}
+        self._altering: dict[TopicId, asyncio.Event] = {}
+        """Topics that are being altered; the event is set when that is over."""
+        self._unpinned = asyncio.Event()
         self._half_deleted: list[Topic] = []
 
     def generation(self, topic_id: TopicId) -> int:
         """The generation that keyed appends must carry now; the next one from the moment growth begins."""
         generation = self._catalog.by_id(topic_id).generation
         return generation + 1 if topic_id in self._growing else generation
+
+    async def pin(self, topic_id: TopicId) -> Topic:
+        """Return the topic and keep it from being altered until `unpin`; waits for the alteration under way."""
+        # One topic is altered at a time, and its alteration waits for none that waits here: no circle.
+        while altering := self._altering.get(topic_id):
+            await altering.wait()
+        topic = self._catalog.by_id(topic_id)
+        self._pins[topic_id] = self._pins.get(topic_id, 0) + 1
+        return topic
+
+    def unpin(self, topic_id: TopicId) -> None:
+        left = self._pins[topic_id] - 1
+        if left:
+            self._pins[topic_id] = left
+        else:
+            del self._pins[topic_id]
+            self._unpinned.set()
+
+    @asynccontextmanager
+    async def _alone(self, topic_id: TopicId) -> AsyncIterator[None]:
+        """Wait until nobody has pinned the topic, and let nobody do so meanwhile."""
+        over = self._altering[topic_id] = asyncio.Event()
+        try:
+            while topic_id in self._pins:
+                self._unpinned.clear()
+                await self._unpinned.wait()
+            yield
+        finally:
+            del self._altering[topic_id]
+            over.set()
 
     @_to_the_end
     async def create(
@@ -115,13 +150,14 @@ class TopicChanges:
             check_partition_count(partitions, self._catalog.partition_count - old.partitions, self._config)
         if validate_only:
             return topic
-        if partitions is not None:
-            topic = await self._grow(topic, partitions)
-        else:
-            await self._commit((TOPICS, topic.id, encode_topic(topic)))
-            self._catalog.put(topic)
-        for partition in self._partitions.of_topic(topic.id):
-            partition.log.config = topic.config
+        async with self._alone(topic_id):
+            if partitions is not None:
+                topic = await self._grow(topic, partitions)
+            else:
+                await self._commit((TOPICS, topic.id, encode_topic(topic)))
+                self._catalog.put(topic)
+            for partition in self._partitions.of_topic(topic.id):
+                partition.log.config = topic.config
         return topic
 
     async def delete(self, topic_id: TopicId) -> Topic:
