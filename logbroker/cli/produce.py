@@ -127,6 +127,7 @@ class _Sending:
         self._partition = partition
         self._priority = priority
         self._unanswered: deque[Delivery] = deque()
+        self._refused = False
         self.acknowledged = 0
         self.size_bytes = 0
         """Of keys and values sent."""
@@ -138,13 +139,19 @@ class _Sending:
                 self._send(record)
                 if number % PROGRESS_RECORDS == 0:
                     count(number)
-            self._producer.flush()
+            self._flush()
             self._settle_answered()
         except LogbrokerError as error:
-            with contextlib.suppress(LogbrokerError):
-                self._producer.flush()
-                self._settle_answered()
-            raise type(error)(f"{error} ({self.acknowledged:,} records before it were sent)") from None
+            self._flush()
+            if self._refused:
+                before = self.acknowledged
+                self._settle_rest()
+                after = self.acknowledged - before
+                where = f"record {before + 1:,} of the input; {before:,} before it and {after:,} after it were sent"
+            else:
+                self._settle_rest()
+                where = f"{self.acknowledged:,} records before it were sent"
+            raise type(error)(f"{error} ({where})") from None
         count(self.acknowledged)
 
     def _send(self, record: InputRecord) -> None:
@@ -166,5 +173,21 @@ class _Sending:
         """Count those at the front that are acknowledged; raises what one of them failed with."""
         unanswered = self._unanswered
         while unanswered and unanswered[0].done():
-            unanswered.popleft().result(0)
+            try:
+                unanswered.popleft().result(0)
+            except LogbrokerError:
+                self._refused = True
+                raise
             self.acknowledged += 1
+
+    def _settle_rest(self) -> None:
+        """Count those that are acknowledged, whatever became of others."""
+        for delivery in self._unanswered:
+            with contextlib.suppress(LogbrokerError):
+                delivery.result(0)
+                self.acknowledged += 1
+
+    def _flush(self) -> None:
+        """Wait for all answers; what failed is told by its delivery."""
+        with contextlib.suppress(LogbrokerError):
+            self._producer.flush()

@@ -16,10 +16,16 @@ from logbroker.client.metadata import TopicInfo
 from logbroker.client.partition_queue import PartitionQueue, ProducerIdentity
 from logbroker.client.topic_route import TopicRoute
 from logbroker.config import MAX_BATCH_BYTES
-from logbroker.errors import LogbrokerError, RecordTooLargeError, RequestTimeoutError, UnknownPartitionError
+from logbroker.errors import (
+    InvalidTimestampError,
+    LogbrokerError,
+    RecordTooLargeError,
+    RequestTimeoutError,
+    UnknownPartitionError,
+)
 from logbroker.record.codec import BatchBuilder, Headers, check_timestamp, decode_batch
 from logbroker.record.compression import Codec
-from logbroker.record.header import HEADER_BYTES
+from logbroker.record.header import HEADER_BYTES, MAX_EXPANDED_BYTES, parse_header
 
 Handle = TypeVar("Handle")
 
@@ -146,7 +152,7 @@ class Accumulator(Generic[Handle]):
                 partition = way.sticky
                 if route.open[partition] is not None:
                     self._close(route, partition)
-        builder = BatchBuilder(self._batch_bytes, self._codec)
+        builder = BatchBuilder(min(self._batch_bytes, route.max_batch_bytes), self._codec)
         place = builder.append(0, *arguments)
         return self._appended(self._open(route, partition, by_hand, builder), place, ordering_key)
 
@@ -275,6 +281,76 @@ class Accumulator(Generic[Handle]):
             if len(self._unseen_failures) < _MAX_UNSEEN_FAILURES:
                 self._unseen_failures.append(batch)
         batch.finish(base_offset=base_offset, log_append_time_ms=log_append_time_ms, error=error)
+
+    def split(self, route: TopicRoute, queue: PartitionQueue, batch: Batch, error: LogbrokerError) -> None:
+        """Part a batch that was refused for what may be some of its records, and is done with for its queue.
+
+        Who is known to be at fault fails; the others go on in smaller batches in the place of this one, in their order.
+        Each part has fewer records than the batch, so in the end what is at fault fails alone.
+        """
+        header = parse_header(batch.payload)
+        records = list(decode_batch(batch.payload, max_expanded_bytes=2 * MAX_BATCH_BYTES + batch.record_bytes))
+        limit = min(self._batch_bytes, route.max_batch_bytes)
+        latest_ms = error.max_timestamp_ms if isinstance(error, InvalidTimestampError) else 0
+        late = [bool(latest_ms) and record.timestamp_ms > latest_ms for record in records]
+        # Where it is not known who is at fault, or all of it would be one batch again, halves narrow it down.
+        halves = not any(late) and (not isinstance(error, RecordTooLargeError) or header.size_bytes <= limit)
+        moved: list[tuple[Batch, Any]] = []
+        parts: list[Batch] = []
+        failed: list[Batch] = []
+        part: Batch | None = None
+        for index, record in enumerate(records):
+            arguments = (record.timestamp_ms, record.key, record.value, list(record.headers))
+            place = None
+            if part is not None and not late[index] and not (halves and index == len(records) // 2):
+                place = part.append(part.count, *arguments)
+            if place is None:
+                builder = BatchBuilder(limit, self._codec)
+                place = builder.append(0, *arguments)
+                new = self._part_of(batch, index, builder)
+                if late[index]:
+                    failed.append(new)
+                else:
+                    part = new
+                    parts.append(part)
+                holder = new
+            else:
+                assert part is not None
+                holder = part
+            if index in batch.ordering_keys:
+                holder.ordering_keys[holder.count] = batch.ordering_keys[index]
+            holder.count += 1
+            moved.append((holder, place))
+        for each in (*parts, *failed):
+            assert each.builder is not None
+            each.record_bytes = each.builder.size_bytes() - HEADER_BYTES
+            self.buffered_bytes += each.record_bytes
+            # They get their own numbers once all that is in flight is answered.
+            each.base_sequence = batch.base_sequence
+            each.payload = each.builder.build(header.producer_id, header.producer_epoch, header.base_sequence)
+            each.builder = None
+            self.unfinished[each] = None
+        self._release(batch)
+        batch.finish_moved(moved)
+        queue.put_parts(parts)
+        self._active[route, queue.partition] = None
+        for each in failed:
+            stamp = next(decode_batch(each.payload, max_expanded_bytes=MAX_EXPANDED_BYTES)).timestamp_ms
+            message = (
+                f"the record is stamped {stamp}, the topic takes up to {latest_ms} by the broker's clock"
+                " (message.timestamp.after.max.ms)"
+            )
+            self.finish(each, error=InvalidTimestampError(message))
+        self._wake()
+
+    def _part_of(self, batch: Batch, index: int, builder: BatchBuilder) -> Batch:
+        """Return a batch that begins with this record of another."""
+        part = Batch(
+            number=batch.number, topic=batch.topic, partition=batch.partition, by_hand=batch.by_hand, builder=builder
+        )
+        part.part = (*batch.part, index)
+        part.deadline = batch.deadline
+        return part
 
     def take_unseen_failure(self) -> LogbrokerError | None:
         """Return the first failure that nobody was told of, and count all of them as told."""

@@ -54,6 +54,7 @@ class Batch:
         "moved",
         "number",
         "ordering_keys",
+        "part",
         "partition",
         "payload",
         "ready_at",
@@ -69,6 +70,9 @@ class Batch:
     def __init__(self, *, number: int, topic: str, partition: int, by_hand: bool, builder: BatchBuilder) -> None:
         self.number = number
         """Counts a producer's batches: a lower number goes first."""
+        self.part: tuple[int, ...] = ()
+        """Of a part of a batch that was split, and keeps its number: the index there of the first record, once for each
+        split."""
         self.topic = topic
         self.partition = partition
         self.by_hand = by_hand
@@ -101,8 +105,13 @@ class Batch:
         self.base_offset = -1
         self.log_append_time_ms = -1
         self.moved: list[tuple[Batch, Any]] | None = None
-        """Where each record went when the topic grew: its new batch and what `append` returned there."""
+        """Where each record went when the topic grew or the batch was split: its batch, and what `append` returned."""
         self.waiters: list[Callable[[], None]] = []
+
+    @property
+    def rank(self) -> tuple[int, tuple[int, ...]]:
+        """A batch of lower rank goes first. The parts of a split one come behind it, and before all behind it."""
+        return self.number, self.part
 
     def finish(
         self, *, base_offset: int = -1, log_append_time_ms: int = -1, error: LogbrokerError | None = None

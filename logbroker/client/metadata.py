@@ -8,6 +8,7 @@ import msgspec
 
 from logbroker.client.connection import Connection
 from logbroker.client.status import error_of_item
+from logbroker.config import MAX_BATCH_BYTES, TopicConfig
 from logbroker.errors import InvalidRequestError, quoted
 from logbroker.record.bands import Band
 from logbroker.types import TopicId
@@ -25,6 +26,8 @@ class TopicInfo(msgspec.Struct, frozen=True):
     """The most urgent one first."""
     routes_by_key: bool = False
     """A key lies in one partition, whatever its records' priorities: the bands have no partitions of their own."""
+    max_message_bytes: int = TopicConfig().max_message_bytes
+    """The largest batch that the topic takes."""
 
     @property
     def routing_bands(self) -> tuple[Band, ...]:
@@ -57,7 +60,13 @@ def topic_info(topic: admin_pb2.Topic) -> TopicInfo:
         for band in topic.bands
     )
     return TopicInfo(
-        topic.name, TopicId(topic.id), topic.partitions, topic.generation, bands, routes_by_key=topic.routes_by_key
+        topic.name,
+        TopicId(topic.id),
+        topic.partitions,
+        topic.generation,
+        bands,
+        routes_by_key=topic.routes_by_key,
+        max_message_bytes=topic.max_message_bytes or MAX_BATCH_BYTES,
     )
 
 

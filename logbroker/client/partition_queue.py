@@ -5,7 +5,8 @@ A state machine without I/O. Batches go `waiting` -> `in_flight` -> done; one wh
 the sequence numbers in order, and goes on with `retry`, oldest first. So batches never overtake each other.
 
 Idempotence as in Kafka (KIP-98, KIP-360). The broker takes a batch only if its sequence follows the last one appended:
-- A batch that was refused before it was appended gives its numbers back; those behind it move up.
+- A batch that was refused before it was appended gives its numbers back; those behind it move up. Where only some of
+  its records were at fault, the others come back in batches that stand in its place, and take the numbers first.
 - A batch of which it is not known whether it was appended (the connection broke) keeps its numbers, and the broker
   recognises it.
 - Where the numbers cannot be known any more, the producer's epoch is raised and they start again at 0.
@@ -145,6 +146,10 @@ class PartitionQueue:
         self.give_back(batch)
         return True
 
+    def put_parts(self, parts: list[Batch]) -> None:
+        """Take what goes on of a batch that was refused and is done with. The numbers that it gave back are theirs."""
+        self._put_back(parts)
+
     def lost(self, error: LogbrokerError) -> None:
         """The connection broke: nothing is known of what was in flight."""
         lost, self.in_flight = self.in_flight, []
@@ -172,7 +177,7 @@ class PartitionQueue:
         if batch.was_uncertain:
             # It may have been appended after all, and then its numbers are taken.
             self._broken = True
-        elif self._given_back is None or batch.number < self._given_back.number:
+        elif self._given_back is None or batch.rank < self._given_back.rank:
             self._given_back = batch
         self._recovering = True
 
@@ -195,7 +200,7 @@ class PartitionQueue:
 
     def _put_back(self, batches: list[Batch]) -> None:
         self.retry += batches
-        self.retry.sort(key=lambda batch: batch.number)
+        self.retry.sort(key=lambda batch: batch.rank)
 
     def _recover(self, identity: ProducerIdentity) -> bool:
         """Put the numbers in order, now that every outcome is known; False where that must wait for a new epoch."""
@@ -210,14 +215,14 @@ class PartitionQueue:
         gap = self._given_back
         if self.retry and isinstance(self.retry[0].last_error, OutOfOrderSequenceError):
             # It does not follow what the broker has. Unless one before it was given back, nobody knows why.
-            self._broken = self._broken or gap is None or gap.number > self.retry[0].number
+            self._broken = self._broken or gap is None or gap.rank > self.retry[0].rank
         if self._broken:
             if identity == self._identity:
                 return False
             self._identity = identity
             moved, sequence = self.retry, 0
         elif gap is not None:
-            moved, sequence = [batch for batch in self.retry if batch.number > gap.number], gap.base_sequence
+            moved, sequence = [batch for batch in self.retry if batch.rank > gap.rank], gap.base_sequence
         else:
             return True
         assert self._identity is not None

@@ -100,10 +100,11 @@ class Producer:
         """`broker` is "HOST:PORT"; `compression` is none, gzip, snappy, lz4 or zstd.
 
         A batch is sent when it holds `batch_bytes`, or `linger_ms` after its first record, as soon as fewer than
-        `max_requests_in_flight` requests are unanswered. A topic refuses a batch above its max.message.bytes, 1 MiB by
-        default. `durability` None means what each topic says. `send` waits while `max_buffered_bytes` of records are
-        not done; a record that is not done `delivery_timeout_seconds` after `send` fails. `request_timeout_seconds`
-        bounds the calls that ask for a topic.
+        `max_requests_in_flight` requests are unanswered. Batches are no larger than their topic's max.message.bytes.
+        A record that a topic does not take, too large by itself or stamped too far ahead, fails alone: what else is in
+        its batch is delivered, in its order. `durability` None means what each topic says. `send` waits while
+        `max_buffered_bytes` of records are not done; a record that is not done `delivery_timeout_seconds` after `send`
+        fails. `request_timeout_seconds` bounds the calls that ask for a topic.
         """
         self._connection = Connection(broker, request_timeout_seconds=request_timeout_seconds)
         self._accumulator: Accumulator[Delivery] = new_accumulator(

@@ -18,7 +18,10 @@ from logbroker.client.status import error_of_item
 from logbroker.client.topic_route import TopicRoute
 from logbroker.errors import (
     BrokerUnavailableError,
+    InvalidRecordError,
+    InvalidTimestampError,
     LogbrokerError,
+    RecordTooLargeError,
     StaleGenerationError,
     UnknownTopicError,
 )
@@ -29,6 +32,9 @@ _log = logging.getLogger(__name__)
 _MAX_REQUEST_BYTES: Final = 1024 * 1024
 """A request is closed when it holds as much; a single batch may be larger."""
 _EXPIRY_CHECK_SECONDS: Final = 0.25
+
+_OF_SINGLE_RECORDS: Final = (RecordTooLargeError, InvalidTimestampError, InvalidRecordError)
+"""Refusals of a batch that may be the fault of some of its records."""
 
 _Sent = list[tuple[TopicRoute, PartitionQueue, Batch]]
 
@@ -224,10 +230,20 @@ class Sender:
     ) -> None:
         accumulator = self._accumulator
         error = error_of_item(result.status)
+        if isinstance(error, RecordTooLargeError):
+            error.with_bound(result.max_message_bytes)
+            route.max_batch_bytes = result.max_message_bytes or route.max_batch_bytes
+        elif isinstance(error, InvalidTimestampError):
+            error.with_bound(result.max_timestamp_ms)
+        elif error is None and len(batch.payload) > route.max_batch_bytes:
+            route.max_batch_bytes = len(batch.payload)  # The bound was raised.
         if queue.answered(batch, error, now):
-            accumulator.finish(
-                batch, base_offset=result.base_offset, log_append_time_ms=result.log_append_time_ms, error=error
-            )
+            if isinstance(error, _OF_SINGLE_RECORDS) and batch.count > 1:
+                accumulator.split(route, queue, batch, error)
+            else:
+                accumulator.finish(
+                    batch, base_offset=result.base_offset, log_append_time_ms=result.log_append_time_ms, error=error
+                )
         if isinstance(error, StaleGenerationError):
             route.stale = True
         elif isinstance(error, UnknownTopicError):

@@ -41,6 +41,7 @@ class TopicRoute:
         "_ways",
         "generation",
         "has_bands",
+        "max_batch_bytes",
         "name",
         "open",
         "partitions",
@@ -70,6 +71,8 @@ class TopicRoute:
             self.queues.append(PartitionQueue(info.name, info.id, partition))
         self.partitions = info.partitions
         self.generation = info.generation
+        self.max_batch_bytes = info.max_message_bytes
+        """The largest batch that the topic takes, as far as is known: it may be altered at any time."""
         bands = info.routing_bands or (one_band(info.partitions),)
         self.has_bands = len(bands) > 1
         self._bands = {band: BandRoute(band) for band in bands}

@@ -92,12 +92,32 @@ def test_a_line_that_is_not_utf8_stops_it_and_those_before_are_kept(address: str
     assert (record["value"], record["value_encoding"]) == ("/w==", "base64")
 
 
-def test_a_record_that_the_topic_does_not_take_is_refused(address: str, topic: str) -> None:
+def test_a_record_that_the_topic_does_not_take_is_refused_by_itself(address: str, topic: str) -> None:
     with Admin(address) as admin:
         admin.alter_topic(topic, set_configs={"max.message.bytes": "1000"})
-    error = failure_of("produce", topic, "--broker", address, stdin=b"small\n" + b"x" * 2000 + b"\n")
-    assert "1000" in error
-    assert "were sent" in error
+    lines = b"one\ntwo\n" + b"x" * 2000 + b"\nfour\n"
+    error = failure_of("produce", topic, "--broker", address, "--partition", "0", stdin=lines)
+    assert "the topic takes 1000" in error
+    assert error.endswith("(record 3 of the input; 2 before it and 1 after it were sent)")
+    assert [record["value"] for record in consumed(address, topic)] == ["one", "two", "four"]
+
+
+def test_a_record_stamped_too_far_ahead_is_refused_by_itself(address: str, topic: str) -> None:
+    rows = [{"value": str(number), "partition": 0} for number in range(20)]
+    rows[4]["timestamp"] = (1 << 62) - 1
+    text = "".join(json.dumps(row) + "\n" for row in rows)
+    error = failure_of("produce", topic, "--broker", address, "--format", "json", stdin=text.encode())
+    assert "message.timestamp.after.max.ms" in error
+    assert error.endswith("(record 5 of the input; 4 before it and 15 after it were sent)")
+    assert [record["value"] for record in consumed(address, topic)] == [str(n) for n in range(20) if n != 4]
+
+
+def test_a_topic_of_small_batches_takes_many_lines(address: str, topic: str) -> None:
+    with Admin(address) as admin:
+        admin.alter_topic(topic, set_configs={"max.message.bytes": "300"})
+    lines = b"".join(b"line %d\n" % number for number in range(3000))
+    output_of("produce", topic, "--broker", address, "--partition", "0", stdin=lines)
+    assert output_of("consume", topic, "--broker", address, "--until-end") == lines
 
 
 @pytest.mark.parametrize(

@@ -32,18 +32,18 @@ ME = ProducerIdentity(7, 0)
 TOPIC_ID = TopicId(bytes(16))
 
 
-def make_batch(number: int, content: int, count: int = 1) -> Batch:
+def make_batch(number: int, contents: list[int]) -> Batch:
     builder = BatchBuilder(1 << 20)
-    for index in range(count):
+    for index, content in enumerate(contents):
         builder.append(index, 1, None, b"%d" % content, [])
     batch = Batch(number=number, topic="t", partition=0, by_hand=False, builder=builder)
-    batch.count = count
+    batch.count = len(contents)
     batch.deadline = 1e12
     return batch
 
 
-def content_of(payload: bytes) -> int:
-    return int(next(decode_batch(payload)).value or b"")
+def contents_of(payload: bytes) -> list[int]:
+    return [int(record.value or b"") for record in decode_batch(payload)]
 
 
 class SequenceChecker:
@@ -55,7 +55,9 @@ class SequenceChecker:
 
     def receive(self, payload: bytes, refusal: LogbrokerError | None, *, after: bool) -> LogbrokerError | None:
         """Append or refuse; `after` says that the refusal comes once the batch is in the log."""
-        if refusal is not None and not after and not isinstance(refusal, StaleGenerationError):
+        # What the topic does not take (any more) is compared with what it has taken first.
+        judged = isinstance(refusal, StaleGenerationError | RecordTooLargeError)
+        if refusal is not None and not after and not judged:
             return refusal
         header = check_new_batch(payload)
         repeated = any(
@@ -65,7 +67,7 @@ class SequenceChecker:
         )
         if repeated:
             return None
-        if isinstance(refusal, StaleGenerationError):
+        if judged:
             return refusal
         if not self._remembered:
             if header.base_sequence:
@@ -77,7 +79,7 @@ class SequenceChecker:
             if header.base_sequence != expected:
                 return OutOfOrderSequenceError("gap")
         self._remembered.append(header)
-        self.log.append(content_of(payload))
+        self.log += contents_of(payload)
         return refusal
 
     def forget(self) -> None:
@@ -94,7 +96,7 @@ class World:
         self.now = 0.0
         self.numbers = 0
         self.contents = 0
-        self.content: dict[Batch, int] = {}
+        self.contents_of: dict[Batch, list[int]] = {}
         self.wire: deque[Batch] = deque()
         self.answers: list[tuple[Batch, LogbrokerError | None]] = []
         self.acknowledged: list[int] = []
@@ -102,14 +104,28 @@ class World:
         self.stale = False
 
     def add(self, count: int) -> None:
-        self.contents += 1
-        self._wait(self.contents, count)
+        first = self.contents + 1
+        self.contents += count
+        self._wait(list(range(first, first + count)))
 
-    def _wait(self, content: int, count: int) -> None:
-        batch = make_batch(self.numbers, content, count)
+    def _wait(self, contents: list[int]) -> None:
+        batch = make_batch(self.numbers, contents)
         self.numbers += 1
-        self.content[batch] = content
+        self.contents_of[batch] = contents
         self.queue.waiting.append(batch)
+
+    def _split(self, batch: Batch) -> None:
+        """In two, as the producer does with a batch that is too large."""
+        contents, parts = self.contents_of[batch], []
+        middle = len(contents) // 2
+        for index, some in ((0, contents[:middle]), (middle, contents[middle:])):
+            part = make_batch(batch.number, some)
+            part.part = (*batch.part, index)
+            assert part.builder is not None
+            part.base_sequence, part.payload, part.builder = batch.base_sequence, part.builder.build(7, 0, 0), None
+            self.contents_of[part] = some
+            parts.append(part)
+        self.queue.put_parts(parts)
 
     def send(self) -> None:
         self.now += 10
@@ -122,7 +138,7 @@ class World:
         elif self.stale and not self.queue.has_unknown():
             self.stale = False
             for taken in self.queue.take_routed():
-                self._wait(self.content[taken], taken.count)
+                self._wait(self.contents_of[taken])
 
     def receive(self, refusal: LogbrokerError | None = None, *, after: bool = False) -> None:
         if self.wire:
@@ -137,9 +153,11 @@ class World:
         unsure_before = batch.was_uncertain
         if self.queue.answered(batch, error, self.now):
             if error is None:
-                self.acknowledged.append(self.content[batch])
+                self.acknowledged += self.contents_of[batch]
+            elif isinstance(error, RecordTooLargeError) and batch.count > 1:
+                self._split(batch)
             elif isinstance(error, RecordTooLargeError) and not unsure_before:
-                self.surely_not_written.append(self.content[batch])
+                self.surely_not_written += self.contents_of[batch]
 
     def break_connection(self) -> None:
         self.wire.clear()
@@ -151,10 +169,10 @@ class World:
             batch.deadline = self.now
         for batch in self.queue.expired(self.now):
             if not batch.was_uncertain:
-                self.surely_not_written.append(self.content[batch])
+                self.surely_not_written += self.contents_of[batch]
 
     def finish(self) -> None:
-        for _ in range(20 * (self.numbers + 5)):
+        for _ in range(20 * (self.contents + 5)):
             self.send()
             self.receive()
             self.answer(0)
@@ -232,7 +250,7 @@ def test_a_broker_that_forgot_the_producer_makes_it_raise_its_epoch(seed: int) -
 def test_those_behind_a_refused_batch_move_up_without_a_new_epoch() -> None:
     world = World()
     for _ in range(4):
-        world.add(2)
+        world.add(1)
         world.send()
     for refusal in (None, OverloadedError("full"), RecordTooLargeError("large"), None):
         world.receive(refusal)
@@ -242,6 +260,29 @@ def test_those_behind_a_refused_batch_move_up_without_a_new_epoch() -> None:
     world.finish()
     assert world.broker.log == [1, 2, 4]
     assert world.surely_not_written == [3]
+    assert world.identity == ME
+
+
+def test_the_parts_of_a_refused_batch_go_in_its_place_without_a_new_epoch() -> None:
+    """Those that are refused in turn, too; all of it while batches behind it are in flight."""
+    world = World()
+    for count in (1, 7, 2, 1):
+        world.add(count)
+        world.send()
+    for refusal in (None, RecordTooLargeError("large"), None, None):
+        world.receive(refusal)
+    for _ in range(4):
+        world.answer(0)
+    while world.queue.retry[0].count > 1:
+        world.send()
+        world.receive(RecordTooLargeError("large"))
+        world.answer(0)
+    world.send()
+    world.receive(RecordTooLargeError("large"))
+    world.answer(0)
+    world.finish()
+    assert world.surely_not_written == [2], "the record that is too large by itself"
+    assert world.broker.log == [1, *range(3, 12)]
     assert world.identity == ME
 
 
@@ -274,7 +315,7 @@ def test_a_new_epoch_waits_until_nothing_of_the_old_one_is_unanswered() -> None:
     (batch,) = world.queue.in_flight
     assert (parse_header(batch.payload).producer_epoch, batch.base_sequence) == (1, 0)
     world.finish()
-    assert world.broker.log == [1, 2, 3]
+    assert world.broker.log == [1, 2, 3, 4]
 
 
 def test_sequence_numbers_go_round_after_the_largest() -> None:
@@ -303,7 +344,7 @@ def test_five_batches_at_most_are_unanswered() -> None:
 
 def test_without_idempotence_one_batch_is_unanswered_so_that_a_retry_keeps_the_order() -> None:
     queue = PartitionQueue("t", TOPIC_ID, 0)
-    one, two = make_batch(0, 1), make_batch(1, 2)
+    one, two = make_batch(0, [1]), make_batch(1, [2])
     queue.waiting += [one, two]
     assert queue.take(0.0, ANONYMOUS) is one
     assert queue.take(0.0, ANONYMOUS) is None
@@ -318,7 +359,7 @@ def test_without_idempotence_one_batch_is_unanswered_so_that_a_retry_keeps_the_o
 @pytest.mark.parametrize("attempts", [1, 4])
 def test_failures_in_a_row_wait_longer(attempts: int) -> None:
     queue = PartitionQueue("t", TOPIC_ID, 0)
-    batch = make_batch(0, 1)
+    batch = make_batch(0, [1])
     queue.waiting.append(batch)
     now = wait_seconds = 0.0
     for _ in range(attempts):
