@@ -53,6 +53,8 @@ class Accumulator(Generic[Handle]):
         """Of records, before compression."""
         self.unfinished: dict[Batch, None] = {}
         self.closed_batches = 0
+        self.max_request_batch_bytes = MAX_BATCH_BYTES
+        """The largest batch that a request to the broker can carry."""
         self._handle = handle
         self._codec = codec
         self._batch_bytes = batch_bytes
@@ -152,7 +154,7 @@ class Accumulator(Generic[Handle]):
                 partition = way.sticky
                 if route.open[partition] is not None:
                     self._close(route, partition)
-        builder = BatchBuilder(min(self._batch_bytes, route.max_batch_bytes), self._codec)
+        builder = BatchBuilder(self._bound(route), self._codec)
         place = builder.append(0, *arguments)
         return self._appended(self._open(route, partition, by_hand, builder), place, ordering_key)
 
@@ -185,6 +187,10 @@ class Accumulator(Generic[Handle]):
         route.queues[partition].waiting.append(batch)
         route.batch_closed(partition)
         self._wake()
+
+    def _bound(self, route: TopicRoute) -> int:
+        """How large a batch of several records may be."""
+        return min(self._batch_bytes, route.max_batch_bytes, self.max_request_batch_bytes)
 
     def has_room(self) -> bool:
         return self.buffered_bytes < self._max_buffered_bytes
@@ -290,7 +296,7 @@ class Accumulator(Generic[Handle]):
         """
         header = parse_header(batch.payload)
         records = list(decode_batch(batch.payload, max_expanded_bytes=2 * MAX_BATCH_BYTES + batch.record_bytes))
-        limit = min(self._batch_bytes, route.max_batch_bytes)
+        limit = self._bound(route)
         latest_ms = error.max_timestamp_ms if isinstance(error, InvalidTimestampError) else 0
         late = [bool(latest_ms) and record.timestamp_ms > latest_ms for record in records]
         # Where it is not known who is at fault, or all of it would be one batch again, halves narrow it down.

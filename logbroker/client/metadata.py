@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import Final
 
 import msgspec
 
 from logbroker.client.connection import Connection
 from logbroker.client.status import error_of_item
-from logbroker.config import MAX_BATCH_BYTES, TopicConfig
+from logbroker.config import MAX_BATCH_BYTES, BrokerConfig, TopicConfig
 from logbroker.errors import InvalidRequestError, quoted
 from logbroker.record.bands import Band
 from logbroker.types import TopicId
 from logbroker.v1 import admin_pb2
+
+DEFAULT_MAX_REQUEST_BYTES: Final = BrokerConfig().max_request_bytes
 
 
 class TopicInfo(msgspec.Struct, frozen=True):
@@ -28,6 +31,8 @@ class TopicInfo(msgspec.Struct, frozen=True):
     """A key lies in one partition, whatever its records' priorities: the bands have no partitions of their own."""
     max_message_bytes: int = TopicConfig().max_message_bytes
     """The largest batch that the topic takes."""
+    max_request_bytes: int = DEFAULT_MAX_REQUEST_BYTES
+    """The largest request that its broker reads."""
 
     @property
     def routing_bands(self) -> tuple[Band, ...]:
@@ -54,7 +59,8 @@ def check_bands(topics: Collection[TopicInfo], bands: Iterable[str]) -> None:
             raise InvalidRequestError(f"{quoted(name)} is no band of {where}: {has}")
 
 
-def topic_info(topic: admin_pb2.Topic) -> TopicInfo:
+def topic_info(topic: admin_pb2.Topic, max_request_bytes: int = 0) -> TopicInfo:
+    """Return what a broker says of a topic; `max_request_bytes` where it said that, too."""
     bands = tuple(
         Band(band.name, band.lowest_priority, band.highest_priority, band.first_partition, band.partitions)
         for band in topic.bands
@@ -67,6 +73,7 @@ def topic_info(topic: admin_pb2.Topic) -> TopicInfo:
         bands,
         routes_by_key=topic.routes_by_key,
         max_message_bytes=topic.max_message_bytes or MAX_BATCH_BYTES,
+        max_request_bytes=max_request_bytes or DEFAULT_MAX_REQUEST_BYTES,
     )
 
 
@@ -79,7 +86,7 @@ async def find_topics(connection: Connection, names: Sequence[str]) -> list[Topi
         error = error_of_item(result.status)
         if error is not None:
             raise error
-    return [topic_info(result.topic) for result in response.results]
+    return [topic_info(result.topic, response.max_request_bytes) for result in response.results]
 
 
 async def find_topic(connection: Connection, name: str) -> TopicInfo:

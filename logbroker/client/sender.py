@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
+from collections.abc import Iterator
 from typing import Any, Final
 
 import grpc
@@ -12,7 +14,7 @@ import grpc
 from logbroker.client.accumulator import Accumulator
 from logbroker.client.connection import Connection, Stream, backoff_seconds, run_stream
 from logbroker.client.delivery import Batch, waiter
-from logbroker.client.metadata import find_topic
+from logbroker.client.metadata import DEFAULT_MAX_REQUEST_BYTES, TopicInfo, find_topic
 from logbroker.client.partition_queue import ANONYMOUS, PartitionQueue, ProducerIdentity
 from logbroker.client.status import error_of_item
 from logbroker.client.topic_route import TopicRoute
@@ -21,6 +23,7 @@ from logbroker.errors import (
     InvalidRecordError,
     InvalidTimestampError,
     LogbrokerError,
+    OverloadedError,
     RecordTooLargeError,
     StaleGenerationError,
     UnknownTopicError,
@@ -31,6 +34,10 @@ _log = logging.getLogger(__name__)
 
 _MAX_REQUEST_BYTES: Final = 1024 * 1024
 """A request is closed when it holds as much; a single batch may be larger."""
+_ITEM_FIELDS_BYTES: Final = 64
+"""What an item has at most beside its batch."""
+_REQUEST_FIELDS_BYTES: Final = 64 + _ITEM_FIELDS_BYTES
+"""What a request of one item has at most beside its batch."""
 _EXPIRY_CHECK_SECONDS: Final = 0.25
 
 _OF_SINGLE_RECORDS: Final = (RecordTooLargeError, InvalidTimestampError, InvalidRecordError)
@@ -61,6 +68,8 @@ class Sender:
         self._identity: ProducerIdentity | None = None if idempotent else ANONYMOUS
         self._in_flight: dict[int, _Sent] = {}
         self._correlation_id = 0
+        self._max_request_bytes = DEFAULT_MAX_REQUEST_BYTES
+        """What the broker reads at most."""
         self._attempt = 0
         self._last_failure: LogbrokerError | None = None
         """Why nothing gets to the broker at the moment."""
@@ -78,15 +87,22 @@ class Sender:
         """Return the route of a topic, asking the broker where it is not known; raises UnknownTopicError."""
         routes = self._accumulator.routes
         if topic not in routes:
-            info = await find_topic(self._connection, topic)
+            info = await self._find_topic(topic)
             # Another task may have asked too; the first answer stays.
             routes.setdefault(topic, TopicRoute(info))
         return routes[topic]
 
+    async def _find_topic(self, name: str) -> TopicInfo:
+        """Ask the broker, also for what it reads at most; raises UnknownTopicError."""
+        info = await find_topic(self._connection, name)
+        self._max_request_bytes = info.max_request_bytes
+        self._accumulator.max_request_batch_bytes = max(1, self._max_request_bytes - _REQUEST_FIELDS_BYTES)
+        return info
+
     async def refresh(self, route: TopicRoute) -> None:
         """Look whether a topic has grown, for a partition that is not known; raises UnknownTopicError."""
         accumulator = self._accumulator
-        info = await find_topic(self._connection, route.name)
+        info = await self._find_topic(route.name)
         with accumulator.lock:
             is_newest = info.id == route.topic_id and info.generation == route.generation
             if is_newest or accumulator.routes.get(route.name) is not route:
@@ -147,7 +163,16 @@ class Sender:
                 await self._broken(error)
                 continue
             self._stream = self._connection.stream("ProduceStream")
-            await self._broken(await run_stream(self._connection, self._stream, self._read, self._write))
+            failure = await run_stream(self._connection, self._stream, self._read, self._write)
+            await self._broken(failure)
+            if isinstance(failure, OverloadedError):
+                await self._learn_bound()
+
+    async def _learn_bound(self) -> None:
+        """Ask what the broker reads at once: it may have been started again with a lower bound."""
+        for name in list(self._accumulator.routes)[:1]:
+            with contextlib.suppress(LogbrokerError):
+                await self._find_topic(name)
 
     async def _broken(self, error: LogbrokerError) -> None:
         self._last_failure = error
@@ -173,9 +198,10 @@ class Sender:
                 with accumulator.lock:
                     sent = accumulator.take(time.monotonic(), self._identity, _MAX_REQUEST_BYTES)
             if sent:
-                self._correlation_id += 1
-                self._in_flight[self._correlation_id] = sent
-                await stream.write(self._request(self._correlation_id, sent))
+                for some in self._requests_of(sent):
+                    self._correlation_id += 1
+                    self._in_flight[self._correlation_id] = some
+                    await stream.write(self._request(self._correlation_id, some))
             elif self._needs_epoch():
                 self._identity = await self._new_identity(self._identity)
             elif routes := accumulator.stale_routes():
@@ -183,6 +209,36 @@ class Sender:
                     await self._reroute(route)
             else:
                 await self._wait_for_work()
+
+    def _requests_of(self, sent: _Sent) -> Iterator[_Sent]:
+        """Part what is to be sent into what the broker reads at once; refuse a batch for which that is too little."""
+        bound = self._max_request_bytes - _REQUEST_FIELDS_BYTES
+        size_bytes = 0
+        some: _Sent = []
+        for item in sent:
+            batch_bytes = len(item[2].payload)
+            if batch_bytes > bound:
+                with self._accumulator.lock:
+                    self._refuse_unsent(*item, bound)
+                continue
+            if some and size_bytes + batch_bytes > bound:
+                yield some
+                some, size_bytes = [], 0
+            some.append(item)
+            size_bytes += batch_bytes + _ITEM_FIELDS_BYTES
+        if some:
+            yield some
+
+    def _refuse_unsent(self, route: TopicRoute, queue: PartitionQueue, batch: Batch, bound: int) -> None:
+        unknown = "; whether it was written before is not known" if batch.was_uncertain else ""
+        error = RecordTooLargeError(
+            f"the batch has {len(batch.payload)} bytes; the broker reads {bound} at once (max_request_bytes){unknown}"
+        )
+        queue.answered(batch, error, time.monotonic())
+        if batch.count > 1 and not unknown:
+            self._accumulator.split(route, queue, batch, error)
+        else:
+            self._accumulator.finish(batch, error=error)
 
     def _needs_epoch(self) -> bool:
         with self._accumulator.lock:
@@ -269,7 +325,7 @@ class Sender:
     async def _reroute(self, route: TopicRoute) -> None:
         accumulator = self._accumulator
         try:
-            info = await find_topic(self._connection, route.name)
+            info = await self._find_topic(route.name)
         except UnknownTopicError as error:
             with accumulator.lock:
                 accumulator.drop(route, error)

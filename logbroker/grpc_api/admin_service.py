@@ -53,7 +53,7 @@ class AdminService:
             lambda error: pb.DescribeTopicsResult(status=item_status(error)),
             self._broker.config.max_response_bytes,
         )
-        return pb.DescribeTopicsResponse(results=results)
+        return pb.DescribeTopicsResponse(results=results, max_request_bytes=self._broker.config.max_request_bytes)
 
     @answers
     async def alter_topics(self, request: pb.AlterTopicsRequest, context: Context) -> pb.AlterTopicsResponse:

@@ -111,10 +111,12 @@ class DescribeTopicsRequest(_message.Message):
     def __init__(self, topics: _Optional[_Iterable[_Union[TopicRef, _Mapping]]] = ..., include_partitions: _Optional[bool] = ...) -> None: ...
 
 class DescribeTopicsResponse(_message.Message):
-    __slots__ = ("results",)
+    __slots__ = ("results", "max_request_bytes")
     RESULTS_FIELD_NUMBER: _ClassVar[int]
+    MAX_REQUEST_BYTES_FIELD_NUMBER: _ClassVar[int]
     results: _containers.RepeatedCompositeFieldContainer[DescribeTopicsResult]
-    def __init__(self, results: _Optional[_Iterable[_Union[DescribeTopicsResult, _Mapping]]] = ...) -> None: ...
+    max_request_bytes: int
+    def __init__(self, results: _Optional[_Iterable[_Union[DescribeTopicsResult, _Mapping]]] = ..., max_request_bytes: _Optional[int] = ...) -> None: ...
 
 class DescribeTopicsResult(_message.Message):
     __slots__ = ("status", "topic", "generations", "configs", "partitions", "created_at_ms")

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import time
+from contextlib import AsyncExitStack
+from pathlib import Path
 from random import Random
 from typing import Any
 
 import pytest
 
 from logbroker.client import Admin, Delivery, Producer, sync
-from logbroker.embedded_broker import EmbeddedBroker
+from logbroker.embedded_broker import EmbeddedBroker, embedded
 from logbroker.errors import InvalidTimestampError, LogbrokerError, RecordTooLargeError
 from logbroker.record.partitioner import partition_for_key
 from tests.client.reading import numbers_by_key, numbers_over_growth, read_all
@@ -136,6 +138,43 @@ async def test_parts_are_routed_again_where_the_topic_grows_too(address: str, to
             offsets.setdefault(key, []).append(placed.offset)
     assert all(found == sorted(found) for found in offsets.values())
     assert len(await read_all(address, topic)) == 200
+
+
+async def send_with_noise(producer: Producer, numbers: range, sizes: dict[int, int]) -> list[Delivery]:
+    """Records of 900 bytes, or as many as it says, that no codec makes smaller."""
+    random = Random(4)
+    return [
+        await producer.send("t", b"%d" % n, KEYS[n % 5], headers=[("noise", random.randbytes(sizes.get(n, 900)))])
+        for n in numbers
+    ]
+
+
+@pytest.mark.usefixtures("quiet_clients")
+@pytest.mark.parametrize("settings", PRODUCERS.values(), ids=PRODUCERS)
+async def test_a_broker_that_reads_small_requests_takes_all_that_a_default_producer_sends(
+    tmp_path: Path, settings: dict[str, Any]
+) -> None:
+    """And a producer finds out where the broker reads even less when it is back."""
+    async with AsyncExitStack() as exits:
+        with embedded(tmp_path, max_request_bytes=100_000) as broker:
+            address = broker.address
+            await create(address, "t", 8)
+            producer = await exits.enter_async_context(Producer(address, linger_ms=20, **settings))
+            deliveries = await send_with_noise(producer, range(1000), {500: 200_000})
+            with pytest.raises(RecordTooLargeError, match="max_request_bytes"):
+                await producer.flush()
+            failed = await outcomes(deliveries)
+            assert set(failed) == {500}
+        with embedded(tmp_path, listen=address, max_request_bytes=20_000):
+            later = await send_with_noise(producer, range(1000, 1500), {1100: 30_000})
+            with pytest.raises(RecordTooLargeError, match="max_request_bytes"):
+                await producer.flush()
+            unlucky = await outcomes(later)
+            # What went out before the new bound was known: the broker before might have had it.
+            assert 100 in unlucky
+            assert all(number == 100 or "not known" in str(error) for number, error in unlucky.items())
+            failed |= {number + 1000: error for number, error in unlucky.items()}
+            await check_log(address, "t", 1500, failed)
 
 
 def test_a_synchronous_producer_fails_one_record_too(address: str, topic: str) -> None:
