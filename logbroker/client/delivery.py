@@ -122,6 +122,13 @@ class Batch:
         self.error = error
         self._finish()
 
+    def when_done(self, tell: Callable[[], None]) -> None:
+        """Have `tell` called when it is done, also by going on in other batches; from any thread."""
+        self.waiters.append(tell)
+        # It may have been finished between the caller's look and the append.
+        if self.done:
+            tell()
+
     def finish_moved(self, moved: list[tuple[Batch, Any]]) -> None:
         """Say that these records go on in other batches."""
         self.moved = moved
@@ -202,8 +209,7 @@ class SyncDelivery(_Handle):
         """
         while not (batch := self._settle()).done:
             told = threading.Event()
-            batch.waiters.append(told.set)
-            # The batch may have been finished between the look and the append.
-            if not self.done() and not told.wait(timeout_seconds):
+            batch.when_done(told.set)
+            if not told.wait(timeout_seconds):
                 raise RequestTimeoutError(f"no answer for the record within {timeout_seconds} s; it may still come")
         return self._outcome(batch)

@@ -5,20 +5,23 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import threading
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
 import pytest
 
-from logbroker.client import Admin, Producer, TopicInfo, sender, sync
+from logbroker.client import Admin, Producer, TopicInfo, delivery, sender, sync
 from logbroker.client.connection import Connection, Stream
-from logbroker.client.delivery import Delivery
+from logbroker.client.delivery import Batch, Delivery, SyncDelivery
 from logbroker.client.metadata import find_topic
 from logbroker.client.producer import new_accumulator, sender_options
 from logbroker.client.sender import Sender
 from logbroker.client.topic_route import TopicRoute
 from logbroker.embedded_broker import EmbeddedBroker
 from logbroker.errors import BrokerUnavailableError, RequestTimeoutError, UnknownPartitionError, UnknownTopicError
+from logbroker.record.codec import BatchBuilder
 from logbroker.types import TopicId
 
 
@@ -75,7 +78,7 @@ async def test_a_full_buffer_lets_go_of_what_lingers_and_closing_of_who_waits_fo
         wake=lambda: woken.append(None),
     )
     route = accumulator.routes["t"] = TopicRoute(TopicInfo("t", TopicId(bytes(16)), 1, 1))
-    delivery = accumulator.append(route, bytes(2_000), None, (), None, None)
+    waiting = accumulator.append(route, bytes(2_000), None, (), None, None)
     assert not accumulator.has_room()
     woken.clear()
     has_room = asyncio.Event()
@@ -83,9 +86,29 @@ async def test_a_full_buffer_lets_go_of_what_lingers_and_closing_of_who_waits_fo
     assert woken
     options: dict[str, Any] = sender_options(durability=None, idempotent=True, max_requests_in_flight=1)
     await Sender(Connection("127.0.0.1:1", request_timeout_seconds=1), accumulator, **options).close()
-    assert delivery.done()
+    assert waiting.done()
     assert accumulator.buffered_bytes == 0
     assert has_room.is_set()
+
+
+def test_who_waits_for_a_record_hears_of_it_where_it_goes_on_in_another_batch_at_that_moment(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The loop parts the batch, or routes it again, between a thread's look at it and its wait."""
+    place = SimpleNamespace(offset=0, timestamp=1)
+    one, two = (
+        Batch(number=number, topic="t", partition=0, by_hand=False, builder=BatchBuilder(100)) for number in (0, 1)
+    )
+    made = threading.Event
+
+    def event() -> threading.Event:
+        if not one.done:
+            one.finish_moved([(two, place)])
+            threading.Timer(0.01, two.finish, kwargs={"base_offset": 7}).start()
+        return made()
+
+    monkeypatch.setattr(delivery, "threading", SimpleNamespace(Event=event))
+    assert SyncDelivery(one, place).result(10).offset == 7
 
 
 def test_what_threads_add_to_is_looked_at_under_the_lock(
