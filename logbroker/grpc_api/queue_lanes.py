@@ -112,13 +112,13 @@ async def _oldest(count: int, lanes: Sequence[Lane]) -> list[Lane]:
 
 
 def _held_since(group: QueueGroup, lane: Lane) -> int:
-    failure = group.queue.failures.get(lane.head)
+    failure = group.queue.held.failure_of(lane)
     return 0 if failure is None else failure.last_ms
 
 
 async def _dates(group: QueueGroup, lanes: Iterable[Lane]) -> dict[int, int]:
     """The timestamps of heads, by place; of those that can be read."""
-    heads = sorted({lane.head for lane in lanes} - {NO_PLACE})
+    heads = sorted({group.queue.held.first_of(lane) for lane in lanes} - {NO_PLACE})
     records = await group.records.fetch(heads) if heads else []
     return {
         head: record.timestamp_ms for head, record in zip(heads, records, strict=True) if isinstance(record, LogRecord)

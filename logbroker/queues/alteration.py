@@ -77,8 +77,7 @@ class Alteration:
         keeps_keys = _ordering(self.next) == _ordering(self.settings)
         self._set(self.next)
         self.next = None
-        self._index.rebuild(keep_parked=keeps_keys)
-        self._rank_lanes()
+        self._index.rebuild(keep_parked=keeps_keys, rank_lanes=self._rank_lanes)
         self._ages.clear()
 
     def take_rows(self) -> list[StateEvent]:

@@ -29,7 +29,7 @@ MAX_BATCHES: Final = 512
 MAX_BYTES: Final = 4 * 1024 * 1024
 """Of the batches of one piece, with what they expand to."""
 
-_NOT_BEFORE_BYTES: Final = NOT_BEFORE.encode()
+NOT_BEFORE_BYTES: Final = NOT_BEFORE.encode()
 _PRIORITY_BYTES: Final = PRIORITY.encode()
 
 
@@ -157,7 +157,7 @@ def _columns(batch: StoredBatch, settings: QueueSettings) -> Columns:
         return Columns((), header.next_offset, [], [], b"", array("q"), [])
     # Most batches have no such headers anywhere: a search in their bytes is all that they pay for them.
     plain = batch.plain()
-    has_not_before = _NOT_BEFORE_BYTES in plain
+    has_not_before = NOT_BEFORE_BYTES in plain
     has_priority = settings.has_priorities and _PRIORITY_BYTES in plain
     fields = [
         field

@@ -136,8 +136,11 @@ class Copies:
                 raise result
             base_offset = parse_header(result.batches).base_offset
             records = await in_decoder(partial(_originals, result.batches))
-            if base_offset not in known and records[-1].offset < kept_from:
+            left = [record for record in records if record.offset < kept_from]
+            if base_offset not in known and len(left) == len(records):
                 await self._keep(partition, records, base_offset)
+            elif base_offset not in known and left:
+                await self.add(partition, left)
             offset = result.next_offset
 
     def open(self) -> None:
@@ -170,12 +173,6 @@ class Copies:
         if index == len(self._lasts) or partition_of(self._lasts[index]) != partition:
             return None
         return self._batches[self._lasts[index]]
-
-    def end(self, partition: int) -> int:
-        """The offset behind the last record of a partition of which there is a copy."""
-        index = bisect_left(self._lasts, place_of(partition + 1, 0)) - 1
-        found = index >= 0 and partition_of(self._lasts[index]) == partition
-        return offset_of(self._lasts[index]) + 1 if found else 0
 
     def floor(self, partition: int) -> int:
         """The offset below which all records of a partition are done."""
@@ -241,6 +238,17 @@ class Copies:
         if gone:
             await self._commit([delete(place_key(COPIES_ROW, place)) for place in gone])
             self._remove(gone)
+
+    async def cut(self, partition: int, offset: int) -> None:
+        """Forget all copies of records from an offset on: the log has these records. Raises as `read` and `add`."""
+        gone: list[int] = []
+        for last, batch in self.batches(partition, offset):
+            records = await self.read(partition, batch) if batch.first < offset else []
+            if left := [record for record in records if record.offset < offset]:
+                await self.add(partition, left, instead_of=last)
+            else:
+                gone.append(last)
+        await self.forget(partition, gone)
 
     async def forget_done(self, partition: int) -> None:
         """Forget the batches whose records are all done."""

@@ -41,6 +41,21 @@ _FULL_ROW: Final = b"\0"
 _IS_UNDONE: Final = bytes.maketrans(b"01", b"\1\0")
 
 
+class Places:
+    """A set of records, as a bitmap of each page that has some."""
+
+    def __init__(self) -> None:
+        self.pages: dict[int, bytearray] = {}
+
+    def add(self, places: Iterable[int]) -> None:
+        pages = self.pages
+        for place in places:
+            page = pages.get(place >> PAGE_SHIFT)
+            if page is None:
+                page = pages[place >> PAGE_SHIFT] = bytearray(PAGE_BYTES)
+            page[place >> 3 & 4095] |= 1 << (place & 7)
+
+
 class DoneRecords:
     """What is done, by place. To mark something twice is harmless."""
 
@@ -107,18 +122,45 @@ class DoneRecords:
         self._set_range(floor >> PAGE_SHIFT << PAGE_SHIFT, floor)
         self._moved[partition] = None
 
-    def rewind(self, partition: int, offset: int) -> None:
-        """All below an offset counts as done, and nothing from there on. Raises KeyError for a partition not open."""
-        floor = place_of(partition, offset)
+    def rewind(self, partition: int, offset: int, kept: Places | None = None) -> None:
+        """All below an offset counts as done, but for those of `kept` that are not, and nothing from there on. Raises
+        KeyError for a partition not open."""
+        floor = end = place_of(partition, offset)
         if partition not in self._floors:
             raise KeyError(partition)
+        undone = {} if kept is None else self._undone_of(kept)
+        if undone:
+            first = min(undone)
+            floor = (first << PAGE_SHIFT) + _trailing_zeros(undone[first])
         self._floors[partition] = floor
         for page_id in [page_id for page_id in (*self._pages, *self._full) if page_id >> PAGES_SHIFT == partition]:
             self._pages.pop(page_id, None)
             self._full.discard(page_id)
             self._dirty.add(page_id)
-        self._dirty.update(self._set_range(floor >> PAGE_SHIFT << PAGE_SHIFT, floor))
+        self._dirty.update(self._set_range(floor >> PAGE_SHIFT << PAGE_SHIFT, end))
+        for page_id, bits in undone.items():
+            self._full.discard(page_id)
+            page = self._pages.get(page_id, _FULL)
+            left = int.from_bytes(page, "little") & ~bits
+            self._pages[page_id] = bytearray(left.to_bytes(len(page), "little"))
+            self._dirty.add(page_id)
         self._moved[partition] = None
+
+    def count_undone(self, places: Places) -> int:
+        """How many of some records are not done."""
+        return sum(bits.bit_count() for bits in self._undone_of(places).values())
+
+    def _undone_of(self, places: Places) -> dict[int, int]:
+        """The bits of those that are not done, by page; only of pages that have some."""
+        undone: dict[int, int] = {}
+        for page_id, wanted in places.pages.items():
+            floor = self._floors.get(page_id >> PAGES_SHIFT, 0)
+            if page_id in self._full or page_id < floor >> PAGE_SHIFT:
+                continue
+            bits = int.from_bytes(wanted, "little") & ~int.from_bytes(self._pages.get(page_id, b""), "little")
+            if bits:
+                undone[page_id] = bits
+        return undone
 
     def __contains__(self, place: int) -> bool:
         page_id = place >> PAGE_SHIFT

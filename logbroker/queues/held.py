@@ -5,12 +5,14 @@ lane is *blocked* (its head stands until an operator decides), *parked* (it goes
 arrive included: its key finds it, so they join it) or its head goes to the dead-letter topic and it goes on.
 
 Durable are the failures and their states by record, and parked lanes by ordering key. Lanes themselves are not stored:
-when a scan makes a record with something stored the head of a lane, `enter` puts the lane back where it was.
+when a scan makes a record with something stored the head of a lane, `enter` puts the lane back where it was. A parked
+lane is there before its first record is scanned; with it, `meet_parked` puts the lane where it was.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 import msgspec
 
@@ -22,7 +24,7 @@ from logbroker.queues.lanes import Lanes
 from logbroker.queues.messages import Notice, NoticeKind
 from logbroker.queues.places import OFFSET_MASK, Moment, offset_of, partition_of
 from logbroker.queues.replacements import Replacements
-from logbroker.queues.retry import Failures, backoff_seconds
+from logbroker.queues.retry import Failure, Failures, backoff_seconds
 from logbroker.queues.rows import PARKED_ROW, decode, delete, hashed_key, upsert
 from logbroker.queues.settings import OnExhausted, QueueSettings
 from logbroker.queues.waits import Waits
@@ -69,10 +71,12 @@ class HeldLanes:
         self._dead_letters = dead_letters
         self._replacements = replacements
         self._random = random
+        lanes.on_parked_head = self.meet_parked
         self._changed: dict[bytes, None] = {}
         self._stored: set[bytes] = set()
         """Keys of parked lanes that have a row."""
         self._notices: list[Notice] = []
+        self._noting: list[dict[int, bytes | None]] = []
 
     def load(self, rows: Mapping[bytes, bytes], ends: Mapping[int, int]) -> None:
         """Take over the parked lanes, but for those whose failed record the log has not any more.
@@ -131,7 +135,7 @@ class HeldLanes:
                 self._set_aside(lane, BLOCKED)
                 return
             if failure.state == retry.PARKED:
-                self._park(lane, failure.reasons[-1], now)
+                self._park(lane, failure)
                 return
             wait = max(wait, failure.wait_seconds(now.wall_ms))
         if wait > 0:
@@ -150,6 +154,8 @@ class HeldLanes:
 
     def note(self, key: bytes | None, place: int, reason: str, delay_seconds: float | None, now: Moment) -> None:
         """An attempt at a record failed: decide what becomes of it, as soon as it is entered as the head of a lane."""
+        for noted in self._noting:
+            noted[place] = key
         self.attention.add(place)
         failure = self._failures.add(place, reason, now.wall_ms)
         if failure.count < self.settings.max_attempts:
@@ -165,14 +171,31 @@ class HeldLanes:
             case OnExhausted.DEAD_LETTER:
                 self._exhaust(key, place, reason, retry.EXHAUSTED, NoticeKind.DEAD_LETTERED)
 
+    @contextmanager
+    def noting(self) -> Iterator[dict[int, bytes | None]]:
+        """Gather the records that fail meanwhile, with the keys of their lanes: for who finds out what stands, and
+        takes its time."""
+        noted: dict[int, bytes | None] = {}
+        self._noting.append(noted)
+        try:
+            yield noted
+        finally:
+            self._noting = [other for other in self._noting if other is not noted]
+
     def _exhaust(self, key: bytes | None, place: int, reason: str, state: int, kind: NoticeKind) -> None:
         self._failures.set_state(place, state)
         self._notices.append(Notice(kind, key, place, reason[: retry.MAX_REASON_CHARACTERS]))
 
-    def _park(self, lane: Lane, reason: str, now: Moment) -> None:
+    def _park(self, lane: Lane, failure: Failure) -> None:
         if lane.key is not None:
-            self.parked[lane.key] = Parked(lane.key, now.wall_ms, reason, lane.head)
+            self.parked[lane.key] = Parked(lane.key, failure.last_ms, failure.reasons[-1], lane.head)
             self._changed[lane.key] = None
+        self._set_aside(lane, PARKED)
+
+    def meet_parked(self, lane: Lane) -> None:
+        """The first record of a parked lane is admitted, after a start or when the lanes are made anew."""
+        self.attention.discard(lane.head)
+        self.not_before.pop(lane.head, None)
         self._set_aside(lane, PARKED)
 
     def let_go(self, lane: Lane) -> None:
@@ -185,8 +208,6 @@ class HeldLanes:
             # The scan may not have met it since the start.
             self._failures.forget(self.parked.pop(lane.key).head)
             self._changed[lane.key] = None
-        if lane.head == NO_PLACE:
-            self._lanes.pop_head(lane)
         if lane.head != NO_PLACE:
             self._failures.forget(lane.head)
             self.attention.discard(lane.head)
@@ -196,6 +217,19 @@ class HeldLanes:
         """Lanes whose time has come are ready."""
         for lane in self.waits.pop(now):
             self._lanes.make_ready(lane)
+
+    def first_of(self, lane: Lane) -> int:
+        """The first record of a lane: of a parked one that the scan has not met yet, the one that failed."""
+        parked = self.parked.get(lane.key) if lane.head == NO_PLACE and lane.key is not None else None
+        return lane.head if parked is None else parked.head
+
+    def failure_of(self, lane: Lane) -> Failure | None:
+        """Why a lane stands: the failure of its head or, where a rewind put others before that, of the record that it
+        was parked for."""
+        failure = self._failures.get(lane.head)
+        if failure is None and lane.state == PARKED and lane.key is not None and lane.key in self.parked:
+            failure = self._failures.get(self.parked[lane.key].head)
+        return failure
 
     def find(self, place: int) -> Lane | None:
         """The held lane whose head this is."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from logbroker.queues import retry
 from logbroker.queues.ledger import Ledger
@@ -21,11 +21,12 @@ class Index:
         self._ledger = ledger
         self._sessions = sessions
 
-    def rebuild(self, *, keep_parked: bool) -> None:
-        """Nothing is in flight. Without `keep_parked` nothing is parked by its key any more: lanes will be others."""
+    def rebuild(self, *, keep_parked: bool, rank_lanes: Callable[[], None]) -> None:
+        """Nothing is in flight. Without `keep_parked` nothing is parked by its key any more: lanes will be others.
+        `rank_lanes` is called where there are no lanes."""
         if not keep_parked:
             self._parts.held.forget_parked(lambda parked: True)
-        self._empty()
+        self._empty(rank_lanes)
 
     def rewind(self, targets: Mapping[int, int], *, include_parked: bool) -> None:
         """See `Queue.rewind`."""
@@ -47,11 +48,13 @@ class Index:
         parts.deliveries.lose_everything()
         self._empty()
 
-    def _empty(self) -> None:
+    def _empty(self, then: Callable[[], None] | None = None) -> None:
         parts = self._parts
         self._ledger.mark_handed_out()
         self._sessions.void()
         parts.lanes.clear()
+        if then is not None:
+            then()
         parts.dead_letters.forget_lanes()
         parts.held.forget_lanes()
         parts.held.expect_all()

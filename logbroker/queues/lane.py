@@ -50,7 +50,7 @@ class RankedLane(Lane, gc=False, eq=False):
     """A lane in a queue group with priorities."""
 
     priority: int = 0
-    """Of the head; in a lane without one, of what comes first, if anything waits."""
+    """Of the head."""
     timestamp_ms: int = -1
     """Of the head."""
     counts: list[int] | None = None

@@ -34,6 +34,10 @@ MAX_KEY_BYTES: Final = 256
 SHOWN_BYTES: Final = 64
 
 
+def _ignore(lane: Lane) -> None:
+    pass
+
+
 def lane_key(ordering_key: bytes) -> bytes:
     """The key by which a lane is kept: the ordering key or, of one of more than 256 bytes, its beginning and a hash.
 
@@ -57,6 +61,8 @@ class Lanes:
         """The open ones by key: their lanes never come into the line."""
         self.offered: dict[bytes, None] = {}
         """Those of them whose head can go to the holder of the session."""
+        self.on_parked_head: Callable[[Lane], None] = _ignore
+        """Called when a parked lane without records gets its first one."""
 
     def rank_by(self, chooser: Chooser | None, *, by_head: bool) -> None:
         """Set in which order lanes are handed out; None: first come, first served. Only another chooser may be set
@@ -110,12 +116,15 @@ class Lanes:
                 put(lane)
             else:
                 tail = lane.tail
-                if tail is None:
-                    lane.tail = array("q", (base | offset,))
-                else:
+                if tail is not None:
                     tail.append(base | offset)
                     if len(tail) >= CHUNK_RECORDS:
                         roll(lane, tail)
+                elif lane.head != NO_PLACE:
+                    lane.tail = array("q", (base | offset,))
+                else:
+                    lane.head = base | offset
+                    self.on_parked_head(lane)
 
     def admit_ranked(
         self,
@@ -135,8 +144,12 @@ class Lanes:
             place = base | offset
             lane = by_key.get(key) if key is not None else None
             if lane is not None:
-                ranking.join(lane, place, priorities[index], times[index])
-                self.successors.append(lane, place)
+                if lane.head != NO_PLACE:
+                    ranking.join(lane, place, priorities[index], times[index])
+                    self.successors.append(lane, place)
+                else:
+                    ranking.begin(lane, place, priorities[index], times[index])
+                    self.on_parked_head(lane)
             elif key is None and place not in attention:
                 without_key[index] = 1
             else:

@@ -10,7 +10,7 @@ import msgspec
 from logbroker.errors import LaneNotHeldError, UnknownLaneError, quoted
 from logbroker.queues.held import HELD
 from logbroker.queues.lane import IN_FLIGHT, IN_SESSION, NO_PLACE, STATE_NAMES, WAITING, Lane, RankedLane
-from logbroker.queues.places import Moment, place_of
+from logbroker.queues.places import Moment, partition_of, place_of
 from logbroker.queues.queue import Queue
 from logbroker.queues.retry import Failure
 from logbroker.queues.settings import PriorityRank
@@ -125,13 +125,13 @@ class Operator:
             worker_id, due = grant.worker.id, grant.deadline
         elif lane.state == WAITING:
             due = queue.held.waits.due(lane)
-        failure = queue.failures.get(lane.head)
+        failure = queue.held.failure_of(lane)
         return LaneFacts(
             key=lane.key,
             state=STATE_NAMES[lane.state],
-            head=lane.head,
+            head=queue.held.first_of(lane),
             waiting=len(lane) + in_session,
-            attempt=queue.failures.count(lane.head) + 1,
+            attempt=1 if failure is None else failure.count + 1,
             worker_id=worker_id,
             session_token=0 if session is None else session.token,
             due_in_seconds=max(0.0, due - now.seconds),
@@ -166,8 +166,8 @@ class Operator:
             if lane.head not in queue.held.set_aside and (seconds := self._too_old(lane.head, now)):
                 text = f"the oldest of {len(lane)} records of the lane has waited for {seconds} s"
                 alarms.append(Alarm(AlarmKind.AGE, lane.key, NO_PLACE, text))
-        for lane in queue.held.set_aside.values():
-            failure = queue.failures.get(lane.head)
+        for lane in self.held():
+            failure = queue.held.failure_of(lane)
             if failure is not None and now.wall_ms - failure.first_ms > settings.alarm_age_seconds * 1000:
                 seconds = (now.wall_ms - failure.first_ms) // 1000
                 text = f"the lane has been {STATE_NAMES[lane.state]}, or failing before that, for {seconds} s"
@@ -204,7 +204,8 @@ class Operator:
             self._queue.lanes.make_ready(lane)
 
     def skip(self, lane: Lane, now: Moment) -> None:
-        """Let a held lane go on without its head, which counts as done. Raises LaneNotHeldError."""
+        """Let a held lane go on without its head, which counts as done. Raises LaneNotHeldError or UnknownLaneError."""
+        self._check_scanned(lane)
         self._take_over(lane)
         if lane.head == NO_PLACE:
             self._queue.lanes.remove(lane)
@@ -215,11 +216,12 @@ class Operator:
         """Let a held lane go on with another record in its head's place, for this group; attempts begin anew.
 
         Whoever hands records out takes it from `Queue.replacements`. Its key, offset and timestamp should be those of
-        the head. Raises LaneNotHeldError, RecordTooLargeError over 1 MiB, or OverloadedError.
+        the head. Raises LaneNotHeldError, UnknownLaneError, RecordTooLargeError over 1 MiB, or OverloadedError.
         """
         self._queue.replacements.check(record)
-        if lane.state in HELD and not len(lane):
-            raise UnknownLaneError("no record of the lane is scanned yet: try again later")
+        self._check_scanned(lane)
+        if lane.state in HELD and lane.head == NO_PLACE:
+            raise UnknownLaneError("the lane is parked, and has no record: resume it")
         self._take_over(lane)
         self._queue.replacements.put(lane.head, record)
         self._queue.redelivery.returned.add(lane.head)
@@ -227,9 +229,19 @@ class Operator:
 
     def drop(self, lane: Lane) -> int:
         """All records of a held lane that are admitted count as done; return how many. Those yet to arrive form a lane
-        as any other. Raises LaneNotHeldError."""
+        as any other. Raises LaneNotHeldError or UnknownLaneError."""
+        self._check_scanned(lane)
         self._take_over(lane)
         return self._queue.ledger.finish_lane(lane)
+
+    def _check_scanned(self, lane: Lane) -> None:
+        """Raises UnknownLaneError for a parked lane whose records are yet to be scanned."""
+        queue = self._queue
+        parked = queue.held.parked.get(lane.key) if lane.head == NO_PLACE and lane.key is not None else None
+        if parked is not None and not (
+            queue.done.is_open(partition_of(parked.head)) and queue.intake.has_admitted(parked.head)
+        ):
+            raise UnknownLaneError("no record of the lane is scanned yet: try again later")
 
     def _take_over(self, lane: Lane) -> None:
         if lane.state not in HELD:

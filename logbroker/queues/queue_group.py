@@ -76,7 +76,7 @@ class QueueGroup:
         self.group_id = group_id
         self.queue = queue
         self.operator = Operator(queue)
-        self.hold = RetentionHold(group_id, queue, engine, lambda events: self._flush.synced(None, events))
+        self.hold = RetentionHold(group_id, queue, engine, lambda events: self._flush.synced(None, events), self.moment)
         self.records = Records(self.hold.log, TopicId(queue.topic_id), cache)
         self.sidecar = Sidecar(group_id, queue, engine, data_dir)
         self.scanner = Scanner(self.hold.log, queue, self.records, self.moment, self._on_scanned, self.sidecar)

@@ -11,7 +11,7 @@ from operator import add
 
 from logbroker.queues.choosers import LEVELS
 from logbroker.queues.cursors import Unread
-from logbroker.queues.lane import IN_FLIGHT, NO_PLACE, READY, Lane, RankedLane, ranked
+from logbroker.queues.lane import IN_FLIGHT, READY, Lane, RankedLane, ranked
 from logbroker.queues.messages import PriorityCounts
 from logbroker.queues.priority_line import PriorityLine
 from logbroker.queues.ranks import Ranks
@@ -59,6 +59,12 @@ class Ranking:
 
     # --- a lane's records --------------------------------------------------------------------------------------------
 
+    def begin(self, lane: Lane, place: int, priority: int, timestamp_ms: int) -> None:
+        """A parked lane without records gets its first one."""
+        lane = ranked(lane)
+        lane.head, lane.priority, lane.timestamp_ms, lane.counts = place, priority, timestamp_ms, None
+        self.waiting[priority] += 1
+
     def join(self, lane: Lane, place: int, priority: int, timestamp_ms: int) -> None:
         """A record is about to be the last one of a lane."""
         lane = ranked(lane)
@@ -72,9 +78,6 @@ class Ranking:
         """One more record of a lane, that does not have it yet."""
         counts = lane.counts
         if counts is None and priority != lane.priority:
-            if not len(lane):
-                lane.priority = priority
-                return
             counts = lane.counts = [0] * LEVELS
             counts[lane.priority] = len(lane)
         if counts is not None:
@@ -83,7 +86,7 @@ class Ranking:
     def go_on(self, lane: Lane, left: int) -> None:
         """The head of a lane, `left`, is gone, and the next record is its head."""
         lane = ranked(lane)
-        if lane.counts is not None and left != NO_PLACE:
+        if lane.counts is not None:
             lane.counts[lane.priority] -= 1
         lane.priority, lane.timestamp_ms = self.ranks.take(lane.head)
 

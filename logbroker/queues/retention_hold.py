@@ -2,80 +2,51 @@
 
 Beyond `retention.hold.bytes` retention asks the group to let go of its oldest records. Those of lanes that stand
 (blocked, parked, waiting for a retry, a time or the dead-letter topic) or whose head failed are copied first: their
-heads, and all that follows in the part of the log that goes, scanned or not. All others go as from any log, and count
-as done when they are met.
+heads, and all that follows in the part of the log that goes. All others go as from any log, and count as done when they
+are met.
 
-The part that goes is read through once, as the keys of what is not scanned yet are known nowhere else. What stands is
-looked up at the beginning: a lane that is blocked later has lost what it would have lost had it been blocked after the
-end.
+What stands is found by what is stored and by the log itself (see `standing`), so it does not matter what the scan has
+met: what it has not is read here, once, and nothing goes before. So the log does not grow while a scan pauses.
+
+The part that goes is read through in pieces. A piece is let go at a moment at which all of it is copied that stands
+then: where lanes came to stand while it was copied, it is copied again. What comes to stand later has lost what it
+would have lost had the piece been gone already.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from bisect import bisect_left, bisect_right
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from bisect import bisect_right
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from contextlib import aclosing
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Final
 
 from logbroker.config import MIB
-from logbroker.engine import LogEngine, Read, StateEvent
+from logbroker.engine import LogEngine, ReadResult, StateEvent
 from logbroker.errors import LogbrokerError
-from logbroker.queues.batch_cache import BatchCache
-from logbroker.queues.columns import Columns, columns_of, lane_key_of
 from logbroker.queues.copies import Copies
 from logbroker.queues.decoding import in_decoder
 from logbroker.queues.kept_log import KeptLog
-from logbroker.queues.lane import BLOCKED, DEAD_LETTERING, PARKED, WAITING
-from logbroker.queues.lanes import SHOWN_BYTES
-from logbroker.queues.places import offset_of, partition_of, place_of
+from logbroker.queues.places import Moment, offset_of, partition_of, place_of
 from logbroker.queues.queue import Queue
-from logbroker.queues.records import LATER, MAX_READ_BYTES, Records
-from logbroker.queues.settings import Ordering, QueueSettings
+from logbroker.queues.standing import Sifted, Standing, StandingRecords, sift
 from logbroker.record.codec import LogRecord
-from logbroker.record.stored_batch import StoredBatch, stored_batches
 from logbroker.types import TopicId
 
 _log = logging.getLogger(__name__)
 
 BATCH_BYTES: Final = MIB
 """Of one batch of copies, before compression; a larger record is copied alone."""
+PIECE_BYTES: Final = 16 * MIB
+"""Of the log, that are let go at once."""
 MIN_REWRITTEN_BYTES: Final = 64 * MIB
 """The copies of a partition are written anew, without those of done records, when they take this much and twice what
 they took the last time."""
 
-_STANDING: Final = frozenset((WAITING, BLOCKED, PARKED, DEAD_LETTERING))
-_SOUGHT_KEYS: Final = 8
-"""Keys for which the bytes of a batch are searched before it is decoded."""
-_KEYS_AT_ONCE: Final = 256
 _RECORD_BYTES: Final = 32
 """What a record takes beside its key, value and headers, about."""
-
-
-class Standing(NamedTuple):
-    """What is copied: all records of some lanes, by their keys, and some records whatever their key."""
-
-    keys: frozenset[bytes | None]
-    places: list[int]
-    """Sorted."""
-
-    def offsets_in(self, partition: int, batch: StoredBatch) -> set[int]:
-        """Those of the records that lie in a batch."""
-        header = batch.header
-        start = bisect_left(self.places, place_of(partition, header.base_offset))
-        end = bisect_left(self.places, place_of(partition, header.next_offset))
-        return set(map(offset_of, self.places[start:end]))
-
-    def keys_may_be_in(self, batch: StoredBatch) -> bool:
-        """Whether to look for the keys in a batch. Where few lanes stand, most batches have none of them."""
-        if len(self.keys) > _SOUGHT_KEYS:
-            return True
-        try:
-            plain = batch.plain()
-        except LogbrokerError:
-            return True  # Who decodes it says so.
-        return any(key is not None and key[:SHOWN_BYTES] in plain for key in self.keys)
 
 
 class RetentionHold:
@@ -87,17 +58,21 @@ class RetentionHold:
         queue: Queue,
         engine: LogEngine,
         commit: Callable[[Sequence[StateEvent]], Awaitable[None]],
+        moment: Callable[[], Moment],
     ) -> None:
         """`commit` stores rows of the group."""
         self._topic_id = TopicId(queue.topic_id)
         self.copies = Copies(group_id, self._topic_id, engine, queue.done, commit)
         self.log = KeptLog(engine, self.copies)
         """Where the group reads its topic."""
+        self.standing = StandingRecords(queue, self.log)
         self.expired = 0
         """Records that were let go without being done, about: offsets that hold none are among them."""
         self._group_id = group_id
         self._queue = queue
         self._engine = engine
+        self._moment = moment
+        self._rewinds = 0
         self._let_go: dict[int, int] = {}
         """By partition, the offset below which nothing is needed any more."""
         self._asked: dict[int, int] = {}
@@ -157,45 +132,43 @@ class RetentionHold:
 
     # --- copying -----------------------------------------------------------------------------------------------------
 
+    def rewound(self, partitions: Iterable[int]) -> None:
+        """What was let go is needed again, as far as the log still has it: the group began anew elsewhere."""
+        self._rewinds += 1
+        for partition in partitions:
+            self._let_go.pop(partition, None)
+
+    def _version(self) -> tuple[object, ...]:
+        """What a decision about what stands depends on, beside what fails meanwhile."""
+        return self._rewinds, *self.standing.keyed_by()
+
     async def _copy_below(self, partition: int, until: int) -> None:
         """Copy what stands below an offset and is not copied yet, then let go."""
         copies = self.copies
-        loop = asyncio.get_running_loop()
         await copies.forget_done(partition)
         log_start_offset = self._engine.partition_facts(self._topic_id, partition).log_start_offset
         begun = max(self.needed_from(partition), log_start_offset)
+        kept_from = max(log_start_offset, self._let_go.get(partition, 0))
+        # What an attempt that was cut short has copied, the log still has: other lanes may have come to stand.
+        await copies.cut(partition, kept_from)
         copied = 0
-        settings = self._queue.settings
-        standing = await self._standing(settings)
-        if standing.keys or standing.places:
-            gathered = _Gathered(self._generation_starts(partition))
-
-            def complete(batches: bytes, offsets: range) -> Iterator[list[LogRecord]]:
-                for records in self._pick(partition, batches, offsets, standing, settings):
-                    yield from gathered.add(records)
-
-            # What an attempt that was cut short has copied, the log still has: other lanes may have come to stand.
-            kept_from = max(log_start_offset, self._let_go.get(partition, 0))
-            copied_twice = [last for last, batch in copies.batches(partition, kept_from) if batch.first >= kept_from]
-            await copies.forget(partition, copied_twice)
-            offset = max(copies.end(partition), log_start_offset)
-            while offset < until:
-                begun_at = loop.time()
-                [result] = await self._engine.read([Read(self._topic_id, partition, offset, MAX_READ_BYTES)])
-                if isinstance(result, LogbrokerError):
-                    raise result
-                next_piece = partial(next, complete(result.batches, range(offset, until)), None)
-                while (records := await in_decoder(next_piece)) is not None:
-                    await copies.add(partition, records)
-                    copied += len(records)
-                offset = result.next_offset
-                # Nobody waits for it: the interpreter belongs to the deliveries.
-                await asyncio.sleep(loop.time() - begun_at)
-            if gathered.records:
-                await copies.add(partition, gathered.records)
-                copied += len(gathered.records)
-        self._let_go[partition] = until
-        expired = await asyncio.to_thread(self._count_undone, partition, begun, until) - copied
+        reached = kept_from
+        with self._queue.held.noting() as noted:
+            version = self._version()
+            now_ms = self._moment().wall_ms
+            standing = await self.standing.standing(partition, kept_from, until, now_ms)
+            while reached < until:
+                piece = _Piece(partition, range(reached, until), now_ms, version)
+                while not await self._copy_piece(piece, standing, noted):
+                    await copies.forget(partition, piece.copied_to)
+                    if piece.is_void:
+                        break
+                    piece.again()
+                if piece.is_void:
+                    break  # Retention asks again.
+                copied += piece.records
+                reached = self._let_go[partition] = piece.end
+        expired = await asyncio.to_thread(self._count_undone, partition, begun, reached) - copied
         self.expired += max(0, expired)
         _log.log(
             logging.WARNING if expired > 0 else logging.INFO,
@@ -203,65 +176,64 @@ class RetentionHold:
             " about %d others were not done",
             self._group_id,
             partition,
-            until,
+            reached,
             copied,
             max(0, expired),
         )
 
-    async def _standing(self, settings: QueueSettings) -> Standing:
-        queue = self._queue
-        failures = queue.failures
-        places = {*failures.places(), *queue.dead_letters.intents(), *queue.held.waits.heads()}
-        if not places and not queue.held.parked:
-            return Standing(frozenset(), [])
-        lanes = list(queue.lanes)  # They may be a million: looked at in a thread.
-        keys: set[bytes | None] = await asyncio.to_thread(
-            lambda: {lane.key for lane in lanes if lane.state in _STANDING or failures.count(lane.head)}
-        )
-        # After a start the scan may not have met them yet.
-        unmet = [
-            place
-            for place in sorted(places)
-            if not queue.done.is_open(partition_of(place)) or not queue.intake.has_admitted(place)
-        ]
-        fetched = Records(self.log, self._topic_id, BatchCache(0))
-        while unmet:
-            now, unmet = unmet[:_KEYS_AT_ONCE], unmet[_KEYS_AT_ONCE:]
-            for place, record in zip(now, await fetched.fetch(now, MAX_READ_BYTES), strict=True):
-                if record is LATER:
-                    unmet.append(place)
-                elif isinstance(record, LogRecord):
-                    keys.add(lane_key_of(record, settings))
-        return Standing(frozenset(keys - {None}), sorted(places))
+    async def _copy_piece(self, piece: _Piece, standing: Standing, noted: dict[int, bytes | None]) -> bool:
+        """Copy what stands of a piece; return whether that is all that stands now."""
+        partition, offsets = piece.partition, piece.offsets
+        start, settings = offsets.start, self._queue.settings
+        if not (standing or piece.is_copied_whole) and self._queue.done.is_open(partition):
+            # What is scanned and does not stand need not be read.
+            start = max(start, self._queue.position(partition))
+        gathered = _Gathered(self._generation_starts(partition))
+        piece.begin(start)
+        async with aclosing(self.standing.read(partition, start, offsets.stop)) as results:
+            async for result in results:
+                sifted = sift(
+                    result.batches,
+                    partition,
+                    range(start, offsets.stop),
+                    standing,
+                    settings,
+                    self._queue.done,
+                    now_ms=piece.now_ms,
+                    everything=piece.is_copied_whole,
+                )
+                next_records = partial(next, self._pick(sifted, gathered), None)
+                while (records := await in_decoder(next_records)) is not None:
+                    await self._add(piece, records)
+                self.standing.saw(partition, piece.end, min(offsets.stop, result.next_offset), standing)
+                piece.read(result)
+                if piece.is_full:
+                    break
+            else:
+                piece.end = offsets.stop
+        if gathered.records:
+            await self._add(piece, gathered.records)
+        if self._version() != piece.version:
+            piece.is_void = True
+            return False
+        return not _came_to_stand(piece, standing, noted)
 
-    def _pick(
-        self, partition: int, batches: bytes, offsets: range, standing: Standing, settings: QueueSettings
-    ) -> Iterator[list[LogRecord]]:
-        """Decode batch by batch, and yield what is to be copied of the records at some offsets. For threads."""
-        done = self._queue.done
-        base = place_of(partition, 0)
-        for batch in stored_batches(batches):
-            alone = standing.offsets_in(partition, batch)
-            if not alone and not standing.keys_may_be_in(batch):
-                continue
-            wanted: list[int] = []
-            for piece in columns_of([batch], offsets.start, settings):
-                if not isinstance(piece, Columns):
-                    _log.warning(
-                        "queue group %s: a batch that cannot be decoded goes with retention: %s",
-                        self._group_id,
-                        piece.error.message,
-                    )
-                    continue
-                common = b"" if settings.ordering is Ordering.SINGLE else None
-                keys = piece.keys or [common] * len(piece.offsets)
-                wanted += [
-                    offset
-                    for offset, key in zip(piece.offsets, keys, strict=True)
-                    if (key in standing.keys or offset in alone) and offset in offsets and base | offset not in done
-                ]
-            if wanted:
-                yield batch.records(wanted)
+    async def _add(self, piece: _Piece, records: Sequence[LogRecord]) -> None:
+        await self.copies.add(piece.partition, records)
+        piece.copied_to.append(records[-1].offset)
+        piece.records += len(records)
+
+    def _pick(self, sifted: Iterator[Sifted], gathered: _Gathered) -> Iterator[list[LogRecord]]:
+        """Decode batch by batch, and yield what makes a batch of copies. For threads."""
+        for batch, offsets, error in sifted:
+            if error is not None:
+                _log.warning(
+                    "queue group %s: a batch that cannot be decoded goes with retention: %s",
+                    self._group_id,
+                    error.message,
+                )
+            if offsets:
+                yield from gathered.add(batch.records(offsets))
 
     def _count_undone(self, partition: int, start: int, end: int) -> int:
         base = place_of(partition, 0)
@@ -288,6 +260,62 @@ class RetentionHold:
             else:
                 await copies.forget(partition, [last])
         self._rewritten_bytes[partition] = copies.size_bytes(partition) - before_bytes
+
+
+class _Piece:
+    """A part of the log that is let go at once."""
+
+    def __init__(self, partition: int, offsets: range, now_ms: int, version: tuple[object, ...]) -> None:
+        self.partition = partition
+        self.offsets = offsets
+        self.now_ms = now_ms
+        self.version = version
+        self.is_void = False
+        """What it was begun with holds no more."""
+        self.is_copied_whole = False
+        """Also what does not stand."""
+        self.end = offsets.start
+        """The offset below which it is read."""
+        self.records = 0
+        self.copied_to: list[int] = []
+        """The last offset of each batch of copies."""
+        self._size_bytes = 0
+        self._max_bytes = PIECE_BYTES
+
+    def begin(self, start: int) -> None:
+        self.end = start
+        self.records = self._size_bytes = 0
+        self.copied_to.clear()
+
+    def read(self, result: ReadResult) -> None:
+        self.end = min(self.offsets.stop, result.next_offset)
+        self._size_bytes += len(result.batches)
+
+    @property
+    def is_full(self) -> bool:
+        return self._size_bytes >= self._max_bytes
+
+    def again(self) -> None:
+        """Lanes came to stand while it was copied: there is less time for others in a smaller piece. Where they do so
+        in the smallest, too, all of that is copied."""
+        self.is_copied_whole = self._max_bytes == 1
+        smaller = self._max_bytes // 8
+        self._max_bytes = smaller if smaller >= MIB else 1  # One read.
+
+
+def _came_to_stand(piece: _Piece, standing: Standing, noted: dict[int, bytes | None]) -> bool:
+    """Whether something of a piece stands that did not when it was begun; what fails is noted."""
+    is_new = False
+    for place, key in noted.items():
+        is_behind = partition_of(place) == piece.partition and offset_of(place) >= piece.end
+        is_here = partition_of(place) == piece.partition and not is_behind
+        if standing.add_place(place) and key is None:
+            is_new = is_new or is_here
+        elif key is not None and key not in standing.keys:
+            standing.add_keys((key,))
+            is_new = is_new or not is_behind
+    noted.clear()
+    return is_new and not (standing.everything or piece.is_copied_whole)
 
 
 class _Gathered:

@@ -261,6 +261,20 @@ class World(Model):
             if not self.is_busy(place) and (unit in self.state.parked or stands.get(place) in ("block", "park"))
         ]
 
+    def check_parked(self) -> None:
+        """What is told of a parked lane is what it was parked for, scanned or not."""
+        operator, heads = Operator(self.queue), self.heads()
+        for unit, failed in self.state.parked.items():
+            facts = operator.explain(operator.lane(unit), self.now)
+            head = heads.get(unit, failed)
+            assert facts.state == "parked"
+            assert facts.head == head, "another first record than it had"
+            count = self.state.failures.get(head) or self.state.failures[failed]
+            assert facts.attempt == count + 1, "attempts are forgotten"
+            assert facts.failure is not None
+            assert len(facts.failure.reasons) == count
+            assert (head in self.queue.held.set_aside) == (unit in heads)
+
     def decide(self, place: int, how: str) -> None:
         """An operator moves a held lane."""
         operator, unit = Operator(self.queue), self.unit(place)

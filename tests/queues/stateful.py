@@ -228,6 +228,7 @@ class QueueMachine(RuleBasedStateMachine):
             assert counts.ready == len(world.ready())
             assert counts.sessions == len(world.holds)
             world.check_sessions()
+            world.check_parked()
             assert counts.open == len(world.admitted - world.state.done)
             for partition in range(len(world.ends)):
                 floor = world.queue.done.floor(partition)

@@ -13,6 +13,7 @@ from logbroker.config import MAX_INT64
 from logbroker.queues import copies, retention_hold, rows
 from logbroker.queues.copies import Copies
 from logbroker.queues.retention_hold import RetentionHold
+from logbroker.queues.standing import Standing, StandingRecords
 from logbroker.record.compression import Codec
 from tests.queues.retained import COPIES, again, begin
 from tests.queues.shell import shell, until
@@ -82,27 +83,32 @@ def copies_in_each_others_place(patch: pytest.MonkeyPatch) -> None:
 
 
 def successors_skipped(patch: pytest.MonkeyPatch) -> None:
-    standing = RetentionHold._standing
+    standing = StandingRecords.standing
 
-    async def only_heads(self: RetentionHold, settings: Any) -> Any:
-        return (await standing(self, settings))._replace(keys=frozenset())
+    async def only_heads(self: StandingRecords, *arguments: int) -> Standing:
+        found = await standing(self, *arguments)
+        found.keys.clear()
+        return found
 
-    patch.setattr(RetentionHold, "_standing", only_heads)
+    patch.setattr(StandingRecords, "standing", only_heads)
 
 
 def done_records_copied_by_key_only(patch: pytest.MonkeyPatch) -> None:
-    standing = RetentionHold._standing
+    standing = StandingRecords.standing
 
-    async def only_keys(self: RetentionHold, settings: Any) -> Any:
-        found = await standing(self, settings)
-        return found._replace(keys=frozenset({b"free"}))
+    async def only_keys(self: StandingRecords, *arguments: int) -> Standing:
+        found = await standing(self, *arguments)
+        found.keys = {b"free"}
+        return found
 
-    patch.setattr(RetentionHold, "_standing", only_keys)
+    patch.setattr(StandingRecords, "standing", only_keys)
 
 
 def copying_begins_after_what_is_held(patch: pytest.MonkeyPatch) -> None:
-    end = Copies.end
-    patch.setattr(Copies, "end", lambda self, partition: end(self, partition) + 10)
+    read = StandingRecords.read
+    patch.setattr(
+        StandingRecords, "read", lambda self, partition, start, until: read(self, partition, start + 10, until)
+    )
 
 
 def last_batch_forgotten(patch: pytest.MonkeyPatch) -> None:
