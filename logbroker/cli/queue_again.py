@@ -70,6 +70,9 @@ def redrive(
     "--partition", "partitions", type=click.IntRange(min=0), multiple=True, metavar="N", help="Only this. Repeatable."
 )
 @click.option("--include-parked", is_flag=True, help="Resume parked lanes, too.")
+@click.option(
+    "--drop-standing", is_flag=True, help="Records of blocked and parked lanes before that place count as done, too."
+)
 @click.option("--dry-run", is_flag=True, help="Show what would change, and change nothing.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @broker_option
@@ -79,6 +82,7 @@ def rewind(
     place: Place,
     partitions: tuple[int, ...],
     include_parked: bool,
+    drop_standing: bool,
     dry_run: bool,
     yes: bool,
     broker: str,
@@ -87,36 +91,63 @@ def rewind(
     """Begin again with the records of GROUP at an earlier place, or go on at a later one.
 
     What workers have in hand is void, and so are attempts and what was done above that place. Sessions keep their
-    states; parked lanes stay parked unless they are included.
+    states; parked lanes stay parked unless they are included. Before a later place, records of blocked and parked lanes
+    stay unless they are dropped: --dry-run counts them.
 
     \b
     Examples:
       logbroker queue rewind billing --to 2026-01-31T12:00:00Z --dry-run
       logbroker queue rewind billing --to earliest --yes
+      logbroker queue rewind billing --to latest --drop-standing
       logbroker queue rewind billing --to 1200 --partition 3 --yes
     """
     if isinstance(place, int) and not partitions:
         raise click.UsageError("an offset needs --partition")
-    if not (dry_run or yes):
-        click.confirm(f"Rewind queue group {group}? Records that were done may come again", abort=True, err=True)
     with QueueAdmin(broker) as admin:
-        rewound = admin.rewind(group, place, partitions=partitions, include_parked=include_parked, dry_run=dry_run)
+        if not (dry_run or yes):
+            dropped = ""
+            if drop_standing:
+                found = admin.rewind(group, place, partitions=partitions, drop_standing=True, dry_run=True)
+                count = sum(partition.standing_records for partition in found)
+                records = "1 record" if count == 1 else f"{count:,} records"
+                dropped = f", and {records} of blocked and parked lanes will count as done"
+            question = f"Rewind queue group {group}? Records that were done may come again{dropped}"
+            click.confirm(question, abort=True, err=True)
+        rewound = admin.rewind(
+            group,
+            place,
+            partitions=partitions,
+            include_parked=include_parked,
+            drop_standing=drop_standing,
+            dry_run=dry_run,
+        )
     failures = [partition.error for partition in rewound if partition.error is not None]
     if as_json:
         terminal.write_json(
             [
-                {"partition": partition.partition, "floor_before": partition.floor_before, "floor": partition.floor}
+                {
+                    "partition": partition.partition,
+                    "floor_before": partition.floor_before,
+                    "floor": partition.floor,
+                    "standing_records": partition.standing_records,
+                }
                 if partition.error is None
                 else {"partition": partition.partition, "error": str(partition.error)}
                 for partition in rewound
             ]
         )
     else:
-        numbers = ("partition", "done below", "from now on")
+        numbers = ("partition", "done below", "from now on", "standing, dropped" if drop_standing else "standing, kept")
         rows = terminal.table(*numbers, "", numbers=numbers)
         for partition in rewound:
             error = "" if partition.error is None else str(partition.error)
-            rows.add_row(str(partition.partition), str(partition.floor_before), str(partition.floor), error)
+            rows.add_row(
+                str(partition.partition),
+                str(partition.floor_before),
+                str(partition.floor),
+                str(partition.standing_records),
+                error,
+            )
         terminal.show(rows)
         if dry_run:
             click.echo("nothing was changed (--dry-run)")

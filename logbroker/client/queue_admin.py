@@ -163,14 +163,22 @@ class QueueAdmin:
         *,
         partitions: Sequence[int] = (),
         include_parked: bool = False,
+        drop_standing: bool = False,
         dry_run: bool = False,
     ) -> list[RewoundPartition]:
         """Begin again at earlier, or later, offsets, in these partitions; none: in all.
 
         Receipts and attempts are void, and what was done above that place. Parked lanes stay unless they are included.
+        Below a later place, records of blocked and parked lanes stay unless they are dropped; what is returned counts
+        them.
         """
         request = queues_pb2.RewindRequest(
-            group_id=group, to=_start(to), partitions=partitions, include_parked=include_parked, dry_run=dry_run
+            group_id=group,
+            to=_start(to),
+            partitions=partitions,
+            include_parked=include_parked,
+            drop_standing=drop_standing,
+            dry_run=dry_run,
         )
         response = await self._connection.unary("Rewind", request, retry=False)
         return [
@@ -178,6 +186,7 @@ class QueueAdmin:
                 partition=partition.partition,
                 floor_before=partition.floor_before,
                 floor=partition.floor,
+                standing_records=partition.standing_records,
                 error=error_of_item(partition.status),
             )
             for partition in response.partitions

@@ -194,6 +194,8 @@ class RewoundPartition(msgspec.Struct, frozen=True, kw_only=True):
     partition: int
     floor_before: int
     floor: int
+    standing_records: int = 0
+    """Of blocked and parked lanes, below the floor: they stay or, with `drop_standing`, count as done."""
     error: LogbrokerError | None = None
 
 

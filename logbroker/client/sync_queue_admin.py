@@ -82,9 +82,19 @@ class QueueAdmin:
         *,
         partitions: Sequence[int] = (),
         include_parked: bool = False,
+        drop_standing: bool = False,
         dry_run: bool = False,
     ) -> list[RewoundPartition]:
-        return run(self._admin.rewind(group, to, partitions=partitions, include_parked=include_parked, dry_run=dry_run))
+        return run(
+            self._admin.rewind(
+                group,
+                to,
+                partitions=partitions,
+                include_parked=include_parked,
+                drop_standing=drop_standing,
+                dry_run=dry_run,
+            )
+        )
 
     def close(self) -> None:
         run(self._admin.close())

@@ -176,4 +176,9 @@ def _partition(engine: LogEngine, group: QueueGroup, topic_id: TopicId, partitio
 def rewound_partition(partition: int, outcome: Rewound | LogbrokerError) -> pb.RewoundPartition:
     if isinstance(outcome, LogbrokerError):
         return pb.RewoundPartition(partition=partition, floor_before=-1, floor=-1, status=item_status(outcome))
-    return pb.RewoundPartition(partition=partition, floor_before=outcome.floor_before, floor=outcome.floor)
+    return pb.RewoundPartition(
+        partition=partition,
+        floor_before=outcome.floor_before,
+        floor=outcome.floor,
+        standing_records=outcome.standing_records,
+    )

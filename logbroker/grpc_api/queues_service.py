@@ -203,6 +203,10 @@ class QueuesService:
             raise InvalidRequestError("the request says not where to go on: set `to`")
         asked = list(dict.fromkeys(request.partitions)) or sorted(group.queue.done.partitions())
         outcomes = await group.operations.rewind(
-            read_start(request.to), asked, include_parked=request.include_parked, dry_run=request.dry_run
+            read_start(request.to),
+            asked,
+            include_parked=request.include_parked,
+            drop_standing=request.drop_standing,
+            dry_run=request.dry_run,
         )
         return pb.RewindResponse(partitions=map(rewound_partition, asked, outcomes))

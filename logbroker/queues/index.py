@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from logbroker.queues import retry
+from logbroker.queues.done import Places
 from logbroker.queues.ledger import Ledger
 from logbroker.queues.parts import Parts
-from logbroker.queues.places import partition_of, place_of
+from logbroker.queues.places import offset_of, partition_of, place_of
 from logbroker.queues.sessions import Sessions
 
 
@@ -28,7 +29,7 @@ class Index:
             self._parts.held.forget_parked(lambda parked: True)
         self._empty(rank_lanes)
 
-    def rewind(self, targets: Mapping[int, int], *, include_parked: bool) -> None:
+    def rewind(self, targets: Mapping[int, int], *, include_parked: bool, kept: Mapping[int, Places] | None) -> None:
         """See `Queue.rewind`."""
         parts = self._parts
         for partition in targets:
@@ -37,13 +38,19 @@ class Index:
         self._ledger.mark_handed_out()
         for partition, offset in targets.items():
             parts.redelivery.mark_below(place_of(partition, parts.intake.reached(partition)))
-            parts.done.rewind(partition, offset)
+            parts.done.rewind(partition, offset, None if kept is None else kept.get(partition))
         if include_parked:
             parts.held.forget_parked(lambda parked: partition_of(parked.head) in targets)
+        if kept is None:
+            parts.held.forget_parked(lambda parked: parked.head in parts.done)
         parts.replacements.forget_all([place for place in parts.replacements.records if place in parts.done])
         for place, failure in list(parts.failures.items()):
-            stays = failure.state == retry.PARKED and not include_parked and place not in parts.done
-            if partition_of(place) in targets and not stays and not parts.dead_letters.has_intent(place):
+            partition = partition_of(place)
+            if partition not in targets or parts.dead_letters.has_intent(place):
+                continue
+            is_below = offset_of(place) < targets[partition]
+            stays = not include_parked if failure.state == retry.PARKED else is_below
+            if place in parts.done or not stays:
                 parts.failures.forget(place)
         parts.deliveries.lose_everything()
         self._empty()

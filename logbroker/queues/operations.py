@@ -8,21 +8,34 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from logbroker.engine import LogEngine, ReadableLog
-from logbroker.errors import InvalidRequestError, LaneNotHeldError, LogbrokerError, UnknownLaneError, quoted
+from logbroker.errors import (
+    InvalidRequestError,
+    LaneNotHeldError,
+    LogbrokerError,
+    OverloadedError,
+    UnknownLaneError,
+    quoted,
+)
+from logbroker.queues import retry
+from logbroker.queues.done import Places
 from logbroker.queues.flush import Flush
 from logbroker.queues.lane import NO_PLACE, Lane
 from logbroker.queues.operator import Operator
 from logbroker.queues.places import Moment
 from logbroker.queues.queue import Queue
 from logbroker.queues.records import Records
+from logbroker.queues.retention_hold import RetentionHold
 from logbroker.queues.starts import Rewound, StartAt
 from logbroker.record.codec import Headers, LogRecord
 from logbroker.types import TopicId
 
 _log = logging.getLogger(__name__)
+
+MAX_LOOKS: Final = 20
+"""For what stands, before a rewind gives up."""
 
 T = TypeVar("T")
 
@@ -38,6 +51,7 @@ class Operations:
         engine: LogEngine,
         log: ReadableLog,
         records: Records,
+        hold: RetentionHold,
         flush: Flush,
         moment: Callable[[], Moment],
         check_serving: Callable[[], None],
@@ -51,6 +65,7 @@ class Operations:
         self._engine = engine
         self._log = log
         self._records = records
+        self._hold = hold
         self._flush = flush
         self._moment = moment
         self._check_serving = check_serving
@@ -72,28 +87,66 @@ class Operations:
         partitions: Sequence[int] | None = None,
         *,
         include_parked: bool = False,
+        drop_standing: bool = False,
         dry_run: bool = False,
     ) -> list[Rewound | LogbrokerError]:
         """Begin partitions (None: all) anew elsewhere; returns when that is synced. A partition whose offset cannot be
-        told has its error, and stays where it is."""
+        told, or that cannot be read for what stands below it, has its error, and stays where it is.
+
+        Records of blocked and parked lanes that lie below stay, unless they are dropped; `Rewound` counts them. Raises
+        what hinders the reading of their keys, or OverloadedError where others come to stand all the time.
+        """
         self._check_serving()
         queue = self._queue
         numbers = sorted(queue.done.partitions()) if partitions is None else partitions
         found = await start.offsets(self._engine, self._log, TopicId(queue.topic_id), numbers)
+        for partition, target in found.items():
+            if isinstance(target, int):
+                queue.open_partition(partition, 0)  # The topic may have grown a moment ago.
+        standing = await self._standing_below(found)
+        self._check_serving()
         targets = {partition: target for partition, target in found.items() if isinstance(target, int)}
-        for partition in targets:
-            queue.open_partition(partition, 0)  # The topic may have grown a moment ago.
         before = {partition: queue.done.floor(partition) for partition in targets}
+        counts = {partition: queue.done.count_undone(places) for partition, places in standing.items()}
         if targets and not dry_run:
-            queue.rewind(targets, self._moment(), include_parked=include_parked)
+            queue.rewind(
+                targets, self._moment(), include_parked=include_parked, kept=None if drop_standing else standing
+            )
+            self._hold.rewound(targets)
         self._touched()
         rewound = [
-            Rewound(partition, before[partition], target) if isinstance(target, int) else target
+            Rewound(partition, before[partition], target, counts.get(partition, 0))
+            if isinstance(target, int)
+            else target
             for partition, target in found.items()
         ]
         if not dry_run:
             _log.info("queue group %s: rewound by an operator: %s", self._group_id, rewound)
         return await self._flush.synced(rewound)
+
+    async def _standing_below(self, targets: dict[int, int | LogbrokerError]) -> dict[int, Places]:
+        """Find the records of blocked and parked lanes that lie below targets, by partition; all that there are at the
+        moment of the return. In the place of a target comes what hinders the reading of its partition."""
+        queue, finder = self._queue, self._hold.standing
+        with queue.held.noting() as noted:
+            for _ in range(MAX_LOOKS):
+                noted.clear()
+                keyed_by = finder.keyed_by()
+                standing = await finder.set_aside(targets)
+                below: dict[int, Places] = {}
+                for partition, target in list(targets.items()) if standing else ():
+                    if isinstance(target, int) and target > queue.done.floor(partition):
+                        try:
+                            below[partition] = await finder.below(partition, target, standing)
+                        except LogbrokerError as error:
+                            targets[partition] = error
+                if keyed_by == finder.keyed_by() and not any(
+                    key not in standing.keys and not standing.has_place(place)
+                    for place, key in noted.items()
+                    if (failure := queue.failures.get(place)) is not None and failure.state != retry.RETRYING
+                ):
+                    return below
+        raise OverloadedError("lanes are blocked or parked faster than they can be looked up: try again later")
 
     async def replacement(
         self, find: Callable[[Operator], Lane], value: bytes | None, headers: Headers, key: bytes | None = None

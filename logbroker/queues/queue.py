@@ -33,7 +33,7 @@ from logbroker.queues.choosers import levels_of
 from logbroker.queues.columns import Block
 from logbroker.queues.dead_letters import DeadLetters, Route
 from logbroker.queues.deliveries import Deliveries, Refusal
-from logbroker.queues.done import DoneRecords
+from logbroker.queues.done import DoneRecords, Places
 from logbroker.queues.fifo_line import FifoLine
 from logbroker.queues.graces import NEVER, Graces
 from logbroker.queues.held import HeldLanes
@@ -306,9 +306,19 @@ class Queue:
         InvalidRequestError."""
         self.alteration.alter(settings)
 
-    def rewind(self, targets: Mapping[int, int], now: Moment, *, include_parked: bool = False) -> None:
+    def rewind(
+        self,
+        targets: Mapping[int, int],
+        now: Moment,
+        *,
+        include_parked: bool = False,
+        kept: Mapping[int, Places] | None = None,
+    ) -> None:
         """Begin some partitions at other offsets: all below is done, nothing from there on is, and its failures are
         forgotten. The index is made anew by another scan.
+
+        Of what is below, `kept` stays what it is, by partition: what stands (see `standing.StandingRecords.below`).
+        None: it is done, too, and lanes that were parked for one of these records are parked no more.
 
         All receipts and sessions are void, those of other partitions too, whose records come again uncounted. States of
         sessions stay. Lanes that are parked stay so, with what comes before them in their order, or (`include_parked`)
@@ -316,7 +326,7 @@ class Queue:
         not open.
         """
         self.tick(now)
-        self._index.rewind(targets, include_parked=include_parked)
+        self._index.rewind(targets, include_parked=include_parked, kept=kept)
         self.ages.clear()
         self.alteration.rebuild_if_drained()
 

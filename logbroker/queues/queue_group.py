@@ -94,6 +94,7 @@ class QueueGroup:
             engine,
             self.hold.log,
             self.records,
+            self.hold,
             self._flush,
             self.moment,
             self._check_serving,

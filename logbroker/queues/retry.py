@@ -27,7 +27,7 @@ MAX_REASON_CHARACTERS: Final = 256
 RETRYING: Final = 0
 BLOCKED: Final = 1
 PARKED: Final = 2
-"""Without an ordering key; a lane with one has a row of its own."""
+"""A lane with an ordering key has a row of its own, too."""
 EXHAUSTED: Final = 3
 """On its way to the dead-letter topic."""
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from bisect import bisect_left, insort
-from collections.abc import AsyncGenerator, Iterable, Iterator, Set
+from collections.abc import AsyncGenerator, Collection, Iterable, Iterator, Set
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -63,11 +63,14 @@ class Standing:
 
     def add_place(self, place: int) -> bool:
         """Return whether it is new."""
-        index = bisect_left(self.places, place)
-        is_new = self.places[index : index + 1] != [place]
+        is_new = not self.has_place(place)
         if is_new:
             insort(self.places, place)
         return is_new
+
+    def has_place(self, place: int) -> bool:
+        index = bisect_left(self.places, place)
+        return self.places[index : index + 1] == [place]
 
     def offsets_in(self, partition: int, batch: StoredBatch) -> set[int]:
         """Those of the records that lie in a batch."""
@@ -207,13 +210,13 @@ class StandingRecords:
         # Such are met where they lie; only what was copied before is not.
         begin = place_of(partition, start)
         met = {place for place in unknown if begin <= place < end and place in held.not_before}
-        found.add_keys(await self._keys_of(unknown - met, partition))
+        found.add_keys(await self._keys_of(unknown - met, (partition,)))
         found.add_keys(await self._delayed_before(partition, start, until, now_ms))
         return found
 
-    async def set_aside(self) -> Standing:
-        """The lanes that are blocked and parked, and the records that are to go to the dead-letter topic. Raises what
-        hinders reading."""
+    async def set_aside(self, partitions: Collection[int]) -> Standing:
+        """The lanes that are blocked and parked, and the records that are to go to the dead-letter topic: what stands
+        in some partitions until somebody decides. Raises what hinders reading."""
         self._forget_other_keys()
         queue = self._queue
         found = Standing()
@@ -229,12 +232,12 @@ class StandingRecords:
             lanes = list(queue.lanes)
             keys, heads = await asyncio.to_thread(_of_lanes, lanes, aside, frozenset((BLOCKED, PARKED)))
             found.add_keys(keys)
-            found.add_keys(await self._keys_of(aside - heads, None))
+            found.add_keys(await self._keys_of(aside - heads, partitions))
         return found
 
-    async def _keys_of(self, places: Iterable[int], partition: int | None) -> list[bytes | None]:
-        """Read the keys of records. One that the log has no more has none; nor has, where only what stands in
-        `partition` is asked for, one that cannot be read now, unless growth may have moved its key there."""
+    async def _keys_of(self, places: Iterable[int], partitions: Collection[int]) -> list[bytes | None]:
+        """Read the keys of records. One that the log has no more has none; nor has one that cannot be read now, unless
+        it lies in these partitions, or growth may have moved its key there."""
         settings = self._queue.settings
         wanted = set(places)
         if settings.ordering is Ordering.SINGLE:
@@ -252,7 +255,7 @@ class StandingRecords:
                     self._keys[place] = lane_key_of(record, settings)
                 elif isinstance(record, OffsetOutOfRangeError | InvalidRequestError):
                     self._keys[place] = None  # It is gone, or cannot be decoded: it has no lane.
-                elif grown or partition in (None, partition_of(place)):
+                elif grown or partition_of(place) in partitions:
                     raise record
         return list(self._keys.values())
 

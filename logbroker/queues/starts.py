@@ -18,6 +18,8 @@ class Rewound(msgspec.Struct, frozen=True):
     partition: int
     floor_before: int
     floor: int
+    standing_records: int = 0
+    """Of blocked and parked lanes, below the floor: they stay or, where they are dropped, count as done."""
 
 
 class StartAt(msgspec.Struct, frozen=True, kw_only=True):

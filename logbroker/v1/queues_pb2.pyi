@@ -689,18 +689,20 @@ class RedriveResponse(_message.Message):
     def __init__(self, records: _Optional[int] = ..., keys: _Optional[int] = ..., more: _Optional[bool] = ...) -> None: ...
 
 class RewindRequest(_message.Message):
-    __slots__ = ("group_id", "to", "partitions", "include_parked", "dry_run")
+    __slots__ = ("group_id", "to", "partitions", "include_parked", "dry_run", "drop_standing")
     GROUP_ID_FIELD_NUMBER: _ClassVar[int]
     TO_FIELD_NUMBER: _ClassVar[int]
     PARTITIONS_FIELD_NUMBER: _ClassVar[int]
     INCLUDE_PARKED_FIELD_NUMBER: _ClassVar[int]
     DRY_RUN_FIELD_NUMBER: _ClassVar[int]
+    DROP_STANDING_FIELD_NUMBER: _ClassVar[int]
     group_id: str
     to: StartAt
     partitions: _containers.RepeatedScalarFieldContainer[int]
     include_parked: bool
     dry_run: bool
-    def __init__(self, group_id: _Optional[str] = ..., to: _Optional[_Union[StartAt, _Mapping]] = ..., partitions: _Optional[_Iterable[int]] = ..., include_parked: _Optional[bool] = ..., dry_run: _Optional[bool] = ...) -> None: ...
+    drop_standing: bool
+    def __init__(self, group_id: _Optional[str] = ..., to: _Optional[_Union[StartAt, _Mapping]] = ..., partitions: _Optional[_Iterable[int]] = ..., include_parked: _Optional[bool] = ..., dry_run: _Optional[bool] = ..., drop_standing: _Optional[bool] = ...) -> None: ...
 
 class RewindResponse(_message.Message):
     __slots__ = ("partitions",)
@@ -709,13 +711,15 @@ class RewindResponse(_message.Message):
     def __init__(self, partitions: _Optional[_Iterable[_Union[RewoundPartition, _Mapping]]] = ...) -> None: ...
 
 class RewoundPartition(_message.Message):
-    __slots__ = ("status", "partition", "floor_before", "floor")
+    __slots__ = ("status", "partition", "floor_before", "floor", "standing_records")
     STATUS_FIELD_NUMBER: _ClassVar[int]
     PARTITION_FIELD_NUMBER: _ClassVar[int]
     FLOOR_BEFORE_FIELD_NUMBER: _ClassVar[int]
     FLOOR_FIELD_NUMBER: _ClassVar[int]
+    STANDING_RECORDS_FIELD_NUMBER: _ClassVar[int]
     status: _common_pb2.Status
     partition: int
     floor_before: int
     floor: int
-    def __init__(self, status: _Optional[_Union[_common_pb2.Status, _Mapping]] = ..., partition: _Optional[int] = ..., floor_before: _Optional[int] = ..., floor: _Optional[int] = ...) -> None: ...
+    standing_records: int
+    def __init__(self, status: _Optional[_Union[_common_pb2.Status, _Mapping]] = ..., partition: _Optional[int] = ..., floor_before: _Optional[int] = ..., floor: _Optional[int] = ..., standing_records: _Optional[int] = ...) -> None: ...

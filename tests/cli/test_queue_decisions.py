@@ -120,5 +120,24 @@ def test_a_group_is_rewound(queue: Queue, topic: str, name: str) -> None:
     assert sum(before.values()) == 20
     assert "nothing was changed" in queue("rewind", name, "--to", "earliest", "--dry-run")
     rewound = queue.json("rewind", name, "--to", str(before[0] - 1), "--partition", "0", "--yes")
-    assert rewound == [{"partition": 0, "floor_before": before[0], "floor": before[0] - 1}]
+    assert rewound == [{"partition": 0, "floor_before": before[0], "floor": before[0] - 1, "standing_records": 0}]
     assert len(take(queue.address, name, 1)) == 1
+
+
+def test_a_rewind_counts_what_stands_before_it_is_dropped(
+    queue: Queue, topic: str, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    exhaust(queue, topic, name, "block")
+    latest = ("rewind", name, "--to", "latest")
+    planned = queue.json(*latest, "--dry-run")
+    assert sum(row["standing_records"] for row in planned) == 4
+    assert queue.json(*latest, "--yes") == planned, "they stay"
+    assert "standing, kept" in queue(*latest, "--dry-run")
+    monkeypatch.setattr("sys.stdin", io.StringIO("n\n"))
+    asked = queue(*latest, "--drop-standing", exit_code=1)
+    assert "4 records of blocked and parked lanes will count as done" in asked
+    assert queue.json("describe", name)["counts"]["blocked_lanes"] == 1
+    monkeypatch.setattr("sys.stdin", io.StringIO("y\n"))
+    assert "standing, dropped" in queue(*latest, "--drop-standing")
+    counts = queue.json("describe", name)["counts"]
+    assert (counts["blocked_lanes"], counts["open"]) == (0, 0)

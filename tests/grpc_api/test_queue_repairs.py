@@ -104,6 +104,19 @@ def test_a_rewind_is_tried_before(api: Api) -> None:
         )
 
 
+def test_a_rewind_counts_what_stands_and_drops_it_where_that_is_asked_for(api: Api) -> None:
+    group = QueueGroup(api, max_attempts=1, on_exhausted="park")
+    api.produce(group.topic, keyed(b"a", b"a", b"b"))
+    fail(group.worker())
+    request = pb.RewindRequest(group_id=group.id, to=pb.StartAt(latest=True))
+    for drop_standing in (False, True):
+        request.drop_standing = drop_standing
+        for request.dry_run in (True, False):
+            [partition] = group.calls.Rewind(request).partitions
+            assert (partition.floor, partition.standing_records) == (3, 2)
+    assert group.calls.Rewind(request).partitions[0].standing_records == 0
+
+
 def test_a_head_is_replaced_for_this_group(api: Api) -> None:
     group, other = QueueGroup(api, max_attempts=1), QueueGroup(api, create=False)
     other.topic = group.topic

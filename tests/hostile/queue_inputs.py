@@ -222,6 +222,7 @@ def _rewind(rng: random.Random) -> Message:
         to=_start(rng),
         partitions=rng.choice(((), (0,), (0, 1), (-1,), (0, 0), (9,))),
         include_parked=rng.random() < 0.5,
+        drop_standing=rng.random() < 0.3,
         dry_run=rng.random() < 0.3,
     )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from logbroker.errors import InvalidRequestError, LogbrokerError, OverloadedError, SessionHeldError, StaleSessionError
+from logbroker.queues.done import Places
 from logbroker.queues.holders import Session
 from logbroker.queues.settings import Ordering
 from tests.queues.lasting import Hold
@@ -148,7 +149,7 @@ class SessionWorld(World):
 
     # --- rewinds -----------------------------------------------------------------------------------------------------
 
-    def rewind(self, partition: int, records: int, *, include_parked: bool) -> None:
+    def rewind(self, partition: int, records: int, *, include_parked: bool, drop_standing: bool) -> None:
         partition %= len(self.ends)
         self.expire()
         self.queue.tick(self.now)
@@ -157,26 +158,47 @@ class SessionWorld(World):
         if "dead-letter" in state.stands.values():
             return  # Those with an intent are done in the end.
         target = min(records, self.ends[partition])
-        self.queue.rewind({partition: target}, self.now, include_parked=include_parked)
+        kept = set() if drop_standing else self.standing_below(partition, target)
+        places = Places()
+        places.add(kept)
+        self.queue.rewind(
+            {partition: target},
+            self.now,
+            include_parked=include_parked,
+            kept=None if drop_standing else {partition: places},
+        )
         self.holds.clear()
         self.unclaimed.clear()
         self.in_flight_is_lost()
         here = [place for place in self.order if place >> 48 == partition]
-        for key, failed in list(state.parked.items()):
-            if include_parked and failed >> 48 == partition:
-                del state.parked[key]
-                state.failures.pop(failed, None)
-        parked = set(state.parked.values())
         for place in here:
-            below = place & 0xFFFF_FFFF_FFFF < target
             state.done.discard(place)
-            if below:
+            if place & 0xFFFF_FFFF_FFFF < target and place not in kept:
                 state.done.add(place)
-            stays = place in parked or state.stands.get(place) == "park"
-            if below or include_parked or not stays:
+        parked = set(state.parked.values())
+        for key, failed in list(state.parked.items()):
+            if failed in state.done or (include_parked and failed >> 48 == partition):
+                del state.parked[key]
+        for place in here:
+            is_parked = place in parked or state.stands.get(place) == "park"
+            stays = not include_parked if is_parked else place in kept
+            if place in state.done or not stays:
                 self.forget(place)
         self.rescanned = True
         self.commit()
+
+    def standing_below(self, partition: int, target: int) -> set[int]:
+        """The records of blocked and parked lanes below an offset, scanned or not."""
+        state = self.state
+        units = {*state.parked, *(self.unit(place) for place, how in state.stands.items() if how in ("block", "park"))}
+        return {
+            place
+            for place in self.order
+            if place >> 48 == partition
+            and place & 0xFFFF_FFFF_FFFF < target
+            and place not in state.done
+            and self.unit(place) in units
+        }
 
     def in_flight_is_lost(self) -> None:
         for receipt, (_, _, deadline) in self.in_flight.items():

@@ -74,6 +74,11 @@ class SessionMachine(QueueMachine):
         self.world.queue.sessions.forget_unclaimed()
         self.world.unclaimed.clear()
 
-    @rule(partition=st.integers(0, 3), records=st.integers(0, 12), include_parked=st.booleans())
-    def rewind(self, partition: int, records: int, include_parked: bool) -> None:
-        self.world.rewind(partition, records, include_parked=include_parked)
+    @rule(
+        partition=st.integers(0, 3),
+        records=st.integers(0, 12),
+        include_parked=st.booleans(),
+        drop_standing=st.booleans(),
+    )
+    def rewind(self, partition: int, records: int, include_parked: bool, drop_standing: bool) -> None:
+        self.world.rewind(partition, records, include_parked=include_parked, drop_standing=drop_standing)

@@ -254,10 +254,6 @@ class QueueMachine(RuleBasedStateMachine):
             self.scan_all()
             for place in world.held_heads():
                 world.decide(place, "resume")
-            for key in list(world.state.parked):
-                # A rewind skipped all that it had.
-                world.forget(world.state.parked.pop(key))
-                Operator(world.queue).resume(Operator(world.queue).lane(key))
             self.take("v", 100)
             self.ack_all("v")
             world.finish_dead_letters()

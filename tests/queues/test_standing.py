@@ -14,7 +14,6 @@ from pathlib import Path
 import pytest
 
 from logbroker.engine import Append, Appended
-from logbroker.queues.lane import DEAD_LETTERING
 from logbroker.queues.held import HELD
 from logbroker.queues.messages import Nack, Settlement
 from logbroker.queues.operator import Operator
@@ -65,12 +64,12 @@ async def life_with_a_head_that_stands(opened: Shell, stands_by: str) -> Life:
         "blocked": {"max_attempts": 1, "on_exhausted": OnExhausted.BLOCK},
     }[stands_by]
     group = await opened.group("t", None, **settings)
+    group.records.shelf.cache.max_bytes = 0  # Else what was read shortly before is still served.
     life = Life(opened, group, await group.connect(hello()), ())
     await append(
         opened, [KEY], 0, [(NOT_BEFORE, b"%d" % (int(time.time() * 1000) + HOUR_MS))] if stands_by == "delay" else ()
     )
     if stands_by == "session":
-        opening = group.openings
         session = group.queue.sessions.open("w", KEY, 5, group.moment())
         await until(lambda: group.queue.position(0) == 1)
         assert session is not None
