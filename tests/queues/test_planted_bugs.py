@@ -20,9 +20,8 @@ from logbroker.queues.held import HeldLanes
 from logbroker.queues.lane import Lane, Run
 from logbroker.queues.lanes import Lanes
 from logbroker.queues.ledger import Ledger
-from logbroker.queues.places import Moment
 from logbroker.queues.redelivery import Redelivery
-from logbroker.queues.retry import Failures
+from logbroker.queues.retry import Failure, Failures
 from logbroker.queues.settings import OnExhausted, Ordering
 from logbroker.queues.waits import Waits
 from tests.queues.session_stateful import SessionMachine
@@ -101,19 +100,23 @@ def one_of_many_waits_forgotten(patch: pytest.MonkeyPatch) -> None:
 def parked_lane_leaks_what_arrives(patch: pytest.MonkeyPatch) -> None:
     park = HeldLanes._park
 
-    def bug(self: HeldLanes, lane: Lane, reason: str, now: Moment) -> None:
-        park(self, lane, reason, now)
+    def bug(self: HeldLanes, lane: Lane, failure: Failure) -> None:
+        park(self, lane, failure)
         if lane.key is not None:
             self._lanes.remove(lane)
 
     patch.setattr(HeldLanes, "_park", bug)
 
 
+def parked_lane_not_met_again_after_a_restart(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(HeldLanes, "meet_parked", lambda *_: None)
+
+
 def parked_lane_leaks_a_successor(patch: pytest.MonkeyPatch) -> None:
     park = HeldLanes._park
 
-    def bug(self: HeldLanes, lane: Lane, reason: str, now: Moment) -> None:
-        park(self, lane, reason, now)
+    def bug(self: HeldLanes, lane: Lane, failure: Failure) -> None:
+        park(self, lane, failure)
         if lane.key is not None and lane.tail:
             self._lanes.make_ready(Lane(None, lane.tail.pop(), 0))
             lane.tail = lane.tail or None
@@ -258,6 +261,7 @@ _DEAD = {"policies": (OnExhausted.DEAD_LETTER,), "attempts": (1,)}
         (parked_lane_leaks_what_arrives, {**_PARK, **ONE_LIFE}),
         (parked_lane_leaks_a_successor, {**_PARK, **ONE_LIFE}),
         (parked_lane_forgotten_at_restart, {**_PARK, **CALM}),
+        (parked_lane_not_met_again_after_a_restart, {**_PARK, **CALM}),
         (floor_moved_over_an_undone_record, {}),
         (done_pages_never_written, {}),
         (done_records_admitted_again, {}),

@@ -141,6 +141,11 @@ def a_goodbye_leaves_sessions_open(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Sessions, "end_all", lambda *_: None)
 
 
+def a_rewind_drops_what_stands(patch: pytest.MonkeyPatch) -> None:
+    rewind = DoneRecords.rewind
+    patch.setattr(DoneRecords, "rewind", lambda self, partition, offset, kept=None: rewind(self, partition, offset))
+
+
 def a_rewind_forgets_nothing_that_is_done(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(DoneRecords, "rewind", lambda *_: None)
 
@@ -178,6 +183,7 @@ _ONE_LIFE = {**_KEY, **ONE_LIFE, **without("rewind", "reclaim_session", "end_rec
         (locks_never_end, _ONE_LIFE),
         (a_goodbye_leaves_sessions_open, _KEY),
         (a_rewind_forgets_nothing_that_is_done, _KEY),
+        (a_rewind_drops_what_stands, {**_KEY, **ONE_LIFE, "attempts": (1,)}),
         (a_rewind_leaves_receipts_good, _KEY),
         (what_a_rewind_brings_back_is_not_marked, _KEY),
     ],

@@ -10,6 +10,7 @@ import asyncio
 import time
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -56,7 +57,7 @@ async def append(opened: Shell, keys: Iterable[bytes], number: int, headers: Ite
 
 async def life_with_a_head_that_stands(opened: Shell, stands_by: str) -> Life:
     await opened.engine.create_topic("t", 2, CONFIGS)
-    settings = {
+    settings: dict[str, Any] = {
         "session": {"backoff_initial_seconds": 0.0},
         "retry": {"backoff_initial_seconds": 3600.0, "backoff_cap_seconds": 3600.0},
         "delay": {},
