@@ -66,6 +66,7 @@ class Operations:
         self._log = log
         self._records = records
         self._hold = hold
+        self._rewinding = asyncio.Lock()
         self._flush = flush
         self._moment = moment
         self._check_serving = check_serving
@@ -96,6 +97,20 @@ class Operations:
         Records of blocked and parked lanes that lie below stay, unless they are dropped; `Rewound` counts them. Raises
         what hinders the reading of their keys, or OverloadedError where others come to stand all the time.
         """
+        async with self._rewinding:
+            return await self._rewind(
+                start, partitions, include_parked=include_parked, drop_standing=drop_standing, dry_run=dry_run
+            )
+
+    async def _rewind(
+        self,
+        start: StartAt,
+        partitions: Sequence[int] | None,
+        *,
+        include_parked: bool,
+        drop_standing: bool,
+        dry_run: bool,
+    ) -> list[Rewound | LogbrokerError]:
         self._check_serving()
         queue = self._queue
         numbers = sorted(queue.done.partitions()) if partitions is None else partitions

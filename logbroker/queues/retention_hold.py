@@ -185,9 +185,8 @@ class RetentionHold:
         """Copy what stands of a piece; return whether that is all that stands now."""
         partition, offsets = piece.partition, piece.offsets
         start, settings = offsets.start, self._queue.settings
-        if not (standing or piece.is_copied_whole) and self._queue.done.is_open(partition):
-            # What is scanned and does not stand need not be read.
-            start = max(start, self._queue.position(partition))
+        if not (standing or piece.is_copied_whole):
+            start = max(start, standing.scanned)  # What is scanned and does not stand need not be read.
         gathered = _Gathered(self._generation_starts(partition))
         piece.begin(start)
         async with aclosing(self.standing.read(partition, start, offsets.stop)) as results:
@@ -224,8 +223,11 @@ class RetentionHold:
         piece.records += len(records)
 
     def _pick(self, sifted: Iterator[Sifted], gathered: _Gathered) -> Iterator[list[LogRecord]]:
-        """Decode batch by batch, and yield what makes a batch of copies. For threads."""
-        for batch, offsets, error in sifted:
+        """Decode batch by batch, and yield what makes a batch of copies. Raises where a batch cannot be decoded and is
+        to go to the dead-letter topic as it is: there are no copies of such. For threads."""
+        for batch, offsets, error, stands in sifted:
+            if error is not None and stands:
+                raise error
             if error is not None:
                 _log.warning(
                     "queue group %s: a batch that cannot be decoded goes with retention: %s",

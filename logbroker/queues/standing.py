@@ -14,6 +14,7 @@ import asyncio
 from bisect import bisect_left, insort
 from collections.abc import AsyncGenerator, Collection, Iterable, Iterator, Set
 from functools import partial
+from itertools import chain
 from typing import Final, NamedTuple
 
 from logbroker.engine import Read, ReadableLog, ReadResult
@@ -28,6 +29,7 @@ from logbroker.queues.lanes import SHOWN_BYTES
 from logbroker.queues.places import offset_of, partition_of, place_of
 from logbroker.queues.queue import Queue
 from logbroker.queues.records import LATER, MAX_READ_BYTES, Records
+from logbroker.queues.retry import Failure
 from logbroker.queues.settings import Ordering, QueueSettings
 from logbroker.record.codec import LogRecord
 from logbroker.record.stored_batch import StoredBatch, stored_batches
@@ -53,6 +55,8 @@ class Standing:
         """Until when (wall clock, ms) the lanes wait of which `sift` found a record with a not-before time."""
         self.everything = False
         """All that is not done stands."""
+        self.scanned = 0
+        """Below this offset, `sift` finds no lane that waits for a time and is not among these."""
 
     def __bool__(self) -> bool:
         return bool(self.keys or self.places or self.everything)
@@ -96,6 +100,8 @@ class Sifted(NamedTuple):
     batch: StoredBatch
     offsets: list[int]
     error: LogbrokerError | None = None
+    stands: bool = False
+    """Whether something is stored of a record in a batch that cannot be decoded."""
 
 
 def sift(
@@ -142,7 +148,7 @@ def sift(
                             standing.add_keys((key,))
                             standing.delayed[key] = max(due_ms[offset], standing.delayed.get(key, 0))
         if wanted or error is not None:
-            yield Sifted(batch, wanted, error)
+            yield Sifted(batch, wanted, error, bool(alone))
 
 
 def _keys_in(piece: Columns, settings: QueueSettings) -> list[bytes | None]:
@@ -187,21 +193,24 @@ class StandingRecords:
         self._forget_other_keys()
         queue, held = self._queue, self._queue.held
         found = Standing()
-        places = {
-            *queue.failures.places(),
-            *queue.dead_letters.intents(),
-            *queue.replacements.records,
-            *held.waits.heads(),
-            *held.not_before,
-        }
-        found.places = sorted(places)
+        if queue.done.is_open(partition):
+            found.scanned = queue.position(partition)
+        # All of it may be a million: only copied here, and looked at in a thread.
+        lists = [
+            list(each)
+            for each in (queue.failures.places(), queue.dead_letters.intents(), held.waits.heads(), held.not_before)
+        ]
+        replaced = list(queue.replacements.records)
+        lanes = list(queue.lanes)
+        found.add_keys(held.parked)
+        unknown: set[int] = set()
+        if replaced or any(lists):
+            unknown = await asyncio.to_thread(set, chain.from_iterable(lists))
+            found.places = await asyncio.to_thread(sorted, unknown.union(replaced))
         if queue.settings.ordering is Ordering.NONE:
             return found
-        lanes = list(queue.lanes)  # They may be a million: looked at in a thread.
-        found.add_keys(held.parked)
-        unknown = set(places)
-        if places:
-            keys, heads = await asyncio.to_thread(_of_lanes, lanes, places)
+        if unknown:
+            keys, heads = await asyncio.to_thread(_of_lanes, lanes, unknown)
             unknown -= heads
             found.add_keys(keys)
         # What lies behind in the same partition has its lane behind it.
@@ -220,16 +229,12 @@ class StandingRecords:
         self._forget_other_keys()
         queue = self._queue
         found = Standing()
-        aside = {place for place, failure in queue.failures.items() if failure.state in (retry.BLOCKED, retry.PARKED)}
-        letters = {
-            place
-            for place, failure in queue.failures.items()
-            if failure.state == retry.EXHAUSTED and not queue.dead_letters.has_intent(place)
-        }
-        found.places = sorted(aside | letters)
         found.add_keys(queue.held.parked)
+        lanes, failures = list(queue.lanes), list(queue.failures.items())
+        intents = set(queue.dead_letters.intents())
+        aside, letters = await asyncio.to_thread(_set_aside, failures)
+        found.places = await asyncio.to_thread(sorted, (aside | letters) - intents)
         if aside and queue.settings.ordering is not Ordering.NONE:
-            lanes = list(queue.lanes)
             keys, heads = await asyncio.to_thread(_of_lanes, lanes, aside, frozenset((BLOCKED, PARKED)))
             found.add_keys(keys)
             found.add_keys(await self._keys_of(aside - heads, partitions))
@@ -360,6 +365,18 @@ def _of_lanes(
         elif lane.state in states:
             keys.add(lane.key)
     return keys, heads
+
+
+def _set_aside(failures: Iterable[tuple[int, Failure]]) -> tuple[set[int], set[int]]:
+    """The records that are blocked or parked, and those that are to go to the dead-letter topic."""
+    aside: set[int] = set()
+    letters: set[int] = set()
+    for place, failure in failures:
+        if failure.state in (retry.BLOCKED, retry.PARKED):
+            aside.add(place)
+        elif failure.state == retry.EXHAUSTED:
+            letters.add(place)
+    return aside, letters
 
 
 def _exhaust(sifted: Iterator[Sifted]) -> None:

@@ -46,12 +46,14 @@ async def scan_nothing(scanner: Scanner, partition: int) -> None:
     pass
 
 
-async def append(opened: Shell, keys: Iterable[bytes], number: int, headers: Iterable[tuple[str, bytes]] = ()) -> None:
+async def append(
+    opened: Shell, keys: Iterable[bytes], number: int, headers: Iterable[tuple[str, bytes]] = (), partition: int = 0
+) -> None:
     """Append a batch with a record of each key; the headers are those of the first."""
     value = b"%0100d" % number
     batch = [NewRecord(value=value, key=key) for key in keys]
     batch[0].headers = list(headers)
-    [result] = await opened.engine.append([Append(opened.engine.topic("t").id, 0, encode_batch(batch))])
+    [result] = await opened.engine.append([Append(opened.engine.topic("t").id, partition, encode_batch(batch))])
     assert isinstance(result, Appended), result
 
 
