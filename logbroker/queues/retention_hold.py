@@ -41,6 +41,8 @@ BATCH_BYTES: Final = MIB
 """Of one batch of copies, before compression; a larger record is copied alone."""
 PIECE_BYTES: Final = 16 * MIB
 """Of the log, that are let go at once."""
+MAX_TRIES: Final = 8
+"""To copy what stands of the smallest piece, before all of it is copied."""
 MIN_REWRITTEN_BYTES: Final = 64 * MIB
 """The copies of a partition are written anew, without those of done records, when they take this much and twice what
 they took the last time."""
@@ -137,6 +139,7 @@ class RetentionHold:
         self._rewinds += 1
         for partition in partitions:
             self._let_go.pop(partition, None)
+            self.standing.forget(partition)
 
     def _version(self) -> tuple[object, ...]:
         """What a decision about what stands depends on, beside what fails meanwhile."""
@@ -157,8 +160,9 @@ class RetentionHold:
             version = self._version()
             now_ms = self._moment().wall_ms
             standing = await self.standing.standing(partition, kept_from, until, now_ms)
+            max_bytes = PIECE_BYTES
             while reached < until:
-                piece = _Piece(partition, range(reached, until), now_ms, version)
+                piece = _Piece(partition, range(reached, until), now_ms, version, max_bytes)
                 while not await self._copy_piece(piece, standing, noted):
                     await copies.forget(partition, piece.copied_to)
                     if piece.is_void:
@@ -168,6 +172,9 @@ class RetentionHold:
                     break  # Retention asks again.
                 copied += piece.records
                 reached = self._let_go[partition] = piece.end
+                max_bytes = min(PIECE_BYTES, max(2 * MIB, 2 * piece.max_bytes))
+        if reached == kept_from:
+            return
         expired = await asyncio.to_thread(self._count_undone, partition, begun, reached) - copied
         self.expired += max(0, expired)
         _log.log(
@@ -200,6 +207,7 @@ class RetentionHold:
                     self._queue.done,
                     now_ms=piece.now_ms,
                     everything=piece.is_copied_whole,
+                    left=piece.left,
                 )
                 next_records = partial(next, self._pick(sifted, gathered), None)
                 while (records := await in_decoder(next_records)) is not None:
@@ -267,7 +275,9 @@ class RetentionHold:
 class _Piece:
     """A part of the log that is let go at once."""
 
-    def __init__(self, partition: int, offsets: range, now_ms: int, version: tuple[object, ...]) -> None:
+    def __init__(
+        self, partition: int, offsets: range, now_ms: int, version: tuple[object, ...], max_bytes: int
+    ) -> None:
         self.partition = partition
         self.offsets = offsets
         self.now_ms = now_ms
@@ -281,13 +291,18 @@ class _Piece:
         self.records = 0
         self.copied_to: list[int] = []
         """The last offset of each batch of copies."""
+        self.max_bytes = max_bytes
+        """Of the log. 1: one read."""
+        self.left: set[bytes] | None = None
+        """The keys of what is neither done nor copied; None: not known."""
         self._size_bytes = 0
-        self._max_bytes = PIECE_BYTES
+        self._tries = 0
 
     def begin(self, start: int) -> None:
         self.end = start
         self.records = self._size_bytes = 0
         self.copied_to.clear()
+        self.left = set() if self.max_bytes == 1 else None
 
     def read(self, result: ReadResult) -> None:
         self.end = min(self.offsets.stop, result.next_offset)
@@ -295,14 +310,15 @@ class _Piece:
 
     @property
     def is_full(self) -> bool:
-        return self._size_bytes >= self._max_bytes
+        return self._size_bytes >= self.max_bytes
 
     def again(self) -> None:
-        """Lanes came to stand while it was copied: there is less time for others in a smaller piece. Where they do so
-        in the smallest, too, all of that is copied."""
-        self.is_copied_whole = self._max_bytes == 1
-        smaller = self._max_bytes // 8
-        self._max_bytes = smaller if smaller >= MIB else 1  # One read.
+        """Lanes came to stand while it was copied: there is less time for others in a smaller piece. In the smallest,
+        only lanes count that have records there; where these come to stand again and again, all of it is copied."""
+        self._tries += self.max_bytes == 1
+        self.is_copied_whole = self._tries >= MAX_TRIES
+        smaller = self.max_bytes // 8
+        self.max_bytes = smaller if smaller >= MIB else 1
 
 
 def _came_to_stand(piece: _Piece, standing: Standing, noted: dict[int, bytes | None]) -> bool:
@@ -315,7 +331,7 @@ def _came_to_stand(piece: _Piece, standing: Standing, noted: dict[int, bytes | N
             is_new = is_new or is_here
         elif key is not None and key not in standing.keys:
             standing.add_keys((key,))
-            is_new = is_new or not is_behind
+            is_new = is_new or (not is_behind if piece.left is None else key in piece.left)
     noted.clear()
     return is_new and not (standing.everything or piece.is_copied_whole)
 

@@ -114,10 +114,12 @@ def sift(
     *,
     now_ms: int | None = None,
     everything: bool = False,
+    left: set[bytes] | None = None,
 ) -> Iterator[Sifted]:
     """Yield what stands of the records at some offsets, or all of them, and is not done. For threads.
 
-    A record whose not-before time lies after `now_ms` stands, and so does from there on what has its key.
+    A record whose not-before time lies after `now_ms` stands, and so does from there on what has its key. `left` takes
+    the keys of what is neither done nor yielded.
     """
     base = place_of(partition, 0)
     for batch in stored_batches(batches):
@@ -128,6 +130,7 @@ def sift(
         if not (
             alone
             or everything
+            or left is not None
             or standing.everything
             or (now_ms is not None and _has_not_before(batch))
             or standing.keys_may_be_in(batch)
@@ -142,7 +145,14 @@ def sift(
                 due_ms = {offset: due for offset, due in piece.not_before if now_ms is not None and due > now_ms}
                 for offset, key in zip(piece.offsets, _keys_in(piece, settings), strict=True):
                     stands = everything or standing.everything or key in standing.keys or offset in alone
-                    if (stands or offset in due_ms) and offset in offsets and base | offset not in done:
+                    if not (stands or offset in due_ms or left is not None):
+                        continue
+                    if offset not in offsets or base | offset in done:
+                        continue
+                    if not (stands or offset in due_ms):
+                        if left is not None and key is not None:
+                            left.add(key)
+                    else:
                         wanted.append(offset)
                         if offset in due_ms and key is not None:
                             standing.add_keys((key,))
@@ -161,6 +171,13 @@ def _has_not_before(batch: StoredBatch) -> bool:
         return NOT_BEFORE_BYTES in batch.plain()
     except LogbrokerError:
         return True  # Who decodes it says so.
+
+
+class _Scan(NamedTuple):
+    """How far the scan was at some moment."""
+
+    generation: int
+    positions: dict[int, int]
 
 
 class StandingRecords:
@@ -193,8 +210,9 @@ class StandingRecords:
         self._forget_other_keys()
         queue, held = self._queue, self._queue.held
         found = Standing()
-        if queue.done.is_open(partition):
-            found.scanned = queue.position(partition)
+        # The scan goes on beside: what it meets from here on is looked for as if it did not.
+        scan = _Scan(queue.intake.generation, {number: queue.position(number) for number in queue.done.partitions()})
+        found.scanned = scan.positions.get(partition, 0)
         # All of it may be a million: only copied here, and looked at in a thread.
         lists = [
             list(each)
@@ -220,7 +238,7 @@ class StandingRecords:
         begin = place_of(partition, start)
         met = {place for place in unknown if begin <= place < end and place in held.not_before}
         found.add_keys(await self._keys_of(unknown - met, (partition,)))
-        found.add_keys(await self._delayed_before(partition, start, until, now_ms))
+        found.add_keys(await self._delayed_before(scan, partition, start, until, now_ms))
         return found
 
     async def set_aside(self, partitions: Collection[int]) -> Standing:
@@ -266,10 +284,10 @@ class StandingRecords:
 
     # --- lanes that wait for a time ----------------------------------------------------------------------------------
 
-    async def _delayed_before(self, partition: int, start: int, until: int, now_ms: int) -> list[bytes]:
+    async def _delayed_before(self, scan: _Scan, partition: int, start: int, until: int, now_ms: int) -> list[bytes]:
         """Return the keys of lanes that wait for a time by a record that comes before some of a partition, and that the
-        scan has not met."""
-        await self._see(partition, start, now_ms)
+        scan had not met."""
+        await self._see(scan, partition, start, now_ms)
         spans = self._log.topic_by_id(self._topic_id).generations
         later = [
             span
@@ -277,19 +295,19 @@ class StandingRecords:
             if partition < span.partitions
             and (partition >= len(span.start_offsets) or span.start_offsets[partition] < until)
         ]
-        if later and self._queue.intake.generation < later[-1].generation:
+        if later and scan.generation < later[-1].generation:
             for other, end in enumerate(later[-1].start_offsets):
                 if other != partition:
-                    await self._see(other, end, now_ms)
+                    await self._see(scan, other, end, now_ms)
         self._delayed = {key: due_ms for key, due_ms in self._delayed.items() if due_ms > now_ms}
         return list(self._delayed)
 
-    async def _see(self, partition: int, until: int, now_ms: int) -> None:
+    async def _see(self, scan: _Scan, partition: int, until: int, now_ms: int) -> None:
         """Read a partition for such lanes, up to an offset, where neither the scan nor this did so before."""
         queue = self._queue
-        if not queue.done.is_open(partition):
+        scanned = scan.positions.get(partition)
+        if scanned is None:
             return
-        scanned = queue.position(partition)
         low, high = self._seen.get(partition, (scanned, scanned))
         if not low <= scanned <= high:
             low = high = scanned
@@ -308,6 +326,10 @@ class StandingRecords:
         low, high = self._seen.get(partition, (start, start))
         if low <= start <= high < end:
             self._seen[partition] = low, end
+
+    def forget(self, partition: int) -> None:
+        """What was done in a partition, and passed over, may not be so any more."""
+        self._seen.pop(partition, None)
 
     def _note_delayed(self, found: Standing) -> None:
         for key, due_ms in found.delayed.items():

@@ -93,6 +93,32 @@ async def test_what_comes_to_stand_while_others_are_copied_is_copied_too(
     await kept(tmp_path, [b"early", *late])
 
 
+async def test_what_fails_elsewhere_all_the_time_has_nothing_else_copied(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with shell(tmp_path) as opened:
+        life, receipts = await begin(opened)
+        for receipt in receipts.values():
+            assert await life.link.settle(Settlement(releases=[(receipt, receipt)])) == []
+        elsewhere = [b"elsewhere%d" % number for number in range(40)]
+        await append(opened, elsewhere, 0, partition=1)
+        to_fail: list[int] = []
+        while len(to_fail) < len(elsewhere):
+            [(receipt, record)] = await take(life.link, 1)
+            if record.key in elsewhere:
+                to_fail.append(receipt)
+
+        async def fail_one() -> None:
+            await fail(life, to_fail.pop())
+
+        before_each(monkeypatch, fail_one)
+        await life.retain()
+        assert life.facts().log_start_offset > len(KEYS)
+        copies = life.group.hold.copies
+        kept = [record for _, batch in copies.batches(0) for record in await copies.read(0, batch)]
+        assert {record.key for record in kept} == {b"early"}
+
+
 async def test_what_comes_to_stand_while_nothing_does_is_copied_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
