@@ -59,14 +59,14 @@ async def append(
 
 async def life_with_a_head_that_stands(opened: Shell, stands_by: str) -> Life:
     await opened.engine.create_topic("t", 2, CONFIGS)
-    settings: dict[str, Any] = {
+    by_cause: dict[str, dict[str, Any]] = {
         "session": {"backoff_initial_seconds": 0.0},
         "retry": {"backoff_initial_seconds": 3600.0, "backoff_cap_seconds": 3600.0},
         "delay": {},
         "parked": {"max_attempts": 1, "on_exhausted": OnExhausted.PARK},
         "blocked": {"max_attempts": 1, "on_exhausted": OnExhausted.BLOCK},
-    }[stands_by]
-    group = await opened.group("t", None, **settings)
+    }
+    group = await opened.group("t", None, **by_cause[stands_by])
     group.records.shelf.cache.max_bytes = 0  # Else what was read shortly before is still served.
     life = Life(opened, group, await group.connect(hello()), ())
     await append(
