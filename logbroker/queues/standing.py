@@ -17,7 +17,7 @@ from functools import partial
 from itertools import chain
 from typing import Final, NamedTuple
 
-from logbroker.engine import Read, ReadableLog, ReadResult
+from logbroker.engine import Read, ReadableLog, ReadResult, TopicGeneration
 from logbroker.errors import InvalidRequestError, LogbrokerError, OffsetOutOfRangeError
 from logbroker.queues import retry
 from logbroker.queues.batch_cache import BatchCache
@@ -176,6 +176,8 @@ def _has_not_before(batch: StoredBatch) -> bool:
 class _Scan(NamedTuple):
     """How far the scan was at some moment."""
 
+    spans: tuple[TopicGeneration, ...]
+    """Of the topic."""
     generation: int
     positions: dict[int, int]
 
@@ -211,7 +213,10 @@ class StandingRecords:
         queue, held = self._queue, self._queue.held
         found = Standing()
         # The scan goes on beside: what it meets from here on is looked for as if it did not.
-        scan = _Scan(queue.intake.generation, {number: queue.position(number) for number in queue.done.partitions()})
+        spans = self._log.topic_by_id(self._topic_id).generations
+        partitions = list(queue.done.partitions()) if len(spans) > 1 else [partition]
+        positions = {each: queue.position(each) for each in partitions if queue.done.is_open(each)}
+        scan = _Scan(spans, queue.intake.generation, positions)
         found.scanned = scan.positions.get(partition, 0)
         # All of it may be a million: only copied here, and looked at in a thread.
         lists = [
@@ -219,7 +224,7 @@ class StandingRecords:
             for each in (queue.failures.places(), queue.dead_letters.intents(), held.waits.heads(), held.not_before)
         ]
         replaced = list(queue.replacements.records)
-        lanes = list(queue.lanes)
+        lanes = list(queue.lanes) if any(lists) else []
         found.add_keys(held.parked)
         unknown: set[int] = set()
         if replaced or any(lists):
@@ -258,6 +263,10 @@ class StandingRecords:
             found.add_keys(await self._keys_of(aside - heads, partitions))
         return found
 
+    def _has_grown(self) -> bool:
+        """Whether a key may have records in more than one partition."""
+        return self._log.topic_by_id(self._topic_id).generation > 1
+
     async def _keys_of(self, places: Iterable[int], partitions: Collection[int]) -> list[bytes | None]:
         """Read the keys of records. One that the log has no more has none; nor has one that cannot be read now, unless
         it lies in these partitions, or growth may have moved its key there."""
@@ -267,7 +276,7 @@ class StandingRecords:
             return [b""] if wanted else []
         self._keys = {place: key for place, key in self._keys.items() if place in wanted}
         unknown = sorted(wanted - self._keys.keys())
-        grown = self._log.topic_by_id(self._topic_id).generation > 1
+        has_grown = self._has_grown()
         fetched = Records(self._log, self._topic_id, BatchCache(0))
         while unknown:
             now, unknown = unknown[:_KEYS_AT_ONCE], unknown[_KEYS_AT_ONCE:]
@@ -278,7 +287,7 @@ class StandingRecords:
                     self._keys[place] = lane_key_of(record, settings)
                 elif isinstance(record, OffsetOutOfRangeError | InvalidRequestError):
                     self._keys[place] = None  # It is gone, or cannot be decoded: it has no lane.
-                elif grown or partition_of(place) in partitions:
+                elif has_grown or partition_of(place) in partitions:
                     raise record
         return list(self._keys.values())
 
@@ -288,10 +297,9 @@ class StandingRecords:
         """Return the keys of lanes that wait for a time by a record that comes before some of a partition, and that the
         scan had not met."""
         await self._see(scan, partition, start, now_ms)
-        spans = self._log.topic_by_id(self._topic_id).generations
         later = [
             span
-            for span in spans[1:]
+            for span in scan.spans[1:]
             if partition < span.partitions
             and (partition >= len(span.start_offsets) or span.start_offsets[partition] < until)
         ]

@@ -8,10 +8,14 @@ from typing import Any
 
 import pytest
 
+from logbroker.engine import Append, Appended
 from logbroker.errors import DiskFullError, UnknownTopicError
 from logbroker.queues import retention_hold
+from logbroker.queues.dead_lettering import DeadLettering
 from logbroker.queues.scanner import Scanner
-from logbroker.queues.settings import OnExhausted, Ordering
+from logbroker.queues.settings import OnExhausted, OnUndecodable, Ordering
+from logbroker.record.header import HEADER_BYTES
+from tests.queues.fake_log import undecodable_batch
 from tests.queues.retained import (
     COPIES,
     HOLD_BYTES,
@@ -197,6 +201,33 @@ async def test_what_came_to_stand_after_an_attempt_that_was_cut_short_is_copied_
         await life.resume()
         await life.work(2 * count - 1)
         assert life.done == {b"early": list(range(count)), b"late": list(range(1, count))}
+
+
+async def test_a_batch_that_is_to_be_a_dead_letter_as_it_is_stays_until_it_is_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with shell(tmp_path) as opened:
+        life = await begin(opened, [], on_undecodable=OnUndecodable.DEAD_LETTER, dead_letter_topic="dead")
+        bad = undecodable_batch(b"x", b"y")
+        with monkeypatch.context() as patch:
+            patch.setattr(DeadLettering, "send", lambda self, letters: None)
+            [appended] = await opened.engine.append([Append(opened.engine.topic("t").id, 0, bad)])
+            assert isinstance(appended, Appended)
+            await life.write(KEYS, range(20))
+            await life.work(8 * 20)
+            assert not life.group.queue.done.floor(0)
+            await life.retain()
+        assert life.facts().log_start_offset == 0
+        [line] = [line for line in said(caplog) if "has to wait" in line]
+        assert "cannot be decoded" in line
+    async with shell(tmp_path) as opened:
+        life = await again(opened)
+        await until(lambda: life.group.queue.done.floor(0) == life.facts().high_watermark)
+        [letter] = await opened.stored("dead")
+        assert letter.value is not None
+        assert letter.value[HEADER_BYTES:] == bad[HEADER_BYTES:]
+        await life.retain()
+        assert life.facts().log_start_offset > 2
 
 
 def raise_(error: Exception) -> None:
