@@ -274,8 +274,8 @@ class StandingRecords:
         wanted = set(places)
         if settings.ordering is Ordering.SINGLE:
             return [b""] if wanted else []
-        self._keys = {place: key for place, key in self._keys.items() if place in wanted}
-        unknown = sorted(wanted - self._keys.keys())
+        keys = {place: self._keys[place] for place in wanted & self._keys.keys()}
+        unknown = sorted(wanted - keys.keys())
         has_grown = self._has_grown()
         fetched = Records(self._log, self._topic_id, BatchCache(0))
         while unknown:
@@ -284,12 +284,13 @@ class StandingRecords:
                 if record is LATER:
                     unknown.append(place)
                 elif isinstance(record, LogRecord):
-                    self._keys[place] = lane_key_of(record, settings)
+                    keys[place] = lane_key_of(record, settings)
                 elif isinstance(record, OffsetOutOfRangeError | InvalidRequestError):
-                    self._keys[place] = None  # It is gone, or cannot be decoded: it has no lane.
+                    keys[place] = None  # It is gone, or cannot be decoded: it has no lane.
                 elif has_grown or partition_of(place) in partitions:
                     raise record
-        return list(self._keys.values())
+        self._keys = keys  # Only now: another may have asked meanwhile.
+        return list(keys.values())
 
     # --- lanes that wait for a time ----------------------------------------------------------------------------------
 

@@ -101,6 +101,8 @@ class Storm:
         if await self.life.link.settle(settlement) == []:
             (self.done if how == "ack" else self.failed).add(offset)
             self.failed -= self.done
+            if self.is_copying:
+                self.note_lost()
 
     async def hold_a_session(self) -> None:
         """Its first record fails, and is in flight again."""
@@ -123,6 +125,16 @@ class Storm:
         self.scans = not self.scans
 
     async def retain(self) -> None:
+        """Retention looks; what the group does then, it does beside what follows, or not."""
+        self.note_lost()
+        if self.rng.random() < 0.5:
+            await self.life.opened.engine._upkeep.apply_retention()
+            self.note_lost()
+        else:
+            await self.life.look()
+
+    def note_lost(self) -> None:
+        """What does not stand may go."""
         stands = {self.keys[offset] for offset in self.failed - self.lost}
         waits: set[bytes] = set()
         for offset in sorted(self.keys):
@@ -133,7 +145,11 @@ class Storm:
                 waits.add(key)
             if key not in stands and key not in waits:
                 self.lost.add(offset)
-        await self.life.look()
+
+    @property
+    def is_copying(self) -> bool:
+        task = self.life.group.hold._task
+        return task is not None and not task.done()
 
     async def look_elsewhere(self) -> None:
         await self.life.group.operations.rewind(StartAt(offset=0), [1])
@@ -202,6 +218,8 @@ async def test_what_stands_outlives_retention(tmp_path: Path, monkeypatch: pytes
             for _ in range(storm.rng.randint(5, 15)):
                 [act] = storm.rng.choices([act for _, act in acts], [weight for weight, _ in acts])
                 await act()
+                if storm.is_copying:
+                    storm.note_lost()
                 left -= 1
     async with shell(tmp_path) as opened:
         await storm.begin(opened)
