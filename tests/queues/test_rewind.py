@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from logbroker.errors import LeaseLostError, StaleSessionError
-from logbroker.queues.done import PAGE_RECORDS, DoneRecords
+from logbroker.queues.done import PAGE_RECORDS, DoneRecords, Places
 from logbroker.queues.messages import Nack, SessionWrite, Settlement
 from logbroker.queues.operator import Operator
 from logbroker.queues.places import place_of
@@ -162,6 +164,48 @@ def test_pages_of_what_is_done_follow(target: int) -> None:
     assert len([key for key in rows if key[:1] == b"p" and key[4] == 0]) <= 1
     with pytest.raises(KeyError):
         done.rewind(2, 0)
+
+
+OFFSETS = st.one_of(
+    st.integers(0, 40), st.integers(PAGE_RECORDS - 20, PAGE_RECORDS + 20), st.integers(0, 4 * PAGE_RECORDS)
+)
+
+
+@given(
+    done_ranges=st.lists(st.tuples(OFFSETS, OFFSETS), max_size=4),
+    kept=st.sets(OFFSETS, max_size=8),
+    target=OFFSETS,
+    partition=st.sampled_from([0, 3]),
+)
+def test_what_is_kept_stays_what_it_was(
+    done_ranges: list[tuple[int, int]], kept: set[int], target: int, partition: int
+) -> None:
+    base = place_of(partition, 0)
+    done, rows = DoneRecords(), dict[bytes, bytes]()
+    done.open(partition, 0)
+    was_done = bytearray(5 * PAGE_RECORDS)
+    for start, end in done_ranges:
+        done.mark_range(base | start, base | max(start, end))
+        was_done[start : max(start, end)] = b"\1" * max(0, end - start)
+    rows.update({event.key: event.value for event in done.take_rows() if event.value is not None})
+    below = {offset for offset in kept if offset < target}
+    places = Places()
+    places.add(base | offset for offset in below)
+    undone = {offset for offset in below if not was_done[offset]}
+    assert done.count_undone(places) == len(undone)
+    done.rewind(partition, target, places)
+    for event in done.take_rows():
+        if event.value is None:
+            del rows[event.key]
+        else:
+            rows[event.key] = event.value
+    again = DoneRecords()
+    again.load(rows, {partition: 1 << 40})
+    for each in (done, again):
+        assert each.floor(partition) == min(undone, default=target)
+        ranges = list(each.undone(base, base | target + 5))
+        found = {place - base for low, high in ranges for place in range(low, high)}
+        assert found == undone | set(range(target, target + 5))
 
 
 def test_a_rewind_of_a_partition_that_is_not_open_changes_nothing() -> None:
