@@ -21,7 +21,12 @@ MAX_INT32: Final = 2**31 - 1
 MAX_INT64: Final = 2**63 - 1
 MAX_SECONDS: Final = 86_400
 MAX_BATCH_BYTES: Final = 16 * MIB
-"""No topic may set max.message.bytes above this."""
+"""Nobody may set max.message.bytes above this."""
+OWN_BYTES: Final = 64 * 1024
+"""More than the broker adds to a record that it stores in a topic of its own: the headers of a dead letter, or of a
+copy."""
+MAX_STORED_BATCH_BYTES: Final = MAX_BATCH_BYTES + OWN_BYTES
+"""The largest max.message.bytes, that of topics which the broker makes."""
 MAX_SEGMENT_BYTES: Final = MAX_INT32
 """Positions in an index are int32."""
 
@@ -89,7 +94,9 @@ TOPIC_CONFIGS: Final[Mapping[str, ConfigSpec]] = {
             _choice(Durability),
         ),
         ConfigSpec("index.interval.bytes", "Log bytes between two index entries.", _integer(1, MAX_SEGMENT_BYTES)),
-        ConfigSpec("max.message.bytes", "The largest batch taken, header included.", _integer(1, MAX_BATCH_BYTES)),
+        ConfigSpec(
+            "max.message.bytes", "The largest batch taken, header included.", _integer(1, MAX_STORED_BATCH_BYTES)
+        ),
         ConfigSpec(
             "message.timestamp.after.max.ms",
             "How far a record's stamp may be ahead of the broker's clock under CreateTime.",
@@ -128,6 +135,16 @@ TOPIC_CONFIGS: Final[Mapping[str, ConfigSpec]] = {
 
 FIXED_CONFIGS: Final = ("priority.bands", "priority.routing")
 """A topic has them from its creation on, or never: where its records lie depends on them."""
+
+
+def check_given(overrides: Mapping[str, str]) -> None:
+    """Raise InvalidConfigError for a value that the broker alone may give a topic."""
+    text = overrides.get("max.message.bytes", "1")
+    if text.strip().isdigit() and int(text) > MAX_BATCH_BYTES:
+        raise InvalidConfigError(
+            f"max.message.bytes takes a number from 1 to {MAX_BATCH_BYTES}, not {quoted(text)}: more is for the topics"
+            " that the broker makes, where it adds headers to records"
+        )
 
 
 def topic_config(overrides: Mapping[str, str], defaults: TopicConfig | None = None) -> TopicConfig:
@@ -254,7 +271,9 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         for name in FIXED_CONFIGS:
             if name in self.topic_defaults:
                 raise InvalidConfigError(f"{name} is no default: give it to each topic that is to have it")
-        return topic_config({name: str(value) for name, value in self.topic_defaults.items()})
+        defaults = {name: str(value) for name, value in self.topic_defaults.items()}
+        check_given(defaults)
+        return topic_config(defaults)
 
 
 def load_broker_config(path: Path, **overrides: Any) -> BrokerConfig:

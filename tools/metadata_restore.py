@@ -22,7 +22,7 @@ import msgspec
 from logbroker.broker.local_engine.catalog import PARTITIONS, TOPICS, decode_topic, encode_topic, partition_row_key
 from logbroker.broker.local_engine.producer_ids import NEXT_ID_KEY
 from logbroker.broker.topics import grown, new_topic
-from logbroker.config import MAX_BATCH_BYTES, BrokerConfig, TopicConfig, topic_config
+from logbroker.config import MAX_STORED_BATCH_BYTES, BrokerConfig, TopicConfig, topic_config
 from logbroker.engine import Topic
 from logbroker.errors import CorruptLogError, DataDirError
 from logbroker.storage.data_dir import META_NAME, DataDir, partition_directories
@@ -235,7 +235,7 @@ class _Comparison:
 
     def _begin_anew(self, topic: Topic, numbers: list[int]) -> None:
         """Store, for partitions of which the backup knows nothing, that all of their log is to be scanned."""
-        bound_bytes = BrokerConfig().max_produce_bytes_in_flight + MAX_BATCH_BYTES
+        bound_bytes = BrokerConfig().max_produce_bytes_in_flight + MAX_STORED_BATCH_BYTES
         for number in numbers:
             if sizes := self._sizes(topic, number):
                 empty = PartitionCheckpoint(

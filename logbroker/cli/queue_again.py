@@ -40,20 +40,26 @@ def redrive(
             found = admin.redrive(group, key=wanted, dry_run=True, max_records=max_records)
             document = {"records": found.records, "keys": found.keys, "more": found.more}
         else:
-            records, more = 0, True
+            records, more, held, why = 0, True, 0, ""
             with terminal.progress("sending back", max_records, "records") as count:
                 while more and (max_records is None or records < max_records):
                     left = _AT_ONCE if max_records is None else min(_AT_ONCE, max_records - records)
                     sent = admin.redrive(group, key=wanted, max_records=left)
-                    records, more = records + sent.records, sent.more
+                    records, more, held, why = records + sent.records, sent.more, sent.held, sent.why_held
                     count(records)
-            document = {"records": records, "more": more}
+                    if not sent.records:
+                        break
+            document = {"records": records, "more": more, "held": held}
+            if held:
+                document["why_held"] = why
     if as_json:
         terminal.write_json({**document, "dry_run": dry_run})
         return
     told = f"of {document['keys']:,} keys would be sent back (--dry-run)" if dry_run else "sent back"
     rest = "; more are left" if document["more"] else ""
     click.echo(f"{document['records']:,} dead letter{'' if document['records'] == 1 else 's'} {told}{rest}")
+    if document.get("held"):
+        raise LogbrokerError(f"{document['held']:,} cannot be sent back, or stay behind one of their key: {why}")
 
 
 @click.command()

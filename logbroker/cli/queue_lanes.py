@@ -25,8 +25,9 @@ _REASONS: Final = 5
 @click.option(
     "--order",
     type=click.Choice(["hottest", "oldest", "held"]),
-    help="hottest: with the most records. oldest: whose first record is the oldest. held: blocked and parked ones, the "
-    "longest held first.  [default: hottest and oldest, one after the other]",
+    help="hottest: with the most records. oldest: whose first record is the oldest. held: those that are "
+    "blocked, parked or refused by the dead-letter topic, the longest held first.  [default: hottest and oldest, one "
+    "after the other]",
 )
 @broker_option
 @json_option
@@ -58,7 +59,8 @@ def lanes(group: str, top: int, order: str | None, broker: str, as_json: bool) -
 @broker_option
 @json_option
 def parked(group: str, top: int, broker: str, as_json: bool) -> None:
-    """Show the lanes of GROUP that are blocked or parked and wait for an operator, the longest held first.
+    """Show the lanes of GROUP that wait for an operator, the longest held first: blocked or parked ones, and those
+    whose record the dead-letter topic does not take.
 
     \b
     Let them go on with `queue resume`, `skip`, `drop` or `replace`.
@@ -137,6 +139,8 @@ def _sentence(lane: LaneDescription, queue: QueueDescription) -> str:
         return "it was set aside, with all that arrives: resume it, skip its first record, or drop it"
     if lane.state == "waiting":
         return "its first record failed, or is not due yet; the others wait for it"
+    if lane.state == "dead-lettering" and lane.refusal:
+        return lane.refusal
     if lane.state == "dead-lettering":
         return f"its first record is on its way to {queue.settings.dead_letter_topic or 'the dead-letter topic'}"
     if lane.state == "in flight":
@@ -172,6 +176,6 @@ def _show(listed: Sequence[LaneDescription], title: str) -> None:
             str(lane.attempt - 1),
             "-" if lane.due_in_ms is None else terminal.age_text(lane.due_in_ms),
             "-" if lane.offset < 0 else f"{lane.partition}:{lane.offset}",
-            lane.worker_id or (lane.reasons[-1] if lane.reasons else ""),
+            lane.worker_id or lane.refusal or (lane.reasons[-1] if lane.reasons else ""),
         )
     terminal.show(rows)

@@ -151,10 +151,16 @@ class QueueAdmin:
         self, group: str, *, key: bytes | None = None, dry_run: bool = False, max_records: int | None = None
     ) -> Redriven:
         """Send dead letters, at most so many in one call, back to the tail of the topic they came from, each key in its
-        original order. `dry_run` only counts them."""
+        original order. What cannot be sent back is told, and holds only its own key. `dry_run` only counts them."""
         request = queues_pb2.RedriveRequest(group_id=group, key=key, dry_run=dry_run, max_records=max_records)
         response = await self._connection.unary("Redrive", request, retry=False)
-        return Redriven(records=response.records, keys=response.keys, more=response.more)
+        return Redriven(
+            records=response.records,
+            keys=response.keys,
+            more=response.more,
+            held=response.held,
+            why_held=response.why_held,
+        )
 
     async def rewind(
         self,

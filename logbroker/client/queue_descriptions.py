@@ -66,6 +66,8 @@ class QueueCounts(msgspec.Struct, frozen=True, kw_only=True):
     blocked_lanes: int
     parked_lanes: int
     sessions: int
+    refused_letters: int
+    """Records that the dead-letter topic does not take; each holds its lane, and `QueueAlarm`s say why."""
     copied_bytes: int
     """On disk: the copies of records that retention took while their lanes stand."""
     delivered: int
@@ -109,7 +111,7 @@ class QueueAlarm(msgspec.Struct, frozen=True, kw_only=True):
     """What somebody should look at."""
 
     kind: str
-    """share, age or parked."""
+    """share, age, parked or letters (the dead-letter topic takes none, or not this one)."""
     key: bytes | None
     message: str
 
@@ -172,11 +174,13 @@ class LaneDescription(msgspec.Struct, frozen=True, kw_only=True):
     """0: in no session."""
     level: int | None
     """As how urgent it counts, 0 to 9; None: the queue group has no priorities."""
+    refusal: str
+    """Why the dead-letter topic does not take its head, and what to do; empty: it does, or is not asked to."""
 
 
 LaneOrder = Literal["hottest", "oldest", "held"]
-"""Those with the most records first; those with the oldest head first; only blocked and parked ones, the longest held
-first."""
+"""Those with the most records first; those with the oldest head first; only blocked and parked ones, and those
+whose head the dead-letter topic refuses, the longest held first."""
 
 
 class Redriven(msgspec.Struct, frozen=True, kw_only=True):
@@ -186,6 +190,11 @@ class Redriven(msgspec.Struct, frozen=True, kw_only=True):
     keys: int
     more: bool
     """Dead letters are left."""
+    held: int = 0
+    """Dead letters that their topic does not take, or that stay behind such a one of their key; another call tries
+    them again."""
+    why_held: str = ""
+    """Why the first of them is, and what to do."""
 
 
 class RewoundPartition(msgspec.Struct, frozen=True, kw_only=True):
@@ -271,4 +280,5 @@ def lane_description(lane: queues_pb2.Lane) -> LaneDescription:
         reasons=tuple(lane.reasons),
         session_token=lane.session_token,
         level=lane.level if lane.HasField("level") else None,
+        refusal=lane.refusal,
     )

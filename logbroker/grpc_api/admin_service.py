@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Iterable
 
 from logbroker import __version__
 from logbroker.broker.broker import Broker
-from logbroker.config import TOPIC_CONFIGS, config_text
+from logbroker.config import TOPIC_CONFIGS, check_given, config_text
 from logbroker.engine import Topic
 from logbroker.errors import CorruptLogError, LogbrokerError
 from logbroker.grpc_api.paging import items_within, page_of
@@ -84,10 +84,12 @@ class AdminService:
 
     async def _create(self, topic: pb.NewTopic, *, validate_only: bool) -> Topic:
         check_not_internal(topic.name)
+        check_given(topic.configs)
         partitions = topic.partitions if topic.HasField("partitions") else None
         return await self._engine.create_topic(topic.name, partitions, dict(topic.configs), validate_only=validate_only)
 
     async def _alter(self, alteration: pb.TopicAlteration, *, validate_only: bool) -> Topic:
+        check_given(alteration.set_configs)
         return await self._engine.alter_topic(
             find_changeable_topic(self._engine, alteration.topic.name, alteration.topic.id).id,
             partitions=alteration.partitions if alteration.HasField("partitions") else None,

@@ -155,6 +155,7 @@ def _counts(group: QueueGroup) -> pb.QueueCounts:
         leases_lost=queue.tally.leases_lost,
         alarms_raised=group.alarms.raised,
         expired=group.hold.expired,
+        refused_letters=counts.refused_letters,
         copied_bytes=sum(map(group.hold.copies.size_bytes, queue.done.partitions())),
     )
 

@@ -146,6 +146,7 @@ def _lane(facts: LaneFacts, timestamp_ms: int) -> pb.Lane:
         oldest_timestamp_ms=timestamp_ms,
         session_token=facts.session_token,
         level=facts.level,
+        refusal=facts.refusal,
     )
     if facts.due_in_seconds > 0:
         message.due_in_ms = round(facts.due_in_seconds * 1000)

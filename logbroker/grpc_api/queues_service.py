@@ -193,7 +193,13 @@ class QueuesService:
         group = self._queues.group(request.group_id)
         key = request.key if request.HasField("key") else None
         redriven = await group.redrive(key, max_records, dry_run=request.dry_run)
-        return pb.RedriveResponse(records=redriven.records, keys=redriven.keys, more=redriven.more)
+        return pb.RedriveResponse(
+            records=redriven.records,
+            keys=redriven.keys,
+            more=redriven.more,
+            held=redriven.held,
+            why_held=redriven.why,
+        )
 
     @answers
     async def rewind(self, request: pb.RewindRequest, context: Context) -> pb.RewindResponse:

@@ -24,7 +24,7 @@ from typing import Final
 
 import msgspec
 
-from logbroker.config import MAX_BATCH_BYTES, MAX_INT32, MAX_INT64, MIB
+from logbroker.config import MAX_INT32, MAX_INT64, MAX_STORED_BATCH_BYTES, MIB, OWN_BYTES
 from logbroker.engine import Append, LogEngine, Read, StateEvent
 from logbroker.errors import CorruptLogError, LogbrokerError, OffsetOutOfRangeError, UnknownTopicError
 from logbroker.queues.decoding import in_decoder
@@ -33,15 +33,17 @@ from logbroker.queues.places import offset_of, partition_of, place_of
 from logbroker.queues.rows import COPIES_ROW, COPIES_TOPIC_ROW, decode, delete, place_in, place_key, upsert
 from logbroker.record.codec import BatchBuilder, LogRecord, check_crc, decode_batch
 from logbroker.record.compression import Codec
-from logbroker.record.header import parse_header
+from logbroker.record.header import MAX_EXPANDED_BYTES, parse_header
 from logbroker.record.message_headers import COPY_OF
 from logbroker.types import INTERNAL_PREFIX, Durability, TopicId
 
 _log = logging.getLogger(__name__)
 
+_CODECS: Final = (Codec.ZSTD, Codec.GZIP)
+"""The second for what is too large by the first."""
 _CONFIGS: Final = {
     "durability": "synced",
-    "max.message.bytes": str(MAX_BATCH_BYTES),
+    "max.message.bytes": str(MAX_STORED_BATCH_BYTES),
     "message.timestamp.type": "CreateTime",
     "message.timestamp.after.max.ms": str(MAX_INT64),
     "segment.bytes": str(16 * MIB),
@@ -270,7 +272,10 @@ class Copies:
             await self._keep_topic(topic.id)
             self.open()
             return topic.id
-        if partition >= self._engine.topic_by_id(self.topic_id).partitions:
+        topic = self._engine.topic_by_id(self.topic_id)
+        if topic.config.max_message_bytes < MAX_STORED_BATCH_BYTES:
+            await self._engine.alter_topic(self.topic_id, set_configs=_CONFIGS)  # Made before it took as much.
+        if partition >= topic.partitions:
             await self._engine.alter_topic(self.topic_id, partitions=partitions)
         return self.topic_id
 
@@ -291,20 +296,27 @@ class Copies:
 
 
 def _encoded(records: Sequence[LogRecord]) -> bytes:
-    builder = BatchBuilder(MAX_INT32, Codec.ZSTD)
-    for index, record in enumerate(records):
-        headers = [*record.headers, (COPY_OF, b"%d" % record.offset)]
-        builder.append(index, record.timestamp_ms, record.key, record.value, headers)
-    return builder.build()
+    batch = b""
+    for codec in _CODECS:
+        builder = BatchBuilder(MAX_INT32, codec)
+        for index, record in enumerate(records):
+            headers = [*record.headers, (COPY_OF, b"%d" % record.offset)]
+            builder.append(index, record.timestamp_ms, record.key, record.value, headers)
+        packed = builder.build()
+        batch = min(batch or packed, packed, key=len)
+        if len(batch) <= MAX_STORED_BATCH_BYTES:
+            break
+    return batch
 
 
 def _originals(batch: bytes) -> list[LogRecord]:
     check_crc(parse_header(batch), batch)
-    records = list(decode_batch(batch))
+    # What fitted the bound of readers still does, with the header that tells its offset.
+    records = list(decode_batch(batch, max_expanded_bytes=MAX_EXPANDED_BYTES + OWN_BYTES))
     for record in records:
-        *headers, (name, value) = record.headers
-        if name != COPY_OF or value is None:
+        name, value = record.headers[-1] if record.headers else ("", None)
+        if name != COPY_OF or value is None or not value.isdigit():
             raise CorruptLogError(f"the record at offset {record.offset} is no copy")
-        record.headers = headers
+        record.headers = record.headers[:-1]
         record.offset = int(value)
     return records

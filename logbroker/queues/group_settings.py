@@ -4,19 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 
-from logbroker.config import MAX_BATCH_BYTES
 from logbroker.engine import LogEngine, Topic
 from logbroker.errors import InvalidRequestError, TopicExistsError
 from logbroker.queues.group_bands import with_weights
+from logbroker.queues.letter_room import MAX_MESSAGE_BYTES, Room, made_for, room_for
 from logbroker.queues.settings import Ordering, Priority, QueueSettings
 from logbroker.types import INTERNAL_PREFIX
-
-LETTER_BYTES: Final = 64 * 1024
-"""More than a dead letter has beside its record."""
 
 
 def dead_letter_topic_of(group_id: str) -> str:
@@ -51,21 +48,22 @@ def completed(settings: QueueSettings, group_id: str, topic: Topic) -> QueueSett
     return settings
 
 
-async def make_dead_letter_topic(settings: QueueSettings, topic: Topic, engine: LogEngine) -> None:
-    """Make the dead-letter topic of a group on `topic`, where there is to be one and is none.
+async def make_dead_letter_topic(settings: QueueSettings, topic: Topic, engine: LogEngine) -> Room | None:
+    """Make the dead-letter topic of a group on `topic`, where there is to be one and is none. Returns the room that it
+    has, where it is one that the broker made for such a topic.
 
     Raises InvalidRequestError for one whose bands own partitions, or what hinders the making of a topic.
     """
     name = settings.dead_letter_topic
     if not name:
-        return
-    # A record of the largest size still fits with what is told of it.
-    max_bytes = min(MAX_BATCH_BYTES, topic.config.max_message_bytes + LETTER_BYTES)
+        return None
     with suppress(TopicExistsError):
-        await engine.create_topic(name, topic.partitions, {"max.message.bytes": str(max_bytes)})
-    if engine.topic(name).routing_bands:
+        await engine.create_topic(name, topic.partitions, {MAX_MESSAGE_BYTES: str(room_for(topic))})
+    dead_topic = engine.topic(name)
+    if dead_topic.routing_bands:
         # Letters go where their key alone says, so that they keep its order.
         raise InvalidRequestError(
             f"the dead-letter topic {name} has bands with partitions of their own, and dead letters are routed by their"
             " keys alone: name a topic without bands, or with priority.routing=key"
         )
+    return made_for(dead_topic, topic)

@@ -19,7 +19,7 @@ import msgspec
 from logbroker.engine import StateEvent
 from logbroker.queues import retry
 from logbroker.queues.dead_letters import DeadLetters
-from logbroker.queues.lane import BLOCKED, NO_PLACE, PARKED, WAITING, Lane
+from logbroker.queues.lane import BLOCKED, DEAD_LETTERING, NO_PLACE, PARKED, WAITING, Lane
 from logbroker.queues.lanes import Lanes
 from logbroker.queues.messages import Notice, NoticeKind
 from logbroker.queues.places import OFFSET_MASK, Moment, offset_of, partition_of
@@ -29,7 +29,7 @@ from logbroker.queues.rows import PARKED_ROW, decode, delete, hashed_key, upsert
 from logbroker.queues.settings import OnExhausted, QueueSettings
 from logbroker.queues.waits import Waits
 
-HELD: frozenset[int] = frozenset((WAITING, BLOCKED, PARKED))
+HELD: frozenset[int] = frozenset((WAITING, BLOCKED, PARKED, DEAD_LETTERING))
 """The states of lanes about which an operator can decide."""
 
 
@@ -202,6 +202,8 @@ class HeldLanes:
         """A held lane is to go on: take it from where it is held. Its head's attempts begin anew."""
         if lane.state == WAITING:
             self.waits.cancel(lane)
+        elif lane.state == DEAD_LETTERING:
+            self._dead_letters.withdraw(lane.head)
         elif lane.head != NO_PLACE:
             del self.set_aside[lane.head]
         if lane.state == PARKED and lane.key is not None:
@@ -233,7 +235,7 @@ class HeldLanes:
 
     def find(self, place: int) -> Lane | None:
         """The held lane whose head this is."""
-        return self.set_aside.get(place) or self.waits.get(place)
+        return self.set_aside.get(place) or self.waits.get(place) or self._dead_letters.find(place)
 
     def forget_heads(self, places: Sequence[int]) -> None:
         """Records that were to be heads yet are done."""

@@ -43,6 +43,9 @@ class Index:
             parts.held.forget_parked(lambda parked: partition_of(parked.head) in targets)
         if kept is None:
             parts.held.forget_parked(lambda parked: parked.head in parts.done)
+        for place in parts.dead_letters.refused():
+            if partition_of(place) in targets:
+                parts.dead_letters.withdraw(place)
         parts.replacements.forget_all([place for place in parts.replacements.records if place in parts.done])
         for place, failure in list(parts.failures.items()):
             partition = partition_of(place)

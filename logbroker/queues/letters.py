@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
-from logbroker.config import MIB
+from logbroker.config import MAX_INT64, MIB
 from logbroker.engine import LogEngine, Read, ReadResult, Topic
 from logbroker.errors import LogbrokerError, OffsetOutOfRangeError
 from logbroker.queues.decoding import in_decoder
@@ -19,6 +19,8 @@ from logbroker.record.dead_letter import GROUP, ORIGIN_PARTITION, ORIGIN_TOPIC, 
 READ_BYTES: Final = MIB
 MAX_ROUND_RECORDS: Final = 1000
 MAX_ROUND_BYTES: Final = 4 * MIB
+MAX_LEFT: Final = 50_000
+"""Letters of one partition that are remembered as held while later ones are redriven."""
 
 
 class Letter(msgspec.Struct):
@@ -38,20 +40,46 @@ class Letter(msgspec.Struct):
         return len(record.key or b"") + len(record.value or b"") + headers
 
 
+class Start(NamedTuple):
+    """Where to begin in one partition."""
+
+    position: int
+    redriven: frozenset[int] = frozenset()
+    """Offsets from there on to pass over."""
+    left: frozenset[int] = frozenset()
+    """Offsets before it to look at once more."""
+
+
+class Held:
+    """What one call to redrive has met and cannot send back: it does so once."""
+
+    def __init__(self) -> None:
+        self.places: set[int] = set()
+        self.keys: set[bytes] = set()
+        """What comes later of these ordering keys stays, so that it does not go ahead."""
+        self.why = ""
+
+    def add(self, place: int, key: bytes | None, why: str) -> None:
+        self.places.add(place)
+        if key is not None:
+            self.keys.add(key)
+        self.why = self.why or why
+
+
 class Gathered(msgspec.Struct):
     """Letters that were found, in their order, and how far the partitions were looked through."""
 
     dead_topic_id: bytes
     letters: list[Letter]
     next_offsets: dict[int, int]
-    """By partition: nothing that was looked for is below that is not among the letters."""
+    """By partition: nothing that was looked for is below that is not among the letters, or held."""
     more: bool = False
     """There are more of them."""
 
     def leave(self, place: int) -> None:
         """A letter is not taken after all."""
         partition = partition_of(place)
-        self.next_offsets[partition] = min(self.next_offsets[partition], offset_of(place))
+        self.next_offsets[partition] = min(self.next_offsets.get(partition, MAX_INT64), offset_of(place))
         self.more = True
 
 
@@ -83,29 +111,74 @@ class Wanted(msgspec.Struct, frozen=True):
 async def gather(
     engine: LogEngine,
     dead_topic: Topic,
-    starts: Mapping[int, tuple[int, frozenset[int]]],
+    starts: Mapping[int, Start],
     wanted: Wanted,
+    held: Held,
     limit: int,
     *,
     counting: bool,
 ) -> Gathered:
-    """Find up to `limit` letters, a round of them unless they are only counted. `starts`: by partition, the offset to
-    begin at and offsets to pass over. Raises PartitionOfflineError, CorruptBatchError and their like."""
-    gathered = Gathered(dead_topic.id, [], {})
-    size_bytes = 0
-    for partition, (start, passed) in starts.items():
-        facts = engine.partition_facts(dead_topic.id, partition)
-        offset = max(start, facts.log_start_offset)
+    """Find up to `limit` letters, a round of them unless they are only counted; what cannot be read, and letters of
+    keys that are `held`, are added to what is."""
+    gathering = _Gathering(engine, dead_topic, wanted, held, limit, counting=counting)
+    for partition, start in starts.items():
+        try:
+            if not await gathering.look_through(partition, start):
+                break
+        except LogbrokerError as error:
+            if error.retriable:
+                raise
+            held.why = held.why or error.message
+    return gathering.gathered
+
+
+class _Gathering:
+    def __init__(
+        self, engine: LogEngine, dead_topic: Topic, wanted: Wanted, held: Held, limit: int, *, counting: bool
+    ) -> None:
+        self.gathered = Gathered(dead_topic.id, [], {})
+        self._engine = engine
+        self._topic_id = dead_topic.id
+        self._wanted = wanted
+        self._held = held
+        self._limit = limit
+        self._counting = counting
+        self._size_bytes = 0
+
+    async def look_through(self, partition: int, start: Start) -> bool:
+        """Gather letters of a partition; return whether there is room for more."""
+        gathered, held, wanted = self.gathered, self._held, self._wanted
+        facts = self._engine.partition_facts(self._topic_id, partition)
+        for offset in sorted(start.left):
+            if (
+                place_of(partition, offset) in held.places
+                or not facts.log_start_offset <= offset < facts.high_watermark
+            ):
+                continue
+            for record in await self._read_one(partition, offset):
+                letter = wanted.letter(place_of(partition, offset), record)
+                if letter is None or (wanted.key is not None and letter.key != wanted.key) or self._is_held(letter):
+                    continue
+                if not self._take(letter):
+                    return False
+        room = MAX_LEFT - len(start.left)
+        if room <= 0:
+            held.why = held.why or f"{MAX_LEFT:,} letters of partition {partition} cannot be sent back"
+            return True
+        offset = max(start.position, facts.log_start_offset)
         first_left: int | None = None
         while offset < facts.high_watermark:
-            [result] = await engine.read([Read(dead_topic.id, partition, offset, READ_BYTES)])
+            [result] = await self._engine.read([Read(self._topic_id, partition, offset, READ_BYTES)])
             if isinstance(result, OffsetOutOfRangeError):
-                offset = max(offset + 1, engine.partition_facts(dead_topic.id, partition).log_start_offset)
+                offset = max(offset + 1, self._engine.partition_facts(self._topic_id, partition).log_start_offset)
                 continue
             if isinstance(result, LogbrokerError):
                 raise result
-            for record in await in_decoder(partial(_records, result)):
-                if record.offset < offset or record.offset in passed:
+            records, errors = await in_decoder(partial(_records, result))
+            for base_offset, why in errors:
+                held.add(place_of(partition, max(offset, base_offset)), None, why)
+            for record in records:
+                if record.offset < offset or record.offset in start.redriven:
                     continue
                 letter = wanted.letter(place_of(partition, record.offset), record)
                 if letter is None:
@@ -113,24 +186,58 @@ async def gather(
                 if wanted.key is not None and letter.key != wanted.key:
                     first_left = record.offset if first_left is None else first_left
                     continue
-                full = not counting and (len(gathered.letters) >= MAX_ROUND_RECORDS or size_bytes >= MAX_ROUND_BYTES)
-                if len(gathered.letters) >= limit or full:
+                if letter.place in held.places or self._is_held(letter):
+                    room -= 1
+                    if room < 0:
+                        gathered.next_offsets[partition] = record.offset if first_left is None else first_left
+                        return True  # Of this partition nothing more can be remembered.
+                    continue
+                if not self._take(letter):
                     gathered.next_offsets[partition] = record.offset if first_left is None else first_left
-                    gathered.more = True
-                    return gathered
-                if counting:
-                    letter.record = LogRecord(record.offset, -1, None, None, ())
-                size_bytes += letter.size_bytes
-                gathered.letters.append(letter)
+                    return False
             offset = result.next_offset
-        gathered.next_offsets[partition] = offset if first_left is None else first_left
-    return gathered
+            gathered.next_offsets[partition] = offset if first_left is None else first_left
+        return True
+
+    async def _read_one(self, partition: int, offset: int) -> list[LogRecord]:
+        [result] = await self._engine.read([Read(self._topic_id, partition, offset, 1)])
+        if isinstance(result, LogbrokerError):
+            raise result
+        records, errors = await in_decoder(partial(_records, result))
+        for _, why in errors:
+            self._held.add(place_of(partition, offset), None, why)
+        return [record for record in records if record.offset == offset]
+
+    def _is_held(self, letter: Letter) -> bool:
+        """Whether a letter stays for the sake of one of its key."""
+        if letter.key is None or letter.key not in self._held.keys:
+            return False
+        self._held.places.add(letter.place)
+        return True
+
+    def _take(self, letter: Letter) -> bool:
+        """Add a letter, if there is room."""
+        letters = self.gathered.letters
+        full = not self._counting and (len(letters) >= MAX_ROUND_RECORDS or self._size_bytes >= MAX_ROUND_BYTES)
+        if len(letters) >= self._limit or full:
+            self.gathered.more = True
+            return False
+        self._size_bytes += letter.size_bytes
+        if self._counting:
+            letter.record = LogRecord(letter.record.offset, -1, None, None, ())
+        letters.append(letter)
+        return True
 
 
-def _records(result: ReadResult) -> list[LogRecord]:
+def _records(result: ReadResult) -> tuple[list[LogRecord], list[tuple[int, str]]]:
+    """Decode what was read; of batches that cannot be decoded, return the base offset and why."""
     records: list[LogRecord] = []
+    errors: list[tuple[int, str]] = []
     for header, batch in split_batches(result.batches):
         if not header.is_control:
-            check_crc(header, batch)
-            records += decode_batch(batch)
-    return records
+            try:
+                check_crc(header, batch)
+                records += list(decode_batch(batch))
+            except LogbrokerError as error:
+                errors.append((header.base_offset, error.message))
+    return records, errors

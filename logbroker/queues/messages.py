@@ -77,7 +77,18 @@ class Settlement(msgspec.Struct, gc=False):
     """Written with the acks, or else nothing of the settlement is done."""
 
 
-class DeadLetter(msgspec.Struct, frozen=True):
+class LetterProducer(msgspec.Struct, frozen=True, array_like=True):
+    """One of the group's own producers of dead letters."""
+
+    topic_id: bytes
+    """Of the dead-letter topic."""
+    producer_id: int
+    epoch: int
+    base: int
+    """The sequence of a letter that is sequence 0 of this producer."""
+
+
+class DeadLetter(msgspec.Struct):
     """A record to append to the dead-letter topic, or what `Queue.replacements` has in its place; with the group's
     producer id, as a batch of its own."""
 
@@ -90,6 +101,8 @@ class DeadLetter(msgspec.Struct, frozen=True):
     first_ms: int
     last_ms: int
     reasons: tuple[str, ...]
+    producer: LetterProducer | None = None
+    """Set apart: its own, whatever producer others have."""
 
 
 class Tally(msgspec.Struct):

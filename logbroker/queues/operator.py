@@ -4,17 +4,33 @@ from __future__ import annotations
 
 import enum
 import heapq
+from collections.abc import Iterator
+from itertools import islice
+from typing import Final
 
 import msgspec
 
 from logbroker.errors import LaneNotHeldError, UnknownLaneError, quoted
+from logbroker.queues.dead_letters import WHOLE_TOPIC
 from logbroker.queues.held import HELD
-from logbroker.queues.lane import IN_FLIGHT, IN_SESSION, NO_PLACE, STATE_NAMES, WAITING, Lane, RankedLane
-from logbroker.queues.places import Moment, partition_of, place_of
+from logbroker.queues.lane import (
+    DEAD_LETTERING,
+    IN_FLIGHT,
+    IN_SESSION,
+    NO_PLACE,
+    STATE_NAMES,
+    WAITING,
+    Lane,
+    RankedLane,
+)
+from logbroker.queues.places import OFFSET_MASK, Moment, offset_of, partition_of, place_of
 from logbroker.queues.queue import Queue
 from logbroker.queues.retry import Failure
 from logbroker.queues.settings import PriorityRank
 from logbroker.record.codec import LogRecord
+
+MAX_LETTER_ALARMS: Final = 50
+"""Records that are refused by the dead-letter topic and told of one by one."""
 
 
 class Counts(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,6 +46,8 @@ class Counts(msgspec.Struct, frozen=True, kw_only=True):
     parked: int
     sessions: int
     """Open ones."""
+    refused_letters: int
+    """Records that the dead-letter topic does not take."""
 
 
 class LaneFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,6 +69,8 @@ class LaneFacts(msgspec.Struct, frozen=True, kw_only=True):
     failure: Failure | None
     level: int | None
     """The priority as which it counts; None: the group has no priorities, or nothing of the lane is admitted."""
+    refusal: str
+    """Why the dead-letter topic does not take the head, and what to do; "": it does, or is not asked to."""
 
 
 class AlarmKind(enum.Enum):
@@ -62,6 +82,8 @@ class AlarmKind(enum.Enum):
     """A lane has been failing or standing for longer than the set time, or its oldest record has waited so long."""
     PARKED = "parked"
     """More records are parked than set."""
+    LETTERS = "letters"
+    """The dead-letter topic does not take a record, or none."""
 
 
 class Alarm(msgspec.Struct, frozen=True):
@@ -77,7 +99,8 @@ class Alarm(msgspec.Struct, frozen=True):
 
 
 class Operator:
-    """Looks into a queue group, and moves lanes that are held. After a decision the shell owes the queue's outputs."""
+    """Looks into a queue group, and moves lanes that are held or whose heads are on their way to the dead-letter topic.
+    After a decision the shell owes the queue's outputs."""
 
     def __init__(self, queue: Queue) -> None:
         self._queue = queue
@@ -97,7 +120,7 @@ class Operator:
         """The held lane whose head a record is: the way to records without an ordering key. Raises UnknownLaneError."""
         lane = self._queue.held.find(place)
         if lane is None:
-            raise UnknownLaneError("the record is not the head of a held lane: list blocked and parked lanes")
+            raise UnknownLaneError("the record is not the head of a held lane: list the lanes that are held")
         return lane
 
     # --- looking -----------------------------------------------------------------------------------------------------
@@ -112,6 +135,7 @@ class Operator:
             held_lanes=queue.held.count,
             parked=sum(map(len, queue.held.parked_lanes())),
             sessions=len(queue.sessions),
+            refused_letters=sum(1 for _ in self._refused_lanes()),
         )
 
     def explain(self, lane: Lane, now: Moment) -> LaneFacts:
@@ -137,6 +161,7 @@ class Operator:
             due_in_seconds=max(0.0, due - now.seconds),
             failure=failure,
             level=self._level(lane),
+            refusal=queue.dead_letters.refusal(lane.head) if lane.state == DEAD_LETTERING else "",
         )
 
     def _level(self, lane: Lane) -> int | None:
@@ -149,10 +174,14 @@ class Operator:
         return heapq.nlargest(count, self._queue.lanes, key=len)
 
     def held(self) -> list[Lane]:
-        """All blocked and parked lanes."""
+        """All blocked and parked lanes, and those whose heads the dead-letter topic does not take."""
         held = self._queue.held
-        lanes = {id(lane): lane for lane in (*held.set_aside.values(), *held.parked_lanes())}
+        lanes = {id(lane): lane for lane in (*held.set_aside.values(), *held.parked_lanes(), *self._refused_lanes())}
         return list(lanes.values())
+
+    def _refused_lanes(self) -> Iterator[Lane]:
+        letters = self._queue.dead_letters
+        return letters.refused_lanes() if letters.refusals or letters.troubles else iter(())
 
     def alarms(self, now: Moment) -> list[Alarm]:
         """All that is alarming now. Looks at the lanes with over 512 successors, at those that are set aside, and at
@@ -181,7 +210,22 @@ class Operator:
         if parked > settings.max_parked_records:
             text = f"{parked} records are parked, more than max_parked_records, {settings.max_parked_records}"
             alarms.append(Alarm(AlarmKind.PARKED, None, NO_PLACE, text))
+        alarms += self._letter_alarms()
         return alarms
+
+    def _letter_alarms(self) -> Iterator[Alarm]:
+        letters = self._queue.dead_letters
+        for partition, why in letters.troubles.items():
+            place = NO_PLACE if partition == WHOLE_TOPIC else place_of(partition, 0)
+            yield Alarm(AlarmKind.LETTERS, None, place, why)
+        for place, why in islice(letters.refusals.items(), MAX_LETTER_ALARMS):
+            lane = letters.find(place)
+            key = None if lane is None else lane.key
+            text = f"the record at offset {offset_of(place)} of partition {partition_of(place)} holds its lane: {why}"
+            yield Alarm(AlarmKind.LETTERS, key, place, text)
+        if len(letters.refusals) > MAX_LETTER_ALARMS:
+            text = f"{len(letters.refusals) - MAX_LETTER_ALARMS} more records are refused by the dead-letter topic"
+            yield Alarm(AlarmKind.LETTERS, None, OFFSET_MASK, text)
 
     def _too_old(self, place: int, now: Moment) -> int:
         """For how many seconds a record has waited, if that is alarming; 0: it is not. About, as `Ages` tells it."""
@@ -196,6 +240,7 @@ class Operator:
 
     def resume(self, lane: Lane) -> None:
         """Let a held lane go on with its head, whose attempts begin anew. Raises LaneNotHeldError."""
+        self._check_returns(lane)
         self._take_over(lane)
         if lane.head == NO_PLACE:
             self._queue.lanes.remove(lane)
@@ -222,6 +267,7 @@ class Operator:
         self._check_scanned(lane)
         if lane.state in HELD and lane.head == NO_PLACE:
             raise UnknownLaneError("the lane is parked, and has no record: resume it")
+        self._check_returns(lane)
         self._take_over(lane)
         self._queue.replacements.put(lane.head, record)
         self._queue.redelivery.returned.add(lane.head)
@@ -243,9 +289,17 @@ class Operator:
         ):
             raise UnknownLaneError("no record of the lane is scanned yet: try again later")
 
+    def _check_returns(self, lane: Lane) -> None:
+        if lane.state == DEAD_LETTERING and not self._queue.dead_letters.may_return(lane.head):
+            raise LaneNotHeldError(
+                "the lane's first record is under way to the dead-letter topic, and may be there already: try again in"
+                " a moment, or skip it"
+            )
+
     def _take_over(self, lane: Lane) -> None:
         if lane.state not in HELD:
             raise LaneNotHeldError(
-                f"the lane is {STATE_NAMES[lane.state]}: only a lane that is blocked, parked or waiting can be moved"
+                f"the lane is {STATE_NAMES[lane.state]}: only a lane that is blocked, parked, waiting or dead-lettering"
+                " can be moved"
             )
         self._queue.held.let_go(lane)

@@ -289,11 +289,13 @@ class QueueGroup:
         self._check_serving()
         self.queue.alter(settings)
         self.dead_lettering.topic.name = settings.dead_letter_topic or self.dead_lettering.topic.name
+        self.dead_lettering.topics_changed()
         self._touched()
         await self._flush.synced(None)
 
     def topics_changed(self) -> None:
         self.scanner.wake()
+        self.dead_lettering.topics_changed()
 
     def freeze(self) -> None:
         """The broker stops: nothing is handed out any more, and streams that break are not their workers' fault."""

@@ -30,6 +30,7 @@ from logbroker.queues.batch_cache import BatchCache
 from logbroker.queues.dead_lettering import DeadLetterTopic
 from logbroker.queues.group_bands import bands_of
 from logbroker.queues.group_settings import altered, completed, dead_letter_topic_of, make_dead_letter_topic
+from logbroker.queues.letter_room import MAX_MESSAGE_BYTES, Room
 from logbroker.queues.queue import Queue
 from logbroker.queues.queue_group import QueueGroup
 from logbroker.queues.restart import load_queue
@@ -136,7 +137,7 @@ class QueueGroups:
         self._begun.add(group_id)
         try:
             offsets = await start.offsets(self._engine, self._engine, topic_id, range(topic.partitions))
-            await make_dead_letter_topic(settings, topic, self._engine)
+            room = await self._make_dead_letter_topic(settings, topic)
             letters = DeadLetterTopic(self._engine, settings.dead_letter_topic or dead_letter_topic_of(group_id))
             queue = Queue(topic_id, settings, random=random.random, route=letters.route, store=self._spill(group_id))
             for partition, offset in offsets.items():
@@ -145,6 +146,7 @@ class QueueGroups:
                 queue.open_partition(partition, offset)
             group = self._group(group_id, queue, letters, is_stored=False)
             await group.start()
+            await group.dead_lettering.keep_room(room)
             self._groups[group_id] = group
         finally:
             self._begun.discard(group_id)
@@ -156,9 +158,20 @@ class QueueGroups:
         group = self.group(group_id)
         topic = self._engine.topic_by_id(TopicId(group.queue.topic_id))
         settings = completed(altered(group.queue.latest_settings, changes), group_id, topic)
-        await make_dead_letter_topic(settings, topic, self._engine)
+        room = await self._make_dead_letter_topic(settings, topic)
         await group.alter(settings)
+        await group.dead_lettering.keep_room(room)
+        self._on_topics_changed()
         return group
+
+    async def _make_dead_letter_topic(self, settings: QueueSettings, topic: Topic) -> Room | None:
+        """Return the room that it has; also of one that was made for another group."""
+        room = await make_dead_letter_topic(settings, topic, self._engine)
+        if room is None and settings.dead_letter_topic:
+            dead_topic_id = self._engine.topic(settings.dead_letter_topic).id
+            rooms = (group.dead_lettering.room for group in self._groups.values())
+            room = next((room for room in rooms if room is not None and room.topic_id == dead_topic_id), None)
+        return room
 
     async def _delete(self, group_id: str, error: LogbrokerError) -> None:
         group = self.group(group_id)
@@ -223,11 +236,38 @@ class QueueGroups:
             try:
                 self._engine.topic_by_id(TopicId(group.queue.topic_id))
             except UnknownTopicError:
-                ending = self._loop.create_task(self._to_the_end(self._end_with_topic(group_id)))
-                self._changes.add(ending)
-                ending.add_done_callback(self._changed)
+                self._change(self._end_with_topic(group_id))
             else:
                 group.topics_changed()
+        if any(group.dead_lettering.grown_room() is not None for group in self._groups.values()):
+            self._change(self._make_room())
+
+    def _change(self, change: Coroutine[Any, Any, None]) -> None:
+        """Have something changed that nobody waits for."""
+        task = self._loop.create_task(self._to_the_end(change))
+        self._changes.add(task)
+        task.add_done_callback(self._changed)
+
+    async def _make_room(self) -> None:
+        """Let dead-letter topics that the broker made take what their groups' topics take by now."""
+        for group in list(self._groups.values()):
+            room = group.dead_lettering.grown_room()
+            if room is None:
+                continue
+            try:
+                await group.dead_lettering.keep_room(room)
+                for other in list(self._groups.values()):
+                    if other.dead_lettering.room is not None and other.dead_lettering.room.topic_id == room.topic_id:
+                        await other.dead_lettering.keep_room(room)
+                await self._engine.alter_topic(
+                    TopicId(room.topic_id), set_configs={MAX_MESSAGE_BYTES: str(room.sizes[-1])}
+                )
+            except LogbrokerError as error:
+                _log.warning(
+                    "queue group %s: its dead-letter topic cannot be made to take as much as its topic: %s",
+                    group.group_id,
+                    error.message,
+                )
 
     async def _end_with_topic(self, group_id: str) -> None:
         if group_id in self._groups:
@@ -253,6 +293,7 @@ class QueueGroups:
         for group in self._groups.values():
             await group.hold.copies.take_up()
         await asyncio.gather(*(group.start() for group in self._groups.values()))
+        self._on_topics_changed()  # What a crash kept from following others does so now.
 
     async def _delete_stray_copies(self) -> None:
         """Topics of copies that a crash left without their group."""

@@ -9,6 +9,9 @@ repeat.
     round     b"w"                   msgpack array, the fields of `Round`; there between its commit and that of progress
 
 Only letters of this group and its topic are taken; what a group could not decode stays where it is.
+
+A letter that its topic does not take, as it is too large for instance, is held, and with it the later ones of its key;
+all others go. Every call tries it once more.
 """
 
 from __future__ import annotations
@@ -21,18 +24,27 @@ from typing import Final
 import msgspec
 
 from logbroker.engine import Append, LogEngine, StateEvent, Topic
-from logbroker.errors import InvalidRequestError, LogbrokerError, OverloadedError, UnknownTopicError
+from logbroker.errors import (
+    BatchExpandsTooFarError,
+    InvalidRequestError,
+    LogbrokerError,
+    OutOfOrderSequenceError,
+    OverloadedError,
+    StaleGenerationError,
+    StorageFailedError,
+    UnknownTopicError,
+)
 from logbroker.queues.batch_cache import BatchCache
 from logbroker.queues.dead_lettering import DeadLetterTopic
+from logbroker.queues.decoding import INLINE_BYTES, in_decoder_if
 from logbroker.queues.flush import Flush
-from logbroker.queues.letters import Gathered, Letter, Wanted, gather
+from logbroker.queues.letters import Gathered, Held, Letter, Start, Wanted, gather
 from logbroker.queues.places import offset_of, partition_of
 from logbroker.queues.queue import Queue
 from logbroker.queues.records import Records
 from logbroker.queues.rows import PROGRESS_ROW, ROUND_ROW, decode, delete, partition_in, partition_key, upsert
 from logbroker.record.bands import band_of
-from logbroker.record.codec import LogRecord, NewRecord, encode_batch, with_producer
-from logbroker.record.compression import Codec
+from logbroker.record.codec import LogRecord, NewRecord, encode_to_fit, with_producer
 from logbroker.record.dead_letter import without_origin
 from logbroker.record.message_headers import priority_of
 from logbroker.record.partitioner import partition_for_key
@@ -53,9 +65,11 @@ class Progress(msgspec.Struct, frozen=True, array_like=True):
 
     topic_id: bytes
     position: int
-    """All below is redriven, or never will be."""
+    """All below is redriven, or never will be, but for what was left."""
     redriven: frozenset[int] = frozenset()
     """Offsets from there on."""
+    left: frozenset[int] = frozenset()
+    """Offsets below it that are not redriven, as they were held."""
 
 
 class Round(msgspec.Struct, frozen=True, array_like=True):
@@ -74,6 +88,10 @@ class Redriven(msgspec.Struct, frozen=True):
     records: int
     keys: int
     more: bool
+    held: int = 0
+    """Letters that could not be sent back, or had to stay behind such a one of their key."""
+    why: str = ""
+    """Of the first of them."""
 
 
 class Redriving:
@@ -111,8 +129,9 @@ class Redriving:
     async def redrive(self, key: bytes | None, max_records: int, *, dry_run: bool) -> Redriven:
         """Send up to so many letters back, all or those of one ordering key; returns when that is synced.
 
-        Raises InvalidRequestError, UnknownTopicError, or what an append was refused with: then those before it are
-        redriven, and none is left out by another call.
+        What a single letter, or a partition, is refused with is told. Raises InvalidRequestError, UnknownTopicError, or
+        what all appends were refused with, as on a full disk: then those before it are redriven, and none is left out
+        by another call.
         """
         if max_records < 1:
             raise InvalidRequestError(f"max_records is {max_records}: redrive at least one")
@@ -122,65 +141,78 @@ class Redriving:
                     f"{MAX_OUT_OF_ORDER:,} letters are redriven behind others that are not: redrive those first, by a"
                     " call without a key"
                 )
-            records, keys = 0, set[bytes]()
+            records, keys, held = 0, set[bytes](), Held()
             while True:
                 if self._round is not None:
                     await self._finish_round(self._round)
-                gathered = await self._gather(key, max_records - records, counting=dry_run)
-                done = {letter.place for letter in gathered.letters} if dry_run else await self._carry_out(gathered)
+                known = len(held.places)
+                gathered = await self._gather(key, held, max_records - records, counting=dry_run)
+                done = (
+                    {letter.place for letter in gathered.letters} if dry_run else await self._carry_out(gathered, held)
+                )
                 records += len(done)
                 keys.update(
                     letter.key for letter in gathered.letters if letter.key is not None and letter.place in done
                 )
-                if dry_run or not done or not gathered.more or records >= max_records:
-                    return Redriven(records, len(keys), gathered.more)
+                is_stuck = not done and len(held.places) == known
+                if dry_run or is_stuck or not gathered.more or records >= max_records:
+                    return Redriven(records, len(keys), gathered.more, len(held.places), held.why)
 
     # --- gathering ---------------------------------------------------------------------------------------------------
 
-    async def _gather(self, key: bytes | None, limit: int, *, counting: bool) -> Gathered:
+    async def _gather(self, key: bytes | None, held: Held, limit: int, *, counting: bool) -> Gathered:
         dead_topic = self._dead_letter_topic.get()
-        starts: dict[int, tuple[int, frozenset[int]]] = {}
+        starts: dict[int, Start] = {}
         for partition in range(dead_topic.partitions):
             progress = self._progress.get(partition)
             if progress is not None and progress.topic_id == dead_topic.id:
-                starts[partition] = progress.position, progress.redriven
+                starts[partition] = Start(progress.position, progress.redriven, progress.left)
             else:
-                starts[partition] = 0, frozenset()
+                starts[partition] = Start(0)
         wanted = Wanted(self._group_id, self._topic().name, self._queue.settings.key_header, key)
-        return await gather(self._engine, dead_topic, starts, wanted, limit, counting=counting)
+        return await gather(self._engine, dead_topic, starts, wanted, held, limit, counting=counting)
 
     def _topic(self) -> Topic:
         return self._engine.topic_by_id(TopicId(self._queue.topic_id))
 
     # --- carrying out ------------------------------------------------------------------------------------------------
 
-    async def _carry_out(self, gathered: Gathered) -> set[int]:
-        """Redrive what was gathered, but for what has to wait for another round; return the places of what was."""
-        batches = self._batches(gathered.letters)
+    async def _carry_out(self, gathered: Gathered, held: Held) -> set[int]:
+        """Redrive what was gathered, but for what is held or has to wait for another round; return the places of what
+        was."""
+        batches = await self._batches(gathered.letters, held)
         taken = {place for _, places in batches for place in places}
         for letter in gathered.letters:
-            if letter.place not in taken:
+            if letter.place not in taken and letter.place not in held.places:
                 gathered.leave(letter.place)
         if not batches:
-            await self._flush.synced(None, self._move_on(gathered.dead_topic_id, gathered.next_offsets, ()))
+            await self._flush.synced(None, self._move_on(gathered.dead_topic_id, gathered.next_offsets, (), held))
             return set()
         topic = self._topic()
         producer_id, epoch = await self._engine.init_producer_id()
         self._round = Round(gathered.dead_topic_id, producer_id, epoch, topic.generation, batches)
         await self._flush.synced(None, [upsert(ROUND_ROW, self._round)])
-        records = {letter.place: letter.record for letter in gathered.letters}
-        return await self._append(self._round, records, gathered)
+        letters = {letter.place: letter for letter in gathered.letters}
+        records = {place: letter.record for place, letter in letters.items()}
+        return await self._append(self._round, records, gathered, letters, held)
 
-    def _batches(self, letters: Iterable[Letter]) -> list[tuple[int, list[int]]]:
-        """Put letters into batches by their partitions; what would be too much of one is left for another round."""
+    async def _batches(self, letters: Iterable[Letter], held: Held) -> list[tuple[int, list[int]]]:
+        """Put letters into batches by their partitions; what would be too much of one is left for another round, and
+        what is too large by itself is held."""
         topic = self._topic()
         bound = topic.config.max_message_bytes
         batches: list[tuple[int, list[int]]] = []
         last: dict[int, tuple[list[int], int]] = {}
         counts: dict[int, int] = {}
         for letter in letters:
+            if letter.key is not None and letter.key in held.keys:
+                held.places.add(letter.place)
+                continue
             partition = self._partition(topic, letter)
             size_bytes = letter.size_bytes + RECORD_BYTES
+            if size_bytes > bound and (why := await self._too_large(letter, bound)):
+                held.add(letter.place, letter.key, why)
+                continue
             places, used_bytes = last.get(partition, ([], bound))
             if used_bytes + size_bytes > bound:
                 counts[partition] = counts.get(partition, 0) + 1
@@ -192,6 +224,20 @@ class Redriving:
             places.append(letter.place)
             last[partition] = places, used_bytes + size_bytes
         return batches
+
+    async def _too_large(self, letter: Letter, bound: int) -> str:
+        """Why no batch can hold a letter; "": one can."""
+        try:
+            batch = await _encoded([letter.record], bound)
+        except BatchExpandsTooFarError as error:
+            return error.message
+        if len(batch) <= bound:
+            return ""
+        return (
+            f"the dead letter at offset {offset_of(letter.place)} of partition {partition_of(letter.place)} takes"
+            f" {len(batch)} bytes, and topic {self._topic().name} no more than {bound}: raise its max.message.bytes to"
+            f" {len(batch)} or more, and redrive again"
+        )
 
     def _partition(self, topic: Topic, letter: Letter) -> int:
         """Where a producer would put it now."""
@@ -215,11 +261,18 @@ class Redriving:
                 records[place] = record
             elif record.retriable:
                 raise record
-        await self._append(round_, records, None)
+        await self._append(round_, records, None, {}, Held())
 
-    async def _append(self, round_: Round, records: Mapping[int, LogRecord], gathered: Gathered | None) -> set[int]:
-        """Append a round, store what came of it, and return the places of what is there. Raises what the first batch
-        was refused with that was."""
+    async def _append(
+        self,
+        round_: Round,
+        records: Mapping[int, LogRecord],
+        gathered: Gathered | None,
+        letters: Mapping[int, Letter],
+        held: Held,
+    ) -> set[int]:
+        """Append a round, store what came of it, and return the places of what is there. Raises what every batch would
+        be refused with."""
         topic = self._topic()
         appends: list[Append] = []
         sent: list[list[int]] = []
@@ -228,7 +281,7 @@ class Redriving:
             stamp = (round_.producer_id, round_.epoch, sequences.get(partition, 0))
             sequences[partition] = stamp[2] + len(places)
             if all(place in records for place in places):
-                batch = _encoded([records[place] for place in places], topic.config.max_message_bytes)
+                batch = await _encoded([records[place] for place in places], topic.config.max_message_bytes)
                 appends.append(Append(topic.id, partition, with_producer(batch, *stamp), round_.generation))
                 sent.append(places)
         results = await self._engine.append(appends, Durability.SYNCED)
@@ -238,21 +291,33 @@ class Redriving:
             if not isinstance(result, LogbrokerError):
                 done.update(places)
                 continue
-            refused = refused or result
+            if result.retriable or isinstance(result, UnknownTopicError | StaleGenerationError | StorageFailedError):
+                refused = refused or result
+            elif not isinstance(result, OutOfOrderSequenceError):  # That was refused for want of one before it.
+                for place in places:
+                    letter = letters.get(place)
+                    held.add(place, None if letter is None else letter.key, result.message)
+                continue
             if gathered is not None:
                 for place in places:
                     gathered.leave(place)
         next_offsets = gathered.next_offsets if gathered is not None else {}
-        events = self._move_on(round_.dead_topic_id, next_offsets, done)
+        events = self._move_on(round_.dead_topic_id, next_offsets, done, held)
         self._round = None
         await self._flush.synced(None, [*events, delete(ROUND_ROW)])
         if refused is not None:
             raise refused
         return done
 
-    def _move_on(self, dead_topic_id: bytes, next_offsets: Mapping[int, int], done: Iterable[int]) -> list[StateEvent]:
-        """Note letters that are redriven, by place, and the offsets up to which partitions are through with."""
+    def _move_on(
+        self, dead_topic_id: bytes, next_offsets: Mapping[int, int], done: Iterable[int], held: Held
+    ) -> list[StateEvent]:
+        """Note letters that are redriven, by place, and the offsets up to which partitions are through with, but for
+        what is held."""
         redriven: dict[int, set[int]] = {partition: set() for partition in next_offsets}
+        stays: dict[int, set[int]] = {}
+        for place in held.places:
+            stays.setdefault(partition_of(place), set()).add(offset_of(place))
         for place in done:
             redriven.setdefault(partition_of(place), set()).add(offset_of(place))
         events: list[StateEvent] = []
@@ -261,15 +326,20 @@ class Redriving:
             if before is None or before.topic_id != dead_topic_id:
                 before = Progress(dead_topic_id, 0)
             position = max(before.position, next_offsets.get(partition, 0))
-            left = frozenset(offset for offset in before.redriven | offsets if offset >= position)
-            progress = Progress(dead_topic_id, position, left)
+            done_above = frozenset(offset for offset in before.redriven | offsets if offset >= position)
+            # A key that is redriven by itself may come to a letter that is held.
+            left = (before.left | stays.get(partition, set())) - before.redriven - offsets
+            progress = Progress(
+                dead_topic_id, position, done_above, frozenset(offset for offset in left if offset < position)
+            )
             if progress != before:
                 self._progress[partition] = progress
                 events.append(upsert(partition_key(PROGRESS_ROW, partition), progress))
         return events
 
 
-def _encoded(records: Iterable[LogRecord], max_bytes: int) -> bytes:
+async def _encoded(records: Iterable[LogRecord], max_bytes: int) -> bytes:
+    """Raises BatchExpandsTooFarError."""
     new = [NewRecord(record.value, record.key, without_origin(record.headers)) for record in records]
-    batch = encode_batch(new)
-    return batch if len(batch) <= max_bytes else encode_batch(new, codec=Codec.ZSTD)
+    size_bytes = sum(len(record.value or b"") for record in new)
+    return await in_decoder_if(size_bytes > min(INLINE_BYTES, max_bytes), lambda: encode_to_fit(new, max_bytes))

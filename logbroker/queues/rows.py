@@ -11,15 +11,17 @@ All integers in keys are big-endian; values are msgpack arrays but for the pages
                                                      without trailing zero bytes, and b"\\0" where all of it is done
     failure   b"a" partition (4) offset (8)          attempts that failed, their times and reasons: see `retry.Failure`
     parked    b"k" BLAKE2b of the key (16)           ordering key, since when (ms), reason, place of the head
-    intent    b"d" partition (4) offset (8)          partition of the dead-letter topic, sequence in it
+    intent    b"d" partition (4) offset (8)          partition of the dead-letter topic, sequence in it, ...:
+                                                     see `dead_letters`
     sequence  b"q" partition (4)                     the next sequence in this partition of the dead-letter topic
-    producer  b"i" partition (4)                     who appends to it: see `dead_lettering.Producer`
+    producer  b"i" partition (4)                     who appends to it: see `messages.LetterProducer`
     copies    b"t", b"c" ...                         the internal topic, and what is copied there: see `copies`
     replaced  b"r" partition (4) offset (8)          what stands in a record's place: see `replacements`
     session   b"z" BLAKE2b of the key (16)           lane key, fencing token; only while the session is open
     state     b"y" BLAKE2b of the key (16)           lane key, the state that sessions of this key leave to the next
     progress  b"e" partition (4)                     what is sent back of it: see `redrive`
     round     b"w"                                   what is being sent back: see `redrive`
+    room      b"l"                                   what the broker made the dead-letter topic take: see `letter_room`
     handed    b"h"                                   life, and a map: per partition the end of what may have been handed
                                                      out; by a clean stop; void under a header of another life
 
@@ -55,6 +57,7 @@ STATE_ROW: Final = b"y"
 PRODUCER_ROW: Final = b"i"
 PROGRESS_ROW: Final = b"e"
 ROUND_ROW: Final = b"w"
+ROOM_ROW: Final = b"l"
 
 GROUP_TYPE: Final = "queue"
 VERSION: Final = 1

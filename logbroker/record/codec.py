@@ -141,6 +141,31 @@ def encode_batch(
     return builder.build(producer_id, producer_epoch, base_sequence)
 
 
+_FITTING: Final = (Codec.ZSTD, Codec.GZIP)
+"""By what the records may have come that are too large without; the other codecs pack less."""
+
+
+def encode_to_fit(records: Sequence[NewRecord], max_bytes: int) -> bytes:
+    """Return one batch of these records, as `encode_batch`; compressed where it is larger than `max_bytes` otherwise,
+    and perhaps larger even so.
+
+    Raises BatchExpandsTooFarError where nobody could read what was compressed.
+    """
+    batch = encode_batch(records)
+    if len(batch) <= max_bytes:
+        return batch
+    if len(batch) - HEADER_BYTES > MAX_EXPANDED_BYTES:
+        raise BatchExpandsTooFarError(
+            f"the records take {len(batch) - HEADER_BYTES:,} bytes, and of a compressed batch no more than"
+            f" {MAX_EXPANDED_BYTES:,} are read"
+        )
+    for codec in _FITTING:
+        batch = min(batch, encode_batch(records, codec=codec), key=len)
+        if len(batch) <= max_bytes:
+            break
+    return batch
+
+
 def check_timestamp(timestamp_ms: int | None) -> None:
     """Raise InvalidTimestampError for a time that a record cannot carry."""
     if timestamp_ms is not None and not 0 <= timestamp_ms < 1 << 62:

@@ -463,7 +463,7 @@ class PriorityCounts(_message.Message):
     def __init__(self, priority: _Optional[int] = ..., waiting: _Optional[int] = ..., oldest_timestamp_ms: _Optional[int] = ..., delivered: _Optional[int] = ..., overtaken: _Optional[int] = ...) -> None: ...
 
 class QueueCounts(_message.Message):
-    __slots__ = ("open", "ready", "in_flight", "parked", "unscanned", "lanes", "held_lanes", "blocked_lanes", "parked_lanes", "sessions", "delivered", "acked", "nacked", "dead_lettered", "leases_lost", "alarms_raised", "expired", "copied_bytes")
+    __slots__ = ("open", "ready", "in_flight", "parked", "unscanned", "lanes", "held_lanes", "blocked_lanes", "parked_lanes", "sessions", "delivered", "acked", "nacked", "dead_lettered", "leases_lost", "alarms_raised", "expired", "copied_bytes", "refused_letters")
     OPEN_FIELD_NUMBER: _ClassVar[int]
     READY_FIELD_NUMBER: _ClassVar[int]
     IN_FLIGHT_FIELD_NUMBER: _ClassVar[int]
@@ -482,6 +482,7 @@ class QueueCounts(_message.Message):
     ALARMS_RAISED_FIELD_NUMBER: _ClassVar[int]
     EXPIRED_FIELD_NUMBER: _ClassVar[int]
     COPIED_BYTES_FIELD_NUMBER: _ClassVar[int]
+    REFUSED_LETTERS_FIELD_NUMBER: _ClassVar[int]
     open: int
     ready: int
     in_flight: int
@@ -500,7 +501,8 @@ class QueueCounts(_message.Message):
     alarms_raised: int
     expired: int
     copied_bytes: int
-    def __init__(self, open: _Optional[int] = ..., ready: _Optional[int] = ..., in_flight: _Optional[int] = ..., parked: _Optional[int] = ..., unscanned: _Optional[int] = ..., lanes: _Optional[int] = ..., held_lanes: _Optional[int] = ..., blocked_lanes: _Optional[int] = ..., parked_lanes: _Optional[int] = ..., sessions: _Optional[int] = ..., delivered: _Optional[int] = ..., acked: _Optional[int] = ..., nacked: _Optional[int] = ..., dead_lettered: _Optional[int] = ..., leases_lost: _Optional[int] = ..., alarms_raised: _Optional[int] = ..., expired: _Optional[int] = ..., copied_bytes: _Optional[int] = ...) -> None: ...
+    refused_letters: int
+    def __init__(self, open: _Optional[int] = ..., ready: _Optional[int] = ..., in_flight: _Optional[int] = ..., parked: _Optional[int] = ..., unscanned: _Optional[int] = ..., lanes: _Optional[int] = ..., held_lanes: _Optional[int] = ..., blocked_lanes: _Optional[int] = ..., parked_lanes: _Optional[int] = ..., sessions: _Optional[int] = ..., delivered: _Optional[int] = ..., acked: _Optional[int] = ..., nacked: _Optional[int] = ..., dead_lettered: _Optional[int] = ..., leases_lost: _Optional[int] = ..., alarms_raised: _Optional[int] = ..., expired: _Optional[int] = ..., copied_bytes: _Optional[int] = ..., refused_letters: _Optional[int] = ...) -> None: ...
 
 class DescribedWorker(_message.Message):
     __slots__ = ("worker_id", "client_name", "in_flight", "credit", "sessions", "connected")
@@ -573,7 +575,7 @@ class ListLanesResponse(_message.Message):
     def __init__(self, lanes: _Optional[_Iterable[_Union[Lane, _Mapping]]] = ..., total: _Optional[int] = ...) -> None: ...
 
 class Lane(_message.Message):
-    __slots__ = ("status", "key", "state", "partition", "offset", "waiting", "attempt", "worker_id", "due_in_ms", "oldest_timestamp_ms", "first_failure_ms", "last_failure_ms", "reasons", "session_token", "level")
+    __slots__ = ("status", "key", "state", "partition", "offset", "waiting", "attempt", "worker_id", "due_in_ms", "oldest_timestamp_ms", "first_failure_ms", "last_failure_ms", "reasons", "session_token", "level", "refusal")
     STATUS_FIELD_NUMBER: _ClassVar[int]
     KEY_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
@@ -589,6 +591,7 @@ class Lane(_message.Message):
     REASONS_FIELD_NUMBER: _ClassVar[int]
     SESSION_TOKEN_FIELD_NUMBER: _ClassVar[int]
     LEVEL_FIELD_NUMBER: _ClassVar[int]
+    REFUSAL_FIELD_NUMBER: _ClassVar[int]
     status: _common_pb2.Status
     key: bytes
     state: str
@@ -604,7 +607,8 @@ class Lane(_message.Message):
     reasons: _containers.RepeatedScalarFieldContainer[str]
     session_token: int
     level: int
-    def __init__(self, status: _Optional[_Union[_common_pb2.Status, _Mapping]] = ..., key: _Optional[bytes] = ..., state: _Optional[str] = ..., partition: _Optional[int] = ..., offset: _Optional[int] = ..., waiting: _Optional[int] = ..., attempt: _Optional[int] = ..., worker_id: _Optional[str] = ..., due_in_ms: _Optional[int] = ..., oldest_timestamp_ms: _Optional[int] = ..., first_failure_ms: _Optional[int] = ..., last_failure_ms: _Optional[int] = ..., reasons: _Optional[_Iterable[str]] = ..., session_token: _Optional[int] = ..., level: _Optional[int] = ...) -> None: ...
+    refusal: str
+    def __init__(self, status: _Optional[_Union[_common_pb2.Status, _Mapping]] = ..., key: _Optional[bytes] = ..., state: _Optional[str] = ..., partition: _Optional[int] = ..., offset: _Optional[int] = ..., waiting: _Optional[int] = ..., attempt: _Optional[int] = ..., worker_id: _Optional[str] = ..., due_in_ms: _Optional[int] = ..., oldest_timestamp_ms: _Optional[int] = ..., first_failure_ms: _Optional[int] = ..., last_failure_ms: _Optional[int] = ..., reasons: _Optional[_Iterable[str]] = ..., session_token: _Optional[int] = ..., level: _Optional[int] = ..., refusal: _Optional[str] = ...) -> None: ...
 
 class ExplainLanesRequest(_message.Message):
     __slots__ = ("group_id", "keys")
@@ -679,14 +683,18 @@ class RedriveRequest(_message.Message):
     def __init__(self, group_id: _Optional[str] = ..., key: _Optional[bytes] = ..., dry_run: _Optional[bool] = ..., max_records: _Optional[int] = ...) -> None: ...
 
 class RedriveResponse(_message.Message):
-    __slots__ = ("records", "keys", "more")
+    __slots__ = ("records", "keys", "more", "held", "why_held")
     RECORDS_FIELD_NUMBER: _ClassVar[int]
     KEYS_FIELD_NUMBER: _ClassVar[int]
     MORE_FIELD_NUMBER: _ClassVar[int]
+    HELD_FIELD_NUMBER: _ClassVar[int]
+    WHY_HELD_FIELD_NUMBER: _ClassVar[int]
     records: int
     keys: int
     more: bool
-    def __init__(self, records: _Optional[int] = ..., keys: _Optional[int] = ..., more: _Optional[bool] = ...) -> None: ...
+    held: int
+    why_held: str
+    def __init__(self, records: _Optional[int] = ..., keys: _Optional[int] = ..., more: _Optional[bool] = ..., held: _Optional[int] = ..., why_held: _Optional[str] = ...) -> None: ...
 
 class RewindRequest(_message.Message):
     __slots__ = ("group_id", "to", "partitions", "include_parked", "dry_run", "drop_standing")

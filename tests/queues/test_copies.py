@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
@@ -98,7 +97,7 @@ async def test_growth_between_the_copies_and_what_is_left_of_the_log_holds_nothi
 async def test_copies_of_done_records_make_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One lane stands for ever, others for a while."""
     monkeypatch.setattr(retention_hold, "MIN_REWRITTEN_BYTES", 8_000)
-    monkeypatch.setattr(copies, "Codec", SimpleNamespace(ZSTD=Codec.NONE))
+    monkeypatch.setattr(copies, "_CODECS", (Codec.NONE,))
     monkeypatch.setitem(copies._CONFIGS, "segment.bytes", "2000")
     async with shell(tmp_path, crash=True) as opened:
         life = await begin(opened, [b"for ever"])

@@ -89,7 +89,7 @@ async def test_a_crash_between_append_and_done_doubles_no_letter(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patched:
-        patched.setattr(DeadLettering, "_done", lambda self, letter: self._pending.clear())
+        patched.setattr(DeadLettering, "_done", lambda self, letter: None)
         async with shell(tmp_path, crash=True) as opened:
             await opened.topic()
             await opened.append(*[(b"%d" % number, b"%d" % number) for number in range(5)])
@@ -115,7 +115,7 @@ async def test_a_topic_that_refuses_letters_is_waited_for(tmp_path: Path, caplog
         await until(lambda: "does not take its dead letters" in caplog.text)
         assert group.queue.done.floor(0) == 0
         await opened.engine.alter_topic(letters.id, unset_configs=["max.message.bytes"])
-        assert [letter.key for letter in await letters_of(opened, 2)] == [b"a", b"b"]
+        assert sorted([letter.key or b"" for letter in await letters_of(opened, 2)]) == [b"a", b"b"]
         await until(lambda: group.queue.done.floor(0) == 2)
         assert caplog.text.count("does not take its dead letters") == 1
 

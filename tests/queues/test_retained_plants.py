@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -128,7 +127,7 @@ def rows_not_stored(patch: pytest.MonkeyPatch) -> None:
 
 def copies_not_held(patch: pytest.MonkeyPatch) -> None:
     patch.setitem(copies._CONFIGS, "segment.bytes", "2000")
-    patch.setattr(copies, "Codec", SimpleNamespace(ZSTD=Codec.NONE))
+    patch.setattr(copies, "_CODECS", (Codec.NONE,))
     patch.setattr(Copies, "needed_from", lambda self, partition: MAX_INT64)
 
 

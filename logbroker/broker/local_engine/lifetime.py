@@ -21,7 +21,7 @@ from logbroker.broker.local_engine.state_store import LocalStateStore
 from logbroker.broker.local_engine.topic_changes import TopicChanges
 from logbroker.broker.local_engine.upkeep import Upkeep
 from logbroker.clock import Clock
-from logbroker.config import MAX_BATCH_BYTES, BrokerConfig
+from logbroker.config import MAX_STORED_BATCH_BYTES, BrokerConfig
 from logbroker.engine import Topic
 from logbroker.errors import DataDirError
 from logbroker.storage.data_dir import DataDir, partition_directories
@@ -67,7 +67,7 @@ async def open_engine(
         handles = HandleCache(files, config.max_open_segments or _default_open_segments())
         catalog = Catalog()
         # What one group may hold that a thread writes and then syncs.
-        unsynced_bound_bytes = config.max_produce_bytes_in_flight + MAX_BATCH_BYTES
+        unsynced_bound_bytes = config.max_produce_bytes_in_flight + MAX_STORED_BATCH_BYTES
         partitions = PartitionTable(
             data_dir, store, files, handles, pool, failure, unsynced_bound_bytes, config.sync_threads
         )
