@@ -35,12 +35,14 @@ def redrive(
       logbroker queue redrive billing --key customer-7
     """
     wanted = None if key is None else key_of(key, in_base64)
+    document: dict[str, object]
+    records, keys, more, held, why = 0, 0, True, 0, ""
     with QueueAdmin(broker) as admin:
         if dry_run:
             found = admin.redrive(group, key=wanted, dry_run=True, max_records=max_records)
-            document = {"records": found.records, "keys": found.keys, "more": found.more}
+            records, keys, more = found.records, found.keys, found.more
+            document = {"records": records, "keys": keys, "more": more}
         else:
-            records, more, held, why = 0, True, 0, ""
             with terminal.progress("sending back", max_records, "records") as count:
                 while more and (max_records is None or records < max_records):
                     left = _AT_ONCE if max_records is None else min(_AT_ONCE, max_records - records)
@@ -49,17 +51,15 @@ def redrive(
                     count(records)
                     if not sent.records:
                         break
-            document = {"records": records, "more": more, "held": held}
-            if held:
-                document["why_held"] = why
+            document = {"records": records, "more": more, "held": held, "why_held": why or None}
     if as_json:
         terminal.write_json({**document, "dry_run": dry_run})
         return
-    told = f"of {document['keys']:,} keys would be sent back (--dry-run)" if dry_run else "sent back"
-    rest = "; more are left" if document["more"] else ""
-    click.echo(f"{document['records']:,} dead letter{'' if document['records'] == 1 else 's'} {told}{rest}")
-    if document.get("held"):
-        raise LogbrokerError(f"{document['held']:,} cannot be sent back, or stay behind one of their key: {why}")
+    told = f"of {keys:,} keys would be sent back (--dry-run)" if dry_run else "sent back"
+    rest = "; more are left" if more else ""
+    click.echo(f"{records:,} dead letter{'' if records == 1 else 's'} {told}{rest}")
+    if held:
+        raise LogbrokerError(f"{held:,} cannot be sent back, or stay behind one of their key: {why}")
 
 
 @click.command()
