@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass, field
 
-from logbroker.queues.messages import DeadLetter
+from logbroker.queues.messages import DeadLetter, LetterProducer
 from logbroker.queues.places import place_of
 
 
@@ -50,20 +50,34 @@ class Hold:
 
 
 class DeadTopic:
-    """A dead-letter topic: it knows the last five batches of a producer in each partition."""
+    """A dead-letter topic: it knows the last five batches of each producer in each partition."""
 
     def __init__(self) -> None:
-        self.partitions: dict[int, list[int]] = defaultdict(list)
+        self.batches: dict[tuple[int, int], list[tuple[int, int]]] = defaultdict(list)
+        """Places and sequences of letters, by partition and producer id."""
+        self.there: set[int] = set()
+        """Records whose letters are there since they were last to be done."""
+        self.rows: dict[int, LetterProducer] = {}
+        """The producers of partitions that are stored."""
+        self.producers = 0
 
-    def append(self, letters: list[DeadLetter]) -> None:
-        for letter in letters:
-            records = self.partitions[letter.partition]
-            if letter.sequence < len(records):
-                assert records[letter.sequence] == letter.place, "another record under a sequence that is taken"
-                assert letter.sequence >= len(records) - 5, "the topic does not remember so old a batch"
-            else:
-                assert letter.sequence == len(records), "a sequence is left out"
-                records.append(letter.place)
+    def append(self, letter: DeadLetter, producer: LetterProducer) -> bool:
+        """Return whether the letter is there now, or was; else its sequence is none that is expected."""
+        batches = self.batches[letter.partition, producer.producer_id]
+        sequence = letter.sequence - producer.base
+        if sequence == len(batches):
+            assert letter.place not in self.there, "a letter is there twice"
+            self.there.add(letter.place)
+            batches.append((letter.place, letter.sequence))
+            return True
+        if 0 <= sequence < len(batches) and sequence >= len(batches) - 5:
+            assert batches[sequence] == (letter.place, letter.sequence), "another record under a sequence that is taken"
+            return True
+        return False
+
+    def new_producer(self, letter: DeadLetter) -> LetterProducer:
+        self.producers += 1
+        return LetterProducer(b"", self.producers, 0, letter.sequence)
 
 
 class Log:

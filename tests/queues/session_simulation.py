@@ -173,6 +173,7 @@ class SessionWorld(World):
         here = [place for place in self.order if place >> 48 == partition]
         for place in here:
             state.done.discard(place)
+            self.dead_topic.there.discard(place)
             if place & 0xFFFF_FFFF_FFFF < target and place not in kept:
                 state.done.add(place)
         parked = set(state.parked.values())

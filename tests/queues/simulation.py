@@ -6,7 +6,7 @@ import math
 
 from logbroker.engine import StateEvent
 from logbroker.errors import StaleSessionError
-from logbroker.queues.messages import DeadLetter, Extension, Granted, Nack, SessionWrite, Settlement
+from logbroker.queues.messages import DeadLetter, Extension, Granted, LetterProducer, Nack, SessionWrite, Settlement
 from logbroker.queues.operator import Operator
 from logbroker.queues.places import place_of
 from logbroker.queues.queue import Queue
@@ -27,6 +27,9 @@ class World(Model):
         """All fencing tokens that were ever given, and for what."""
         self.dead_topic = DeadTopic()
         self.letters: list[DeadLetter] = []
+        """Yet to be sent, or refused."""
+        self.producers: dict[int, LetterProducer] = {}
+        """Of dead letters, by partition; those set apart have their own."""
         super().__init__(settings, partitions)
         self.queue = Queue(bytes(16), settings, random=lambda: 0.0, route=self.route)
         self.begin_queue()
@@ -38,6 +41,9 @@ class World(Model):
         self.open_partitions()
         self.begin_scan()
         self.commit()
+        apart = {letter.producer.producer_id for letter in self.letters if letter.producer is not None}
+        rows = self.dead_topic.rows.items()
+        self.producers = {partition: each for partition, each in rows if each.producer_id not in apart}
 
     def begin_scan(self) -> None:
         self.admitted.clear()
@@ -239,15 +245,77 @@ class World(Model):
 
     # --- dead letters and operators ----------------------------------------------------------------------------------
 
-    def finish_dead_letters(self) -> None:
+    def send_letters(
+        self, refused: frozenset[int] = frozenset(), unread: frozenset[int] = frozenset()
+    ) -> list[DeadLetter]:
+        """Append what is to be sent, as `DeadLettering` does; return what is there. `refused` names letters by their
+        turns, `unread` those whose records cannot be read."""
+        machine = self.queue.dead_letters
         self.commit()
-        self.dead_topic.append(self.letters)
-        letters, self.letters = self.letters, []
+        self.letters = [letter for letter in self.letters if machine.holds(letter)]
+        there: list[DeadLetter] = []
+        for turn, letter in enumerate(list(self.letters)):
+            is_apart = letter.producer is not None
+            if turn in unread:
+                if not is_apart:
+                    self.set_apart(letter)
+                machine.refuse(letter, "its record cannot be read")
+                continue
+            producer = letter.producer or self.producers.get(letter.partition)
+            if producer is None or producer.producer_id < 0 or producer.base > letter.sequence:
+                producer = self.another_producer(letter)
+            machine.sending([letter])
+            if turn in refused:
+                batches = self.dead_topic.batches[letter.partition, producer.producer_id]
+                if (letter.place, letter.sequence) not in batches:
+                    machine.not_there(letter)
+                    if letter.producer is None:
+                        self.set_apart(letter)
+                    machine.refuse(letter, "too large")
+                    continue
+            if not self.dead_topic.append(letter, producer):
+                machine.not_there(letter)
+                producer = self.another_producer(letter)
+                machine.sending([letter])
+                assert self.dead_topic.append(letter, producer)
+            there.append(letter)
+        return there
+
+    def another_producer(self, letter: DeadLetter) -> LetterProducer:
+        """It is stored before it is used, with all that happened before."""
+        producer = self.dead_topic.new_producer(letter)
+        if letter.producer is not None:
+            self.queue.dead_letters.set_apart(letter, producer)
+            self.commit()
+        else:
+            self.commit()
+            self.producers[letter.partition] = self.dead_topic.rows[letter.partition] = producer
+        return producer
+
+    def set_apart(self, letter: DeadLetter) -> None:
+        """With those after it that may be there already."""
+        machine = self.queue.dead_letters
+        producer = self.producers.pop(letter.partition, LetterProducer(b"", -1, -1, letter.sequence))
+        behind = [
+            each
+            for each in self.letters
+            if each.producer is None and each.partition == letter.partition and each.sequence > letter.sequence
+        ]
+        machine.set_apart(letter, producer)
+        for each in behind:
+            if machine.may_return(each.place):
+                break
+            machine.set_apart(each, producer)
+
+    def finish_dead_letters(self, refused: frozenset[int] = frozenset(), unread: frozenset[int] = frozenset()) -> None:
+        there = self.send_letters(refused, unread)
+        self.letters = [letter for letter in self.letters if letter not in there]
         self.expire()
         self.queue.tick(self.now)
-        for letter in letters:
-            self.queue.dead_lettered(letter.place, self.now)
-            self.finish(letter.place)
+        for letter in there:
+            if self.queue.dead_letters.holds(letter):
+                self.queue.dead_lettered(letter.place, self.now)
+                self.finish(letter.place)
 
     def held_heads(self) -> list[int]:
         self.expire()
@@ -258,7 +326,8 @@ class World(Model):
         return [
             place
             for unit, place in heads
-            if not self.is_busy(place) and (unit in self.state.parked or stands.get(place) in ("block", "park"))
+            if not self.is_busy(place)
+            and (unit in self.state.parked or stands.get(place) in ("block", "park") or self.is_refused(place))
         ]
 
     def check_parked(self) -> None:
@@ -274,6 +343,11 @@ class World(Model):
             assert facts.failure is not None
             assert len(facts.failure.reasons) == count
             assert (head in self.queue.held.set_aside) == (unit in heads)
+
+    def is_refused(self, place: int) -> bool:
+        """Whether the letter of a record waits for better times, and an operator may decide about it."""
+        machine = self.queue.dead_letters
+        return bool(machine.refusal(place)) and machine.may_return(place) and machine.find(place) is not None
 
     def decide(self, place: int, how: str) -> None:
         """An operator moves a held lane."""

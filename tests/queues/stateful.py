@@ -174,14 +174,13 @@ class QueueMachine(RuleBasedStateMachine):
         if then_scan:
             self.scan_all()
 
-    @rule(finish=st.booleans())
-    def dead_letters(self, finish: bool) -> None:
-        """Appended and done; or only appended, as before a crash."""
+    @rule(finish=st.booleans(), refused=st.frozensets(st.integers(0, 6)), unread=st.frozensets(st.integers(0, 6)))
+    def dead_letters(self, finish: bool, refused: frozenset[int], unread: frozenset[int]) -> None:
+        """Appended and done, but for some that are refused; or only appended, as before a crash."""
         if finish:
-            self.world.finish_dead_letters()
+            self.world.finish_dead_letters(refused, unread)
         else:
-            self.world.commit()
-            self.world.dead_topic.append(self.world.letters)
+            self.world.send_letters(refused, unread)
 
     @rule(pick=st.integers(0, 5), how=st.sampled_from(["resume", "skip", "drop"]))
     def operate(self, pick: int, how: str) -> None:

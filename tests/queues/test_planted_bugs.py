@@ -20,6 +20,7 @@ from logbroker.queues.held import HeldLanes
 from logbroker.queues.lane import Lane, Run
 from logbroker.queues.lanes import Lanes
 from logbroker.queues.ledger import Ledger
+from logbroker.queues.messages import DeadLetter, LetterProducer
 from logbroker.queues.redelivery import Redelivery
 from logbroker.queues.retry import Failure, Failures
 from logbroker.queues.settings import OnExhausted, Ordering
@@ -191,6 +192,20 @@ def too_many_dead_letters_at_once(patch: pytest.MonkeyPatch) -> None:
     patch.setattr("logbroker.queues.dead_letters.MAX_OUTSTANDING", 100)
 
 
+def the_producer_of_a_letter_set_apart_is_forgotten(patch: pytest.MonkeyPatch) -> None:
+    set_apart = DeadLetters.set_apart
+
+    def bug(self: DeadLetters, letter: DeadLetter, producer: LetterProducer) -> None:
+        set_apart(self, letter, producer)
+        self._changed.pop(letter.place, None)
+
+    patch.setattr(DeadLetters, "set_apart", bug)
+
+
+def what_may_be_a_dead_letter_is_resumed(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(DeadLetters, "may_return", lambda *_: True)
+
+
 def a_goodbye_drops_what_was_held(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Deliveries, "lose_all", lambda self, worker_id: [])
 
@@ -273,6 +288,8 @@ _DEAD = {"policies": (OnExhausted.DEAD_LETTER,), "attempts": (1,)}
         (dead_letters_forgotten_at_restart, {**_DEAD, **CALM}),
         (dead_letters_of_a_new_sequence_after_a_crash, {**_DEAD, **CALM}),
         (too_many_dead_letters_at_once, {**_DEAD, **ONE_LIFE, "orderings": (Ordering.NONE,)}),
+        (the_producer_of_a_letter_set_apart_is_forgotten, {**_DEAD, **CALM}),
+        (what_may_be_a_dead_letter_is_resumed, {**_DEAD, **without("grow", "alter", "break_stream", "say_goodbye")}),
         (a_goodbye_drops_what_was_held, {}),
         (a_changed_ordering_does_not_drain, _KEY),
         (done_records_forgotten_by_a_changed_ordering, {**_KEY, **_ALTERED}),
