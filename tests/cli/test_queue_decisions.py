@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import io
+import random
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from logbroker.client.sync import Producer, Worker
+from logbroker.client.sync import Admin, Producer, Worker
 from tests.cli.queues import Queue, exhaust, send, take
+from tests.waiting import until
 
 
 def test_explain_says_on_one_screen_why_a_key_stands(queue: Queue, topic: str, name: str) -> None:
@@ -71,6 +74,41 @@ def test_describe_shows_alarms_and_counts_them(queue: Queue, topic: str, name: s
     assert [alarm["kind"] for alarm in document["alarms"]] == ["parked"]
     assert document["counts"]["alarms_raised"] == 1
     assert "ALARM parked: 4 records are parked" in queue("describe", name)
+
+
+def test_a_dead_letter_that_is_too_large_is_told_of_and_holds_nothing_else(queue: Queue, topic: str, name: str) -> None:
+    """One among 200, in a broker of its own process."""
+    queue("create", name, "--topic", topic, "--max-attempts", "1", "--on-exhausted", "dead-letter")
+    letters, limit = f"{name}.dead-letters", {"max.message.bytes": "1000"}
+    with Admin(queue.address) as admin, Producer(queue.address) as producer:
+        admin.alter_topic(letters, set_configs=limit)
+        for number in range(179):
+            producer.send(topic, b"", b"k%d" % number)
+        producer.send(topic, random.Random(1).randbytes(5000), b"large")
+        producer.send(topic, b"behind it", b"large")
+        producer.flush()
+        with Worker(queue.address, name) as worker, ThreadPoolExecutor(1) as pool:
+            running = pool.submit(worker.run, lambda delivery: delivery.nack(reason="no good"))
+            until(lambda: queue.json("describe", name)["counts"]["dead_lettered"] == 199)
+            document = queue.json("describe", name)
+            assert [(alarm["kind"], alarm["key"]) for alarm in document["alarms"]] == [("letters", "large")]
+            assert document["counts"]["refused_letters"] == 1
+            assert "ALARM letters (key b'large'): " in queue("describe", name)
+            explained = queue("explain", name, "large")
+            for words in ("dead-lettering", "raise max.message.bytes there to", "skip, resume or replace", "2 records"):
+                assert words in explained
+            assert queue.json("parked", name)["lanes"][0]["key"] == "large"
+            admin.alter_topic(letters, unset_configs=list(limit))
+            until(lambda: queue.json("describe", name)["counts"]["dead_lettered"] == 201)
+            worker.stop()
+            running.result()
+        admin.alter_topic(topic, set_configs=limit)
+        assert "1 cannot be sent back" not in queue("redrive", name, "--dry-run")
+        error = queue("redrive", name, exit_code=1)
+        assert "2 cannot be sent back, or stay behind one of their key: " in error
+        assert "raise its max.message.bytes to" in error
+        admin.alter_topic(topic, unset_configs=list(limit))
+        assert queue("redrive", name) == "2 dead letters sent back\n"
 
 
 def test_all_lanes_that_stand_are_resumed(queue: Queue, topic: str, name: str) -> None:
