@@ -89,18 +89,25 @@ def test_a_dead_letter_that_is_too_large_is_told_of_and_holds_nothing_else(queue
         producer.flush()
         with Worker(queue.address, name) as worker, ThreadPoolExecutor(1) as pool:
             running = pool.submit(worker.run, lambda delivery: delivery.nack(reason="no good"))
-            until(lambda: queue.json("describe", name)["counts"]["dead_lettered"] == 199)
-            document = queue.json("describe", name)
-            assert [(alarm["kind"], alarm["key"]) for alarm in document["alarms"]] == [("letters", "large")]
-            assert document["counts"]["refused_letters"] == 1
-            assert "ALARM letters (key b'large'): " in queue("describe", name)
-            explained = queue("explain", name, "large")
-            for words in ("dead-lettering", "raise max.message.bytes there to", "skip, resume or replace", "2 records"):
-                assert words in explained
-            assert queue.json("parked", name)["lanes"][0]["key"] == "large"
-            admin.alter_topic(letters, unset_configs=list(limit))
-            until(lambda: queue.json("describe", name)["counts"]["dead_lettered"] == 201)
-            worker.stop()
+            try:
+                until(lambda: queue.json("describe", name)["counts"]["dead_lettered"] == 199)
+                document = queue.json("describe", name)
+                assert [(alarm["kind"], alarm["key"]) for alarm in document["alarms"]] == [("letters", "large")]
+                assert document["counts"]["refused_letters"] == 1
+                assert "ALARM letters (key b'large'): " in queue("describe", name)
+                explained = queue("explain", name, "large")
+                for words in (
+                    "dead-lettering",
+                    "raise max.message.bytes there to",
+                    "skip, resume or replace",
+                    "2 records",
+                ):
+                    assert words in explained
+                assert queue.json("parked", name)["lanes"][0]["key"] == "large"
+                admin.alter_topic(letters, unset_configs=list(limit))
+                until(lambda: queue.json("describe", name)["counts"]["dead_lettered"] == 201)
+            finally:
+                worker.stop()
             running.result()
         admin.alter_topic(topic, set_configs=limit)
         assert "1 cannot be sent back" not in queue("redrive", name, "--dry-run")

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-from logbroker.engine import StateEvent
+from logbroker.config import MAX_BATCH_BYTES
+from logbroker.engine import Append, Appended, StateEvent
 from logbroker.errors import DiskFullError
 from logbroker.queues import copies, retention_hold
+from logbroker.queues.places import place_of
 from logbroker.queues.rows import COPIES_ROW, COPIES_TOPIC_ROW
+from logbroker.record.codec import LogRecord, NewRecord, encode_batch, encode_to_fit
 from logbroker.record.compression import Codec
+from logbroker.record.header import HEADER_BYTES, MAX_EXPANDED_BYTES
 from tests.queues.retained import COPIES, KEYS, again, all_held, begin
 from tests.queues.shell import shell, until
 
@@ -188,3 +193,26 @@ async def test_copies_that_an_older_backup_knows_nothing_of_are_taken_up(
         await life.resume()
         await life.work(60)
         assert life.done == {b"blocked": list(range(60))}
+
+
+@pytest.mark.parametrize("compressed", [False, True])
+async def test_the_largest_records_that_there_can_be_are_copied(tmp_path: Path, compressed: bool) -> None:
+    """Retention of the partition would wait for ever otherwise; the header of a copy goes beyond what a batch may take,
+    and beyond what it may expand to."""
+    most = MAX_EXPANDED_BYTES + HEADER_BYTES if compressed else MAX_BATCH_BYTES
+    size_bytes = most - (len(encode_batch([NewRecord(bytes(most - 100), b"key")])) - (most - 100))
+    value = bytes(size_bytes) if compressed else random.Random(1).randbytes(size_bytes)
+    assert len(encode_batch([NewRecord(value, b"key")])) == most
+    async with shell(tmp_path) as opened:
+        topic = await opened.engine.create_topic("t", 1, {"max.message.bytes": str(MAX_BATCH_BYTES)})
+        batch = encode_to_fit([NewRecord(value, b"key")], MAX_BATCH_BYTES)
+        [appended] = await opened.engine.append([Append(topic.id, 0, batch)])
+        assert isinstance(appended, Appended)
+        group = await opened.group()
+        [record] = await group.records.fetch([place_of(0, 0)])
+        assert isinstance(record, LogRecord)
+        copied = group.hold.copies
+        await copied.add(0, [record])
+        [(_, stored)] = copied.batches(0)
+        [found] = await copied.read(0, stored)
+        assert (found.value == value, found.key, found.offset, [*found.headers]) == (True, b"key", 0, [])
