@@ -100,17 +100,17 @@ async def pack(
 
     for places, found in await records.find(granted.places, max_bytes):
         batch = found.batch
-        if isinstance(batch, StoredBatch) and _goes_whole(batch, len(places)):
+        if batch is LATER or packed.leaves_out:
+            hand_on()
+            receipts = range(granted.first_receipt + index, granted.first_receipt + index + len(places))
+            packed.unreadable.extend(map(Unreadable, receipts, places, repeat(LATER)))
+        elif isinstance(batch, StoredBatch) and _goes_whole(batch, len(places)):
             if run_bytes + len(batch.raw) > MAX_BATCHES_BYTES:
                 hand_on()
             if not run:
                 begun, run_bytes = index, 0
             run.append(found)
             run_bytes += len(batch.raw)
-        elif batch is LATER or packed.leaves_out:
-            hand_on()
-            receipts = range(granted.first_receipt + index, granted.first_receipt + index + len(places))
-            packed.unreadable.extend(map(Unreadable, receipts, places, repeat(LATER)))
         else:
             hand_on()
             part = _part(granted, index, index + len(places))

@@ -130,7 +130,8 @@ async def ack(link: WorkerLink, *receipts: int) -> None:
 
 async def nack(link: WorkerLink, *receipts: int, reason: str = "broken", delay_seconds: float | None = None) -> None:
     nacks = [Nack(receipt, receipt, reason, delay_seconds) for receipt in receipts]
-    assert await link.settle(Settlement(nacks=nacks)) == []
+    refused = await link.settle(Settlement(nacks=nacks))
+    assert not refused, refused
 
 
 async def until(condition: Callable[[], object]) -> None:

@@ -15,9 +15,10 @@ from logbroker.queues.batch_cache import BatchCache
 from logbroker.queues.messages import Granted
 from logbroker.queues.packing import MAX_BATCHES_BYTES, Delivered, Packed, pack
 from logbroker.queues.places import offset_of, partition_of, place_of
-from logbroker.queues.records import LATER, Records
+from logbroker.queues.records import LATER, MAX_READ_BYTES, Records
 from logbroker.record.codec import LogRecord, NewRecord, decode_batch, split_batches
 from logbroker.record.compression import Codec
+from logbroker.record.stored_batch import stored_batches
 from logbroker.types import TopicId
 from tests.queues.fake_log import FakeLog, undecodable_batch, with_crc
 from tests.queues.groups import TOPIC_ID
@@ -231,3 +232,16 @@ async def test_time_per_record() -> None:
         figures[name] = (time.process_time() - begun) / 10_000 * 1e6
     print("packed:", ", ".join(f"{name} {figure:.2f}" for name, figure in figures.items()), "us/record")  # noqa: T201
     assert max(figures.values()) < 20, "1.5 on an idle core"
+
+
+async def test_nothing_is_handed_on_behind_what_is_left_out() -> None:
+    """What is kept in memory behind it would be given back, as all from there on, and handed to another worker too."""
+    log = FakeLog()
+    for _ in range(3):
+        log.append(NewRecord(bytes(MAX_READ_BYTES)))
+    records = records_of(log, 1 << 24)
+    [last] = stored_batches(log.partitions[0].batches[2])
+    records.keep(0, last)
+    packed = await pack(records, Granted(FIRST, range(3), [], []), max_bytes=1)
+    assert [(each.first_receipt - FIRST, each.count) for each in packed.delivered] == [(0, 1)]
+    assert [(each.receipt - FIRST, each.error) for each in packed.unreadable] == [(1, LATER), (2, LATER)]
