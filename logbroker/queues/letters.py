@@ -19,6 +19,8 @@ from logbroker.record.dead_letter import GROUP, ORIGIN_PARTITION, ORIGIN_TOPIC, 
 READ_BYTES: Final = MIB
 MAX_ROUND_RECORDS: Final = 1000
 MAX_ROUND_BYTES: Final = 4 * MIB
+_MAX_DIGITS: Final = 9
+"""Of a partition's number."""
 MAX_LEFT: Final = 50_000
 """Letters of one partition that are remembered as held while later ones are redriven."""
 
@@ -105,7 +107,9 @@ class Wanted(msgspec.Struct, frozen=True):
             return None
         partition = header_value(headers, ORIGIN_PARTITION) or b""
         key = header_value(headers, self.key_header) if self.key_header else record.key
-        return Letter(place, key, int(partition) if partition.isdigit() else 0, record)
+        # Anybody may write to the topic.
+        is_number = len(partition) <= _MAX_DIGITS and partition.isdigit()
+        return Letter(place, key, int(partition) if is_number else 0, record)
 
 
 async def gather(

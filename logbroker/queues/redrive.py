@@ -19,6 +19,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -56,6 +57,7 @@ MAX_BATCHES: Final = 5
 """Of a round in one partition: so many of a producer a partition remembers."""
 RECORD_BYTES: Final = 64
 """More than a record takes beside its key, value and headers."""
+LONG_KEY_BYTES: Final = 4096
 MAX_OUT_OF_ORDER: Final = 50_000
 """Letters of one partition that may be redriven while one before them is not."""
 
@@ -208,7 +210,9 @@ class Redriving:
             if letter.key is not None and letter.key in held.keys:
                 held.places.add(letter.place)
                 continue
-            partition = self._partition(topic, letter)
+            # Of a key of megabytes the hash takes a second.
+            is_long = letter.key is not None and len(letter.key) > LONG_KEY_BYTES
+            partition = await in_decoder_if(is_long, partial(self._partition, topic, letter))
             size_bytes = letter.size_bytes + RECORD_BYTES
             if size_bytes > bound and (why := await self._too_large(letter, bound)):
                 held.add(letter.place, letter.key, why)

@@ -32,7 +32,7 @@ from logbroker.queues.records import Records
 from logbroker.queues.redrive import Redriven
 from logbroker.queues.settings import OnExhausted, Ordering
 from logbroker.record.codec import LogRecord, NewRecord, encode_batch, with_producer
-from logbroker.record.dead_letter import ORIGIN_OFFSET, header_value
+from logbroker.record.dead_letter import GROUP, ORIGIN_OFFSET, ORIGIN_PARTITION, ORIGIN_TOPIC, header_value
 from tests.nursery import processes
 from tests.queues.kills import killed_in
 from tests.queues.shell import Shell, hello, nack, shell, take, until
@@ -417,6 +417,20 @@ async def test_a_batch_among_the_letters_that_cannot_be_decoded_holds_no_other(t
         found = await group.redrive(None, 1000)
         assert (found.records, found.more, found.held) == (10, False, 1)
         assert (await group.redrive(None, 1000)).records == 0
+
+
+async def test_letters_that_somebody_forged_hold_no_other(tmp_path: Path) -> None:
+    async with shell(tmp_path) as opened:
+        await opened.topic()
+        await opened.append(*((b"%d" % number, b"%d" % number) for number in range(3)))
+        group = await failing_group(opened)
+        forged = [b"9" * 5000, b"-1", b"\xff", b"", None, b"4294967295"]
+        headers = [(GROUP, b"g"), (ORIGIN_TOPIC, b"t")]
+        batch = encode_batch([NewRecord(b"forged", None, [*headers, (ORIGIN_PARTITION, value)]) for value in forged])
+        await opened.engine.append([Append(opened.engine.topic(LETTERS).id, 0, batch)])
+        await fail(group, 3)
+        await until(lambda: group.dead_lettering.sent == 3)
+        assert await group.redrive(None, 100) == Redriven(3 + len(forged), 3, False)
 
 
 # --- crashes -------------------------------------------------------------------------------------------------------
