@@ -20,11 +20,15 @@ from logbroker.queues.messages import Granted
 from logbroker.queues.places import offset_of, partition_of
 from logbroker.queues.records import INLINE_RECORDS, LATER, NO_BOUND, Records
 from logbroker.record.codec import BatchBuilder, LogRecord, check_crc
+from logbroker.record.compression import Codec
 from logbroker.record.stored_batch import StoredBatch
 
 MAX_BATCHES_BYTES: Final = 1024 * 1024
 """Of one message. A record or a batch of the log that takes more goes alone."""
 
+MAX_PLAIN_BYTES: Final = 4 * 1024 * 1024
+"""A larger record is compressed, as it was if it is much larger: no client takes a message of all that it may expand
+to, and one whose message is refused would be handed out for ever, and keep its worker from all others."""
 _WHOLE_SHARE: Final = 4
 """A batch is handed on whole for the sake of such a part of it: the worker leaves out the rest for less than it would
 cost here to decode and encode that part."""
@@ -170,7 +174,9 @@ async def _pack_anew(
         if record is LATER or (session is not None and not isinstance(record, LogRecord)):
             fetched[index + 1 :] = [LATER] * (len(fetched) - index - 1)
             break
-    await in_decoder_if(len(fetched) > INLINE_RECORDS, lambda: _encode(granted, fetched, session, packed))
+    size_bytes = sum(len(record.value or b"") for record in fetched if isinstance(record, LogRecord))
+    is_heavy = len(fetched) > INLINE_RECORDS or size_bytes > MAX_BATCHES_BYTES
+    await in_decoder_if(is_heavy, lambda: _encode(granted, fetched, session, packed))
 
 
 def _encode(
@@ -210,7 +216,12 @@ def _encode(
             close(index)
             builder = None
         if builder is None:
-            builder = BatchBuilder(MAX_BATCHES_BYTES)
+            builder = BatchBuilder(MAX_BATCHES_BYTES, Codec.ZSTD if _is_large(record) else Codec.NONE)
             begun, stamped = index, stamp != _NO_TIMESTAMP
             builder.append(0, stamp, record.key, record.value, headers)
     close(len(records))
+
+
+def _is_large(record: LogRecord) -> bool:
+    headers = sum(len(name) + len(value or b"") for name, value in record.headers)
+    return len(record.value or b"") + len(record.key or b"") + headers > MAX_PLAIN_BYTES

@@ -15,7 +15,7 @@ from logbroker.config import MAX_INT64
 from logbroker.engine import Append, Appended
 from logbroker.queues.queue_group import QueueGroup
 from logbroker.queues.redrive import Redriven
-from logbroker.queues.settings import OnExhausted, OnUndecodable, Ordering, Priority, PriorityRank
+from logbroker.queues.settings import OnExhausted, OnUndecodable, Ordering, Priority
 from logbroker.record import dead_letter
 from logbroker.record.codec import Headers, NewRecord, encode_batch, with_producer
 from logbroker.record.compression import Codec
@@ -68,13 +68,10 @@ def hostile_batches(*, late: bool) -> Iterator[bytes]:
 
 KINDS: dict[str, dict[str, Any]] = {
     "by key": {},
-    "by header": {"key_header": "lane"},
     "not ordered": {"ordering": Ordering.NONE},
     "in one lane": {"ordering": Ordering.SINGLE},
     "by key, strict": {"priority": Priority.STRICT},
-    "by key, strict, by head": {"priority": Priority.STRICT, "priority_rank": PriorityRank.HEAD},
     "by header, ageing": {"key_header": "lane", "priority": Priority.AGEING, "age_seconds": 0.001},
-    "not ordered, ageing": {"ordering": Ordering.NONE, "priority": Priority.AGEING, "age_seconds": 0.001},
     "not ordered, weighted": {"ordering": Ordering.NONE, "priority": Priority.WEIGHTED},
 }
 

@@ -10,6 +10,7 @@ import time
 from hypothesis import given
 from hypothesis import strategies as st
 
+from logbroker.config import MIB
 from logbroker.errors import CorruptBatchError, OffsetOutOfRangeError
 from logbroker.queues.batch_cache import BatchCache
 from logbroker.queues.messages import Granted
@@ -18,6 +19,7 @@ from logbroker.queues.places import offset_of, partition_of, place_of
 from logbroker.queues.records import LATER, MAX_READ_BYTES, Records
 from logbroker.record.codec import LogRecord, NewRecord, decode_batch, split_batches
 from logbroker.record.compression import Codec
+from logbroker.record.header import MAX_EXPANDED_BYTES
 from logbroker.record.stored_batch import stored_batches
 from logbroker.types import TopicId
 from tests.queues.fake_log import FakeLog, undecodable_batch, with_crc
@@ -245,3 +247,14 @@ async def test_nothing_is_handed_on_behind_what_is_left_out() -> None:
     packed = await pack(records, Granted(FIRST, range(3), [], []), max_bytes=1)
     assert [(each.first_receipt - FIRST, each.count) for each in packed.delivered] == [(0, 1)]
     assert [(each.receipt - FIRST, each.error) for each in packed.unreadable] == [(1, LATER), (2, LATER)]
+
+
+async def test_a_record_that_expands_far_goes_in_a_message_that_a_client_takes() -> None:
+    log = FakeLog()
+    value = bytes(MAX_EXPANDED_BYTES - 100)
+    log.append(NewRecord(b"before"), NewRecord(b"", b"k" * 10), codec=Codec.ZSTD)
+    log.append(NewRecord(value), codec=Codec.ZSTD)
+    packed = await pack(records_of(log), Granted(FIRST, [0, 2], [], []))
+    assert not packed.unreadable
+    assert sum(len(each.batches) for each in packed.delivered) < 16 * MIB
+    assert received(packed.delivered[-1])[-1].value == value
