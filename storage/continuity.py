@@ -19,7 +19,7 @@ from typing import Final
 import google_crc32c
 import msgspec
 
-from logbroker.config import MAX_BATCH_BYTES, MAX_INT64
+from logbroker.config import MAX_INT64, MAX_STORED_BATCH_BYTES
 from logbroker.errors import CorruptLogError
 from logbroker.record.header import (
     CRC_START,
@@ -100,7 +100,7 @@ class Continuity:
             expected = self.epoch_at(base_offset)
             if epoch != expected:
                 return f"has leader epoch {epoch}, not {expected}"
-            if header.length > MAX_BATCH_BYTES:
+            if header.length > MAX_STORED_BATCH_BYTES:
                 return f"has a length of {header.length} bytes, more than any batch"
         elif epoch < before_epoch or (self._epochs and epoch > self._epochs[-1].epoch):
             return f"has leader epoch {epoch}, after {before_epoch}"
@@ -235,7 +235,7 @@ def _continues(buffer: Buffer, position: int, limit_bytes: int, offset: int, end
     return (
         (base_offset, tag) == (offset, _TAG.pack(epoch, MAGIC))
         and 0 <= delta < end_offset - offset
-        and _MIN_LENGTH <= length <= min(MAX_BATCH_BYTES, limit_bytes - position - LENGTH_OVERHEAD_BYTES)
+        and _MIN_LENGTH <= length <= min(MAX_STORED_BATCH_BYTES, limit_bytes - position - LENGTH_OVERHEAD_BYTES)
     )
 
 

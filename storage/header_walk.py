@@ -6,7 +6,7 @@ import struct
 from collections.abc import Iterator
 from typing import Final
 
-from logbroker.config import MAX_BATCH_BYTES
+from logbroker.config import MAX_STORED_BATCH_BYTES
 from logbroker.record.header import HEADER_BYTES, BatchHeader, parse_header
 from logbroker.storage.continuity import Continuity, DamagedLogError, is_intact
 from logbroker.storage.files import Files
@@ -49,7 +49,7 @@ def walk_headers(
     def damaged(fault: str) -> DamagedLogError:
         if before is not None:
             size_bytes = position - before[0]
-            batch = files.pread(handle.fd, size_bytes, before[0]) if size_bytes <= MAX_BATCH_BYTES else b""
+            batch = files.pread(handle.fd, size_bytes, before[0]) if size_bytes <= MAX_STORED_BATCH_BYTES else b""
             if len(batch) != size_bytes or not is_intact(batch):
                 # Its end was wrong, and led to nowhere.
                 return DamagedLogError(handle.path, *before, f"does not lead to the next one, which {fault}")

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Final, TypeVar
 
-from logbroker.config import MAX_BATCH_BYTES, TopicConfig
+from logbroker.config import MAX_STORED_BATCH_BYTES, TopicConfig
 from logbroker.errors import CorruptLogError
 from logbroker.record.header import HEADER_BYTES, BatchHeader
 from logbroker.storage.continuity import ANY_ORDER, Continuity
@@ -34,7 +34,7 @@ _Found = TypeVar("_Found")
 
 _DIRECT_STEPS: Final = 4
 """A chunk of so few batches ends where their headers say; of more, it is read and cut."""
-_MAX_UNINDEXED_BYTES: Final = 2 * MAX_BATCH_BYTES
+_MAX_UNINDEXED_BYTES: Final = 2 * MAX_STORED_BATCH_BYTES
 """An index that ends further than this before its log has lost entries."""
 
 
