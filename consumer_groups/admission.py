@@ -6,6 +6,7 @@ from logbroker.consumer_groups.member import Member
 from logbroker.consumer_groups.messages import Join
 from logbroker.errors import (
     AssignorMismatchError,
+    GrowthOrderMismatchError,
     InstanceIdInUseError,
     MemberIdInUseError,
     OverloadedError,
@@ -29,11 +30,20 @@ def replaced_by(join: Join, same_id: Member | None, same_slot: Member | None) ->
     return [member for member in dict.fromkeys((same_id, same_slot)) if member is not None]
 
 
-def check_room(join: Join, *, others: int, max_members: int, assignor: str) -> None:
-    """Raises OverloadedError or AssignorMismatchError; `others` are the members that there are beside it."""
+def check_room(*, others: int, max_members: int) -> None:
+    """Raises OverloadedError; `others` are the members that there are beside it."""
     if others >= max_members:
         raise OverloadedError(
             f"the group is full (max_group_members is {max_members}): raise that setting, or start another group"
         )
-    if others and join.assignor not in ("", assignor):
+
+
+def check_settings(join: Join, *, assignor: str, growth_order: str) -> None:
+    """Raise AssignorMismatchError or GrowthOrderMismatchError where a member wants another group than there is."""
+    if join.assignor not in ("", assignor):
         raise AssignorMismatchError(f"the members of the group use the assignor {assignor}: join with it, or name none")
+    if join.growth_order not in ("", growth_order):
+        raise GrowthOrderMismatchError(
+            f"the members of the group have growth_order {growth_order}: join with it, or name none; to change it, stop"
+            " all members first"
+        )

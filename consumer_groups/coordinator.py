@@ -13,28 +13,40 @@ import asyncio
 from collections.abc import Mapping, Sequence, Set
 from typing import Final
 
+import msgspec
+
 from logbroker.clock import Clock
 from logbroker.consumer_groups.assignors import AssignableTopic
+from logbroker.consumer_groups.generations import NO_BOUND, Generations, ToldPosition, TopicLogs
 from logbroker.consumer_groups.group import Group
 from logbroker.consumer_groups.membership import (
     AssignedOffsets,
     Channel,
     CommitDone,
     Ended,
+    GenerationsToRead,
     MemberMessage,
     Membership,
 )
-from logbroker.consumer_groups.messages import Assignment, Fenced, Join, Message
+from logbroker.consumer_groups.messages import Assignment, Fenced, Join, Joined, Message
 from logbroker.consumer_groups.offsets import CommitOutcome, EndOffset, Floors, OffsetTable, TopicCommit
-from logbroker.consumer_groups.rows import HEADER_ROW
+from logbroker.consumer_groups.rows import HEADER_ROW, KEY_ORDER
 from logbroker.consumer_groups.subscriptions import Subscription
 from logbroker.engine import StateEvent
 from logbroker.errors import GroupNotEmptyError, LogbrokerError, MemberReplacedError, UnknownMemberError
 from logbroker.group_store import GroupStore
 from logbroker.types import TopicId
 
+LOOK_SECONDS: Final = 1.0
+"""Between two looks at partitions that a generation of their topic waits for: what happens to a log is not told."""
 LATE_SECONDS: Final = 0.1
 """A timer that is later than this tells of a stalled process: members are heard before they are judged."""
+
+
+class _ToRead(msgspec.Struct, gc=False):
+    """A member is to hear which generations of these topics are to be read when the message leaves."""
+
+    topic_ids: Set[TopicId]
 
 
 class Coordinator:
@@ -48,6 +60,7 @@ class Coordinator:
         store: GroupStore,
         clock: Clock,
         end_offset: EndOffset,
+        logs: TopicLogs,
     ) -> None:
         self.group_id = group_id
         self.machine = machine
@@ -55,17 +68,20 @@ class Coordinator:
         self._store = store
         self._clock = clock
         self._end_offset = end_offset
+        self.generations = Generations(logs, offsets.of_topic)
         self._loop = asyncio.get_running_loop()
         self._links: dict[str, Membership] = {}
         self._floors: dict[str, Floors] = {}
         self._events: list[StateEvent] = []
-        self._messages: list[tuple[Membership, Message | CommitDone | Ended]] = []
+        self._messages: list[tuple[Membership, Message | CommitDone | Ended | _ToRead]] = []
         self._waiters: list[asyncio.Future[None]] = []
         self._stepping: asyncio.Task[None] | None = None
         self._dirty = False
         self._is_time = False
         self._timer: asyncio.TimerHandle | None = None
         self._armed_for = 0.0
+        self._look: asyncio.TimerHandle | None = None
+        """The next one at the partitions that generations wait for."""
         self._frozen = False
         self._topic_ids: Set[TopicId] | None = None
         """Given where offsets of other topics are to be dropped."""
@@ -90,6 +106,15 @@ class Coordinator:
 
     def heartbeat(self, link: Membership, *, polled: bool) -> None:
         self.machine.heartbeat(link.member_id, self._loop.time(), polled=polled)
+
+    def tell(self, link: Membership, positions: Sequence[ToldPosition]) -> None:
+        member = self.machine.member(link.member_id)
+        assert member is not None
+        now = self._loop.time()
+        for position in positions:
+            if position.partition in member.taken:
+                self.generations.tell(member.member_id, position, now, member.join.max_poll_interval_ms / 1000)
+        self._follow_generations()
 
     def taken(self, link: Membership, epoch: int) -> None:
         self.machine.taken(link.member_id, epoch, self._loop.time())
@@ -122,6 +147,7 @@ class Coordinator:
         member = self.machine.member(member_id)
         assert member is not None
         self._floors[member_id] = self.offsets.floors(member.taken, self._floors.get(member_id, {}))
+        self.generations.forget(member_id, member.taken)
 
     # --- commits ---
 
@@ -167,6 +193,7 @@ class Coordinator:
     def topics_changed(self, topics: Mapping[str, AssignableTopic], topic_ids: Set[TopicId]) -> None:
         """These are all topics, and their ids."""
         self.machine.topics_changed(topics)
+        self.generations.topics_changed()
         if len(self.machine) or not self.offsets.topic_ids() <= topic_ids:
             self._topic_ids = topic_ids
             self._kick()
@@ -190,8 +217,9 @@ class Coordinator:
     def freeze(self) -> None:
         """The broker stops: from now on nobody's time is over, and streams that break are not their members' fault."""
         self._frozen = True
-        if self._timer is not None:
-            self._timer.cancel()
+        for timer in (self._timer, self._look):
+            if timer is not None:
+                timer.cancel()
 
     async def settle(self) -> None:
         """Wait for the transactions under way."""
@@ -234,6 +262,7 @@ class Coordinator:
                 self._dirty = False
                 self._decide()
                 await self._carry_out()
+                self._follow_generations()
         finally:
             self._stepping = None
         self._arm()
@@ -249,9 +278,11 @@ class Coordinator:
         self.machine.rebalance(now)
         self._take_outputs()
         if len(self._floors) > len(self.machine):
-            self._floors = {
-                member_id: floors for member_id, floors in self._floors.items() if self.machine.member(member_id)
-            }
+            for member_id in [each for each in self._floors if self.machine.member(each) is None]:
+                del self._floors[member_id]
+                self.generations.forget(member_id)
+        if not len(self.machine):
+            self.generations.forget_all()
 
     async def _carry_out(self) -> None:
         """Store what has gathered, then tell of it."""
@@ -272,15 +303,55 @@ class Coordinator:
         self.offsets.apply(staged)
         for link, message in messages:
             link.channel.send(self._outgoing(message))
+            if isinstance(message, Joined) and message.resumed:
+                self._remind(link)
         for waiter in waiters:
             if not waiter.done():
                 waiter.set_result(None)
 
-    def _outgoing(self, message: Message | CommitDone | Ended) -> MemberMessage:
+    def _outgoing(self, message: Message | CommitDone | Ended | _ToRead) -> MemberMessage:
         if isinstance(message, Assignment):
             get = self.offsets.get
-            return AssignedOffsets(message.epoch, [(key, get(*key)) for key in sorted(message.partitions)])
+            partitions = sorted(message.partitions)
+            generations = self._generations_of({topic_id for topic_id, _ in partitions})
+            return AssignedOffsets(message.epoch, [(key, get(*key)) for key in partitions], generations.topics)
+        if isinstance(message, _ToRead):
+            return self._generations_of(message.topic_ids)
         return Ended(message.error) if isinstance(message, Fenced) else message
+
+    # --- generations of topics ---
+
+    def _generations_of(self, topic_ids: Set[TopicId]) -> GenerationsToRead:
+        """As of this moment: what is told last is what holds."""
+        if self.machine.growth_order != KEY_ORDER:
+            return GenerationsToRead(dict.fromkeys(topic_ids, NO_BOUND))
+        now = self._loop.time()
+        return GenerationsToRead({topic_id: self.generations.of(topic_id, now) for topic_id in topic_ids})
+
+    def _remind(self, link: Membership) -> None:
+        """Tell a member that came back: the broker before may have told it another one, and no assignment need follow."""
+        told = self._generations_of(self._held_topics(link))
+        grown = {topic.id for topic, _ in self.generations.grown()}
+        if topics := {topic_id: each for topic_id, each in told.topics.items() if topic_id in grown}:
+            link.channel.send(GenerationsToRead(topics))
+
+    def _held_topics(self, link: Membership) -> set[TopicId]:
+        member = self.machine.member(link.member_id)
+        return set() if member is None else {topic_id for topic_id, _ in member.held}
+
+    def _follow_generations(self) -> None:
+        """Tell members where other generations are to be read."""
+        if changed := self.generations.advanced(self._loop.time()).keys():
+            for link in self._links.values():
+                if topic_ids := self._held_topics(link) & changed:
+                    self._messages.append((link, _ToRead(topic_ids)))
+            self._kick()
+        if self._look is None and self.generations.are_waiting and not self._frozen:
+            self._look = self._loop.call_later(LOOK_SECONDS, self._look_again)
+
+    def _look_again(self) -> None:
+        self._look = None
+        self._follow_generations()
 
     # --- time ---
 

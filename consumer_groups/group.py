@@ -35,13 +35,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from logbroker.consumer_groups.admission import check_room, replaced_by
+from logbroker.consumer_groups.admission import check_room, check_settings, replaced_by
 from logbroker.consumer_groups.assignors import DEFAULT_ASSIGNOR, AssignableTopic
 from logbroker.consumer_groups.deadlines import Deadlines
 from logbroker.consumer_groups.member import Input, Member, State, loaded_member, slot_of
 from logbroker.consumer_groups.messages import Assignment, Fenced, Join, Joined, Message, Outputs
 from logbroker.consumer_groups.outbox import Outbox
-from logbroker.consumer_groups.rows import decode_group, group_row
+from logbroker.consumer_groups.rows import KEY_ORDER, decode_group, group_row
 from logbroker.consumer_groups.subscriptions import Subscription
 from logbroker.consumer_groups.target import TargetTable
 from logbroker.errors import (
@@ -65,6 +65,7 @@ class Group:
         self.group_id = group_id
         self.epoch = 0
         self.assignor = DEFAULT_ASSIGNOR
+        self.growth_order = KEY_ORDER
         self.empty_since_ms = -1
         """Wall clock; -1: it has members."""
         self._grace_seconds = reconnect_grace_seconds
@@ -89,6 +90,7 @@ class Group:
         header, members = decode_group(rows)
         if header is not None:
             self.epoch, self.assignor, self.empty_since_ms = header.epoch, header.assignor, header.empty_since_ms
+            self.growth_order = header.growth_order
         for member_id, row in members.items():
             member = loaded_member(member_id, row, now)
             for partition in member.taken:
@@ -144,7 +146,8 @@ class Group:
     def join(self, join: Join, now: float) -> None:
         """Take a member in, or back; answered by Joined. Its stream before, if there is one, is over without an input.
 
-        Raises InvalidRequestError, MemberIdInUseError, InstanceIdInUseError, AssignorMismatchError or OverloadedError.
+        Raises InvalidRequestError, MemberIdInUseError, InstanceIdInUseError, AssignorMismatchError,
+        GrowthOrderMismatchError or OverloadedError.
         """
         join.check()
         known = self._members.get(join.member_id)
@@ -153,11 +156,14 @@ class Group:
             return
         replaced = replaced_by(join, known, self._slots.get(slot_of(join)))
         others = len(self._members) - len(replaced)
-        check_room(join, others=others, max_members=self._max_members, assignor=self.assignor)
+        check_room(others=others, max_members=self._max_members)
+        if others:
+            check_settings(join, assignor=self.assignor, growth_order=self.growth_order)
         for member in replaced:
             self._remove(member, Input.REPLACED)
         if not others:
             self.assignor = join.assignor or DEFAULT_ASSIGNOR
+            self.growth_order = join.growth_order or KEY_ORDER
             self._outbox.header_changed = True
         member = Member(join, now)
         self._add(member)
@@ -253,7 +259,12 @@ class Group:
         if not self._members and self.empty_since_ms < 0:
             self.empty_since_ms = wall_ms
             self._outbox.header_changed = True
-        header = group_row(epoch=self.epoch, assignor=self.assignor, empty_since_ms=self.empty_since_ms)
+        header = group_row(
+            epoch=self.epoch,
+            assignor=self.assignor,
+            empty_since_ms=self.empty_since_ms,
+            growth_order=self.growth_order,
+        )
         return self._outbox.take(header, self._members)
 
     # --- steps -------------------------------------------------------------------------------------------------------
@@ -286,7 +297,8 @@ class Group:
     def _greet(self, member: Member, *, resumed: bool) -> None:
         self._outbox.drop_messages(member.member_id)
         grace_ms = round(self._grace_seconds * 1000)
-        self._outbox.send(member, Joined(self.assignor, member.join.session_timeout_ms, grace_ms, resumed))
+        joined = Joined(self.assignor, member.join.session_timeout_ms, grace_ms, self.growth_order, resumed)
+        self._outbox.send(member, joined)
         self._unsettled[member.slot] = None
         self._outbox.touch(member)
 

@@ -140,7 +140,7 @@ class Groups:
         )
         machine.load(rows, self._topics, now)
         store = GroupStore(self._store, group_id, GROUP_TYPE, is_stored=is_stored)
-        return Coordinator(group_id, machine, offsets, store, self._clock, self._readable_end)
+        return Coordinator(group_id, machine, offsets, store, self._clock, self._readable_end, self._engine)
 
     def _readable_end(self, topic_id: TopicId, partition: int) -> int:
         return self._engine.partition_facts(topic_id, partition).high_watermark

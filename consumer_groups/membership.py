@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
+from logbroker.consumer_groups.generations import ToldPosition
 from logbroker.consumer_groups.messages import Joined
 from logbroker.consumer_groups.offsets import CommitOutcome, Committed, TopicCommit
 from logbroker.consumer_groups.subscriptions import Subscription
 from logbroker.errors import LogbrokerError, MemberFencedError
-from logbroker.types import PartitionKey
+from logbroker.types import PartitionKey, TopicId
 
 if TYPE_CHECKING:
     from logbroker.consumer_groups.coordinator import Coordinator
@@ -22,6 +23,14 @@ class AssignedOffsets(msgspec.Struct, gc=False):
 
     epoch: int
     partitions: list[tuple[PartitionKey, Committed | None]]
+    generations: dict[TopicId, int]
+    """Which one of each of their topics is to be read: see `generations`."""
+
+
+class GenerationsToRead(msgspec.Struct, gc=False):
+    """Which generations of some topics are to be read from now on."""
+
+    topics: dict[TopicId, int]
 
 
 class CommitDone(msgspec.Struct, gc=False):
@@ -37,7 +46,7 @@ class Ended(msgspec.Struct, gc=False):
     error: MemberFencedError | None
 
 
-MemberMessage = Joined | AssignedOffsets | CommitDone | Ended
+MemberMessage = Joined | AssignedOffsets | GenerationsToRead | CommitDone | Ended
 
 
 class Channel(Protocol):
@@ -62,6 +71,11 @@ class Membership:
         if not self.ended:
             self._coordinator.heartbeat(self, polled=polled)
         return not self.ended
+
+    def tell(self, positions: Sequence[ToldPosition]) -> None:
+        """Note where the member stands: see `generations`."""
+        if not self.ended:
+            self._coordinator.tell(self, positions)
 
     def taken(self, epoch: int) -> None:
         if not self.ended:

@@ -7,6 +7,7 @@ from typing import Final
 import msgspec
 
 from logbroker.consumer_groups.assignors import ASSIGNORS
+from logbroker.consumer_groups.rows import KEY_ORDER
 from logbroker.consumer_groups.subscriptions import Subscription
 from logbroker.engine import StateEvent
 from logbroker.errors import InvalidRequestError, MemberFencedError, quoted
@@ -17,6 +18,10 @@ MAX_CLIENT_NAME_CHARACTERS: Final = 255
 MIN_TIMEOUT_MS: Final = 100
 MAX_SESSION_TIMEOUT_MS: Final = 3_600_000
 MAX_TIMEOUT_MS: Final = 86_400_000
+
+NO_ORDER: Final = "none"
+"""Whatever is there is read: see `generations`."""
+GROWTH_ORDERS: Final = (KEY_ORDER, NO_ORDER)
 
 
 class Join(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,6 +43,8 @@ class Join(msgspec.Struct, frozen=True, kw_only=True):
     owned: frozenset[PartitionKey] = frozenset()
     """What it still holds of that."""
     client_name: str = ""
+    growth_order: str = ""
+    """One of GROWTH_ORDERS; empty: whatever the group uses."""
 
     def check(self) -> None:
         """Raises InvalidRequestError where a bound is passed."""
@@ -52,6 +59,10 @@ class Join(msgspec.Struct, frozen=True, kw_only=True):
         if self.assignor and self.assignor not in ASSIGNORS:
             raise InvalidRequestError(
                 f"there is no assignor {quoted(self.assignor)}; there are: {', '.join(ASSIGNORS)}"
+            )
+        if self.growth_order and self.growth_order not in GROWTH_ORDERS:
+            raise InvalidRequestError(
+                f"growth_order takes {' or '.join(GROWTH_ORDERS)}, not {quoted(self.growth_order)}"
             )
         for name, longest_ms in (
             ("session_timeout_ms", MAX_SESSION_TIMEOUT_MS),
@@ -74,6 +85,7 @@ class Joined(msgspec.Struct, frozen=True):
     assignor: str
     session_timeout_ms: int
     reconnect_grace_ms: int
+    growth_order: str
     resumed: bool
     """It came back and keeps what it listed as owned, at its epoch. False: it owns nothing, and its epoch is 0."""
 

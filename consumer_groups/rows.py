@@ -1,7 +1,8 @@
 """The rows that keep a group, in the scope `"group:" + group id` of the StateStore.
 
     row      key                        value: a msgpack array that begins with the version of its layout
-    header   b"g"                       1, type, epoch, assignor, since when it has no members (wall clock, ms; -1)
+    header   b"g"                       1, type, epoch, assignor, since when it has no members (wall clock, ms; -1),
+                                        growth order (missing in older rows: key)
     member   b"m" + member id (UTF-8)   1, instance id, incarnation, topic names, topic pattern, session timeout ms,
                                         rebalance timeout ms, max poll interval ms, client name, epoch taken,
                                         epoch assigned, what it may hold: [topic id, [partition, ...]] per topic,
@@ -26,6 +27,9 @@ HEADER_ROW: Final = b"g"
 MEMBER_ROW: Final = b"m"
 GROUP_TYPE: Final = "consumer"
 
+KEY_ORDER: Final = "key"
+"""Records of a key stay in order when their topic grows: see `generations`."""
+
 _VERSION: Final = 1
 
 
@@ -37,6 +41,7 @@ class GroupRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
     epoch: int
     assignor: str
     empty_since_ms: int
+    growth_order: str = KEY_ORDER
 
 
 class MemberRow(msgspec.Struct, frozen=True, array_like=True):
@@ -66,8 +71,8 @@ _Row = TypeVar("_Row", GroupRow, MemberRow)
 encode_row: Final = msgspec.msgpack.Encoder().encode
 
 
-def group_row(*, epoch: int, assignor: str, empty_since_ms: int) -> GroupRow:
-    return GroupRow(_VERSION, GROUP_TYPE, epoch, assignor, empty_since_ms)
+def group_row(*, epoch: int, assignor: str, empty_since_ms: int, growth_order: str) -> GroupRow:
+    return GroupRow(_VERSION, GROUP_TYPE, epoch, assignor, empty_since_ms, growth_order)
 
 
 def member_key(member_id: str) -> bytes:

@@ -46,6 +46,14 @@ class Topic(msgspec.Struct, frozen=True, kw_only=True):
         """The current one; the first is 1."""
         return self.generations[-1].generation
 
+    def end_of(self, generation: int, partition: int) -> int | None:
+        """The offset at which a generation ends in a partition; None: it has not ended (or is 0, none)."""
+        if not 0 < generation < self.generation:
+            return None
+        # They are numbered from 1, so this is the one after it.
+        start_offsets = self.generations[generation].start_offsets
+        return start_offsets[partition] if partition < len(start_offsets) else 0
+
     @property
     def routing_bands(self) -> tuple[Band, ...]:
         """The bands whose partitions hold their records and no others; (): records are routed by their keys alone."""

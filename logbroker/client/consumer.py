@@ -13,7 +13,7 @@ from logbroker.client.consumer_core import DEFAULT_BUFFER_BYTES, ConsumerCore, S
 from logbroker.client.cursor import Record
 from logbroker.client.fetcher import OutOfRange
 from logbroker.client.group_reader import Calls
-from logbroker.client.group_settings import GroupStart, group_settings
+from logbroker.client.group_settings import GroupStart, GrowthOrder, group_settings
 from logbroker.errors import LogbrokerError
 from logbroker.record.header import MAX_EXPANDED_BYTES
 from logbroker.types import TopicPartition
@@ -56,6 +56,7 @@ class Consumer(ConsumerCore):
         auto_commit_interval_seconds: float = 1.0,
         instance_id: str | None = None,
         assignor: str | None = None,
+        growth_order: GrowthOrder | None = None,
         session_timeout_seconds: float = 10.0,
         rebalance_timeout_seconds: float = 60.0,
         max_poll_interval_seconds: float = 300.0,
@@ -69,6 +70,12 @@ class Consumer(ConsumerCore):
         `on_out_of_range` says what to do where the log does not hold the position: raise, or go on at its earliest or
         latest offset. `buffer_bytes` bounds what is read ahead, `max_expanded_bytes` what one compressed batch may
         expand to.
+
+        `growth_order` is about topics to which partitions are added, which gives keys other partitions. "key" (the
+        default): a group, or a consumer that assigned a whole topic, delivers nothing from after the addition before
+        all from before it is finished in all partitions, so the records of a key stay in order. "none": whatever is
+        there is delivered. The members of a group must name the same, or nothing; partitions that are assigned one by
+        one are not held back.
 
         With a `group`: `start` is where to begin in partitions without a committed offset. An `instance_id` makes the
         member static: it keeps its partitions over a restart shorter than the session timeout. `assignor` is sticky
@@ -89,10 +96,12 @@ class Consumer(ConsumerCore):
                 auto_commit_interval_seconds=auto_commit_interval_seconds,
                 instance_id=instance_id,
                 assignor=assignor,
+                growth_order=growth_order,
                 session_timeout_seconds=session_timeout_seconds,
                 rebalance_timeout_seconds=rebalance_timeout_seconds,
                 max_poll_interval_seconds=max_poll_interval_seconds,
             ),
+            growth_order=growth_order,
             call=lambda function, *arguments: function(*arguments),
         )
 

@@ -12,8 +12,9 @@ from typing import Any, Final
 from logbroker.client.connection import CLOSED, Connection
 from logbroker.client.cursor import Cursor, Record
 from logbroker.client.fetcher import Assigned, Chunk, Fetcher, OutOfRange
+from logbroker.client.generations import FIRST_GENERATION, KEY_ORDER, NO_ORDER, OwnGenerations, has_delivered, held_back_topics
 from logbroker.client.group_reader import Callback, Calls, GroupReader
-from logbroker.client.group_settings import GroupSettings
+from logbroker.client.group_settings import GroupSettings, GrowthOrder
 from logbroker.client.metadata import check_bands, find_topics
 from logbroker.client.offsets import Start, When, find_offsets, find_starts, milliseconds
 from logbroker.client.permit import Permit
@@ -47,12 +48,15 @@ class ConsumerCore:
         max_expanded_bytes: int,
         request_timeout_seconds: float,
         group: GroupSettings | None,
+        growth_order: GrowthOrder | None,
         call: Callable[..., Any],
     ) -> None:
         if buffer_bytes < 1 or max_expanded_bytes < 1:
             raise InvalidRequestError("buffer_bytes and max_expanded_bytes must be positive")
         if on_out_of_range not in ("error", "earliest", "latest"):
             raise InvalidRequestError("on_out_of_range takes error, earliest or latest")
+        if growth_order not in (None, KEY_ORDER, NO_ORDER):
+            raise InvalidRequestError(f"growth_order takes {KEY_ORDER} or {NO_ORDER}")
         self.connection = Connection(broker, request_timeout_seconds=request_timeout_seconds)
         self.cursor = Cursor(max_expanded_bytes)
         self.closed = False
@@ -67,6 +71,9 @@ class ConsumerCore:
         self._holds = False
         self._settings = group
         self._group: GroupReader | None = None
+        self._keeps_order = growth_order != NO_ORDER
+        self._generations: OwnGenerations | None = None
+        """Of the topics that are assigned as a whole."""
 
     @property
     def fetcher(self) -> Fetcher:
@@ -158,6 +165,8 @@ class ConsumerCore:
     ) -> None:
         """Read these topics (all partitions that they have now) and partitions from `start` on, and no others.
 
+        Of a topic that has grown, or grows, records of a key stay in order: nothing that was appended after partitions
+        were added is delivered before the program has finished all from before that. See `growth_order`.
         With `bands`, of a topic that has bands only the partitions of these; each must be a band of one of the topics.
         Raises UnknownTopicError, UnknownPartitionError or InvalidRequestError, and then changes nothing.
         """
@@ -184,7 +193,17 @@ class ConsumerCore:
             partition: Assigned(partition, infos[partition.topic].id, offsets[partition], offsets[partition])
             for partition in partitions
         }
-        self._open_fetcher().assign(self._assigned.values())
+        fetcher = self._open_fetcher()
+        if self._keeps_order:
+            whole = [
+                [self._assigned[TopicPartition(item, number)] for number in infos[item].partitions_of(bands)]
+                for item in dict.fromkeys(wanted)
+                if isinstance(item, str)
+            ]
+            for assigned in itertools.chain.from_iterable(whole):
+                assigned.generation = FIRST_GENERATION
+            self._generations = OwnGenerations(fetcher, self.cursor, whole)
+        fetcher.assign(self._assigned.values())
 
     def assignment(self) -> list[TopicPartition]:
         """Return the partitions that are read."""
@@ -223,6 +242,8 @@ class ConsumerCore:
             # What was read before says nothing of the records before this one.
             assigned.leader_epoch = -1
             self.fetcher.move(assigned)
+            if self._generations is not None:
+                self._generations.moved(assigned)
 
     def pause(self, *partitions: TopicPartition) -> None:
         """Deliver nothing of these partitions until they are resumed; what is buffered of them is dropped."""
@@ -320,9 +341,20 @@ class ConsumerCore:
                 elif assigned.position >= end:
                     del ends[partition]
                     self._hold(assigned)
+            if not opened:
+                self._leave_blocked(ends)
             if not ends:
                 return Step.AT_END
         return Step.OPENED if opened else Step.NEEDS_CHUNK
+
+    def _leave_blocked(self, ends: dict[TopicPartition, int]) -> None:
+        """Do not wait for a partition that waits at the end of its generation for one that the loop does not read."""
+        held_back = held_back_topics(self._assigned.values(), ends)
+        for partition in list(ends) if held_back else ():
+            assigned = self._assigned[partition]
+            if assigned.topic_id in held_back and has_delivered(assigned):
+                del ends[partition]
+                self._hold(assigned)
 
     def rest_of_batch(self, records: list[Record], count: int | None) -> None:
         """Deliver what is left of the open batch, `count` at most, into a list."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from time import monotonic
 from typing import Any, Final, Literal
 
@@ -58,10 +58,19 @@ class Assigned(msgspec.Struct, eq=False):
     """An error ended it; a move starts it again."""
     told: bool = False
     """The program has heard of that error."""
+    generation: int = 0
+    """Of its topic; nothing is read from behind its end. 0: all is read."""
+    generation_end: int | None = None
+    """Where that ends in this partition; None: as far as is known it has not ended."""
 
     @property
     def wanted(self) -> bool:
         return not (self.paused or self.held or self.failed)
+
+    @property
+    def is_at_end(self) -> bool:
+        """Whether all of its generation is received (not: delivered)."""
+        return self.generation_end is not None and self.fetched >= self.generation_end
 
 
 class Chunk(msgspec.Struct, eq=False):
@@ -101,6 +110,11 @@ class Fetcher:
         self._attempt = 0
         self._task: asyncio.Task[None] | None = None
         self._closed = False
+        self.boundary: Callable[[], bool] = lambda: False
+        """Called while the program waits for records, if something is in `at_boundary`. True: who waits is to look
+        again at what it waits for."""
+        self.at_boundary: dict[Assigned, None] = {}
+        """Partitions that have come to the end of their generation, or failed, which `boundary` has not dealt with."""
 
     # --- what is read -----------------------------------------------------------------------------------------------
 
@@ -121,6 +135,7 @@ class Fetcher:
     def remove(self, assigned: Assigned) -> None:
         """Read this partition no more; nothing that has arrived of it is handed out."""
         del self._assigned[assigned.partition]
+        self.at_boundary.pop(assigned, None)
         self._withdraw(assigned)
 
     def move(self, assigned: Assigned) -> None:
@@ -129,10 +144,35 @@ class Fetcher:
         assigned.correlation_id = 0
         assigned.fetched = assigned.position
         assigned.failed = assigned.told = False
+        self._note_end(assigned)
         self._to_remove.pop(assigned.partition, None)
         if assigned.wanted:
             self._to_place[assigned] = None
             self._work.set()
+
+    def read_generation(self, assigned: Assigned, generation: int) -> None:
+        """Read up to the end of another generation. A lower one than before takes back what is read ahead."""
+        before, assigned.generation = assigned.generation, generation
+        if before == generation:
+            return
+        assigned.generation_end = None
+        # What is on its way was read up to the end of the other one.
+        assigned.correlation_id = 0
+        self._note_end(assigned)
+        if assigned.failed:
+            return
+        if generation and (before > generation or not before):
+            self.move(assigned)
+        elif assigned.wanted:
+            self._to_place[assigned] = None
+            self._work.set()
+
+    def _note_end(self, assigned: Assigned) -> None:
+        if assigned.is_at_end or assigned.failed:
+            self.at_boundary[assigned] = None
+            self._arrived.set()
+        else:
+            self.at_boundary.pop(assigned, None)
 
     def pause(self, assigned: Assigned) -> None:
         assigned.paused = True
@@ -152,6 +192,7 @@ class Fetcher:
         """End a partition with an error, which is raised before anything else is handed out."""
         self._withdraw(assigned)
         assigned.failed = True
+        self._note_end(assigned)
         self._chunks.appendleft(Chunk(assigned, assigned.version, b"", assigned.position, error))
         self._arrived.set()
 
@@ -165,14 +206,19 @@ class Fetcher:
     # --- what has arrived -------------------------------------------------------------------------------------------
 
     async def next_chunk(self, deadline: float | None, permit: Permit) -> Chunk | None:
-        """Return what comes next, waiting for it; None when the deadline (monotonic seconds) or the permit is over.
+        """Return what comes next, waiting for it; None when the deadline (monotonic seconds) or the permit is over, or
+        when it is time to look again at what is waited for.
 
         Raises what ended a partition, or BrokerUnavailableError once it is closed.
         """
         self.waiting = True
         try:
             async with asyncio.timeout(None if deadline is None else max(0.0, deadline - monotonic())):
-                while not self._closed and permit.open() and not self._drop_old_chunks():
+                while not self._closed and permit.open():
+                    if self.at_boundary and self.boundary():
+                        return None
+                    if self._drop_old_chunks():
+                        break
                     self._arrived.clear()
                     await self._arrived.wait()
         except TimeoutError:
@@ -274,8 +320,12 @@ class Fetcher:
                     self._give_credit(len(result.batches))
                 elif (error := error_of_item(result.status)) is not None:
                     await self._refused(assigned, error)
-                elif result.next_offset != assigned.fetched or result.batches:
-                    self._take(assigned, result)
+                else:
+                    if result.next_offset != assigned.fetched or result.batches:
+                        self._take(assigned, result)
+                    if result.HasField("generation_end"):
+                        assigned.generation_end = result.generation_end
+                        self._note_end(assigned)
 
     def _take(self, assigned: Assigned, result: log_pb2.FetchResult) -> None:
         assigned.fetched = result.next_offset
@@ -305,9 +355,11 @@ class Fetcher:
                 self._place_again(assigned, version)
         elif isinstance(error, UnknownTopicError) and self._topics_may_go:
             assigned.failed = True
+            self._note_end(assigned)
             _log.info("%s: %s", assigned.partition, error)
         else:
             assigned.failed = True
+            self._note_end(assigned)
             self._put(Chunk(assigned, assigned.version, b"", assigned.fetched, error))
 
     def _place_again(self, assigned: Assigned, version: int) -> None:
@@ -331,4 +383,5 @@ def _fetch_item(assigned: Assigned) -> log_pb2.FetchItem:
         partition=assigned.partition.partition,
         offset=assigned.fetched,
         last_leader_epoch=assigned.leader_epoch if assigned.leader_epoch >= 0 else None,
+        generation=assigned.generation or None,
     )

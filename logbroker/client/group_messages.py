@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from logbroker.client.membership import Assignment, Granted
 from logbroker.client.status import error_of_item
@@ -12,6 +12,9 @@ from logbroker.v1 import groups_pb2
 
 Offsets = Mapping[TopicPartition, tuple[TopicId, int]]
 """Offsets to be committed; an empty topic id: the topic of that name, whichever it is."""
+
+Positions = Mapping[TopicPartition, tuple[TopicId, int, groups_pb2.ReadingState]]
+"""Where a member stands: the topic's id, the offset that it has finished up to, and what it does there."""
 
 
 def assignment_of(message: groups_pb2.Assignment) -> Assignment:
@@ -25,6 +28,25 @@ def assignment_of(message: groups_pb2.Assignment) -> Assignment:
             for partition, offset in zip(topic.partitions, topic.offsets, strict=True)
         },
     )
+
+
+def generations_of(
+    topics: Iterable[groups_pb2.AssignedTopic | groups_pb2.TopicGenerationToRead],
+) -> dict[TopicId, int]:
+    """Read which generation of each topic is to be read."""
+    return {TopicId(topic.topic_id): topic.generation for topic in topics}
+
+
+def topic_positions(positions: Positions) -> list[groups_pb2.TopicPositions]:
+    """Write where a member stands, by topic."""
+    columns: dict[str, groups_pb2.TopicPositions] = {}
+    for (topic, partition), (topic_id, offset, state) in positions.items():
+        if topic not in columns:
+            columns[topic] = groups_pb2.TopicPositions(topic=topic, topic_id=topic_id)
+        columns[topic].partitions.append(partition)
+        columns[topic].offsets.append(offset)
+        columns[topic].states.append(state)
+    return list(columns.values())
 
 
 def topic_partitions(partitions: Mapping[TopicPartition, TopicId]) -> list[groups_pb2.TopicPartitions]:

@@ -10,19 +10,27 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from time import monotonic
 from typing import Any, Final
 
 from logbroker.client.connection import Connection
 from logbroker.client.cursor import Cursor
 from logbroker.client.fetcher import Assigned, Fetcher
+from logbroker.client.group_messages import Positions
 from logbroker.client.group_offsets import fetch_offsets
 from logbroker.client.group_settings import GroupSettings
 from logbroker.client.member import Member
 from logbroker.client.membership import Assignment, Granted, State
 from logbroker.client.offsets import list_offsets
 from logbroker.errors import LogbrokerError, NotOwnerError, UnknownTopicError
-from logbroker.types import TopicPartition
+from logbroker.types import TopicId, TopicPartition
+from logbroker.v1.groups_pb2 import (
+    READING_STATE_FAILED,
+    READING_STATE_PAUSED,
+    READING_STATE_READING,
+    ReadingState,
+)
 
 _log = logging.getLogger(__name__)
 
@@ -32,6 +40,8 @@ Callback = Callable[[list[TopicPartition]], Any]
 Calls = AsyncGenerator[tuple[Callback, list[TopicPartition]], None]
 """Callbacks to be called, each before the next is asked for."""
 
+_MAX_TOLD: Final = 10_000
+"""Positions in one heartbeat."""
 _ON_LOSS: Final = "member of group %s: the group gave away %d partitions before they were released"
 
 
@@ -46,7 +56,9 @@ class GroupReader:
         fetcher: Fetcher,
         assigned: dict[TopicPartition, Assigned],
     ) -> None:
-        self.member = Member(connection, settings.member, has_polled=self._has_polled, on_change=fetcher.interrupt)
+        self.member = Member(
+            connection, settings.member, reader=self, has_polled=self._has_polled, on_change=fetcher.interrupt
+        )
         self.permit = self.member.membership.permit
         self.asked = False
         """The program has asked for records since the last heartbeat."""
@@ -66,6 +78,14 @@ class GroupReader:
         self._on_lost: Callback = _ignore
         self._last_seen: object = None
         self._committer: asyncio.Task[None] | None = None
+        self._commit_now = asyncio.Event()
+        self._refused: set[TopicPartition] = set()
+        """What was to be committed of them last was refused."""
+        self._generations: dict[TopicId, int] = {}
+        """Of topics, which one the broker says is to be read."""
+        self._told: dict[TopicPartition, tuple[int, ReadingState]] = {}
+        """What the broker was told on this stream: where it stands, and what it does there."""
+        fetcher.boundary = self._at_boundary
 
     async def subscribe(
         self,
@@ -166,6 +186,8 @@ class GroupReader:
                 self._cursor.drop()
             self._fetcher.remove(assigned)
             self._committed.pop(partition, None)
+            self._told.pop(partition, None)
+            self._refused.discard(partition)
             self._released.discard(partition)
             if ends is not None:
                 ends.pop(partition, None)
@@ -187,6 +209,7 @@ class GroupReader:
             place = starts.get(partition, granted)
             offset = 0 if isinstance(place, LogbrokerError) else place.offset
             assigned = Assigned(partition, granted.topic_id, offset, offset)
+            assigned.generation = self._generations.get(granted.topic_id, 0)
             self._assigned[partition] = assigned
             self._committed[partition] = granted.offset
             self._fetcher.add(assigned)
@@ -230,6 +253,7 @@ class GroupReader:
             return {}
         named = {partition: (self._assigned[partition].topic_id, offset) for partition, offset in offsets.items()}
         failures = await self.member.commit(named, deadline)
+        self._refused = (self._refused - named.keys()) | failures.keys()
         for partition, offset in offsets.items():
             if partition not in failures and partition in self._committed:
                 self._committed[partition] = max(offset, self._committed[partition])
@@ -249,12 +273,69 @@ class GroupReader:
 
     async def _commit_on_and_on(self) -> None:
         while True:
-            await asyncio.sleep(self._settings.auto_commit_interval_seconds)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._settings.auto_commit_interval_seconds):
+                    await self._commit_now.wait()
+            self._commit_now.clear()
             if self.member.membership.state is State.MEMBER:
                 await self._commit_finished()
 
     async def _commit_finished(self) -> None:
         await self._try_commit({p: self._cursor.finished(assigned) for p, assigned in self._assigned.items()})
+
+    # --- generations of topics --------------------------------------------------------------------------------------
+
+    def joined(self) -> None:
+        """See `member.Reader`."""
+        self._told.clear()
+
+    def read_generations(self, generations: Mapping[TopicId, int]) -> None:
+        """See `member.Reader`."""
+        self._generations |= generations
+        for assigned in self._assigned.values():
+            generation = generations.get(assigned.topic_id)
+            if generation is not None:
+                self._fetcher.read_generation(assigned, generation)
+
+    def new_positions(self) -> Positions:
+        """See `member.Reader`. The broker knows what is committed, so it is told what is finished and is not."""
+        found: dict[TopicPartition, tuple[TopicId, int, ReadingState]] = {}
+        for partition, assigned in self._assigned.items():
+            if not assigned.generation:
+                continue
+            finished, end = self._cursor.finished(assigned), assigned.generation_end
+            before, before_state = self._told.get(partition, (-1, None))
+            state = READING_STATE_READING
+            if assigned.failed or assigned.paused:
+                state = READING_STATE_FAILED if assigned.failed else READING_STATE_PAUSED
+                is_news = state != before_state
+            elif end is not None and finished >= end and not self._commits(partition):
+                is_news = (finished, state) != (before, before_state)
+            else:
+                # What was told is void where the program went back.
+                is_news = before_state is not None and (finished < before or before_state != state)
+            if is_news:
+                self._told[partition] = (finished, state)
+                found[partition] = (assigned.topic_id, finished, state)
+                if len(found) == _MAX_TOLD:
+                    break
+        return found
+
+    def _commits(self, partition: TopicPartition) -> bool:
+        return self._settings.auto_commit and partition not in self._refused
+
+    def _at_boundary(self) -> bool:
+        """Commit, or tell, what is finished up to the end of its generation: the group may wait for it."""
+        waiting, is_news = self._fetcher.at_boundary, False
+        for assigned in list(waiting):
+            end = assigned.generation_end
+            if assigned.failed or (end is not None and self._cursor.finished(assigned) >= end):
+                del waiting[assigned]
+                is_news = True
+        if is_news:
+            self._commit_now.set()
+            self.member.tell()
+        return is_news
 
     # --- the end ----------------------------------------------------------------------------------------------------
 

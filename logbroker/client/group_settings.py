@@ -14,6 +14,9 @@ from logbroker.errors import InvalidRequestError
 GroupStart = Literal["earliest", "latest"]
 """Where to begin in a partition without a committed offset."""
 
+GrowthOrder = Literal["key", "none"]
+"""Whether records of a key stay in order when partitions are added to their topic."""
+
 _MAX_SECONDS: Final = 2_000_000
 """What fits the API's milliseconds."""
 
@@ -35,6 +38,7 @@ def group_settings(
     auto_commit_interval_seconds: float,
     instance_id: str | None,
     assignor: str | None,
+    growth_order: GrowthOrder | None,
     session_timeout_seconds: float,
     rebalance_timeout_seconds: float,
     max_poll_interval_seconds: float,
@@ -57,6 +61,7 @@ def group_settings(
         group_id=group,
         instance_id=instance_id or "",
         assignor=assignor or "",
+        growth_order=growth_order or "",
         session_timeout_seconds=session_timeout_seconds,
         rebalance_timeout_seconds=rebalance_timeout_seconds,
         max_poll_interval_seconds=max_poll_interval_seconds,

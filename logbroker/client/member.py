@@ -10,9 +10,9 @@ import logging
 import secrets
 import uuid
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from time import monotonic
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import grpc
 import msgspec
@@ -20,15 +20,18 @@ import msgspec
 from logbroker.client.connection import CLOSED, Connection, Stream, backoff_seconds, run_stream
 from logbroker.client.group_messages import (
     Offsets,
+    Positions,
     assignment_of,
     failures_of,
+    generations_of,
     topic_offsets,
     topic_partitions,
+    topic_positions,
 )
 from logbroker.client.membership import Assignment, Membership, State
 from logbroker.client.status import error_of_item
 from logbroker.errors import BrokerUnavailableError, LogbrokerError, RequestTimeoutError
-from logbroker.types import TopicPartition
+from logbroker.types import TopicId, TopicPartition
 from logbroker.v1 import groups_pb2
 
 _log = logging.getLogger(__name__)
@@ -44,10 +47,27 @@ class MemberOptions(msgspec.Struct, frozen=True, kw_only=True):
     group_id: str
     instance_id: str
     assignor: str
+    growth_order: str
     session_timeout_seconds: float
     rebalance_timeout_seconds: float
     max_poll_interval_seconds: float
     client_name: str
+
+
+class Reader(Protocol):
+    """What reads the partitions that the member holds."""
+
+    def joined(self) -> None:
+        """The broker let the member in, on a new stream."""
+        ...
+
+    def read_generations(self, generations: Mapping[TopicId, int]) -> None:
+        """The broker says which generations of topics are to be read."""
+        ...
+
+    def new_positions(self) -> Positions:
+        """Return where it stands, as far as the broker is to hear of it and has not on this stream."""
+        ...
 
 
 class Member:
@@ -58,6 +78,7 @@ class Member:
         connection: Connection,
         options: MemberOptions,
         *,
+        reader: Reader,
         has_polled: Callable[[], bool],
         on_change: Callable[[], None],
     ) -> None:
@@ -70,6 +91,7 @@ class Member:
         )
         self._connection = connection
         self._options = options
+        self._reader = reader
         self._has_polled = has_polled
         self._on_change = on_change
         self._member_id = str(uuid.uuid4())
@@ -178,6 +200,13 @@ class Member:
         finally:
             self._commits.pop(correlation_id, None)
 
+    def tell(self) -> None:
+        """Tell the broker at once where the reader stands, if that is news."""
+        if self.membership.state is State.MEMBER:
+            positions = self._reader.new_positions()
+            if positions:
+                self._send_heartbeat(monotonic(), positions)
+
     async def leave(self) -> None:
         """Say goodbye, so that others get the partitions at once, and end the stream."""
         self._leaving = True
@@ -241,6 +270,7 @@ class Member:
             instance_id=options.instance_id,
             subscription=self._subscription,
             assignor=options.assignor,
+            growth_order=options.growth_order,
             session_timeout_ms=round(options.session_timeout_seconds * 1000),
             rebalance_timeout_ms=round(options.rebalance_timeout_seconds * 1000),
             max_poll_interval_ms=round(options.max_poll_interval_seconds * 1000),
@@ -266,10 +296,11 @@ class Member:
             if self.membership.state is State.MEMBER:
                 self._send_heartbeat(now)
 
-    def _send_heartbeat(self, now: float) -> None:
+    def _send_heartbeat(self, now: float, positions: Positions | None = None) -> None:
         polled = self._has_polled()
         self.membership.heartbeat(now, polled=polled)
-        self._send(heartbeat=groups_pb2.Heartbeat(polled=polled))
+        positions = self._reader.new_positions() if positions is None else positions
+        self._send(heartbeat=groups_pb2.Heartbeat(polled=polled, positions=topic_positions(positions)))
 
     async def _read(self, stream: Stream) -> None:
         while True:
@@ -285,7 +316,10 @@ class Member:
                     answered.set_result(response.commit)
                 continue
             elif kind == "assignment":
+                self._reader.read_generations(generations_of(response.assignment.topics))
                 self.membership.assigned(assignment_of(response.assignment))
+            elif kind == "generations":
+                self._reader.read_generations(generations_of(response.generations.topics))
             elif kind == "joined":
                 joined: groups_pb2.Joined = response.joined
                 self._attempt, self._was_let_in = 0, True
@@ -298,6 +332,8 @@ class Member:
                     session_timeout_seconds=joined.session_timeout_ms / 1000,
                     reconnect_grace_seconds=joined.reconnect_grace_ms / 1000,
                 )
+                self._reader.joined()
+                self.tell()
             elif kind == "fenced":
                 error = error_of_item(response.fenced.status) or LogbrokerError("fenced without a reason")
                 self.membership.fenced(error)

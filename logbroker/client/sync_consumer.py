@@ -13,7 +13,7 @@ from logbroker.client.consumer_core import DEFAULT_BUFFER_BYTES, ConsumerCore, S
 from logbroker.client.cursor import Record
 from logbroker.client.fetcher import OutOfRange
 from logbroker.client.group_reader import Callback, Calls
-from logbroker.client.group_settings import GroupStart, group_settings
+from logbroker.client.group_settings import GroupStart, GrowthOrder, group_settings
 from logbroker.client.offsets import Start
 from logbroker.client.sync_loop import run, shared_loop
 from logbroker.errors import LogbrokerError
@@ -38,6 +38,7 @@ class Consumer:
         auto_commit_interval_seconds: float = 1.0,
         instance_id: str | None = None,
         assignor: str | None = None,
+        growth_order: GrowthOrder | None = None,
         session_timeout_seconds: float = 10.0,
         rebalance_timeout_seconds: float = 60.0,
         max_poll_interval_seconds: float = 300.0,
@@ -59,10 +60,12 @@ class Consumer:
                 auto_commit_interval_seconds=auto_commit_interval_seconds,
                 instance_id=instance_id,
                 assignor=assignor,
+                growth_order=growth_order,
                 session_timeout_seconds=session_timeout_seconds,
                 rebalance_timeout_seconds=rebalance_timeout_seconds,
                 max_poll_interval_seconds=max_poll_interval_seconds,
             ),
+            growth_order=growth_order,
             call=shared_loop().call_soon_threadsafe,
         )
 

@@ -15,6 +15,7 @@ from logbroker.errors.base import LogbrokerError as LogbrokerError
 from logbroker.errors.base import quoted as quoted
 from logbroker.errors.groups import AssignorMismatchError as AssignorMismatchError
 from logbroker.errors.groups import GroupNotEmptyError as GroupNotEmptyError
+from logbroker.errors.groups import GrowthOrderMismatchError as GrowthOrderMismatchError
 from logbroker.errors.groups import InstanceIdInUseError as InstanceIdInUseError
 from logbroker.errors.groups import InvalidGroupIdError as InvalidGroupIdError
 from logbroker.errors.groups import MemberFencedError as MemberFencedError

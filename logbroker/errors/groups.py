@@ -72,6 +72,14 @@ class AssignorMismatchError(LogbrokerError):
     kafka_code = 23
 
 
+class GrowthOrderMismatchError(LogbrokerError):
+    """The group's members read added partitions in another way."""
+
+    code = Code.FAILED_PRECONDITION
+    reason = "GROWTH_ORDER_MISMATCH"
+    kafka_code = 23
+
+
 # --- commits -------------------------------------------------------------------------------------------------------
 
 

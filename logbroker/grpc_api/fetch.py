@@ -21,6 +21,7 @@ from logbroker.grpc_api.framing import FramedResponse
 from logbroker.grpc_api.plain_records import plain_records
 from logbroker.grpc_api.refs import check_isolation, check_item_count, echoed_id, echoed_name, topic_of
 from logbroker.grpc_api.status import item_status
+from logbroker.record.codec import split_batches
 from logbroker.types import PartitionKey
 from logbroker.v1.log_pb2 import FetchItem, FetchRequest, FetchResult
 
@@ -39,6 +40,8 @@ class Position(msgspec.Struct, gc=False):
     offset: int
     max_bytes: int
     last_leader_epoch: int
+    generation: int = 0
+    """The last one of the topic of which anything is to be sent; 0: all is."""
 
     @property
     def key(self) -> PartitionKey:
@@ -64,7 +67,39 @@ def position_of(engine: LogEngine, item: FetchItem, max_bytes_limit: int) -> Pos
     if item.offset < 0:
         raise InvalidRequestError(f"offset {item.offset} is negative; ListOffsets finds earliest and latest")
     epoch = item.last_leader_epoch if item.HasField("last_leader_epoch") else -1
-    return Position(topic, item.partition, item.offset, max_bytes, epoch)
+    return Position(topic, item.partition, item.offset, max_bytes, epoch, item.generation)
+
+
+def generation_end(engine: LogEngine, position: Position) -> int | None:
+    """Return where the generation ends that a position reads; None where it reads on. Raises UnknownTopicError.
+
+    To be asked after a read: the topic may have grown meanwhile, and before that is known nothing is readable that was
+    routed by a newer generation.
+    """
+    if not position.generation:
+        return None
+    return engine.topic_by_id(position.topic.id).end_of(position.generation, position.partition)
+
+
+def read_up_to(outcome: ReadResult, end: int) -> ReadResult:
+    """Return what was read without the batches from `end` on."""
+    if outcome.next_offset <= end:
+        return outcome
+    size_bytes, next_offset = 0, end
+    for header, batch in split_batches(outcome.batches):
+        if header.base_offset >= end:
+            break
+        size_bytes += len(batch)
+        next_offset = max(next_offset, header.next_offset)
+    return msgspec.structs.replace(outcome, batches=outcome.batches[:size_bytes], next_offset=next_offset)
+
+
+def note_facts(engine: LogEngine, position: Position, result: FetchResult) -> None:
+    """Tell the offsets of a partition of which nothing is read. Raises UnknownTopicError or PartitionOfflineError."""
+    facts = engine.partition_facts(position.topic.id, position.partition)
+    result.high_watermark = result.last_stable_offset = facts.high_watermark
+    result.log_start_offset = facts.log_start_offset
+    result.leader_epoch = facts.leader_epoch
 
 
 def checked_max_bytes(max_bytes: int, limit: int) -> int:
@@ -180,7 +215,7 @@ class Fetch:
                 left = bound - self._size_bytes
                 self._full = self._full or left <= 0
                 room = min(position.max_bytes, left)
-                if room <= 0:
+                if room <= 0 or self._is_at_end(index, position):
                     break
                 wish = Read(position.topic.id, position.partition, position.offset, room, position.last_leader_epoch)
                 [outcome] = await self._engine.read([wish])
@@ -196,9 +231,33 @@ class Fetch:
                 if not self._take(index, position, outcome, room):
                     break
 
+    def _is_at_end(self, index: int, position: Position) -> bool:
+        """Whether the generation that is asked for ends before the position, so that nothing is to be read."""
+        result = self._results[index]
+        try:
+            end = generation_end(self._engine, position)
+            if end is None or position.offset < end:
+                return False
+            note_facts(self._engine, position, result)
+        except LogbrokerError as error:
+            self._positions[index] = None
+            self._fail(result, error)
+            return True
+        result.generation_end = end
+        return True
+
     def _take(self, index: int, position: Position, outcome: ReadResult | LogbrokerError, room: int) -> bool:
         """Add what was read to the answer; return whether it brought something."""
         result = self._results[index]
+        if isinstance(outcome, ReadResult):
+            try:
+                end = generation_end(self._engine, position)
+            except LogbrokerError as error:
+                outcome = error
+            else:
+                if end is not None:
+                    result.generation_end = min(end, outcome.high_watermark)
+                    outcome = read_up_to(outcome, end)
         if isinstance(outcome, LogbrokerError):
             self._positions[index] = None
             if self._chunks[index]:
@@ -211,6 +270,11 @@ class Fetch:
         result.leader_epoch = outcome.leader_epoch
         result.gaps_below = outcome.gaps_below
         size_bytes = len(outcome.batches)
+        if not size_bytes and outcome.next_offset > position.offset:
+            # A gap reaches up to the end of the generation.
+            position.advance(outcome.next_offset)
+            result.next_offset = outcome.next_offset
+            return True
         if not size_bytes or size_bytes > room:
             return False
         self._hold(size_bytes)

@@ -36,6 +36,8 @@ class Assigned(msgspec.Struct, gc=False, eq=False):
     answered: bool = False
     moved: bool = False
     """Its high watermark moved since it was picked."""
+    told_end: int = -1
+    """Where the client knows that its generation ends; -1: it has not been told of an end."""
 
 
 class FetchSession:

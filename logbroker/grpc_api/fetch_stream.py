@@ -12,7 +12,14 @@ import grpc
 from logbroker.engine import LogEngine, Read, ReadResult
 from logbroker.errors import BrokerUnavailableError, InvalidRequestError, LogbrokerError
 from logbroker.grpc_api.budget import ReadBudget
-from logbroker.grpc_api.fetch import checked_max_bytes, position_of
+from logbroker.grpc_api.fetch import (
+    Position,
+    checked_max_bytes,
+    generation_end,
+    note_facts,
+    position_of,
+    read_up_to,
+)
 from logbroker.grpc_api.fetch_session import Assigned, FetchSession
 from logbroker.grpc_api.framing import FramedResponse
 from logbroker.grpc_api.plain_records import plain_records
@@ -177,11 +184,15 @@ class FetchStream:
         # A rest too small for most batches is not worth the read of one that is put back.
         while (room := bound - response.size_bytes) > bound // 4 and (assigned := session.pick()) is not None:
             position = assigned.position
+            if position.generation and self._is_at_end(response, assigned):
+                continue
             limit = min(room, position.max_bytes)
             wish = Read(position.topic.id, position.partition, position.offset, limit, position.last_leader_epoch)
             [outcome] = await self._engine.read([wish])
             if not session.is_current(assigned):
                 continue  # Removed or moved while a cold read was under way.
+            if isinstance(outcome, ReadResult):
+                outcome = self._of_generation(position, outcome)
             if isinstance(outcome, LogbrokerError):
                 self._add_frame(response, self._failure(assigned, outcome))
             elif len(outcome.batches) <= room:
@@ -195,6 +206,32 @@ class FetchStream:
                 session.put_back(assigned)
                 del outcome
                 await self._budget.wait()
+
+    def _is_at_end(self, response: FramedResponse, assigned: Assigned) -> bool:
+        """Whether the generation that is asked for ends before the position: the client learns that, once."""
+        position = assigned.position
+        try:
+            end = generation_end(self._engine, position)
+            if end is None or position.offset < end:
+                return False
+            if end != assigned.told_end or not assigned.answered:
+                result = _blank_result(assigned)
+                note_facts(self._engine, position, result)
+                result.generation_end = assigned.told_end = end
+                self._add_frame(response, result)
+        except LogbrokerError as error:
+            self._add_frame(response, self._failure(assigned, error))
+            return True
+        self._session.sent(assigned, position.offset, 0, more=False)
+        return True
+
+    def _of_generation(self, position: Position, outcome: ReadResult) -> ReadResult | LogbrokerError:
+        """Return what was read up to the end of the generation that is asked for."""
+        try:
+            end = generation_end(self._engine, position)
+        except LogbrokerError as error:
+            return error
+        return outcome if end is None else read_up_to(outcome, end)
 
     def _add_frame(
         self,
@@ -223,10 +260,21 @@ class FetchStream:
         result.log_start_offset = outcome.log_start_offset
         result.leader_epoch = outcome.leader_epoch
         result.gaps_below = outcome.gaps_below
+        is_news = not assigned.answered
+        end = generation_end(self._engine, position)
+        if end is not None:
+            # Where a log was cut, its end comes first.
+            result.generation_end = min(end, outcome.high_watermark)
+            is_news = is_news or result.generation_end != assigned.told_end
+            assigned.told_end = result.generation_end
         if not outcome.batches or session.credit_bytes <= 0:
-            if not assigned.answered:
+            if not outcome.batches and outcome.next_offset > position.offset:
+                # A gap reaches up to the end of the generation.
+                result.next_offset = outcome.next_offset
+                is_news = True
+            if is_news:
                 self._add_frame(response, result)
-            session.sent(assigned, position.offset, 0, more=bool(outcome.batches))
+            session.sent(assigned, result.next_offset, 0, more=bool(outcome.batches))
             return
         if self._plain:
             records = await self._decoded(response, result, outcome.batches, room)

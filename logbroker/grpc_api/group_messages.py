@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from logbroker.consumer_groups.membership import AssignedOffsets, CommitDone, MemberMessage
+from logbroker.consumer_groups.generations import ReadingState, ToldPosition
+from logbroker.consumer_groups.membership import AssignedOffsets, CommitDone, GenerationsToRead, MemberMessage
 from logbroker.consumer_groups.messages import Join, Joined
 from logbroker.consumer_groups.subscriptions import Subscription
 from logbroker.engine import LogEngine
 from logbroker.errors import InvalidRequestError, LogbrokerError
 from logbroker.grpc_api.group_offsets import commit_results
-from logbroker.grpc_api.refs import topic_of
+from logbroker.grpc_api.refs import check_item_count, topic_of
 from logbroker.grpc_api.status import item_status
 from logbroker.types import PartitionKey, TopicId
 from logbroker.v1 import groups_pb2 as pb
@@ -22,6 +23,11 @@ HEARTBEATS_PER_SESSION: Final = 4
 MAX_HEARTBEAT_INTERVAL_MS: Final = 3_000
 MIN_HEARTBEAT_INTERVAL_MS: Final = 25
 
+_STATES: Final[Mapping[int, ReadingState]] = {
+    pb.READING_STATE_READING: ReadingState.READING,
+    pb.READING_STATE_PAUSED: ReadingState.PAUSED,
+    pb.READING_STATE_FAILED: ReadingState.FAILED,
+}
 _OPTIONAL: Final = ("session_timeout_ms", "rebalance_timeout_ms", "max_poll_interval_ms")
 
 
@@ -37,6 +43,7 @@ def read_join(engine: LogEngine, message: pb.Join) -> Join:
         epoch=message.epoch,
         owned=_read_partitions(engine, message.owned),
         client_name=message.client_name,
+        growth_order=message.growth_order,
         **settings,
     )
 
@@ -59,6 +66,28 @@ def _read_partitions(engine: LogEngine, topics: Iterable[pb.TopicPartitions]) ->
     return frozenset(found)
 
 
+def read_positions(engine: LogEngine, topics: Iterable[pb.TopicPositions]) -> list[ToldPosition]:
+    """Return where a member says that it stands; what it says of topics that are gone is passed over.
+
+    Raises InvalidRequestError where the columns do not match, or above the bound of a request.
+    """
+    found: list[ToldPosition] = []
+    for item in topics:
+        check_item_count(len(found) + len(item.partitions))
+        states = item.states or (pb.READING_STATE_READING,) * len(item.partitions)
+        if not len(item.partitions) == len(item.offsets) == len(states):
+            raise InvalidRequestError("give one offset per partition, and one state or none at all")
+        try:
+            topic = topic_of(engine, item)
+        except LogbrokerError:
+            continue
+        for partition, offset, state in zip(item.partitions, item.offsets, states, strict=True):
+            if state not in _STATES:
+                raise InvalidRequestError(f"there is no reading state {state}; give one of {[*_STATES]}")
+            found.append(ToldPosition(PartitionKey(topic.id, partition), offset, _STATES[state]))
+    return found
+
+
 def member_response(engine: LogEngine, message: MemberMessage) -> pb.MemberResponse:
     """Return what a member is told; of an `Ended`, only one with an error."""
     if isinstance(message, CommitDone):
@@ -67,6 +96,8 @@ def member_response(engine: LogEngine, message: MemberMessage) -> pb.MemberRespo
         )
     if isinstance(message, AssignedOffsets):
         return pb.MemberResponse(assignment=_assignment(engine, message))
+    if isinstance(message, GenerationsToRead):
+        return pb.MemberResponse(generations=_generations(engine, message))
     if isinstance(message, Joined):
         return pb.MemberResponse(
             joined=pb.Joined(
@@ -74,6 +105,7 @@ def member_response(engine: LogEngine, message: MemberMessage) -> pb.MemberRespo
                 session_timeout_ms=message.session_timeout_ms,
                 heartbeat_interval_ms=_heartbeat_interval_ms(message),
                 reconnect_grace_ms=message.reconnect_grace_ms,
+                growth_order=message.growth_order,
                 resumed=message.resumed,
             )
         )
@@ -93,12 +125,22 @@ def _assignment(engine: LogEngine, message: AssignedOffsets) -> pb.Assignment:
     for (topic_id, partition), committed in message.partitions:
         topic = topics.get(topic_id)
         if topic is None:
-            topic = response.topics.add(topic=topic_name(engine, topic_id), topic_id=topic_id)
-            topics[topic_id] = topic
+            topic = topics[topic_id] = response.topics.add(
+                topic=topic_name(engine, topic_id), topic_id=topic_id, generation=message.generations[topic_id]
+            )
         topic.partitions.append(partition)
         topic.offsets.append(-1 if committed is None else committed.offset)
         topic.leader_epochs.append(-1 if committed is None else committed.leader_epoch)
     return response
+
+
+def _generations(engine: LogEngine, message: GenerationsToRead) -> pb.GenerationsToRead:
+    return pb.GenerationsToRead(
+        topics=[
+            pb.TopicGenerationToRead(topic=topic_name(engine, topic_id), topic_id=topic_id, generation=generation)
+            for topic_id, generation in message.topics.items()
+        ]
+    )
 
 
 def topic_name(engine: LogEngine, topic_id: TopicId) -> str:

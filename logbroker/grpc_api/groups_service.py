@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from logbroker.broker.broker import Broker
 from logbroker.consumer_groups.coordinator import Coordinator
+from logbroker.consumer_groups.generations import Wait
 from logbroker.consumer_groups.offsets import Committed
 from logbroker.consumer_groups.rows import GROUP_TYPE
+from logbroker.engine import Topic
 from logbroker.errors import LogbrokerError, OverloadedError
 from logbroker.grpc_api.group_messages import partition_lists, topic_name
 from logbroker.grpc_api.group_offsets import commit_results, read_commits
@@ -125,6 +127,7 @@ class GroupsService:
 
     def _described(self, group: Coordinator) -> pb.DescribedGroup:
         machine = group.machine
+        now = asyncio.get_running_loop().time()
         return pb.DescribedGroup(
             group=_listed(group),
             assignor=machine.assignor,
@@ -146,10 +149,31 @@ class GroupsService:
                 )
                 for member in machine.members()
             ],
+            growth_order=machine.growth_order,
+            generations=[
+                _described_generation(topic, generation, group.generations.waits(topic.id, now))
+                for topic, generation in group.generations.grown()
+            ],
         )
 
 
+MAX_NAMED_WAITS: Final = 100
+"""Of the partitions that a generation waits for, so many are named."""
 _NONE: Final = Committed(-1, -1, "", -1)
+
+
+def _described_generation(topic: Topic, generation: int, waits: Sequence[Wait]) -> pb.DescribedGeneration:
+    named = waits[:MAX_NAMED_WAITS]
+    return pb.DescribedGeneration(
+        topic=topic.name,
+        topic_id=topic.id,
+        generation=generation,
+        last_generation=topic.generation,
+        waiting=len(waits),
+        waits_for=[wait.partition for wait in named],
+        end_offsets=[wait.end_offset for wait in named],
+        finished_offsets=[wait.finished_offset for wait in named],
+    )
 
 
 def _listed(group: Coordinator) -> pb.ListedGroup:

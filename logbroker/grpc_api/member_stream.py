@@ -9,10 +9,10 @@ from typing import Final
 import grpc
 
 from logbroker.consumer_groups.groups import Groups
-from logbroker.consumer_groups.membership import CommitDone, Ended, MemberMessage, Membership
+from logbroker.consumer_groups.membership import CommitDone, Ended, GenerationsToRead, MemberMessage, Membership
 from logbroker.engine import LogEngine
 from logbroker.errors import BrokerUnavailableError, InvalidRequestError, RequestTimeoutError
-from logbroker.grpc_api.group_messages import member_response, read_join, read_subscription
+from logbroker.grpc_api.group_messages import member_response, read_join, read_positions, read_subscription
 from logbroker.grpc_api.group_offsets import read_commits
 from logbroker.grpc_api.status import Context
 from logbroker.v1 import groups_pb2 as pb
@@ -41,8 +41,13 @@ class MemberStream:
         self._ending = False
 
     def send(self, message: MemberMessage | None) -> None:
-        """Queue a message. Bounded by the answers that are due, and by one Assignment that is not taken."""
-        self._outbox.append(message)
+        """Queue a message. Bounded by the answers that are due, and by one Assignment that is not taken; between two
+        of these there is one message at most about generations."""
+        last = self._outbox[-1] if self._outbox else None
+        if isinstance(message, GenerationsToRead) and isinstance(last, GenerationsToRead):
+            last.topics |= message.topics
+        else:
+            self._outbox.append(message)
         self._wake.set()
 
     async def run(self) -> None:
@@ -92,6 +97,8 @@ class MemberStream:
             kind = request.WhichOneof("request")
             if kind == "heartbeat":
                 await self._answers_due.acquire()
+                if request.heartbeat.positions:
+                    membership.tell(read_positions(self._engine, request.heartbeat.positions))
                 if membership.heartbeat(polled=request.heartbeat.polled):
                     self.send(None)
             elif kind == "commit":

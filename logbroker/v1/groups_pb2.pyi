@@ -1,11 +1,21 @@
 from logbroker.v1 import common_pb2 as _common_pb2
 from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from collections.abc import Iterable as _Iterable, Mapping as _Mapping
 from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
+
+class ReadingState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    READING_STATE_READING: _ClassVar[ReadingState]
+    READING_STATE_PAUSED: _ClassVar[ReadingState]
+    READING_STATE_FAILED: _ClassVar[ReadingState]
+READING_STATE_READING: ReadingState
+READING_STATE_PAUSED: ReadingState
+READING_STATE_FAILED: ReadingState
 
 class MemberRequest(_message.Message):
     __slots__ = ("join", "heartbeat", "taken", "commit", "subscription", "leave")
@@ -24,7 +34,7 @@ class MemberRequest(_message.Message):
     def __init__(self, join: _Optional[_Union[Join, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., taken: _Optional[_Union[AssignmentTaken, _Mapping]] = ..., commit: _Optional[_Union[Commit, _Mapping]] = ..., subscription: _Optional[_Union[Subscription, _Mapping]] = ..., leave: _Optional[_Union[Leave, _Mapping]] = ...) -> None: ...
 
 class Join(_message.Message):
-    __slots__ = ("group_id", "member_id", "incarnation", "instance_id", "subscription", "assignor", "session_timeout_ms", "rebalance_timeout_ms", "max_poll_interval_ms", "epoch", "owned", "client_name")
+    __slots__ = ("group_id", "member_id", "incarnation", "instance_id", "subscription", "assignor", "session_timeout_ms", "rebalance_timeout_ms", "max_poll_interval_ms", "epoch", "owned", "client_name", "growth_order")
     GROUP_ID_FIELD_NUMBER: _ClassVar[int]
     MEMBER_ID_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
@@ -37,6 +47,7 @@ class Join(_message.Message):
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     OWNED_FIELD_NUMBER: _ClassVar[int]
     CLIENT_NAME_FIELD_NUMBER: _ClassVar[int]
+    GROWTH_ORDER_FIELD_NUMBER: _ClassVar[int]
     group_id: str
     member_id: str
     incarnation: int
@@ -49,7 +60,8 @@ class Join(_message.Message):
     epoch: int
     owned: _containers.RepeatedCompositeFieldContainer[TopicPartitions]
     client_name: str
-    def __init__(self, group_id: _Optional[str] = ..., member_id: _Optional[str] = ..., incarnation: _Optional[int] = ..., instance_id: _Optional[str] = ..., subscription: _Optional[_Union[Subscription, _Mapping]] = ..., assignor: _Optional[str] = ..., session_timeout_ms: _Optional[int] = ..., rebalance_timeout_ms: _Optional[int] = ..., max_poll_interval_ms: _Optional[int] = ..., epoch: _Optional[int] = ..., owned: _Optional[_Iterable[_Union[TopicPartitions, _Mapping]]] = ..., client_name: _Optional[str] = ...) -> None: ...
+    growth_order: str
+    def __init__(self, group_id: _Optional[str] = ..., member_id: _Optional[str] = ..., incarnation: _Optional[int] = ..., instance_id: _Optional[str] = ..., subscription: _Optional[_Union[Subscription, _Mapping]] = ..., assignor: _Optional[str] = ..., session_timeout_ms: _Optional[int] = ..., rebalance_timeout_ms: _Optional[int] = ..., max_poll_interval_ms: _Optional[int] = ..., epoch: _Optional[int] = ..., owned: _Optional[_Iterable[_Union[TopicPartitions, _Mapping]]] = ..., client_name: _Optional[str] = ..., growth_order: _Optional[str] = ...) -> None: ...
 
 class Subscription(_message.Message):
     __slots__ = ("topics", "topic_pattern", "bands")
@@ -72,10 +84,26 @@ class TopicPartitions(_message.Message):
     def __init__(self, topic: _Optional[str] = ..., topic_id: _Optional[bytes] = ..., partitions: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Heartbeat(_message.Message):
-    __slots__ = ("polled",)
+    __slots__ = ("polled", "positions")
     POLLED_FIELD_NUMBER: _ClassVar[int]
+    POSITIONS_FIELD_NUMBER: _ClassVar[int]
     polled: bool
-    def __init__(self, polled: _Optional[bool] = ...) -> None: ...
+    positions: _containers.RepeatedCompositeFieldContainer[TopicPositions]
+    def __init__(self, polled: _Optional[bool] = ..., positions: _Optional[_Iterable[_Union[TopicPositions, _Mapping]]] = ...) -> None: ...
+
+class TopicPositions(_message.Message):
+    __slots__ = ("topic", "topic_id", "partitions", "offsets", "states")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
+    PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    OFFSETS_FIELD_NUMBER: _ClassVar[int]
+    STATES_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    topic_id: bytes
+    partitions: _containers.RepeatedScalarFieldContainer[int]
+    offsets: _containers.RepeatedScalarFieldContainer[int]
+    states: _containers.RepeatedScalarFieldContainer[ReadingState]
+    def __init__(self, topic: _Optional[str] = ..., topic_id: _Optional[bytes] = ..., partitions: _Optional[_Iterable[int]] = ..., offsets: _Optional[_Iterable[int]] = ..., states: _Optional[_Iterable[_Union[ReadingState, str]]] = ...) -> None: ...
 
 class AssignmentTaken(_message.Message):
     __slots__ = ("epoch",)
@@ -114,32 +142,52 @@ class Leave(_message.Message):
     def __init__(self) -> None: ...
 
 class MemberResponse(_message.Message):
-    __slots__ = ("joined", "heartbeat", "assignment", "commit", "fenced")
+    __slots__ = ("joined", "heartbeat", "assignment", "commit", "fenced", "generations")
     JOINED_FIELD_NUMBER: _ClassVar[int]
     HEARTBEAT_FIELD_NUMBER: _ClassVar[int]
     ASSIGNMENT_FIELD_NUMBER: _ClassVar[int]
     COMMIT_FIELD_NUMBER: _ClassVar[int]
     FENCED_FIELD_NUMBER: _ClassVar[int]
+    GENERATIONS_FIELD_NUMBER: _ClassVar[int]
     joined: Joined
     heartbeat: HeartbeatAnswer
     assignment: Assignment
     commit: CommitAnswer
     fenced: Fenced
-    def __init__(self, joined: _Optional[_Union[Joined, _Mapping]] = ..., heartbeat: _Optional[_Union[HeartbeatAnswer, _Mapping]] = ..., assignment: _Optional[_Union[Assignment, _Mapping]] = ..., commit: _Optional[_Union[CommitAnswer, _Mapping]] = ..., fenced: _Optional[_Union[Fenced, _Mapping]] = ...) -> None: ...
+    generations: GenerationsToRead
+    def __init__(self, joined: _Optional[_Union[Joined, _Mapping]] = ..., heartbeat: _Optional[_Union[HeartbeatAnswer, _Mapping]] = ..., assignment: _Optional[_Union[Assignment, _Mapping]] = ..., commit: _Optional[_Union[CommitAnswer, _Mapping]] = ..., fenced: _Optional[_Union[Fenced, _Mapping]] = ..., generations: _Optional[_Union[GenerationsToRead, _Mapping]] = ...) -> None: ...
+
+class GenerationsToRead(_message.Message):
+    __slots__ = ("topics",)
+    TOPICS_FIELD_NUMBER: _ClassVar[int]
+    topics: _containers.RepeatedCompositeFieldContainer[TopicGenerationToRead]
+    def __init__(self, topics: _Optional[_Iterable[_Union[TopicGenerationToRead, _Mapping]]] = ...) -> None: ...
+
+class TopicGenerationToRead(_message.Message):
+    __slots__ = ("topic", "topic_id", "generation")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    topic_id: bytes
+    generation: int
+    def __init__(self, topic: _Optional[str] = ..., topic_id: _Optional[bytes] = ..., generation: _Optional[int] = ...) -> None: ...
 
 class Joined(_message.Message):
-    __slots__ = ("assignor", "session_timeout_ms", "heartbeat_interval_ms", "resumed", "reconnect_grace_ms")
+    __slots__ = ("assignor", "session_timeout_ms", "heartbeat_interval_ms", "resumed", "reconnect_grace_ms", "growth_order")
     ASSIGNOR_FIELD_NUMBER: _ClassVar[int]
     SESSION_TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
     HEARTBEAT_INTERVAL_MS_FIELD_NUMBER: _ClassVar[int]
     RESUMED_FIELD_NUMBER: _ClassVar[int]
     RECONNECT_GRACE_MS_FIELD_NUMBER: _ClassVar[int]
+    GROWTH_ORDER_FIELD_NUMBER: _ClassVar[int]
     assignor: str
     session_timeout_ms: int
     heartbeat_interval_ms: int
     resumed: bool
     reconnect_grace_ms: int
-    def __init__(self, assignor: _Optional[str] = ..., session_timeout_ms: _Optional[int] = ..., heartbeat_interval_ms: _Optional[int] = ..., resumed: _Optional[bool] = ..., reconnect_grace_ms: _Optional[int] = ...) -> None: ...
+    growth_order: str
+    def __init__(self, assignor: _Optional[str] = ..., session_timeout_ms: _Optional[int] = ..., heartbeat_interval_ms: _Optional[int] = ..., resumed: _Optional[bool] = ..., reconnect_grace_ms: _Optional[int] = ..., growth_order: _Optional[str] = ...) -> None: ...
 
 class HeartbeatAnswer(_message.Message):
     __slots__ = ()
@@ -154,18 +202,20 @@ class Assignment(_message.Message):
     def __init__(self, epoch: _Optional[int] = ..., topics: _Optional[_Iterable[_Union[AssignedTopic, _Mapping]]] = ...) -> None: ...
 
 class AssignedTopic(_message.Message):
-    __slots__ = ("topic", "topic_id", "partitions", "offsets", "leader_epochs")
+    __slots__ = ("topic", "topic_id", "partitions", "offsets", "leader_epochs", "generation")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
     PARTITIONS_FIELD_NUMBER: _ClassVar[int]
     OFFSETS_FIELD_NUMBER: _ClassVar[int]
     LEADER_EPOCHS_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
     topic: str
     topic_id: bytes
     partitions: _containers.RepeatedScalarFieldContainer[int]
     offsets: _containers.RepeatedScalarFieldContainer[int]
     leader_epochs: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, topic: _Optional[str] = ..., topic_id: _Optional[bytes] = ..., partitions: _Optional[_Iterable[int]] = ..., offsets: _Optional[_Iterable[int]] = ..., leader_epochs: _Optional[_Iterable[int]] = ...) -> None: ...
+    generation: int
+    def __init__(self, topic: _Optional[str] = ..., topic_id: _Optional[bytes] = ..., partitions: _Optional[_Iterable[int]] = ..., offsets: _Optional[_Iterable[int]] = ..., leader_epochs: _Optional[_Iterable[int]] = ..., generation: _Optional[int] = ...) -> None: ...
 
 class CommitAnswer(_message.Message):
     __slots__ = ("correlation_id", "topics")
@@ -286,18 +336,42 @@ class DescribeGroupsResponse(_message.Message):
     def __init__(self, groups: _Optional[_Iterable[_Union[DescribedGroup, _Mapping]]] = ...) -> None: ...
 
 class DescribedGroup(_message.Message):
-    __slots__ = ("status", "group", "assignor", "epoch", "members")
+    __slots__ = ("status", "group", "assignor", "epoch", "members", "growth_order", "generations")
     STATUS_FIELD_NUMBER: _ClassVar[int]
     GROUP_FIELD_NUMBER: _ClassVar[int]
     ASSIGNOR_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     MEMBERS_FIELD_NUMBER: _ClassVar[int]
+    GROWTH_ORDER_FIELD_NUMBER: _ClassVar[int]
+    GENERATIONS_FIELD_NUMBER: _ClassVar[int]
     status: _common_pb2.Status
     group: ListedGroup
     assignor: str
     epoch: int
     members: _containers.RepeatedCompositeFieldContainer[DescribedMember]
-    def __init__(self, status: _Optional[_Union[_common_pb2.Status, _Mapping]] = ..., group: _Optional[_Union[ListedGroup, _Mapping]] = ..., assignor: _Optional[str] = ..., epoch: _Optional[int] = ..., members: _Optional[_Iterable[_Union[DescribedMember, _Mapping]]] = ...) -> None: ...
+    growth_order: str
+    generations: _containers.RepeatedCompositeFieldContainer[DescribedGeneration]
+    def __init__(self, status: _Optional[_Union[_common_pb2.Status, _Mapping]] = ..., group: _Optional[_Union[ListedGroup, _Mapping]] = ..., assignor: _Optional[str] = ..., epoch: _Optional[int] = ..., members: _Optional[_Iterable[_Union[DescribedMember, _Mapping]]] = ..., growth_order: _Optional[str] = ..., generations: _Optional[_Iterable[_Union[DescribedGeneration, _Mapping]]] = ...) -> None: ...
+
+class DescribedGeneration(_message.Message):
+    __slots__ = ("topic", "topic_id", "generation", "last_generation", "waiting", "waits_for", "end_offsets", "finished_offsets")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    LAST_GENERATION_FIELD_NUMBER: _ClassVar[int]
+    WAITING_FIELD_NUMBER: _ClassVar[int]
+    WAITS_FOR_FIELD_NUMBER: _ClassVar[int]
+    END_OFFSETS_FIELD_NUMBER: _ClassVar[int]
+    FINISHED_OFFSETS_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    topic_id: bytes
+    generation: int
+    last_generation: int
+    waiting: int
+    waits_for: _containers.RepeatedScalarFieldContainer[int]
+    end_offsets: _containers.RepeatedScalarFieldContainer[int]
+    finished_offsets: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, topic: _Optional[str] = ..., topic_id: _Optional[bytes] = ..., generation: _Optional[int] = ..., last_generation: _Optional[int] = ..., waiting: _Optional[int] = ..., waits_for: _Optional[_Iterable[int]] = ..., end_offsets: _Optional[_Iterable[int]] = ..., finished_offsets: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class DescribedMember(_message.Message):
     __slots__ = ("member_id", "instance_id", "client_name", "epoch", "subscription", "owned", "target", "connected")

@@ -136,20 +136,22 @@ class FetchRequest(_message.Message):
     def __init__(self, items: _Optional[_Iterable[_Union[FetchItem, _Mapping]]] = ..., min_bytes: _Optional[int] = ..., max_wait_ms: _Optional[int] = ..., max_bytes: _Optional[int] = ..., isolation: _Optional[_Union[Isolation, str]] = ..., plain_records: _Optional[bool] = ...) -> None: ...
 
 class FetchItem(_message.Message):
-    __slots__ = ("topic", "topic_id", "partition", "offset", "max_bytes", "last_leader_epoch")
+    __slots__ = ("topic", "topic_id", "partition", "offset", "max_bytes", "last_leader_epoch", "generation")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
     PARTITION_FIELD_NUMBER: _ClassVar[int]
     OFFSET_FIELD_NUMBER: _ClassVar[int]
     MAX_BYTES_FIELD_NUMBER: _ClassVar[int]
     LAST_LEADER_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
     topic: str
     topic_id: bytes
     partition: int
     offset: int
     max_bytes: int
     last_leader_epoch: int
-    def __init__(self, topic: _Optional[str] = ..., topic_id: _Optional[bytes] = ..., partition: _Optional[int] = ..., offset: _Optional[int] = ..., max_bytes: _Optional[int] = ..., last_leader_epoch: _Optional[int] = ...) -> None: ...
+    generation: int
+    def __init__(self, topic: _Optional[str] = ..., topic_id: _Optional[bytes] = ..., partition: _Optional[int] = ..., offset: _Optional[int] = ..., max_bytes: _Optional[int] = ..., last_leader_epoch: _Optional[int] = ..., generation: _Optional[int] = ...) -> None: ...
 
 class FetchResponse(_message.Message):
     __slots__ = ("results",)
@@ -158,7 +160,7 @@ class FetchResponse(_message.Message):
     def __init__(self, results: _Optional[_Iterable[_Union[FetchResult, _Mapping]]] = ...) -> None: ...
 
 class FetchResult(_message.Message):
-    __slots__ = ("status", "topic", "topic_id", "partition", "high_watermark", "last_stable_offset", "log_start_offset", "leader_epoch", "aborted_transactions", "batches", "records", "correlation_id", "next_offset", "gaps_below")
+    __slots__ = ("status", "topic", "topic_id", "partition", "high_watermark", "last_stable_offset", "log_start_offset", "leader_epoch", "aborted_transactions", "batches", "records", "correlation_id", "next_offset", "gaps_below", "generation_end")
     STATUS_FIELD_NUMBER: _ClassVar[int]
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
@@ -173,6 +175,7 @@ class FetchResult(_message.Message):
     CORRELATION_ID_FIELD_NUMBER: _ClassVar[int]
     NEXT_OFFSET_FIELD_NUMBER: _ClassVar[int]
     GAPS_BELOW_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_END_FIELD_NUMBER: _ClassVar[int]
     status: _common_pb2.Status
     topic: str
     topic_id: bytes
@@ -187,7 +190,8 @@ class FetchResult(_message.Message):
     correlation_id: int
     next_offset: int
     gaps_below: int
-    def __init__(self, status: _Optional[_Union[_common_pb2.Status, _Mapping]] = ..., topic: _Optional[str] = ..., topic_id: _Optional[bytes] = ..., partition: _Optional[int] = ..., high_watermark: _Optional[int] = ..., last_stable_offset: _Optional[int] = ..., log_start_offset: _Optional[int] = ..., leader_epoch: _Optional[int] = ..., aborted_transactions: _Optional[_Iterable[_Union[AbortedTransaction, _Mapping]]] = ..., batches: _Optional[bytes] = ..., records: _Optional[_Iterable[_Union[_common_pb2.StoredRecord, _Mapping]]] = ..., correlation_id: _Optional[int] = ..., next_offset: _Optional[int] = ..., gaps_below: _Optional[int] = ...) -> None: ...
+    generation_end: int
+    def __init__(self, status: _Optional[_Union[_common_pb2.Status, _Mapping]] = ..., topic: _Optional[str] = ..., topic_id: _Optional[bytes] = ..., partition: _Optional[int] = ..., high_watermark: _Optional[int] = ..., last_stable_offset: _Optional[int] = ..., log_start_offset: _Optional[int] = ..., leader_epoch: _Optional[int] = ..., aborted_transactions: _Optional[_Iterable[_Union[AbortedTransaction, _Mapping]]] = ..., batches: _Optional[bytes] = ..., records: _Optional[_Iterable[_Union[_common_pb2.StoredRecord, _Mapping]]] = ..., correlation_id: _Optional[int] = ..., next_offset: _Optional[int] = ..., gaps_below: _Optional[int] = ..., generation_end: _Optional[int] = ...) -> None: ...
 
 class AbortedTransaction(_message.Message):
     __slots__ = ("producer_id", "first_offset")

@@ -17,8 +17,14 @@ from logbroker.consumer_groups.messages import Join, Joined
 from logbroker.consumer_groups.offsets import OffsetTable, TopicCommit
 from logbroker.consumer_groups.rows import GROUP_TYPE
 from logbroker.consumer_groups.subscriptions import Subscription
-from logbroker.engine import StateEvent
-from logbroker.errors import OverloadedError, StaleMemberEpochError, StorageFailedError, UnknownMemberError
+from logbroker.engine import PartitionFacts, StateEvent, Topic
+from logbroker.errors import (
+    OverloadedError,
+    StaleMemberEpochError,
+    StorageFailedError,
+    UnknownMemberError,
+    UnknownTopicError,
+)
 from logbroker.group_store import GroupStore
 from logbroker.types import PartitionKey, TopicId
 
@@ -75,6 +81,16 @@ class Inbox:
         return found
 
 
+class NoLogs:
+    """Without topics."""
+
+    def topic_by_id(self, topic_id: TopicId) -> Topic:
+        raise UnknownTopicError("there are none")
+
+    def partition_facts(self, topic_id: TopicId, partition: int) -> PartitionFacts:
+        raise UnknownTopicError("there are none")
+
+
 class Scene:
     """A group on a held store."""
 
@@ -88,7 +104,7 @@ class Scene:
         topics = {"t": AssignableTopic("t", TOPIC, PARTITIONS)}
         machine.load(self.store.rows, topics, asyncio.get_running_loop().time())
         store = GroupStore(self.store, "g", GROUP_TYPE, is_stored=True)
-        return Coordinator("g", machine, OffsetTable(self.store.rows), store, SystemClock(), lambda *_: END)
+        return Coordinator("g", machine, OffsetTable(self.store.rows), store, SystemClock(), lambda *_: END, NoLogs())
 
     def join(self, member_id: str) -> tuple[Membership, Inbox]:
         inbox = Inbox()

@@ -216,6 +216,9 @@ class TopicChanges:
             await asyncio.gather(*(partition.settle() for partition in old))
             topic = grown(topic, partitions, end_offsets)
             await self._add_partitions(topic, first=len(old))
+            for partition in old:
+                # Who reads by generations learns that this one has ended, though nothing may follow in its partition.
+                partition.notify_listeners()
         finally:
             self._growing.discard(topic.id)
         return topic

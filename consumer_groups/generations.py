@@ -1,0 +1,287 @@
+"""Which generation of each topic a group reads: growth of a topic must not bring a key's records out of order. No I/O.
+
+Growth gives a key another partition. So the group reads generation g of a topic in all partitions to its end before
+anything of g + 1 in any. Members fetch with the generation that they are told, and the broker sends them nothing from
+behind its end; here it is decided when the next one begins.
+
+A partition is finished up to the end of a generation
+
+1. when the committed offset has reached it: nothing that a crash could bring again lies before it;
+2. when its member has told a position that has reached it. In a group that has committed nothing in the topic that
+   counts at once. In one that commits, it counts when the member has stood there for its max poll interval: whoever
+   commits late is waited for, and whoever never commits the last records of a generation holds nobody up for ever;
+3. when there is nothing to be read: it has no records of these generations, retention has removed them, or the log was
+   cut before them and is read to its end;
+4. when nobody can read it: it is offline, or its member has told that an error ended it. One that is paused is waited
+   for, for the max poll interval of its member.
+
+Nothing of this is stored. Committed offsets outlive a restart; what members told is told again by those that come back,
+and dropped with the hold on the partition. So the generation may go back: where a partition of a group without commits
+gets another member, which begins before the end, or a program seeks back. Then the others wait again until it has
+caught up. A committed offset of a group with members never goes back, so there the generation does not, but where 4.
+let it go ahead.
+
+Cost: next to nothing for topics that have not grown; else O(partitions) when a generation begins or goes back, and
+O(1) per commit (the first partition that is not finished is looked at, and those before it never again).
+"""
+
+from __future__ import annotations
+
+import enum
+from collections import deque
+from collections.abc import Callable, Container, Iterator, Mapping
+from typing import Final, Protocol
+
+import msgspec
+
+from logbroker.consumer_groups.offsets import Committed
+from logbroker.engine import PartitionFacts, Topic
+from logbroker.errors import LogbrokerError, UnknownTopicError
+from logbroker.types import PartitionKey, TopicId
+
+NO_BOUND: Final = 0
+"""Instead of a generation: all may be read."""
+
+
+class TopicLogs(Protocol):
+    """What is asked of the logs of topics."""
+
+    def topic_by_id(self, topic_id: TopicId) -> Topic:
+        """Raises UnknownTopicError."""
+        ...
+
+    def partition_facts(self, topic_id: TopicId, partition: int) -> PartitionFacts:
+        """Raises a LogbrokerError where the partition cannot be read."""
+        ...
+
+
+class ReadingState(enum.Enum):
+    """What a member does in a partition that it holds."""
+
+    READING = 0
+    PAUSED = 1
+    FAILED = 2
+
+
+class ToldPosition(msgspec.Struct, frozen=True):
+    """Where a member says that it stands in a partition."""
+
+    partition: PartitionKey
+    offset: int
+    """The program has finished all records before it."""
+    state: ReadingState = ReadingState.READING
+
+
+class Wait(msgspec.Struct, frozen=True):
+    """A partition that is not finished up to the end of the generation that is read."""
+
+    partition: int
+    end_offset: int
+    finished_offset: int
+    """-1: nothing is committed or, where that does not count, told."""
+
+
+class _Told(msgspec.Struct, gc=False):
+    member_id: str
+    offset: int
+    state: ReadingState
+    since: float
+    patience_seconds: float
+
+
+class _Reading:
+    """One topic that the group reads."""
+
+    def __init__(self) -> None:
+        self.topic: Topic | None = None
+        """As it was when the generation was found; None: it is to be found anew."""
+        self.generation = 1
+        self.waits: deque[int] = deque()
+        """Partitions, all those among them that are not finished up to the end of the generation."""
+        self.announced = NO_BOUND
+
+
+class Generations:
+    """The topics of one group. `now` is in monotonic seconds."""
+
+    def __init__(self, logs: TopicLogs, committed: Callable[[TopicId], Mapping[int, Committed]]) -> None:
+        """`committed` returns what is committed, and synced, in the partitions of a topic."""
+        self._logs = logs
+        self._committed = committed
+        self._readings: dict[TopicId, _Reading] = {}
+        self._due: dict[TopicId, None] = {}
+        """Those to be looked at: something has happened to them, or may happen at any time."""
+        self._told: dict[TopicId, dict[int, _Told]] = {}
+
+    # --- what is asked -----------------------------------------------------------------------------------------------
+
+    def of(self, topic_id: TopicId, now: float) -> int:
+        """Return the generation of a topic that is to be read; from now on `advanced` tells where it changes."""
+        reading = self._readings.get(topic_id)
+        if reading is None:
+            reading = self._readings[topic_id] = _Reading()
+        if not self._find(topic_id, reading, now):
+            return NO_BOUND
+        if reading.announced == NO_BOUND:
+            reading.announced = reading.generation
+        if reading.waits or reading.announced != reading.generation:
+            self._due[topic_id] = None
+        return reading.generation
+
+    def advanced(self, now: float) -> dict[TopicId, int]:
+        """Return the topics of which another generation is to be read than was told last."""
+        changed = {}
+        due, self._due = self._due, {}
+        for topic_id in due:
+            reading = self._readings.get(topic_id)
+            if reading is None or not self._find(topic_id, reading, now):
+                continue
+            if reading.announced != reading.generation:
+                changed[topic_id] = reading.announced = reading.generation
+            if reading.waits:
+                self._due[topic_id] = None
+        return changed
+
+    @property
+    def are_waiting(self) -> bool:
+        """Whether time, or what happens to logs, may let a generation begin: then `advanced` is to be asked."""
+        return bool(self._due)
+
+    def grown(self) -> Iterator[tuple[Topic, int]]:
+        """Yield the topics that have grown, with the generation that is read."""
+        for reading in self._readings.values():
+            if reading.topic is not None and reading.topic.generation > 1:
+                yield reading.topic, reading.generation
+
+    def waits(self, topic_id: TopicId, now: float) -> list[Wait]:
+        """Return the partitions that the generation of a topic waits for."""
+        reading = self._readings.get(topic_id)
+        if reading is None or reading.topic is None or reading.generation == reading.topic.generation:
+            return []
+        ends = reading.topic.generations[reading.generation].start_offsets
+        return [
+            Wait(partition, ends[partition], self._offset(topic_id, partition))
+            for partition in sorted(reading.waits)
+            if not self._is_finished(topic_id, partition, ends[partition], now)
+        ]
+
+    # --- what happens ------------------------------------------------------------------------------------------------
+
+    def tell(self, member_id: str, position: ToldPosition, now: float, patience_seconds: float) -> None:
+        """Note where a member stands in a partition that it holds."""
+        topic_id, partition = position.partition
+        told = self._told.setdefault(topic_id, {})
+        before = told.get(partition)
+        since = now
+        if before is not None and (before.member_id, before.state) == (member_id, position.state):
+            is_still_there = before.offset == position.offset or position.state is ReadingState.PAUSED
+            since = before.since if is_still_there else now
+        told[partition] = _Told(member_id, position.offset, position.state, since, patience_seconds)
+        if before is not None and (before.offset > position.offset or before.state is not position.state):
+            self._begin_anew(topic_id)
+        self._due[topic_id] = None
+
+    def forget(self, member_id: str, held: Container[PartitionKey] = ()) -> None:
+        """A member holds only these partitions now: what it told of others is void."""
+        for topic_id, told in list(self._told.items()):
+            void = [
+                partition
+                for partition, each in told.items()
+                if each.member_id == member_id and PartitionKey(topic_id, partition) not in held
+            ]
+            for partition in void:
+                del told[partition]
+            if void:
+                self._begin_anew(topic_id)
+            if not told:
+                del self._told[topic_id]
+
+    def forget_all(self) -> None:
+        """The group has no members."""
+        self._readings.clear()
+        self._due.clear()
+        self._told.clear()
+
+    def topics_changed(self) -> None:
+        """Topics may have grown, or be gone."""
+        self._due.update(dict.fromkeys(self._readings))
+
+    def _begin_anew(self, topic_id: TopicId) -> None:
+        reading = self._readings.get(topic_id)
+        if reading is not None:
+            reading.topic = None
+            self._due[topic_id] = None
+
+    # --- decisions ---------------------------------------------------------------------------------------------------
+
+    def _find(self, topic_id: TopicId, reading: _Reading, now: float) -> bool:
+        """Find the last generation before which all is finished; False: there is no such topic (any more)."""
+        try:
+            topic = self._logs.topic_by_id(topic_id)
+        except UnknownTopicError:
+            del self._readings[topic_id]
+            return False
+        if topic is not reading.topic:
+            if reading.topic is not None and reading.topic.generations == topic.generations:
+                reading.topic = topic
+            else:
+                self._find_anew(topic, reading, now)
+                return True
+        generations, waits = topic.generations, reading.waits
+        while reading.generation < topic.generation:
+            ends = generations[reading.generation].start_offsets
+            while waits and self._is_finished(topic_id, waits[0], ends[waits[0]], now):
+                waits.popleft()
+            if waits:
+                break
+            reading.generation += 1
+            if reading.generation < topic.generation:
+                waits.extend(range(len(generations[reading.generation].start_offsets)))
+        return True
+
+    def _find_anew(self, topic: Topic, reading: _Reading, now: float) -> None:
+        # Ends only grow: who has reached a later one has reached those before it.
+        reading.topic = topic
+        reading.generation = topic.generation
+        reading.waits = deque()
+        for generation in range(topic.generation - 1, 0, -1):
+            ends = topic.generations[generation].start_offsets
+            waits = [
+                partition for partition, end in enumerate(ends) if not self._is_finished(topic.id, partition, end, now)
+            ]
+            if not waits:
+                return
+            reading.generation = generation
+            reading.waits = deque(waits)
+
+    def _is_finished(self, topic_id: TopicId, partition: int, end: int, now: float) -> bool:
+        if end <= 0:
+            return True
+        offsets = self._committed(topic_id)
+        committed = offsets.get(partition)
+        reached = -1 if committed is None else committed.offset
+        if reached >= end:
+            return True
+        told = self._told.get(topic_id, {}).get(partition)
+        if told is not None:
+            patient = now < told.since + told.patience_seconds
+            if told.state is ReadingState.FAILED or (told.state is ReadingState.PAUSED and not patient):
+                return True
+            if not (offsets and patient):
+                reached = max(reached, told.offset)
+        if reached >= end:
+            return True
+        try:
+            facts = self._logs.partition_facts(topic_id, partition)
+        except LogbrokerError:
+            return True  # Nobody can read it.
+        # A log that was cut before the end is read as far as it goes.
+        end = min(end, facts.high_watermark)
+        return facts.log_start_offset >= end or reached >= end
+
+    def _offset(self, topic_id: TopicId, partition: int) -> int:
+        offsets = self._committed(topic_id)
+        if offsets:
+            return offsets[partition].offset if partition in offsets else -1
+        told = self._told.get(topic_id, {}).get(partition)
+        return -1 if told is None else told.offset
