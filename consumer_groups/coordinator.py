@@ -329,7 +329,7 @@ class Coordinator:
         return GenerationsToRead({topic_id: self.generations.of(topic_id, now) for topic_id in topic_ids})
 
     def _remind(self, link: Membership) -> None:
-        """Tell a member that came back: the broker before may have told it another one, and no assignment need follow."""
+        """Tell a member that came back: it may know others from the broker before, and no assignment need follow."""
         told = self._generations_of(self._held_topics(link))
         grown = {topic.id for topic, _ in self.generations.grown()}
         if topics := {topic_id: each for topic_id, each in told.topics.items() if topic_id in grown}:

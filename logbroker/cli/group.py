@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import time
-from typing import Any
+from typing import Any, Final
 
 import click
 
 from logbroker.cli import terminal
 from logbroker.cli.group_reset import Move, plan
 from logbroker.cli.options import PLACE_METAVAR, Place, PlaceType, broker_option, json_option
-from logbroker.client.sync import Admin, GroupDescription, MemberDescription, PartitionLag, TopicPartition
+from logbroker.client.sync import (
+    Admin,
+    GenerationDescription,
+    GroupDescription,
+    MemberDescription,
+    PartitionLag,
+    TopicPartition,
+)
+
+_NAMED_PARTITIONS: Final = 10
 
 
 @click.group()
@@ -49,7 +58,8 @@ def list_groups(broker: str, as_json: bool) -> None:
 def describe(name: str, broker: str, as_json: bool) -> None:
     """Show where GROUP is in each partition, who reads it, and how far it is behind.
 
-    The lag in time is the age of the oldest record that is not committed.
+    The lag in time is the age of the oldest record that is not committed. Of a topic to which partitions were added
+    it is told which generation is read (all of one comes before the next), and which partitions the next one waits for.
     """
     with Admin(broker) as admin:
         description = admin.describe_group(name)
@@ -201,6 +211,24 @@ def _show(description: GroupDescription, lags: list[PartitionLag], now_ms: int) 
         age = "-" if age_ms is None else terminal.age_text(age_ms)
         rows.add_row(*place, committed, str(lag.end_offset), _offset_text(lag.records), age)
     terminal.show(rows)
+    for generation in description.generations:
+        click.echo(f"\n{_generation_text(generation)}")
+
+
+def _generation_text(generation: GenerationDescription) -> str:
+    """Say which generation of a topic is read, and what for the next one waits."""
+    which = f"topic {generation.topic}: reads generation {generation.generation} of {generation.last_generation}"
+    if not generation.waiting:
+        return which
+    named = ", ".join(
+        f"{awaited.partition.partition} (at {_offset_text(awaited.finished_offset)} of {awaited.end_offset})"
+        for awaited in generation.waits_for[:_NAMED_PARTITIONS]
+    )
+    more = generation.waiting - min(len(generation.waits_for), _NAMED_PARTITIONS)
+    return (
+        f"{which}; the next one begins when partition{'' if generation.waiting == 1 else 's'} {named}"
+        f"{f' and {more} more' if more else ''} {'is' if generation.waiting == 1 else 'are'} finished"
+    )
 
 
 def _document(description: GroupDescription, lags: list[PartitionLag], now_ms: int) -> dict[str, Any]:
@@ -212,6 +240,25 @@ def _document(description: GroupDescription, lags: list[PartitionLag], now_ms: i
         "assignor": description.assignor,
         "epoch": description.epoch,
         "partitions": [_lag_document(lag, now_ms) for lag in lags],
+        "growth_order": description.growth_order,
+        "generations": [_generation_document(generation) for generation in description.generations],
+    }
+
+
+def _generation_document(generation: GenerationDescription) -> dict[str, Any]:
+    return {
+        "topic": generation.topic,
+        "generation": generation.generation,
+        "last_generation": generation.last_generation,
+        "waiting": generation.waiting,
+        "waits_for": [
+            {
+                "partition": awaited.partition.partition,
+                "finished_offset": awaited.finished_offset,
+                "end_offset": awaited.end_offset,
+            }
+            for awaited in generation.waits_for
+        ],
     }
 
 

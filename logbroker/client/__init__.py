@@ -15,7 +15,14 @@ from logbroker.client.consumer import Consumer
 from logbroker.client.cursor import Record
 from logbroker.client.delivery import Delivery, RecordMetadata
 from logbroker.client.group_offsets import CommittedOffset
-from logbroker.client.groups import GroupDescription, GroupInfo, MemberDescription, PartitionLag
+from logbroker.client.groups import (
+    AwaitedPartition,
+    GenerationDescription,
+    GroupDescription,
+    GroupInfo,
+    MemberDescription,
+    PartitionLag,
+)
 from logbroker.client.leased_record import WorkerDelivery
 from logbroker.client.metadata import TopicInfo
 from logbroker.client.offsets import ListedOffset
@@ -43,11 +50,13 @@ __all__ = [
     "QueueAdmin",
     "Session",
     "Worker",
+    "AwaitedPartition",
     "BrokerDescription",
     "CommittedOffset",
     "ConfigValue",
     "Delivery",
     "Durability",
+    "GenerationDescription",
     "GroupDescription",
     "GroupInfo",
     "LaneDescription",

@@ -12,7 +12,14 @@ from typing import Any, Final
 from logbroker.client.connection import CLOSED, Connection
 from logbroker.client.cursor import Cursor, Record
 from logbroker.client.fetcher import Assigned, Chunk, Fetcher, OutOfRange
-from logbroker.client.generations import FIRST_GENERATION, KEY_ORDER, NO_ORDER, OwnGenerations, has_delivered, held_back_topics
+from logbroker.client.generations import (
+    FIRST_GENERATION,
+    KEY_ORDER,
+    NO_ORDER,
+    OwnGenerations,
+    has_delivered,
+    held_back_topics,
+)
 from logbroker.client.group_reader import Callback, Calls, GroupReader
 from logbroker.client.group_settings import GroupSettings, GrowthOrder
 from logbroker.client.metadata import check_bands, find_topics

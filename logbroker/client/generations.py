@@ -112,7 +112,5 @@ def held_back_topics(reading: Iterable[Assigned], wanted: Container[TopicPartiti
     return {
         assigned.topic_id
         for assigned in reading
-        if assigned.generation
-        and assigned.partition not in wanted
-        and not (assigned.failed or has_delivered(assigned))
+        if assigned.generation and assigned.partition not in wanted and not (assigned.failed or has_delivered(assigned))
     }

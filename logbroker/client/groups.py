@@ -50,6 +50,29 @@ class MemberDescription(msgspec.Struct, frozen=True, kw_only=True):
     """What it is to hold."""
 
 
+class AwaitedPartition(msgspec.Struct, frozen=True, kw_only=True):
+    """A partition that is not finished up to the end of the generation that is read."""
+
+    partition: TopicPartition
+    finished_offset: int | None
+    """What is committed or, in a group that commits nothing in the topic, told by its member; None: nothing is."""
+    end_offset: int
+    """Where the generation ends."""
+
+
+class GenerationDescription(msgspec.Struct, frozen=True, kw_only=True):
+    """Which generation of a topic that has grown is read: the next one begins when this one is finished."""
+
+    topic: str
+    generation: int
+    last_generation: int
+    """The topic's."""
+    waiting: int
+    """How many partitions are not finished up to the end of the generation; 0 where it is the last."""
+    waits_for: tuple[AwaitedPartition, ...]
+    """The first 100 of these."""
+
+
 class GroupDescription(msgspec.Struct, frozen=True, kw_only=True):
     """All that the broker tells of a group."""
 
@@ -57,6 +80,10 @@ class GroupDescription(msgspec.Struct, frozen=True, kw_only=True):
     assignor: str
     epoch: int
     members: tuple[MemberDescription, ...]
+    growth_order: str
+    """key or none: whether records of a key stay in order when partitions are added."""
+    generations: tuple[GenerationDescription, ...]
+    """Of the topics that members read and that have grown."""
 
 
 class PartitionLag(msgspec.Struct, frozen=True, kw_only=True):
@@ -193,6 +220,27 @@ def _description(group: groups_pb2.DescribedGroup) -> GroupDescription:
                 target=_partitions(member.target),
             )
             for member in group.members
+        ),
+        growth_order=group.growth_order,
+        generations=tuple(_generation(each) for each in group.generations),
+    )
+
+
+def _generation(message: groups_pb2.DescribedGeneration) -> GenerationDescription:
+    return GenerationDescription(
+        topic=message.topic,
+        generation=message.generation,
+        last_generation=message.last_generation,
+        waiting=message.waiting,
+        waits_for=tuple(
+            AwaitedPartition(
+                partition=TopicPartition(message.topic, partition),
+                finished_offset=finished if finished >= 0 else None,
+                end_offset=end,
+            )
+            for partition, finished, end in zip(
+                message.waits_for, message.finished_offsets, message.end_offsets, strict=True
+            )
         ),
     )
 

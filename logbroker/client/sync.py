@@ -17,7 +17,14 @@ from logbroker.client.cursor import Record
 from logbroker.client.delivery import RecordMetadata
 from logbroker.client.delivery import SyncDelivery as Delivery
 from logbroker.client.group_offsets import CommittedOffset
-from logbroker.client.groups import GroupDescription, GroupInfo, MemberDescription, PartitionLag
+from logbroker.client.groups import (
+    AwaitedPartition,
+    GenerationDescription,
+    GroupDescription,
+    GroupInfo,
+    MemberDescription,
+    PartitionLag,
+)
 from logbroker.client.leased_record import SyncWorkerDelivery as WorkerDelivery
 from logbroker.client.metadata import TopicInfo
 from logbroker.client.offsets import ListedOffset
@@ -47,11 +54,13 @@ __all__ = [
     "QueueAdmin",
     "Session",
     "Worker",
+    "AwaitedPartition",
     "BrokerDescription",
     "CommittedOffset",
     "ConfigValue",
     "Delivery",
     "Durability",
+    "GenerationDescription",
     "GroupDescription",
     "GroupInfo",
     "LaneDescription",
