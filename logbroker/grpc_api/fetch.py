@@ -94,12 +94,23 @@ def read_up_to(outcome: ReadResult, end: int) -> ReadResult:
     return msgspec.structs.replace(outcome, batches=outcome.batches[:size_bytes], next_offset=next_offset)
 
 
-def note_facts(engine: LogEngine, position: Position, result: FetchResult) -> None:
-    """Tell the offsets of a partition of which nothing is read. Raises UnknownTopicError or PartitionOfflineError."""
+def is_at_end(engine: LogEngine, position: Position, result: FetchResult) -> bool:
+    """Whether nothing is to be read, as the generation that is asked for ends before the position: the result then says
+    so. A position that the log does not hold is read all the same: the read says what is wrong.
+
+    Raises UnknownTopicError or PartitionOfflineError.
+    """
+    end = generation_end(engine, position)
+    if end is None or position.offset < end:
+        return False
     facts = engine.partition_facts(position.topic.id, position.partition)
+    if not facts.log_start_offset <= position.offset <= facts.high_watermark:
+        return False
     result.high_watermark = result.last_stable_offset = facts.high_watermark
     result.log_start_offset = facts.log_start_offset
     result.leader_epoch = facts.leader_epoch
+    result.generation_end = end
+    return True
 
 
 def checked_max_bytes(max_bytes: int, limit: int) -> int:
@@ -235,16 +246,11 @@ class Fetch:
         """Whether the generation that is asked for ends before the position, so that nothing is to be read."""
         result = self._results[index]
         try:
-            end = generation_end(self._engine, position)
-            if end is None or position.offset < end:
-                return False
-            note_facts(self._engine, position, result)
+            return is_at_end(self._engine, position, result)
         except LogbrokerError as error:
             self._positions[index] = None
             self._fail(result, error)
             return True
-        result.generation_end = end
-        return True
 
     def _take(self, index: int, position: Position, outcome: ReadResult | LogbrokerError, room: int) -> bool:
         """Add what was read to the answer; return whether it brought something."""

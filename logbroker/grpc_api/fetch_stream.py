@@ -16,7 +16,7 @@ from logbroker.grpc_api.fetch import (
     Position,
     checked_max_bytes,
     generation_end,
-    note_facts,
+    is_at_end,
     position_of,
     read_up_to,
 )
@@ -209,20 +209,17 @@ class FetchStream:
 
     def _is_at_end(self, response: FramedResponse, assigned: Assigned) -> bool:
         """Whether the generation that is asked for ends before the position: the client learns that, once."""
-        position = assigned.position
+        result = _blank_result(assigned)
         try:
-            end = generation_end(self._engine, position)
-            if end is None or position.offset < end:
+            if not is_at_end(self._engine, assigned.position, result):
                 return False
-            if end != assigned.told_end or not assigned.answered:
-                result = _blank_result(assigned)
-                note_facts(self._engine, position, result)
-                result.generation_end = assigned.told_end = end
-                self._add_frame(response, result)
         except LogbrokerError as error:
             self._add_frame(response, self._failure(assigned, error))
             return True
-        self._session.sent(assigned, position.offset, 0, more=False)
+        if result.generation_end != assigned.told_end or not assigned.answered:
+            assigned.told_end = result.generation_end
+            self._add_frame(response, result)
+        self._session.sent(assigned, assigned.position.offset, 0, more=False)
         return True
 
     def _of_generation(self, position: Position, outcome: ReadResult) -> ReadResult | LogbrokerError:
