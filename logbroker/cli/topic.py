@@ -136,6 +136,7 @@ def alter(
     """Add partitions to topic NAME, set or unset its configs.
 
     With more partitions a key may move to another one: a new generation begins, and producers route by it from then on.
+    Groups finish what came before first, see `logbroker group describe`.
     """
     if partitions is None and not configs and not unset:
         raise click.UsageError("give --partitions, --config or --unset")

@@ -17,6 +17,7 @@ import pytest
 from logbroker.cli.main import run
 from logbroker.client.sync import Admin, Consumer, Producer
 from tests.cli.command import ENVIRONMENT, LOGBROKER, failure_of, line_of, output_of
+from tests.waiting import until
 
 START_MS = 1_700_000_000_000
 
@@ -98,6 +99,34 @@ def test_describe_tells_who_reads_what_and_how_far_it_is_behind(group: Group, to
     for word in ("desk-1", "connected", "the same", "0, 1"):
         assert word in members_text
     assert name in group("list")
+
+
+def test_describe_tells_which_generation_is_read_and_what_it_waits_for(group: Group, topic: str, name: str) -> None:
+    group("reset-offsets", name, "--topic", topic, "--partition", "0", "--to", "10")
+    with Admin(group.address) as admin:
+        admin.alter_topic(topic, partitions=3)
+    with member(group.address, name, topic) as consumer:
+        (generation,) = group.json("describe", name)["generations"]
+        assert generation == {
+            "topic": topic,
+            "generation": 1,
+            "last_generation": 2,
+            "waiting": 1,
+            "waits_for": [{"partition": 1, "finished_offset": None, "end_offset": 10}],
+        }
+        text = group("describe", name)
+        assert (
+            f"topic {topic}: reads generation 1 of 2; the next one begins when partition 1 (at - of 10) is finished"
+            in text
+        )
+        consumer.resume()
+        until(
+            lambda: (
+                consumer.poll(timeout_seconds=0.02) == []
+                and not group.json("describe", name)["generations"][0]["waiting"]
+            )
+        )
+        assert f"topic {topic}: reads generation 2 of 2\n" in group("describe", name)
 
 
 @pytest.mark.parametrize(

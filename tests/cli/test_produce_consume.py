@@ -64,6 +64,20 @@ def test_csv_rows_are_ordered_by_key_on_the_partition_that_kafka_would_choose(ad
     assert by_key == expected
 
 
+def test_the_records_of_a_key_come_in_order_also_when_partitions_were_added(address: str, topic: str) -> None:
+    for generation, partitions in enumerate((4, 7, 16)):
+        if generation:
+            output_of("topic", "alter", topic, "--partitions", str(partitions), "--broker", address)
+        lines = "".join(f"key-{number % 50}:{generation * 2000 + number}\n" for number in range(2000))
+        output_of("produce", topic, "--broker", address, "--key-separator", ":", stdin=lines.encode())
+    for options in ((), ("--group", topic)):
+        by_key = defaultdict(list)
+        for record in consumed(address, topic, *options):
+            by_key[record["key"]].append(int(record["value"]))
+        assert sum(map(len, by_key.values())) == 6000
+        assert all(numbers == sorted(numbers) for numbers in by_key.values())
+
+
 def test_json_makes_the_round_trip(address: str, topic: str) -> None:
     records: list[dict[str, Any]] = [
         {"key": "text", "value": "é", "headers": [{"key": "h", "value": "1"}, {"key": "h", "value": None}]},
