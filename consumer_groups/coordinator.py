@@ -37,7 +37,7 @@ from logbroker.errors import GroupNotEmptyError, LogbrokerError, MemberReplacedE
 from logbroker.group_store import GroupStore
 from logbroker.types import TopicId
 
-LOOK_SECONDS: Final = 1.0
+LOOK_SECONDS: Final = 2.0
 """Between two looks at partitions that a generation of their topic waits for: what happens to a log is not told."""
 LATE_SECONDS: Final = 0.1
 """A timer that is later than this tells of a stalled process: members are heard before they are judged."""

@@ -9,7 +9,8 @@ A partition is finished up to the end of a generation
 1. when the committed offset has reached it: nothing that a crash could bring again lies before it;
 2. when its member has told a position that has reached it. In a group that has committed nothing in the topic that
    counts at once. In one that commits, it counts when the member has stood there for its max poll interval: whoever
-   commits late is waited for, and whoever never commits the last records of a generation holds nobody up for ever;
+   commits late is waited for, and whoever never commits the last records of a generation holds nobody up for ever. It
+   also counts at once where the member says that no commit will follow: it began there, or its commits are refused;
 3. when there is nothing to be read: it has no records of these generations, retention has removed them, or the log was
    cut before them and is read to its end;
 4. when nobody can read it: it is offline, or its member has told that an error ended it. One that is paused is waited
@@ -28,6 +29,7 @@ O(1) per commit (the first partition that is not finished is looked at, and thos
 from __future__ import annotations
 
 import enum
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Container, Iterator, Mapping
 from typing import Final, Protocol
@@ -61,6 +63,8 @@ class ReadingState(enum.Enum):
     READING = 0
     PAUSED = 1
     FAILED = 2
+    FINISHED = 3
+    """It will commit nothing more of what lies before its position."""
 
 
 class ToldPosition(msgspec.Struct, frozen=True):
@@ -227,32 +231,33 @@ class Generations:
             else:
                 self._find_anew(topic, reading, now)
                 return True
-        generations, waits = topic.generations, reading.waits
-        while reading.generation < topic.generation:
-            ends = generations[reading.generation].start_offsets
+        if reading.generation < topic.generation:
+            ends, waits = topic.generations[reading.generation].start_offsets, reading.waits
             while waits and self._is_finished(topic_id, waits[0], ends[waits[0]], now):
                 waits.popleft()
-            if waits:
-                break
-            reading.generation += 1
-            if reading.generation < topic.generation:
-                waits.extend(range(len(generations[reading.generation].start_offsets)))
+            if not waits:
+                self._find_anew(topic, reading, now)
         return True
 
     def _find_anew(self, topic: Topic, reading: _Reading, now: float) -> None:
-        # Ends only grow: who has reached a later one has reached those before it.
-        reading.topic = topic
-        reading.generation = topic.generation
-        reading.waits = deque()
-        for generation in range(topic.generation - 1, 0, -1):
-            ends = topic.generations[generation].start_offsets
-            waits = [
+        """Take the lowest of the generations that the partitions are in: O(partitions), however often it has grown."""
+        spans = topic.generations
+        lowest = topic.generation
+        for partition in range(topic.partitions):
+
+            def is_unfinished(generation: int, partition: int = partition) -> bool:
+                ends = spans[generation].start_offsets
+                return partition < len(ends) and not self._is_finished(topic.id, partition, ends[partition], now)
+
+            if lowest > 1 and is_unfinished(lowest - 1):
+                # Ends only grow: who has reached a later one has reached those before it.
+                lowest = 1 + bisect_left(range(1, lowest), True, key=is_unfinished)
+        reading.topic, reading.generation, reading.waits = topic, lowest, deque()
+        if lowest < topic.generation:
+            ends = spans[lowest].start_offsets
+            reading.waits.extend(
                 partition for partition, end in enumerate(ends) if not self._is_finished(topic.id, partition, end, now)
-            ]
-            if not waits:
-                return
-            reading.generation = generation
-            reading.waits = deque(waits)
+            )
 
     def _is_finished(self, topic_id: TopicId, partition: int, end: int, now: float) -> bool:
         if end <= 0:
@@ -267,7 +272,7 @@ class Generations:
             patient = now < told.since + told.patience_seconds
             if told.state is ReadingState.FAILED or (told.state is ReadingState.PAUSED and not patient):
                 return True
-            if not (offsets and patient):
+            if told.state is ReadingState.FINISHED or not (offsets and patient):
                 reached = max(reached, told.offset)
         if reached >= end:
             return True

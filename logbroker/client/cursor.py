@@ -121,6 +121,7 @@ class Cursor:
         make = functools.partial(Record, assigned.partition.topic, assigned.partition.partition)
         records = decode_records(batch, make, max_expanded_bytes=self._max_expanded_bytes)
         first = assigned.position
+        assigned.has_read = True
         self.records = _from_offset(records, first) if header.base_offset < first else records
         self._header = header
 

@@ -60,6 +60,8 @@ class Assigned(msgspec.Struct, eq=False):
     """The program has heard of that error."""
     generation: int = 0
     """Of its topic; nothing is read from behind its end. 0: all is read."""
+    has_read: bool = False
+    """Records of it were opened, at least."""
     generation_end: int | None = None
     """Where that ends in this partition; None: as far as is known it has not ended."""
 

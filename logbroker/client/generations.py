@@ -31,15 +31,13 @@ class TopicGenerations:
         self._finished = finished
         self._assigned = list(assigned)
         self._generation = FIRST_GENERATION
-        self._ends: dict[int, dict[Assigned, int]] = {}
-        """Of the generations that were read, where each ends, as far as it is known."""
+        self._begins: dict[Assigned, int | None] = {}
+        """Where the generation begins in each partition; None: not known, as an error kept it from being read."""
         self._waits = dict.fromkeys(self._assigned)
         """Those that are not finished up to the end of the generation, or were not looked at since."""
 
     def look(self, assigned: Assigned) -> bool:
         """Look at a partition at the end of its generation; return whether it is finished, or cannot be read."""
-        if assigned.generation_end is not None:
-            self._ends.setdefault(self._generation, {})[assigned] = assigned.generation_end
         if not assigned.failed and not self._has_finished(assigned):
             return False
         self._waits.pop(assigned, None)
@@ -48,16 +46,21 @@ class TopicGenerations:
     def advance(self) -> None:
         """Begin the next generation where this one is finished in all partitions."""
         if not self._waits and any(self._has_finished(each) for each in self._assigned):
+            self._begins = {each: each.generation_end for each in self._assigned}
             self._read(self._generation + 1)
 
     def moved(self, assigned: Assigned) -> None:
-        """Go back to the generation that a partition lies in, now that the program has moved it."""
-        position = assigned.position
-        for generation in range(FIRST_GENERATION, self._generation):
-            if position < self._ends.get(generation, {}).get(assigned, position + 1):
-                self._read(generation)
-                return
-        self._waits[assigned] = None
+        """Begin with the first generation again, where the program has moved a partition back into one before this."""
+        if self._generation == FIRST_GENERATION:
+            self._waits[assigned] = None
+            return
+        begin = self._begins[assigned]
+        if begin is None or assigned.position < begin:
+            # Which one it is in shows on the way: where nothing is left to be read, a generation takes a round trip.
+            self._begins = {}
+            self._read(FIRST_GENERATION)
+        else:
+            self._waits[assigned] = None
 
     def _has_finished(self, assigned: Assigned) -> bool:
         end = assigned.generation_end

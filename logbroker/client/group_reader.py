@@ -27,6 +27,7 @@ from logbroker.errors import LogbrokerError, NotOwnerError, UnknownTopicError
 from logbroker.types import TopicId, TopicPartition
 from logbroker.v1.groups_pb2 import (
     READING_STATE_FAILED,
+    READING_STATE_FINISHED,
     READING_STATE_PAUSED,
     READING_STATE_READING,
     ReadingState,
@@ -40,6 +41,7 @@ Callback = Callable[[list[TopicPartition]], Any]
 Calls = AsyncGenerator[tuple[Callback, list[TopicPartition]], None]
 """Callbacks to be called, each before the next is asked for."""
 
+_STOPPED: Final = (READING_STATE_FAILED, READING_STATE_PAUSED)
 _MAX_TOLD: Final = 10_000
 """Positions in one heartbeat."""
 _ON_LOSS: Final = "member of group %s: the group gave away %d partitions before they were released"
@@ -301,19 +303,22 @@ class GroupReader:
         """See `member.Reader`. The broker knows what is committed, so it is told what is finished and is not."""
         found: dict[TopicPartition, tuple[TopicId, int, ReadingState]] = {}
         for partition, assigned in self._assigned.items():
-            if not assigned.generation:
+            end, is_stopped = assigned.generation_end, assigned.failed or assigned.paused
+            if not assigned.generation or (end is None and not is_stopped and partition not in self._told):
                 continue
-            finished, end = self._cursor.finished(assigned), assigned.generation_end
+            finished = self._cursor.finished(assigned)
             before, before_state = self._told.get(partition, (-1, None))
             state = READING_STATE_READING
-            if assigned.failed or assigned.paused:
+            if is_stopped:
                 state = READING_STATE_FAILED if assigned.failed else READING_STATE_PAUSED
                 is_news = state != before_state
-            elif end is not None and finished >= end and not self._commits(partition):
+            elif end is not None and finished >= end and not self._will_commit(partition):
+                if not assigned.has_read or self._settings.auto_commit:
+                    state = READING_STATE_FINISHED
                 is_news = (finished, state) != (before, before_state)
             else:
                 # What was told is void where the program went back.
-                is_news = before_state is not None and (finished < before or before_state != state)
+                is_news = before_state is not None and (finished < before or before_state in _STOPPED)
             if is_news:
                 self._told[partition] = (finished, state)
                 found[partition] = (assigned.topic_id, finished, state)
@@ -321,7 +326,8 @@ class GroupReader:
                     break
         return found
 
-    def _commits(self, partition: TopicPartition) -> bool:
+    def _will_commit(self, partition: TopicPartition) -> bool:
+        """Whether what is finished is committed without the program's doing."""
         return self._settings.auto_commit and partition not in self._refused
 
     def _at_boundary(self) -> bool:

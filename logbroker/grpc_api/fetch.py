@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from logbroker.engine import LogEngine, Read, ReadResult, Topic
+from logbroker.engine import LogEngine, PartitionFacts, Read, ReadResult, Topic
 from logbroker.errors import (
     InvalidRequestError,
     LogbrokerError,
@@ -94,23 +94,25 @@ def read_up_to(outcome: ReadResult, end: int) -> ReadResult:
     return msgspec.structs.replace(outcome, batches=outcome.batches[:size_bytes], next_offset=next_offset)
 
 
-def is_at_end(engine: LogEngine, position: Position, result: FetchResult) -> bool:
-    """Whether nothing is to be read, as the generation that is asked for ends before the position: the result then says
-    so. A position that the log does not hold is read all the same: the read says what is wrong.
+def facts_at_end(engine: LogEngine, position: Position) -> tuple[int, PartitionFacts] | None:
+    """Return where the generation ends that is asked for, where nothing is to be read as that lies before the position.
 
-    Raises UnknownTopicError or PartitionOfflineError.
+    A position that the log does not hold is read all the same: the read says what is wrong. Raises UnknownTopicError or
+    PartitionOfflineError.
     """
     end = generation_end(engine, position)
     if end is None or position.offset < end:
-        return False
+        return None
     facts = engine.partition_facts(position.topic.id, position.partition)
-    if not facts.log_start_offset <= position.offset <= facts.high_watermark:
-        return False
+    return (end, facts) if facts.log_start_offset <= position.offset <= facts.high_watermark else None
+
+
+def note_end(result: FetchResult, end: int, facts: PartitionFacts) -> None:
+    """Say that nothing is to be read at the end of a generation."""
     result.high_watermark = result.last_stable_offset = facts.high_watermark
     result.log_start_offset = facts.log_start_offset
     result.leader_epoch = facts.leader_epoch
     result.generation_end = end
-    return True
 
 
 def checked_max_bytes(max_bytes: int, limit: int) -> int:
@@ -244,13 +246,15 @@ class Fetch:
 
     def _is_at_end(self, index: int, position: Position) -> bool:
         """Whether the generation that is asked for ends before the position, so that nothing is to be read."""
-        result = self._results[index]
         try:
-            return is_at_end(self._engine, position, result)
+            found = facts_at_end(self._engine, position)
         except LogbrokerError as error:
             self._positions[index] = None
-            self._fail(result, error)
+            self._fail(self._results[index], error)
             return True
+        if found is not None:
+            note_end(self._results[index], *found)
+        return found is not None
 
     def _take(self, index: int, position: Position, outcome: ReadResult | LogbrokerError, room: int) -> bool:
         """Add what was read to the answer; return whether it brought something."""

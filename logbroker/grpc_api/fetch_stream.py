@@ -15,8 +15,9 @@ from logbroker.grpc_api.budget import ReadBudget
 from logbroker.grpc_api.fetch import (
     Position,
     checked_max_bytes,
+    facts_at_end,
     generation_end,
-    is_at_end,
+    note_end,
     position_of,
     read_up_to,
 )
@@ -209,15 +210,18 @@ class FetchStream:
 
     def _is_at_end(self, response: FramedResponse, assigned: Assigned) -> bool:
         """Whether the generation that is asked for ends before the position: the client learns that, once."""
-        result = _blank_result(assigned)
         try:
-            if not is_at_end(self._engine, assigned.position, result):
-                return False
+            found = facts_at_end(self._engine, assigned.position)
         except LogbrokerError as error:
             self._add_frame(response, self._failure(assigned, error))
             return True
-        if result.generation_end != assigned.told_end or not assigned.answered:
-            assigned.told_end = result.generation_end
+        if found is None:
+            return False
+        end, facts = found
+        if end != assigned.told_end or not assigned.answered:
+            result = _blank_result(assigned)
+            note_end(result, end, facts)
+            assigned.told_end = end
             self._add_frame(response, result)
         self._session.sent(assigned, assigned.position.offset, 0, more=False)
         return True

@@ -27,6 +27,7 @@ _STATES: Final[Mapping[int, ReadingState]] = {
     pb.READING_STATE_READING: ReadingState.READING,
     pb.READING_STATE_PAUSED: ReadingState.PAUSED,
     pb.READING_STATE_FAILED: ReadingState.FAILED,
+    pb.READING_STATE_FINISHED: ReadingState.FINISHED,
 }
 _OPTIONAL: Final = ("session_timeout_ms", "rebalance_timeout_ms", "max_poll_interval_ms")
 

@@ -13,9 +13,11 @@ class ReadingState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     READING_STATE_READING: _ClassVar[ReadingState]
     READING_STATE_PAUSED: _ClassVar[ReadingState]
     READING_STATE_FAILED: _ClassVar[ReadingState]
+    READING_STATE_FINISHED: _ClassVar[ReadingState]
 READING_STATE_READING: ReadingState
 READING_STATE_PAUSED: ReadingState
 READING_STATE_FAILED: ReadingState
+READING_STATE_FINISHED: ReadingState
 
 class MemberRequest(_message.Message):
     __slots__ = ("join", "heartbeat", "taken", "commit", "subscription", "leave")

@@ -465,7 +465,7 @@ class World:
                 self.log.offline.add(rng.randrange(len(self.log.records)))
                 self.excused |= self.log.offline
             case "state" if held and client is not None:
-                client.states[partition] = rng.choice(list(ReadingState))
+                client.states[partition] = rng.choice((ReadingState.READING, ReadingState.PAUSED, ReadingState.FAILED))
                 if client.states[partition] is ReadingState.FAILED:
                     self.excused.add(partition)
             case "seek" if held and client is not None and not client.commits:

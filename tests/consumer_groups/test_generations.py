@@ -109,6 +109,12 @@ def test_with_commits_it_counts_when_the_member_has_stood_there_long_enough(grou
     assert group.generation == 2
 
 
+def test_what_will_never_be_committed_counts_at_once(group: Group) -> None:
+    group.commit(3)
+    group.tell(1, 3, ReadingState.FINISHED)
+    assert group.generation == 2
+
+
 def test_a_member_that_goes_back_takes_the_generation_back(group: Group) -> None:
     group.tell(0, 3)
     group.tell(1, 3)
@@ -179,6 +185,35 @@ def test_a_deleted_topic_is_not_waited_for(group: Group) -> None:
     assert group.generations.of(other, 0.0) == 0
     assert group.generations.advanced(0.0) == {}
     assert not group.generations.are_waiting
+
+
+def test_however_often_a_topic_has_grown_a_look_costs_its_partitions() -> None:
+    log = TopicLog(1)
+    for partitions in range(2, 400):
+        for records in log.records:
+            records.append((0, 0))
+        log.grow(partitions)
+    looks = 0
+    committed = {number: Committed(len(records), -1, "", 0) for number, records in enumerate(log.records)}
+
+    def committed_now(topic_id: TopicId) -> dict[int, Committed]:
+        nonlocal looks
+        looks += 1
+        return committed
+
+    generations = Generations(log, committed_now)
+    assert generations.of(TOPIC, 0.0) == 399
+    assert looks < 2 * 400
+    generations.forget_all()
+    looks = 0
+    for generation in (300, 20, 1):
+        for number, records in enumerate(log.records):
+            # Partition number n began with generation n, and got a record in each since.
+            committed[number] = Committed(max(0, min(generation - number - 1, len(records))), -1, "", 0)
+        generations.forget_all()
+        looks = 0
+        assert generations.of(TOPIC, 0.0) == generation
+        assert looks < 4 * 400
 
 
 def test_a_commit_costs_a_look_at_one_partition() -> None:
