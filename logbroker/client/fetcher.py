@@ -21,7 +21,13 @@ from logbroker.client.connection import CLOSED, Connection, Stream, backoff_seco
 from logbroker.client.offsets import find_offsets
 from logbroker.client.permit import Permit
 from logbroker.client.status import error_of_item
-from logbroker.errors import BrokerUnavailableError, LogbrokerError, OffsetOutOfRangeError, UnknownTopicError
+from logbroker.errors import (
+    BrokerUnavailableError,
+    LogbrokerError,
+    LogTruncatedError,
+    OffsetOutOfRangeError,
+    UnknownTopicError,
+)
 from logbroker.types import TopicId, TopicPartition
 from logbroker.v1 import log_pb2
 
@@ -58,6 +64,8 @@ class Assigned(msgspec.Struct, eq=False):
     """An error ended it; a move starts it again."""
     told: bool = False
     """The program has heard of that error."""
+    unreadable: bool = False
+    """That error is not about the position: wherever it is moved, it may not be read."""
     generation: int = 0
     """Of its topic; nothing is read from behind its end. 0: all is read."""
     has_read: bool = False
@@ -116,7 +124,7 @@ class Fetcher:
         """Called while the program waits for records, if something is in `at_boundary`. True: who waits is to look
         again at what it waits for."""
         self.at_boundary: dict[Assigned, None] = {}
-        """Partitions that have come to the end of their generation, or failed, which `boundary` has not dealt with."""
+        """Partitions at the end of their generation, or ended by an error, which `boundary` has not dealt with."""
 
     # --- what is read -----------------------------------------------------------------------------------------------
 
@@ -145,7 +153,7 @@ class Fetcher:
         assigned.version += 1
         assigned.correlation_id = 0
         assigned.fetched = assigned.position
-        assigned.failed = assigned.told = False
+        assigned.failed = assigned.told = assigned.unreadable = False
         self._note_end(assigned)
         self._to_remove.pop(assigned.partition, None)
         if assigned.wanted:
@@ -168,6 +176,11 @@ class Fetcher:
         elif assigned.wanted:
             self._to_place[assigned] = None
             self._work.set()
+
+    def _note_failure(self, assigned: Assigned, error: LogbrokerError) -> None:
+        assigned.failed = True
+        assigned.unreadable = not isinstance(error, OffsetOutOfRangeError | LogTruncatedError)
+        self._note_end(assigned)
 
     def _note_end(self, assigned: Assigned) -> None:
         if assigned.is_at_end or assigned.failed:
@@ -193,8 +206,7 @@ class Fetcher:
     def fail(self, assigned: Assigned, error: LogbrokerError) -> None:
         """End a partition with an error, which is raised before anything else is handed out."""
         self._withdraw(assigned)
-        assigned.failed = True
-        self._note_end(assigned)
+        self._note_failure(assigned, error)
         self._chunks.appendleft(Chunk(assigned, assigned.version, b"", assigned.position, error))
         self._arrived.set()
 
@@ -356,12 +368,10 @@ class Fetcher:
                 self._put(Chunk(assigned, version, b"", assigned.fetched))
                 self._place_again(assigned, version)
         elif isinstance(error, UnknownTopicError) and self._topics_may_go:
-            assigned.failed = True
-            self._note_end(assigned)
+            self._note_failure(assigned, error)
             _log.info("%s: %s", assigned.partition, error)
         else:
-            assigned.failed = True
-            self._note_end(assigned)
+            self._note_failure(assigned, error)
             self._put(Chunk(assigned, assigned.version, b"", assigned.fetched, error))
 
     def _place_again(self, assigned: Assigned, version: int) -> None:

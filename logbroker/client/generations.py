@@ -5,8 +5,9 @@ all partitions before it reads anything of g + 1 in any. The fetch stream sends 
 a partition is read in, and tells where that ends (`Assigned.generation_end`). A consumer without a group decides here
 when the next one begins; in a group the broker does, by what its members have committed or told (`GroupReader`).
 
-A partition is finished when the program has finished all its records up to the end: when it asks for more. One that an
-error has ended is not waited for, unless that is true of all. One that is paused is waited for until it is resumed.
+A partition is finished when the program has finished all its records up to the end: when it asks for more. One that
+cannot be read is not waited for, unless that is true of all. One that is paused is waited for until it is resumed; one
+whose position the log does not hold, until the program moves it.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ class TopicGenerations:
 
     def look(self, assigned: Assigned) -> bool:
         """Look at a partition at the end of its generation; return whether it is finished, or cannot be read."""
-        if not assigned.failed and not self._has_finished(assigned):
+        if not assigned.unreadable and not self._has_finished(assigned):
             return False
         self._waits.pop(assigned, None)
         return True
@@ -115,5 +116,7 @@ def held_back_topics(reading: Iterable[Assigned], wanted: Container[TopicPartiti
     return {
         assigned.topic_id
         for assigned in reading
-        if assigned.generation and assigned.partition not in wanted and not (assigned.failed or has_delivered(assigned))
+        if assigned.generation
+        and assigned.partition not in wanted
+        and not (assigned.unreadable or has_delivered(assigned))
     }

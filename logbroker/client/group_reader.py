@@ -310,7 +310,7 @@ class GroupReader:
             before, before_state = self._told.get(partition, (-1, None))
             state = READING_STATE_READING
             if is_stopped:
-                state = READING_STATE_FAILED if assigned.failed else READING_STATE_PAUSED
+                state = READING_STATE_FAILED if assigned.unreadable else READING_STATE_PAUSED
                 is_news = state != before_state
             elif end is not None and finished >= end and not self._will_commit(partition):
                 if not assigned.has_read or self._settings.auto_commit:

@@ -97,14 +97,16 @@ def read_up_to(outcome: ReadResult, end: int) -> ReadResult:
 def facts_at_end(engine: LogEngine, position: Position) -> tuple[int, PartitionFacts] | None:
     """Return where the generation ends that is asked for, where nothing is to be read as that lies before the position.
 
-    A position that the log does not hold is read all the same: the read says what is wrong. Raises UnknownTopicError or
+    A position that the log may not hold is read all the same: the read says what is wrong. Raises UnknownTopicError or
     PartitionOfflineError.
     """
     end = generation_end(engine, position)
     if end is None or position.offset < end:
         return None
     facts = engine.partition_facts(position.topic.id, position.partition)
-    return (end, facts) if facts.log_start_offset <= position.offset <= facts.high_watermark else None
+    if not facts.log_start_offset <= position.offset <= facts.high_watermark:
+        return None
+    return (end, facts) if position.last_leader_epoch in (-1, facts.leader_epoch) else None
 
 
 def note_end(result: FetchResult, end: int, facts: PartitionFacts) -> None:

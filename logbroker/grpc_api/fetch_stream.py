@@ -232,6 +232,9 @@ class FetchStream:
             end = generation_end(self._engine, position)
         except LogbrokerError as error:
             return error
+        if end is not None and position.offset >= end:
+            # The log is the one that the client knows, and nothing of it is to be read.
+            position.last_leader_epoch = -1
         return outcome if end is None else read_up_to(outcome, end)
 
     def _add_frame(

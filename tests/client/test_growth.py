@@ -11,7 +11,9 @@ import pytest
 
 from logbroker.client import Admin, Consumer, Producer, Record, TopicPartition, sync
 from logbroker.client.groups import GenerationDescription
-from logbroker.errors import GrowthOrderMismatchError, InvalidRequestError, OffsetOutOfRangeError
+from logbroker.embedded_broker import EmbeddedBroker
+from logbroker.errors import CorruptBatchError, GrowthOrderMismatchError, InvalidRequestError, OffsetOutOfRangeError
+from logbroker.record.header import HEADER_BYTES
 from tests.client.group_helpers import numbers, settle
 
 COUNT = 40
@@ -61,6 +63,21 @@ async def growing(address: str, topic: str) -> AsyncIterator[GrowingTopic]:
         yield GrowingTopic(address, topic, admin, producer)
 
 
+@pytest.fixture
+async def damaged(logbroker_broker: EmbeddedBroker, topic: str) -> AsyncIterator[GrowingTopic]:
+    """A topic that grew from two partitions to three; nothing can be read of the second one."""
+    address = logbroker_broker.address
+    async with Admin(address) as admin, Producer(address, batch_bytes=300) as producer:
+        found = GrowingTopic(address, topic, admin, producer)
+        await found.grow_and_fill(2, 3)
+        with (logbroker_broker.data_dir / f"{topic}-1" / "00000000000000000000.log").open("r+b") as log:
+            log.seek(HEADER_BYTES)
+            byte = log.read(1)[0]
+            log.seek(HEADER_BYTES)
+            log.write(bytes([byte ^ 1]))
+        yield found
+
+
 def generations(records: list[Record]) -> list[int]:
     return [int(record.value or b"") for record in records]
 
@@ -84,6 +101,13 @@ async def read(consumer: Consumer, count: int) -> list[Record]:
         while len(found) < count:
             found += await consumer.poll(timeout_seconds=0.2)
     return found
+
+
+async def read_into(found: list[Record], consumer: Consumer) -> None:
+    """Read until an error comes."""
+    async with asyncio.timeout(30):
+        while True:
+            found += await consumer.poll(timeout_seconds=0.2)
 
 
 # --- a consumer that assigned a whole topic ------------------------------------------------------------------------
@@ -185,20 +209,30 @@ async def test_who_begins_behind_the_end_of_a_generation_waits_for_nothing(growi
         assert generations(await read(consumer, 3 * COUNT)) == [2] * 3 * COUNT
 
 
-async def test_a_partition_that_an_error_ended_holds_nobody_up(growing: GrowingTopic) -> None:
+async def test_a_partition_that_cannot_be_read_holds_nobody_up(damaged: GrowingTopic) -> None:
+    async with Consumer(damaged.address) as consumer:
+        await consumer.assign(damaged.name)
+        found: list[Record] = []
+        async with asyncio.timeout(20):
+            while len(found) < 3 * COUNT:
+                with suppress(CorruptBatchError):
+                    found += await consumer.poll(timeout_seconds=0.2)
+    assert generations(found) == [1] * COUNT + [2] * 2 * COUNT
+
+
+async def test_a_partition_is_waited_for_while_the_program_is_to_say_where_to_go_on(growing: GrowingTopic) -> None:
     await growing.grow_and_fill(2, 3)
     async with Consumer(growing.address) as consumer:
         await consumer.assign(growing.name)
         # No log holds it.
         await consumer.seek(growing.at(1), 1_000_000)
         found: list[Record] = []
-        async with asyncio.timeout(20):
-            while len(found) < 3 * COUNT:
-                try:
-                    found += await consumer.poll(timeout_seconds=0.2)
-                except OffsetOutOfRangeError:
-                    continue
-        assert generations(found) == [1] * COUNT + [2] * 2 * COUNT
+        with pytest.raises(OffsetOutOfRangeError):
+            await read_into(found, consumer)
+        await consumer.seek(growing.at(1), 1)
+        found += await read(consumer, 5 * COUNT - 1 - len(found))
+    assert len(found) == 5 * COUNT - 1
+    assert in_order(found)
 
 
 async def test_partitions_assigned_by_hand_are_not_held_back(growing: GrowingTopic) -> None:
@@ -400,19 +434,44 @@ async def test_a_reset_of_the_offsets_takes_the_generation_with_it(growing: Grow
     assert generations(ahead) == [2] * (3 * COUNT - 1) + [3] * 4 * COUNT
 
 
-async def test_a_member_that_cannot_read_a_partition_holds_nobody_up(growing: GrowingTopic) -> None:
-    async with two_members(growing) as (one, other):
+async def test_a_member_that_cannot_read_a_partition_holds_nobody_up(damaged: GrowingTopic) -> None:
+    async with Consumer(damaged.address, group=damaged.name) as consumer:
+        await consumer.subscribe(damaged.name)
+        found: list[Record] = []
+        async with asyncio.timeout(20):
+            while len(found) < 3 * COUNT:
+                with suppress(CorruptBatchError):
+                    found += await consumer.poll(timeout_seconds=0.2)
+    assert generations(found) == [1] * COUNT + [2] * 2 * COUNT
+
+
+@pytest.mark.parametrize("reason", ["paused", "not committed", "no such position"])
+async def test_nobody_is_waited_for_longer_than_the_max_poll_interval(growing: GrowingTopic, reason: str) -> None:
+    """Where a group commits, but not this."""
+    async with two_members(growing, auto_commit=reason == "paused", max_poll_interval_seconds=1) as (one, other):
+        [held] = numbers(other)
+        await growing.fill(count=1)
+        for consumer in (one, other):
+            await read(consumer, 1)
+            await consumer.commit()
+        if reason == "paused":
+            other.pause()
+        elif reason == "no such position":
+            await other.seek(growing.at(held), 1_000_000)
         await growing.fill()
         await growing.grow_and_fill(3)
-        [broken] = numbers(other)
-        await other.seek(growing.at(broken), 1_000_000)
+        found: list[Record] = []
 
-        async def read_in_spite() -> bool:
+        async def has_come_to_the_next_generation() -> bool:
             with suppress(OffsetOutOfRangeError):
-                await other.poll(timeout_seconds=0.1)
-            return 2 in generations(await one.poll(timeout_seconds=0.1))
+                await other.poll(timeout_seconds=0.05)
+            found.extend(await one.poll(timeout_seconds=0.05))
+            if reason != "paused":
+                await one.commit()
+            return 2 in generations(found)
 
-        await until(read_in_spite)
+        await until(has_come_to_the_next_generation)
+        assert in_order(found)
 
 
 async def test_a_group_can_give_the_order_up(growing: GrowingTopic) -> None:
