@@ -82,6 +82,14 @@ class Assigned(msgspec.Struct, eq=False):
         """Whether all of its generation is received (not: delivered)."""
         return self.generation_end is not None and self.fetched >= self.generation_end
 
+    @property
+    def limit(self) -> int | None:
+        """Up to where it can be delivered: to the end of its generation, or to where it cannot be read any further.
+
+        None: as far as is known, nothing ends it.
+        """
+        return self.fetched if self.unreadable else self.generation_end
+
 
 class Chunk(msgspec.Struct, eq=False):
     """Batches of one partition as they arrived, or the error that ended it."""
@@ -206,6 +214,7 @@ class Fetcher:
     def fail(self, assigned: Assigned, error: LogbrokerError) -> None:
         """End a partition with an error, which is raised before anything else is handed out."""
         self._withdraw(assigned)
+        assigned.fetched = assigned.position
         self._note_failure(assigned, error)
         self._chunks.appendleft(Chunk(assigned, assigned.version, b"", assigned.position, error))
         self._arrived.set()

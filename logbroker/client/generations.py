@@ -38,15 +38,16 @@ class TopicGenerations:
         """Those that are not finished up to the end of the generation, or were not looked at since."""
 
     def look(self, assigned: Assigned) -> bool:
-        """Look at a partition at the end of its generation; return whether it is finished, or cannot be read."""
-        if not assigned.unreadable and not self._has_finished(assigned):
+        """Look at a partition at the end of its generation; return whether the program has finished all of it that can
+        be read."""
+        if not self._has_finished(assigned):
             return False
         self._waits.pop(assigned, None)
         return True
 
     def advance(self) -> None:
         """Begin the next generation where this one is finished in all partitions."""
-        if not self._waits and any(self._has_finished(each) for each in self._assigned):
+        if not self._waits and not all(each.unreadable for each in self._assigned):
             self._begins = {each: each.generation_end for each in self._assigned}
             self._read(self._generation + 1)
 
@@ -64,8 +65,7 @@ class TopicGenerations:
             self._waits[assigned] = None
 
     def _has_finished(self, assigned: Assigned) -> bool:
-        end = assigned.generation_end
-        return end is not None and self._finished(assigned) >= end
+        return assigned.limit is not None and self._finished(assigned) >= assigned.limit
 
     def _read(self, generation: int) -> None:
         self._generation = generation
@@ -107,8 +107,8 @@ class OwnGenerations:
 
 
 def has_delivered(assigned: Assigned) -> bool:
-    """Whether a partition is delivered up to the end of its generation."""
-    return assigned.generation_end is not None and assigned.position >= assigned.generation_end
+    """Whether a partition is delivered up to the end of its generation, or as far as it can be read."""
+    return assigned.limit is not None and assigned.position >= assigned.limit
 
 
 def held_back_topics(reading: Iterable[Assigned], wanted: Container[TopicPartition]) -> set[TopicId]:
@@ -116,7 +116,5 @@ def held_back_topics(reading: Iterable[Assigned], wanted: Container[TopicPartiti
     return {
         assigned.topic_id
         for assigned in reading
-        if assigned.generation
-        and assigned.partition not in wanted
-        and not (assigned.unreadable or has_delivered(assigned))
+        if assigned.generation and assigned.partition not in wanted and not has_delivered(assigned)
     }

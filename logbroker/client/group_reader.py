@@ -303,16 +303,17 @@ class GroupReader:
         """See `member.Reader`. The broker knows what is committed, so it is told what is finished and is not."""
         found: dict[TopicPartition, tuple[TopicId, int, ReadingState]] = {}
         for partition, assigned in self._assigned.items():
-            end, is_stopped = assigned.generation_end, assigned.failed or assigned.paused
-            if not assigned.generation or (end is None and not is_stopped and partition not in self._told):
+            limit, is_stopped = assigned.limit, assigned.failed or assigned.paused
+            if not assigned.generation or (limit is None and not is_stopped and partition not in self._told):
                 continue
             finished = self._cursor.finished(assigned)
+            is_finished = limit is not None and finished >= limit
             before, before_state = self._told.get(partition, (-1, None))
             state = READING_STATE_READING
-            if is_stopped:
+            if is_stopped and (is_finished or not assigned.unreadable):
                 state = READING_STATE_FAILED if assigned.unreadable else READING_STATE_PAUSED
                 is_news = state != before_state
-            elif end is not None and finished >= end and not self._will_commit(partition):
+            elif is_finished and not self._will_commit(partition):
                 if not assigned.has_read or self._settings.auto_commit:
                     state = READING_STATE_FINISHED
                 is_news = (finished, state) != (before, before_state)
@@ -334,8 +335,9 @@ class GroupReader:
         """Commit, or tell, what is finished up to the end of its generation: the group may wait for it."""
         waiting, is_news = self._fetcher.at_boundary, False
         for assigned in list(waiting):
-            end = assigned.generation_end
-            if assigned.failed or (end is not None and self._cursor.finished(assigned) >= end):
+            limit = assigned.limit
+            is_finished = limit is not None and self._cursor.finished(assigned) >= limit
+            if is_finished or (assigned.failed and not assigned.unreadable):
                 del waiting[assigned]
                 is_news = True
         if is_news:
