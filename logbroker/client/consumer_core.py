@@ -359,7 +359,7 @@ class ConsumerCore:
         held_back = held_back_topics(self._assigned.values(), ends)
         for partition in list(ends) if held_back else ():
             assigned = self._assigned[partition]
-            if assigned.topic_id in held_back and has_delivered(assigned):
+            if assigned.topic_id in held_back and has_delivered(assigned) and not assigned.failed:
                 del ends[partition]
                 self._hold(assigned)
 
