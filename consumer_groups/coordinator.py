@@ -83,6 +83,7 @@ class Coordinator:
         self._look: asyncio.TimerHandle | None = None
         """The next one at the partitions that generations wait for."""
         self._frozen = False
+        self._deleted = False
         self._topic_ids: Set[TopicId] | None = None
         """Given where offsets of other topics are to be dropped."""
         for member in machine.members():
@@ -212,6 +213,9 @@ class Coordinator:
                 f"the group has members ({len(self.machine)}): stop them, or wait until their time is over"
             )
         await self.settle()
+        # From here on its rows are those of the next group of this name.
+        self.freeze()
+        self._deleted = True
         await self._store.delete([StateEvent(HEADER_ROW, None), *self.offsets.drop_topics(lambda _: False)])
 
     def freeze(self) -> None:
@@ -245,6 +249,8 @@ class Coordinator:
                     self._end(link)
 
     def _kick(self) -> None:
+        if self._deleted:
+            return
         self._dirty = True
         if self._stepping is None:
             self._stepping = self._loop.create_task(self._steps(), name=f"group {self.group_id}")

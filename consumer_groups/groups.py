@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence, Set
 from contextlib import asynccontextmanager, suppress
 from functools import cache
 from typing import Final
@@ -24,6 +24,7 @@ from logbroker.errors import (
     LogbrokerError,
     OverloadedError,
     UnknownGroupError,
+    UnknownTopicError,
     WrongGroupTypeError,
 )
 from logbroker.group_store import GroupStore, check_group_id, stored_group_ids
@@ -33,6 +34,30 @@ _log = logging.getLogger(__name__)
 
 EXPIRY_CHECK_SECONDS: Final = 60.0
 EXPIRY_CHECKS_PER_RETENTION: Final = 4
+
+
+class _TopicIds(Set[TopicId]):
+    """The ids of all topics that there are at the moment of asking: a group asks when its turn has come, and what was
+    true when it was told of a change may not be so by then."""
+
+    def __init__(self, engine: LogEngine) -> None:
+        self._engine = engine
+
+    def __contains__(self, topic_id: object) -> bool:
+        try:
+            self._engine.topic_by_id(TopicId(topic_id))  # type: ignore[arg-type]
+        except UnknownTopicError:
+            return False
+        return True
+
+    def __ge__(self, other: Set[object]) -> bool:
+        return all(topic_id in self for topic_id in other)  # Without a look at all topics.
+
+    def __iter__(self) -> Iterator[TopicId]:
+        return (topic.id for topic in self._engine.topics())
+
+    def __len__(self) -> int:
+        return len(self._engine.topics())
 
 
 class Groups:
@@ -48,7 +73,7 @@ class Groups:
         self._groups: dict[str, Coordinator] = {}
         self._deletions: dict[str, asyncio.Task[None]] = {}
         self._topics: Mapping[str, AssignableTopic] = {}
-        self._topic_ids: frozenset[TopicId] = frozenset()
+        self._topic_ids = _TopicIds(engine)
         self._topics_due = False
         self.is_of_other_type: Callable[[str], bool] = lambda group_id: False
         """Whether a group id is taken by a group that is none of consumers; set by who knows those."""
@@ -164,7 +189,6 @@ class Groups:
         self._topics = {
             topic.name: AssignableTopic(topic.name, topic.id, topic.partitions, topic.routing_bands) for topic in topics
         }
-        self._topic_ids = frozenset(topic.id for topic in topics)
 
     # --- lifetime ---
 
@@ -223,7 +247,8 @@ class Groups:
         while True:
             await asyncio.sleep(pause_seconds)
             for group in list(self._groups.values()):
-                if group.is_expired(int(retention_seconds * 1000)):
+                # While others were deleted, it may have gone itself, and another one of its name have begun.
+                if self._groups.get(group.group_id) is group and group.is_expired(int(retention_seconds * 1000)):
                     with suppress(GroupNotEmptyError, UnknownGroupError):
                         await self.delete(group.group_id)
 

@@ -210,6 +210,27 @@ class Holder(Protocol):
         ...
 
 
+class Numbers(Protocol):
+    """Numbers of 63 bits that never come again: not over deletions, restarts and kills, nor by a restored backup."""
+
+    @property
+    def first(self) -> int:
+        """All that were given out before this start are below it."""
+        ...
+
+    @property
+    def reserved(self) -> int:
+        """Those below it may be given out."""
+        ...
+
+    async def reserve(self, end: int) -> None:
+        """Raise `reserved` to `end` at least; returns when that is durable.
+
+        Raises StorageFailedError, OverloadedError, DiskFullError or TooManyOpenFilesError.
+        """
+        ...
+
+
 class ReadableLog(Protocol):
     """What a reader needs of the logs of topics."""
 
@@ -316,6 +337,11 @@ class LogEngine(ReadableLog, Protocol):
 
     def release(self, topic_id: TopicId, holder: Holder) -> None:
         """Wait for `holder` no more."""
+        ...
+
+    @property
+    def numbers(self) -> Numbers:
+        """For receipts, fencing tokens and group epochs."""
         ...
 
     async def init_producer_id(self, producer_id: int = -1, producer_epoch: int = -1) -> tuple[int, int]:

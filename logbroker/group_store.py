@@ -17,6 +17,8 @@ from logbroker.engine import StateEvent, StateStore
 from logbroker.errors import CorruptLogError, InvalidGroupIdError, OverloadedError, quoted
 
 GROUPS_SCOPE: Final = "groups"
+GROUP_SCOPE: Final = "group:"
+"""Before the id, of the scope of one group."""
 MAX_GROUP_ID_LENGTH: Final = 200
 """So that `"group:" + id` is a scope of the StateStore."""
 RETRY_SECONDS: Final = 0.05
@@ -41,8 +43,13 @@ class _ListedRow(msgspec.Struct):
 
 async def stored_group_ids(store: StateStore, group_type: str) -> list[str]:
     """The ids of all groups of a type. Raises CorruptLogError."""
+    return listed_ids(await store.load(GROUPS_SCOPE), group_type)
+
+
+def listed_ids(rows: Mapping[bytes, bytes], group_type: str) -> list[str]:
+    """The ids of all groups of a type, of the rows of `GROUPS_SCOPE`. Raises CorruptLogError."""
     ids = []
-    for key, value in (await store.load(GROUPS_SCOPE)).items():
+    for key, value in rows.items():
         try:
             row = msgspec.msgpack.decode(value, type=_ListedRow)
         except msgspec.MsgspecError as error:
@@ -59,7 +66,7 @@ class GroupStore:
         self._store = store
         self._group_id = group_id
         self._type = group_type
-        self._scope = f"group:{group_id}"
+        self._scope = f"{GROUP_SCOPE}{group_id}"
         self._is_stored = is_stored
 
     async def load(self) -> Mapping[bytes, bytes]:

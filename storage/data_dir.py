@@ -2,6 +2,7 @@
 
 <data-dir>/lock                      held with flock while a broker runs; its content is the holder's process id
 <data-dir>/meta/                     the metadata store (LMDB)
+<data-dir>/issued-numbers            what must never come again, whatever becomes of the metadata store
 <data-dir>/<topic>-<partition>/      one directory per partition
 """
 

@@ -1,9 +1,9 @@
 """Putting a backup of the metadata store in the place of a lost or damaged one.
 
 The backup is older than the logs. What is safe by itself is left to the broker: above an old recovery point more is
-scanned. What is not is changed on the way: producer ids that were handed out since must not be handed out again, a
-clean stop is no longer known of, segments that retention has removed since are not missed, and topics and partitions
-that were made since get rows again. The store that was there is kept, and no partition is touched.
+scanned. What is not is changed on the way: producer ids that were handed out since must not be handed out again, nor may
+a queue group's own go on with sequences that were used since; its sessions are over; a clean stop is no longer known of,
+segments that retention has removed since are not missed, and topics and partitions that were made since get rows again. The store that was there is kept, and no partition is touched.
 """
 
 from __future__ import annotations
@@ -20,11 +20,19 @@ from typing import Final
 import msgspec
 
 from logbroker.broker.local_engine.catalog import PARTITIONS, TOPICS, decode_topic, encode_topic, partition_row_key
-from logbroker.broker.local_engine.producer_ids import NEXT_ID_KEY
+from logbroker.broker.local_engine.numbers import (
+    NEXT_ID_KEY,
+    PRODUCER_IDS_PER_MS_BITS,
+    number_of_time,
+)
+from logbroker.broker.local_engine.state_store import STATE, state_key
 from logbroker.broker.topics import grown, new_topic
 from logbroker.config import MAX_STORED_BATCH_BYTES, BrokerConfig, TopicConfig, topic_config
 from logbroker.engine import Topic
 from logbroker.errors import CorruptLogError, DataDirError
+from logbroker.group_store import GROUP_SCOPE, GROUPS_SCOPE, listed_ids
+from logbroker.queues.rows import GROUP_TYPE as QUEUE_GROUP
+from logbroker.queues.rows import HANDED_ROW, PRODUCER_ROW, SESSION_ROW
 from logbroker.storage.data_dir import META_NAME, DataDir, partition_directories
 from logbroker.storage.files import RealFiles
 from logbroker.storage.metadata_store import DATA_NAME, MetadataReader, MetadataStore, Write
@@ -39,7 +47,6 @@ from logbroker.types import TopicId
 _WORK_NAME: Final = f"{META_NAME}.restoring"
 _LOCK_NAME: Final = "lock.mdb"
 _PARTITION_NAME: Final = re.compile(r"(.+)-(0|[1-9]\d*)", re.DOTALL)
-_IDS_PER_MS_BITS: Final = 20
 _KEEP_ALL: Final = {"retention.ms": "-1", "retention.bytes": "-1"}
 """The configs of a topic of which only the files are left: what its own were nobody knows."""
 
@@ -90,9 +97,11 @@ def plan_restore(backup: Backup, store: Path, data_dir: Path) -> RestorePlan:
     reader = MetadataReader.open(store)
     try:
         row = reader.get(PRODUCERS, NEXT_ID_KEY)
-        # Above any id handed out since, however many backups are restored: no broker hands out 2^20 a millisecond.
-        next_id = max(int.from_bytes(row or b"", "big"), now_ms << _IDS_PER_MS_BITS)
+        # Above any id handed out since, however many backups are restored: no broker hands out 2^20 a millisecond. The
+        # broker goes by the file `issued-numbers`, too.
+        next_id = max(int.from_bytes(row or b"", "big"), number_of_time(now_ms, PRODUCER_IDS_PER_MS_BITS))
         plan.writes += [(PRODUCERS, NEXT_ID_KEY, next_id.to_bytes(8, "big")), ("broker", b"clean-stop", None)]
+        plan.writes += _forgotten(reader)
         topics = [decode_topic(TopicId(key), value, TopicConfig()) for key, value in reader.scan(TOPICS)]
         rows = dict(reader.scan(PARTITIONS))
         producer_keys = [key for key, _ in reader.scan(PRODUCERS)]
@@ -100,6 +109,19 @@ def plan_restore(backup: Backup, store: Path, data_dir: Path) -> RestorePlan:
         reader.close()
     _Comparison(plan, data_dir, rows, producer_keys, now_ms).run(topics)
     return plan
+
+
+def _forgotten(reader: MetadataReader) -> list[Write]:
+    """What queue groups must not go on with: sequences, sessions and deliveries of after the backup are not known."""
+    rows = dict(reader.scan(STATE))
+    prefix = state_key(GROUPS_SCOPE, b"")
+    listed = {key.removeprefix(prefix): value for key, value in rows.items() if key.startswith(prefix)}
+    forgotten = tuple(
+        state_key(GROUP_SCOPE + group_id, kind)
+        for group_id in listed_ids(listed, QUEUE_GROUP)
+        for kind in (PRODUCER_ROW, SESSION_ROW, HANDED_ROW)
+    )
+    return [(STATE, key, None) for key in rows if key.startswith(forgotten)]
 
 
 def restore(plan: RestorePlan, store: Path, data_dir: Path) -> Path | None:

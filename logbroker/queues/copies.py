@@ -15,6 +15,7 @@ Batches whose records are all done are let go by the internal topic's own retent
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from bisect import bisect_left, insort
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -25,8 +26,14 @@ from typing import Final
 import msgspec
 
 from logbroker.config import MAX_INT32, MAX_INT64, MAX_STORED_BATCH_BYTES, MIB, OWN_BYTES
-from logbroker.engine import Append, LogEngine, Read, StateEvent
-from logbroker.errors import CorruptLogError, LogbrokerError, OffsetOutOfRangeError, UnknownTopicError
+from logbroker.engine import Append, LogEngine, Read, StateEvent, Topic
+from logbroker.errors import (
+    CorruptLogError,
+    LogbrokerError,
+    OffsetOutOfRangeError,
+    TooManyOpenFilesError,
+    UnknownTopicError,
+)
 from logbroker.queues.decoding import in_decoder
 from logbroker.queues.done import DoneRecords
 from logbroker.queues.places import offset_of, partition_of, place_of
@@ -88,6 +95,7 @@ class Copies:
         """What takes away the rows of an internal topic that is gone."""
         self.topic_id: TopicId | None = None
         """Of the internal topic; None: there is none."""
+        self._making: asyncio.Future[Topic] | None = None
 
     def load(self, rows: Mapping[bytes, bytes]) -> None:
         """Take over what a broker before stored. Raises CorruptLogError."""
@@ -156,10 +164,10 @@ class Copies:
             self._engine.release(self.topic_id, self)
 
     async def delete(self) -> None:
-        """Delete the internal topic: the group is no more."""
-        if self.topic_id is not None:
-            with suppress(UnknownTopicError):
-                await self._engine.delete_topic(self.topic_id)
+        """Delete the internal topic, also one that is still being made: the group is no more."""
+        if self._making is not None:
+            await asyncio.wait([self._making])
+        await delete_copies(self._engine, self._name)
 
     # --- what there is -----------------------------------------------------------------------------------------------
 
@@ -268,7 +276,9 @@ class Copies:
         if self.topic_id is None:
             with suppress(UnknownTopicError):  # Made before a crash, and not taken note of.
                 await self._engine.delete_topic(self._engine.topic(self._name).id)
-            topic = await self._engine.create_topic(self._name, partitions, _CONFIGS)
+            # It is made to the end, also where this is cancelled.
+            self._making = asyncio.ensure_future(self._engine.create_topic(self._name, partitions, _CONFIGS))
+            topic = await asyncio.shield(self._making)
             await self._keep_topic(topic.id)
             self.open()
             return topic.id
@@ -293,6 +303,15 @@ class Copies:
 
     def let_go(self, partition: int, offset: int) -> None:
         """Never asked, as the hold has no bound."""
+
+
+async def delete_copies(engine: LogEngine, name: str) -> None:
+    """Delete the internal topic of a group that is no more, if it is there."""
+    try:
+        with suppress(UnknownTopicError):
+            await engine.delete_topic(engine.topic(name).id)
+    except TooManyOpenFilesError as error:
+        _log.warning("%s is deleted, but its files are not gone yet: %s", name, error.message)
 
 
 def _encoded(records: Sequence[LogRecord]) -> bytes:

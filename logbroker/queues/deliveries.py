@@ -1,8 +1,8 @@
 """What is in flight: receipts, who holds them, and until when.
 
-Receipts are consecutive integers of 63 bits: 19 bits of the group's *life*, which every start raises, over a counter of
-44 (three years at 150,000 a second). So no receipt of an earlier life comes again, and a range of them names any number
-of deliveries.
+Receipts are consecutive integers of 63 bits, from the group's *life* on: a number above every receipt that a group of
+this name has ever given out (`engine.Numbers`). So no receipt of an earlier life comes again, and a range of them names
+any number of deliveries.
 
 Deliveries that were handed out together are one *grant*: one entry in the list of grants, which is sorted by first
 receipts, and one in the heap of deadlines. Finding a receipt is a bisection, the end of a lease costs O(log grants). A
@@ -27,7 +27,9 @@ from logbroker.queues.lane import Lane
 from logbroker.queues.lost_receipts import LostReceipts
 
 COUNTER_BITS: Final = 44
-MAX_LIFE: Final = (1 << 19) - 1
+MAX_COUNTED_LIFE: Final = (1 << 19) - 1
+"""Lives of brokers before were counted from 1, and were the upper bits of receipts."""
+FIRST_LIFE: Final = 1 << COUNTER_BITS
 
 _COMPACT_AT: Final = 64
 
@@ -38,6 +40,11 @@ class Refusal(msgspec.Struct, gc=False):
     first: int
     last: int
     error: LogbrokerError
+
+
+def end_of_life(life: int) -> int:
+    """A number above a life that is stored and all before it; above its receipts, too, if it is of those counted from 1."""
+    return (life + 1) << COUNTER_BITS if life <= MAX_COUNTED_LIFE else life + 1
 
 
 Settled = list[Lane] | range
@@ -65,7 +72,7 @@ class Deliveries:
     """All grants of a queue group."""
 
     def __init__(self, life: int) -> None:
-        self._first = life << COUNTER_BITS
+        self._first = life
         self._next = self._first
         self._firsts: list[int] = []
         self._grants: list[Grant] = []
@@ -76,6 +83,11 @@ class Deliveries:
         self._workers: dict[str, Worker] = {}
         self._lost = LostReceipts()
         self.in_flight = 0
+
+    @property
+    def next_receipt(self) -> int:
+        """All that were given out are below it."""
+        return self._next
 
     # --- workers -----------------------------------------------------------------------------------------------------
 

@@ -55,7 +55,7 @@ class LostReceipts:
             )
         if receipt < given.start:
             return min(end, given.start), LeaseLostError(
-                "the delivery was made before the broker started anew, and is void: the record comes again"
+                "the delivery was made before the broker, or the group, began anew, and is void: the record comes again"
             )
         end = min(end, given.stop)
         if (lost := self._find(receipt)) is not None:

@@ -32,7 +32,7 @@ from logbroker.queues.alteration import Alteration
 from logbroker.queues.choosers import levels_of
 from logbroker.queues.columns import Block
 from logbroker.queues.dead_letters import DeadLetters, Route
-from logbroker.queues.deliveries import Deliveries, Refusal
+from logbroker.queues.deliveries import FIRST_LIFE, Deliveries, Refusal
 from logbroker.queues.done import DoneRecords, Places
 from logbroker.queues.fifo_line import FifoLine
 from logbroker.queues.graces import NEVER, Graces
@@ -73,13 +73,16 @@ class Queue:
         random: Callable[[], float],
         route: Route,
         store: ChunkStore | None = None,
-        life: int = 1,
+        life: int = FIRST_LIFE,
     ) -> None:
         """A new group; `restart.load_queue` takes an old one over. `random` draws from [0, 1), `route` names partitions
-        of the dead-letter topic. Raises InvalidRequestError."""
+        of the dead-letter topic. `life` is above all numbers that a group of this name has ever given out: receipts and
+        tokens begin there. Raises InvalidRequestError."""
         settings.check()
         self.topic_id = topic_id
         self.life = life
+        self.life_before = 0
+        """The one that ended with the last stop or crash of the broker; 0: none."""
         self.after_crash = False
         """The broker before did not stop cleanly: for a grace, workers may come back for what they held, by
         `sessions.reclaim` and then `reclaim`; `sessions.forget_unclaimed` ends it."""
@@ -119,6 +122,11 @@ class Queue:
     def settings(self) -> QueueSettings:
         """Those that hold; what is given to `alter` may have to wait."""
         return self.alteration.settings
+
+    @property
+    def next_number(self) -> int:
+        """Above all receipts and tokens that were given out."""
+        return max(self.deliveries.next_receipt, self.sessions.last_token + 1)
 
     @property
     def open_records(self) -> int:

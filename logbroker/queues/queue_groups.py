@@ -27,12 +27,14 @@ from logbroker.errors import (
 )
 from logbroker.group_store import GroupStore, check_group_id, stored_group_ids
 from logbroker.queues.batch_cache import BatchCache
+from logbroker.queues.copies import delete_copies
 from logbroker.queues.dead_lettering import DeadLetterTopic
+from logbroker.queues.deliveries import end_of_life
 from logbroker.queues.group_bands import bands_of
 from logbroker.queues.group_settings import altered, completed, dead_letter_topic_of, make_dead_letter_topic
 from logbroker.queues.letter_room import MAX_MESSAGE_BYTES, Room
 from logbroker.queues.queue import Queue
-from logbroker.queues.queue_group import QueueGroup
+from logbroker.queues.queue_group import NUMBERS, QueueGroup
 from logbroker.queues.restart import load_queue
 from logbroker.queues.rows import GROUP_TYPE, HEADER_ROW, decode_header
 from logbroker.queues.settings import QueueSettings
@@ -62,9 +64,13 @@ class QueueGroups:
         self._groups: dict[str, QueueGroup] = {}
         self._begun: set[str] = set()
         """Ids of groups that are being created."""
+        self._next_life = 0
+        """Above all numbers of groups that are no more, and all lives."""
         self._lock = asyncio.Lock()
         self._changes: set[asyncio.Task[Any]] = set()
         self._topics_due = False
+        self._ending: set[QueueGroup] = set()
+        """Those that end with their topics as soon as their turn comes."""
         self._frozen = False
         self.is_of_other_type: Callable[[str], bool] = lambda group_id: False
         """Whether a group id is taken by a group that is no queue group; set by who knows those."""
@@ -111,9 +117,7 @@ class QueueGroups:
 
     async def delete(self, group_id: str) -> None:
         """End and forget a queue group. Raises UnknownGroupError, WrongGroupTypeError or InvalidGroupIdError."""
-        await self._to_the_end(
-            self._delete(group_id, UnknownGroupError(f"queue group {group_id} is deleted; create it anew"))
-        )
+        await self._to_the_end(self._delete_by_id(group_id))
 
     async def _create(
         self, group_id: str, topic_id: TopicId, settings: QueueSettings, start: StartAt
@@ -122,6 +126,9 @@ class QueueGroups:
         topic = self._engine.topic_by_id(topic_id)
         settings = completed(settings, group_id, topic)
         found = self._groups.get(group_id)
+        if found is not None and self._has_lost_topic(found):
+            await self._end_with_topic(found)  # Its turn had not come yet.
+            found = None
         if found is not None:
             if (found.queue.topic_id, found.queue.latest_settings) == (topic_id, settings):
                 return found, False
@@ -138,8 +145,16 @@ class QueueGroups:
         try:
             offsets = await start.offsets(self._engine, self._engine, topic_id, range(topic.partitions))
             room = await self._make_dead_letter_topic(settings, topic)
+            await delete_copies(self._engine, INTERNAL_PREFIX + group_id)  # Of one of this name that is no more.
             letters = DeadLetterTopic(self._engine, settings.dead_letter_topic or dead_letter_topic_of(group_id))
-            queue = Queue(topic_id, settings, random=random.random, route=letters.route, store=self._spill(group_id))
+            queue = Queue(
+                topic_id,
+                settings,
+                random=random.random,
+                route=letters.route,
+                store=self._spill(group_id),
+                life=await self._new_life(),
+            )
             for partition, offset in offsets.items():
                 if isinstance(offset, LogbrokerError):
                     raise offset
@@ -173,15 +188,29 @@ class QueueGroups:
             room = next((room for room in rooms if room is not None and room.topic_id == dead_topic_id), None)
         return room
 
-    async def _delete(self, group_id: str, error: LogbrokerError) -> None:
+    async def _delete_by_id(self, group_id: str) -> None:
         group = self.group(group_id)
+        await self._delete(group, UnknownGroupError(f"queue group {group_id} is deleted; create it anew"))
+
+    async def _new_life(self) -> int:
+        """Return a number above all that a group of any name has given out."""
+        life = self._next_life
+        self._next_life += 1
+        if self._engine.numbers.reserved - life < NUMBERS // 2:
+            await self._engine.numbers.reserve(life + NUMBERS)
+        return life
+
+    async def _delete(self, group: QueueGroup, error: LogbrokerError) -> None:
+        """In its turn, of a group that is still there."""
+        group_id = group.group_id
         await group.end(error)
+        self._next_life = max(self._next_life, group.queue.next_number)
         group.queue.lanes.successors.close()
         group.sidecar.remove()
         await self._forget(group_id)
-        await group.hold.copies.delete()
         del self._groups[group_id]
         _log.info("queue group %s: %s", group_id, error.message)
+        await group.hold.copies.delete()
 
     async def _forget(self, group_id: str) -> None:
         store = GroupStore(self._store, group_id, GROUP_TYPE, is_stored=True)
@@ -208,6 +237,11 @@ class QueueGroups:
         return SpillFile(self._data_dir, group_id)
 
     async def _to_the_end(self, change: Coroutine[Any, Any, T]) -> T:
+        return await asyncio.shield(self._in_turn(change))
+
+    def _in_turn(self, change: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        """Make a change after those before it. Whatever it acts on may be another thing of the same name by then."""
+
         async def in_turn() -> T:
             async with self._lock:
                 return await change
@@ -215,7 +249,7 @@ class QueueGroups:
         task = self._loop.create_task(in_turn())
         self._changes.add(task)
         task.add_done_callback(self._changed)
-        return await asyncio.shield(task)
+        return task
 
     def _changed(self, task: asyncio.Task[Any]) -> None:
         self._changes.discard(task)
@@ -232,21 +266,16 @@ class QueueGroups:
 
     def _tell_topics(self) -> None:
         self._topics_due = False
-        for group_id, group in self._groups.items():
-            try:
-                self._engine.topic_by_id(TopicId(group.queue.topic_id))
-            except UnknownTopicError:
-                self._change(self._end_with_topic(group_id))
-            else:
+        if self._frozen:
+            return  # The next start ends those whose topic is gone.
+        for group in self._groups.values():
+            if not self._has_lost_topic(group):
                 group.topics_changed()
+            elif group not in self._ending:
+                self._ending.add(group)
+                self._in_turn(self._end_with_topic(group))
         if any(group.dead_lettering.grown_room() is not None for group in self._groups.values()):
-            self._change(self._make_room())
-
-    def _change(self, change: Coroutine[Any, Any, None]) -> None:
-        """Have something changed that nobody waits for."""
-        task = self._loop.create_task(self._to_the_end(change))
-        self._changes.add(task)
-        task.add_done_callback(self._changed)
+            self._in_turn(self._make_room())
 
     async def _make_room(self) -> None:
         """Let dead-letter topics that the broker made take what their groups' topics take by now."""
@@ -269,22 +298,38 @@ class QueueGroups:
                     error.message,
                 )
 
-    async def _end_with_topic(self, group_id: str) -> None:
-        if group_id in self._groups:
-            await self._delete(group_id, UnknownTopicError("the queue group's topic is deleted, and the group with it"))
+    def _has_lost_topic(self, group: QueueGroup) -> bool:
+        try:
+            self._engine.topic_by_id(TopicId(group.queue.topic_id))
+        except UnknownTopicError:
+            return True
+        return False
+
+    async def _end_with_topic(self, group: QueueGroup) -> None:
+        """In its turn, before which the group may have gone, and another one of its name have been created."""
+        self._ending.discard(group)
+        if self._groups.get(group.group_id) is group:
+            await self._delete(group, UnknownTopicError("the queue group's topic is deleted, and the group with it"))
 
     # --- lifetime ----------------------------------------------------------------------------------------------------
 
     async def load(self) -> None:
         """Take over what the broker before stored, cut back to what the logs still hold. Raises CorruptLogError."""
         self._engine.on_topics_changed(self._on_topics_changed)
+        stored: dict[str, Mapping[bytes, bytes]] = {}
+        self._next_life = self._engine.numbers.first
         for group_id in await stored_group_ids(self._store, GROUP_TYPE):
             rows = await GroupStore(self._store, group_id, GROUP_TYPE, is_stored=True).load()
             if not rows:
                 await self._forget(group_id)  # Its creation, or deletion, was not finished.
                 continue
+            stored[group_id] = rows
+            if HEADER_ROW in rows:
+                self._next_life = max(self._next_life, end_of_life(decode_header(rows[HEADER_ROW]).life))
+        life = await self._new_life() if stored else 0
+        for group_id, rows in stored.items():
             try:
-                self._groups[group_id] = self._load(group_id, rows)
+                self._groups[group_id] = self._load(group_id, rows, life)
             except UnknownTopicError:
                 _log.warning("queue group %s: its topic is gone, and the group with it", group_id)
                 await self._forget(group_id)
@@ -301,14 +346,17 @@ class QueueGroups:
             if topic.name.startswith(INTERNAL_PREFIX) and topic.name.removeprefix(INTERNAL_PREFIX) not in self._groups:
                 await self._engine.delete_topic(topic.id)
 
-    def _load(self, group_id: str, rows: Mapping[bytes, bytes]) -> QueueGroup:
+    def _load(self, group_id: str, rows: Mapping[bytes, bytes], life: int) -> QueueGroup:
+        """Load a group in its next life, which all groups may share: numbers are of a group."""
         if HEADER_ROW in rows:
             topic = self._engine.topic_by_id(TopicId(decode_header(rows[HEADER_ROW]).topic_id))
             ends = self._log_ends(topic)
         else:
             ends = {}  # What loads the rows says what is wrong.
         letters = DeadLetterTopic(self._engine, dead_letter_topic_of(group_id))
-        queue = load_queue(rows, ends, random=random.random, route=letters.route, store=self._spill(group_id))
+        queue = load_queue(
+            rows, ends, random=random.random, route=letters.route, store=self._spill(group_id), life=life
+        )
         letters.name = queue.settings.dead_letter_topic or letters.name
         group = self._group(group_id, queue, letters, is_stored=True)
         group.dead_lettering.load(rows)

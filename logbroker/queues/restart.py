@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 from logbroker.errors import CorruptLogError
 from logbroker.queues.dead_letters import Route
-from logbroker.queues.deliveries import MAX_LIFE
+from logbroker.queues.deliveries import COUNTER_BITS, end_of_life
 from logbroker.queues.queue import Queue
 from logbroker.queues.rows import GROUP_TYPE, HEADER_ROW, SETTINGS_ROW, decode, decode_header
 from logbroker.queues.settings import QueueSettings
@@ -20,8 +20,9 @@ def load_queue(
     random: Callable[[], float],
     route: Route,
     store: ChunkStore | None = None,
+    life: int | None = None,
 ) -> Queue:
-    """Take over what a broker before stored.
+    """Take over what a broker before stored, in a new life; None: one far above the last.
 
     `ends` are those of the partitions' logs: what is stored of records at or above them is dropped, in the machine and
     in its first outputs. Whether the last that the broker before committed were `Queue.stop_events` says
@@ -30,10 +31,15 @@ def load_queue(
     if HEADER_ROW not in rows or SETTINGS_ROW not in rows:
         raise CorruptLogError("the queue group has no header: its rows are not those of a queue group")
     header = decode_header(rows[HEADER_ROW])
-    if header.type != GROUP_TYPE or header.life >= MAX_LIFE:
-        raise CorruptLogError(f"the header is of a {header.type} group in life {header.life}, not of a queue group")
+    if header.type != GROUP_TYPE:
+        raise CorruptLogError(f"the header is of a {header.type} group, not of a queue group")
+    if life is None:
+        life = end_of_life(header.life) + (1 << COUNTER_BITS)
+    if life < end_of_life(header.life):
+        raise CorruptLogError(f"life {life} of the queue group would not be above the one before, {header.life}")
     settings = decode(SETTINGS_ROW, rows[SETTINGS_ROW], QueueSettings)
-    queue = Queue(header.topic_id, settings, random=random, route=route, store=store, life=header.life + 1)
+    queue = Queue(header.topic_id, settings, random=random, route=route, store=store, life=life)
+    queue.life_before = header.life
     queue.done.load(rows, ends)
     queue.failures.load(rows, ends)
     queue.dead_letters.load(rows, ends)

@@ -114,7 +114,7 @@ class Roster:
     def _may_reclaim(self, hello: Hello) -> Sequence[int]:
         """What was surely nobody else's since the worker had it: not what failed since (a lease that ended is a
         failure), nor anything at all where the group has had another life in between."""
-        if hello.life and hello.life < self._queue.life - 1:
+        if hello.life not in (0, self._queue.life_before, self._queue.life):
             return ()
         failures = self._queue.failures
         attempts = hello.attempts or [failures.count(place) + 1 for place in hello.held]

@@ -81,7 +81,8 @@ class HeaderRow(msgspec.Struct, frozen=True, array_like=True):
     type: str
     topic_id: bytes
     life: int
-    """Raised by every start of the group; the high bits of its receipts."""
+    """Above all numbers that were given out before; the first receipt. Up to `MAX_COUNTED_LIFE` it is of a broker that
+    counted lives from 1, and had them as the upper 19 bits of receipts."""
 
 
 def place_key(kind: bytes, place: int) -> bytes:

@@ -1,6 +1,6 @@
 """Which sessions are open, until when, and under which tokens.
 
-The fencing token is drawn as receipts are: 19 bits of the group's life over a counter. So each holder of a lane has a
+The fencing token is drawn as receipts are: by a counter that begins at the group's life. So each holder of a lane has a
 higher one than all before it, whatever was forgotten in between, and no row is needed for keys that have no session.
 
     row      key    b"z" BLAKE2b of the key (16)
@@ -16,7 +16,6 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from logbroker.engine import StateEvent
-from logbroker.queues.deliveries import COUNTER_BITS
 from logbroker.queues.graces import NEVER
 from logbroker.queues.holders import Session
 from logbroker.queues.rows import SESSION_ROW, decode, delete, hashed_key, upsert
@@ -30,7 +29,7 @@ class SessionTable:
     def __init__(self, life: int, open_sessions: dict[bytes, Session]) -> None:
         self.unclaimed: dict[bytes, int] = {}
         """Tokens of sessions that were held when the broker crashed."""
-        self._token = life << COUNTER_BITS
+        self._token = life
         self._open = open_sessions
         self._locks: list[tuple[float, int, Session]] = []
         """A heap; early where the lock was prolonged, void where the session is over."""
@@ -53,6 +52,11 @@ class SessionTable:
 
     def __iter__(self) -> Iterator[Session]:
         return iter(self._open.values())
+
+    @property
+    def last_token(self) -> int:
+        """All that were drawn are at or below it."""
+        return self._token
 
     def next_token(self) -> int:
         self._token += 1

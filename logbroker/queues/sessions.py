@@ -90,6 +90,11 @@ class Sessions:
         """Whether sessions were held when the broker crashed that nobody has reclaimed."""
         return bool(self._table.unclaimed)
 
+    @property
+    def last_token(self) -> int:
+        """No token of this life is above it."""
+        return self._table.last_token
+
     def is_taken(self, key: bytes) -> bool:
         """Whether somebody has the session of a key, or a record of it outside of one."""
         lane = self._lanes.get(key)

@@ -39,7 +39,7 @@ def kind(request: pytest.FixtureRequest) -> str:
 
 
 def test_a_range_settles_any_number_of_grants(kind: str) -> None:
-    deliveries = Deliveries(3)
+    deliveries = Deliveries(FIRST)
     assert granted(kind, deliveries, "w", range(10, 15)) == FIRST
     assert granted(kind, deliveries, "w", range(40, 45)) == FIRST + 5
     assert close(deliveries, "w", FIRST, FIRST + 9) == ([*range(10, 15), *range(40, 45)], [])
@@ -47,7 +47,7 @@ def test_a_range_settles_any_number_of_grants(kind: str) -> None:
 
 
 def test_parts_settle_in_any_order_and_only_once(kind: str) -> None:
-    deliveries = Deliveries(3)
+    deliveries = Deliveries(FIRST)
     granted(kind, deliveries, "w", range(10, 20))
     assert close(deliveries, "w", FIRST + 4, FIRST + 5)[0] == [14, 15]
     assert close(deliveries, "w", FIRST + 9, FIRST + 9)[0] == [19]
@@ -59,14 +59,14 @@ def test_parts_settle_in_any_order_and_only_once(kind: str) -> None:
 
 
 def test_a_receipt_of_another_worker_is_refused_and_stays_valid(kind: str) -> None:
-    deliveries = Deliveries(3)
+    deliveries = Deliveries(FIRST)
     granted(kind, deliveries, "w", range(2))
     assert errors(close(deliveries, "v", FIRST, FIRST + 1)[1]) == [(0, 1, NotHolderError)]
     assert close(deliveries, "w", FIRST, FIRST + 1) == ([0, 1], [])
 
 
 def test_a_receipt_is_void_when_its_lease_has_ended(kind: str) -> None:
-    deliveries = Deliveries(3)
+    deliveries = Deliveries(FIRST)
     granted(kind, deliveries, "w", range(3))
     close(deliveries, "w", FIRST + 1, FIRST + 1)
     assert deliveries.pop_expired(9.9) == []
@@ -84,7 +84,7 @@ def test_a_receipt_is_void_when_its_lease_has_ended(kind: str) -> None:
 
 
 def test_a_part_can_be_extended_and_shortened(kind: str) -> None:
-    deliveries = Deliveries(3)
+    deliveries = Deliveries(FIRST)
     granted(kind, deliveries, "w", range(10))
     refusals: list[Refusal] = []
     for grant, start, end in deliveries.select("w", FIRST + 3, FIRST + 5, refusals):
@@ -109,14 +109,14 @@ def test_a_part_can_be_extended_and_shortened(kind: str) -> None:
 def test_receipts_that_were_never_given_out_are_refused_at_once(
     first: int, last: int, error: type[LogbrokerError]
 ) -> None:
-    deliveries = Deliveries(3)
+    deliveries = Deliveries(FIRST)
     granted("run", deliveries, "w", range(1))
     _, refusals = close(deliveries, "w", first, last)
     assert [(refusal.first, refusal.last, type(refusal.error)) for refusal in refusals] == [(first, last, error)]
 
 
 def test_a_range_from_before_all_receipts_to_after_them_settles_what_is_held() -> None:
-    deliveries = Deliveries(3)
+    deliveries = Deliveries(FIRST)
     granted("lanes", deliveries, "w", range(4))
     places, refusals = close(deliveries, "w", -1, 1 << 63)
     assert places == [0, 1, 2, 3]
@@ -124,7 +124,7 @@ def test_a_range_from_before_all_receipts_to_after_them_settles_what_is_held() -
 
 
 def test_so_many_lost_receipts_are_remembered_and_no_more() -> None:
-    deliveries = Deliveries(3)
+    deliveries = Deliveries(FIRST)
     for number in range(MAX_REMEMBERED + 10):
         granted("run", deliveries, "w", range(number, number + 1))
     deliveries.pop_expired(10.0)
@@ -141,7 +141,7 @@ def test_ranges_that_follow_each_other_are_one() -> None:
 
 
 def test_what_is_over_is_forgotten() -> None:
-    deliveries = Deliveries(3)
+    deliveries = Deliveries(FIRST)
     kept = granted("run", deliveries, "w", range(1))
     for number in range(1000):
         receipt = granted("lanes", deliveries, "w", range(number, number + 3))

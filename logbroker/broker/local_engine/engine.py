@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from logbroker.broker.local_engine.catalog import Catalog
 from logbroker.broker.local_engine.failure import Failure
+from logbroker.broker.local_engine.numbers import ReceiptNumbers
 from logbroker.broker.local_engine.partition import Partition, Pending
 from logbroker.broker.local_engine.partition_table import PartitionTable
 from logbroker.broker.local_engine.producer_ids import ProducerIds
@@ -45,6 +46,7 @@ class LocalEngine:
         partitions: PartitionTable,
         changes: TopicChanges,
         producer_ids: ProducerIds,
+        numbers: ReceiptNumbers,
         upkeep: Upkeep,
         failure: Failure,
     ) -> None:
@@ -53,6 +55,7 @@ class LocalEngine:
         self._partitions = partitions
         self._changes = changes
         self._producer_ids = producer_ids
+        self.numbers = numbers
         self._upkeep = upkeep
         self._failure = failure
         self._max_bytes_in_flight = config.max_produce_bytes_in_flight

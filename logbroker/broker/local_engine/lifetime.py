@@ -15,6 +15,7 @@ from logbroker.broker.local_engine.disk_space import DiskSpace
 from logbroker.broker.local_engine.engine import LocalEngine
 from logbroker.broker.local_engine.failure import Failure
 from logbroker.broker.local_engine.io_pool import IoPool
+from logbroker.broker.local_engine.numbers import Issued, ReceiptNumbers
 from logbroker.broker.local_engine.partition_table import PartitionTable
 from logbroker.broker.local_engine.producer_ids import ProducerIds
 from logbroker.broker.local_engine.state_store import LocalStateStore
@@ -27,6 +28,7 @@ from logbroker.errors import DataDirError
 from logbroker.storage.data_dir import DataDir, partition_directories
 from logbroker.storage.files import RealFiles
 from logbroker.storage.handles import HandleCache
+from logbroker.storage.issued_numbers import IssuedNumbers, read_issued, write_issued
 from logbroker.storage.metadata_store import MetadataStore, Write, is_missing
 from logbroker.types import TopicId
 
@@ -79,15 +81,31 @@ async def open_engine(
             await changes.finish_deletion(topic)
         await asyncio.to_thread(partitions.remove_set_aside)
         _warn_of_strays(data_dir, catalog)
+
+        def write(numbers: IssuedNumbers) -> None:
+            write_issued(str(data_dir.path), numbers, files, handles)
+
+        issued = Issued(store, read_issued(str(data_dir.path), files), write, clock, failure)
         upkeep = Upkeep(config, clock, store, partitions, DiskSpace(data_dir.path, config.min_free_disk_bytes))
         upkeep_task = asyncio.create_task(_supervised(upkeep, failure), name="upkeep")
         try:
             yield (
-                LocalEngine(config, clock, catalog, partitions, changes, ProducerIds(store), upkeep, failure),
+                LocalEngine(
+                    config,
+                    clock,
+                    catalog,
+                    partitions,
+                    changes,
+                    ProducerIds(issued),
+                    ReceiptNumbers(issued),
+                    upkeep,
+                    failure,
+                ),
                 LocalStateStore(store),
             )
         finally:
             await changes.close()
+            await issued.close()
             upkeep_task.cancel()
             await asyncio.wait([upkeep_task])
             if failure.error is None:  # else nothing more is written

@@ -4,32 +4,28 @@ from __future__ import annotations
 
 import asyncio
 
+from logbroker.broker.local_engine.numbers import Issued
 from logbroker.errors import InvalidRequestError
-from logbroker.storage.metadata_store import MetadataStore
-from logbroker.storage.partition_checkpoint import PRODUCERS
 
-NEXT_ID_KEY = b"next-id"
 BLOCK = 1000
-"""Ids reserved by one synced commit; those left over at a stop are skipped."""
+"""Ids reserved at once; those left over at a stop are skipped."""
 MAX_EPOCH = 32_767
 
 
 class ProducerIds:
-    """Hands out ids from blocks reserved in the metadata store."""
+    """Hands out ids from blocks that are reserved before, so that none comes again."""
 
-    def __init__(self, store: MetadataStore) -> None:
-        self._store = store
+    def __init__(self, issued: Issued) -> None:
+        self._issued = issued
         self._lock = asyncio.Lock()
-        row = store.get(PRODUCERS, NEXT_ID_KEY)
-        self._next = self._reserved = int.from_bytes(row, "big") if row else 1
+        self._next = self._reserved = issued.ends.producer_ids
 
     async def new(self) -> tuple[int, int]:
         """Return an id that was never returned before, with epoch 0."""
         async with self._lock:
             if self._next == self._reserved:
                 end = self._reserved + BLOCK
-                row = (PRODUCERS, NEXT_ID_KEY, end.to_bytes(8, "big"))
-                await asyncio.wrap_future(self._store.submit([row]))
+                await self._issued.raise_to(producer_ids=end)
                 self._reserved = end
             self._next += 1
             return self._next - 1, 0

@@ -14,6 +14,11 @@ MAX_SCOPE_BYTES = 255
 MAX_KEY_BYTES = 255
 
 
+def state_key(scope: str, key: bytes) -> bytes:
+    """The key of a row in the table `state`."""
+    return _prefix(scope) + key
+
+
 class LocalStateStore:
     """The `logbroker.engine.StateStore` of this engine.
 

@@ -1,0 +1,125 @@
+"""Numbers that are never given out twice: receipts and fencing tokens of queue groups, and producer ids.
+
+How far they have been given out is kept twice, and the higher end counts: in the metadata store, and in a file beside
+it (`storage.issued_numbers`), which no restored backup takes back. Both are synced before a number below a new end is
+given out. Receipts also begin above the wall clock at each start, and producer ids where the file is missing: so what is
+lost with the file, or with the whole data directory, does not come again either, provided that the clock is right.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+from logbroker.broker.local_engine.failure import Failure
+from logbroker.clock import Clock
+from logbroker.config import MAX_INT64
+from logbroker.errors import OverloadedError, StorageFailedError
+from logbroker.storage.issued_numbers import IssuedNumbers
+from logbroker.storage.metadata_store import MetadataStore
+from logbroker.storage.partition_checkpoint import PRODUCERS
+
+NEXT_ID_KEY: Final = b"next-id"
+BROKER: Final = "broker"
+NEXT_RECEIPT_KEY: Final = b"next-receipt"
+RECEIPTS_PER_MS_BITS: Final = 12
+"""More are not given out in a millisecond, and today's fit into the 53 bits that a double holds exactly."""
+PRODUCER_IDS_PER_MS_BITS: Final = 20
+MAX_FROM_CLOCK: Final = 1 << 62
+"""A clock that is far ahead once must not use up all numbers."""
+
+
+def number_of_time(wall_ms: int, per_ms_bits: int) -> int:
+    """The number above all that are given out before a time."""
+    return min(max(wall_ms, 0) << per_ms_bits, MAX_FROM_CLOCK)
+
+
+class Issued:
+    """The ends of what may be given out; raised in both places before anything is."""
+
+    def __init__(
+        self,
+        store: MetadataStore,
+        found: IssuedNumbers | None,
+        write: Callable[[IssuedNumbers], None],
+        clock: Clock,
+        failure: Failure,
+    ) -> None:
+        """`found`: what the file says, None where there is none; `write` replaces it, and blocks."""
+        self._store = store
+        self._write = write
+        self._failure = failure
+        self._lock = asyncio.Lock()
+        self._running: set[asyncio.Task[None]] = set()
+        now_ms = clock.wall_ms()
+        receipts = _stored(store, BROKER, NEXT_RECEIPT_KEY)
+        producer_ids = _stored(store, PRODUCERS, NEXT_ID_KEY)
+        if found is None and producer_ids:
+            # The file was lost, or no broker has written one yet: the store may be an older one, and nobody can tell.
+            producer_ids = max(producer_ids, number_of_time(now_ms, PRODUCER_IDS_PER_MS_BITS))
+        known = found or IssuedNumbers()
+        self.ends = IssuedNumbers(
+            max(known.receipts, receipts, number_of_time(now_ms, RECEIPTS_PER_MS_BITS), 1),
+            max(known.producer_ids, producer_ids, 1),
+        )
+
+    async def raise_to(self, *, receipts: int = 0, producer_ids: int = 0) -> None:
+        """Returns when all below may be given out, whatever happens then.
+
+        Raises StorageFailedError, OverloadedError, DiskFullError or TooManyOpenFilesError.
+        """
+        # To the end, also where the caller goes away: a thread that still writes must not put a lower end in place of a
+        # higher one.
+        task = asyncio.create_task(self._raise_to(receipts, producer_ids))
+        self._running.add(task)
+        task.add_done_callback(self._ended)
+        await asyncio.shield(task)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._running.discard(task)
+        if not task.cancelled():
+            task.exception()  # Who asked may be gone.
+
+    async def close(self) -> None:
+        """Wait for what is under way."""
+        while self._running:
+            await asyncio.wait(self._running)
+
+    async def _raise_to(self, receipts: int, producer_ids: int) -> None:
+        async with self._lock:
+            ends = IssuedNumbers(max(self.ends.receipts, receipts), max(self.ends.producer_ids, producer_ids))
+            if max(ends.receipts, ends.producer_ids) > MAX_INT64:
+                raise OverloadedError("all numbers of 63 bits are given out: start with a new data directory")
+            if ends == self.ends:
+                return
+            rows = [
+                (BROKER, NEXT_RECEIPT_KEY, ends.receipts.to_bytes(8, "big")),
+                (PRODUCERS, NEXT_ID_KEY, ends.producer_ids.to_bytes(8, "big")),
+            ]
+            try:
+                await asyncio.to_thread(self._write, ends)
+                await asyncio.wrap_future(self._store.submit(rows))
+            except StorageFailedError as error:
+                raise self._failure.report(error) from error
+            self.ends = ends
+
+
+class ReceiptNumbers:
+    """The `logbroker.engine.Numbers` of this engine."""
+
+    def __init__(self, issued: Issued) -> None:
+        self._issued = issued
+        self.first = issued.ends.receipts
+        self.reserved = self.first
+        """Nothing is reserved in this run yet."""
+
+    async def reserve(self, end: int) -> None:
+        if end > self.reserved:
+            await self._issued.raise_to(receipts=end)
+            self.reserved = max(self.reserved, end)
+
+
+def _stored(store: MetadataStore, table: str, key: bytes) -> int:
+    row = store.get(table, key)
+    return int.from_bytes(row, "big") if row else 0

@@ -1,0 +1,75 @@
+"""The file `issued-numbers`: how far numbers that must never come again have been given out.
+
+It lies beside the metadata store, not in it, so that putting an older store in place does not take it back.
+
+    version: 0
+    receipts: 7291338260480
+    producer-ids: 2001
+    crc-32c: 0b6d31f2
+
+All numbers below those in the file may have been given out. The checksum is of the lines before its own.
+"""
+
+from __future__ import annotations
+
+import logging
+from functools import partial
+from typing import Final
+
+import google_crc32c
+import msgspec
+
+from logbroker.storage.files import Files, creation_failed, read_file, replace_file, storage_failed
+from logbroker.storage.handles import HandleCache
+
+ISSUED_NAME: Final = "issued-numbers"
+
+_log = logging.getLogger(__name__)
+
+
+class IssuedNumbers(msgspec.Struct, frozen=True):
+    """The ends of what may have been given out."""
+
+    receipts: int = 0
+    """Receipts, fencing tokens and group epochs of queue groups."""
+    producer_ids: int = 0
+
+
+def encode_issued(issued: IssuedNumbers) -> bytes:
+    lines = f"version: 0\nreceipts: {issued.receipts}\nproducer-ids: {issued.producer_ids}\n".encode("ascii")
+    return lines + b"crc-32c: %08x\n" % google_crc32c.value(lines)
+
+
+def decode_issued(content: bytes) -> IssuedNumbers | None:
+    """Return what a file says; None: it is damaged."""
+    fields = dict(line.partition(": ")[::2] for line in content.decode("ascii", "replace").splitlines())
+    try:
+        issued = IssuedNumbers(int(fields["receipts"]), int(fields["producer-ids"]))
+    except (KeyError, ValueError):
+        return None
+    return issued if encode_issued(issued) == content else None
+
+
+def read_issued(directory: str, files: Files) -> IssuedNumbers | None:
+    """Return what the file in a data directory says; None: there is none, or it is damaged. Raises OSError."""
+    path = f"{directory}/{ISSUED_NAME}"
+    try:
+        issued = decode_issued(read_file(files, path))
+    except FileNotFoundError:
+        return None
+    if issued is None:
+        _log.error("%s is damaged; what is given out continues above the metadata store and the clock", path)
+    return issued
+
+
+def write_issued(directory: str, issued: IssuedNumbers, files: Files, handles: HandleCache) -> None:
+    """Replace the file, durably. Raises StorageFailedError, DiskFullError or TooManyOpenFilesError."""
+    path = f"{directory}/{ISSUED_NAME}"
+    try:
+        handles.with_room(partial(replace_file, files, path, encode_issued(issued)))
+    except OSError as error:
+        raise creation_failed(path, error) from error
+    try:
+        handles.with_room(partial(files.sync_directory, directory))
+    except OSError as error:
+        raise storage_failed("sync", directory, error) from error
