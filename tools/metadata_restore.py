@@ -1,9 +1,10 @@
 """Putting a backup of the metadata store in the place of a lost or damaged one.
 
 The backup is older than the logs. What is safe by itself is left to the broker: above an old recovery point more is
-scanned. What is not is changed on the way: producer ids that were handed out since must not be handed out again, nor may
-a queue group's own go on with sequences that were used since; its sessions are over; a clean stop is no longer known of,
-segments that retention has removed since are not missed, and topics and partitions that were made since get rows again. The store that was there is kept, and no partition is touched.
+scanned. What is not is changed on the way: producer ids that were handed out since must not be handed out again, nor
+may a queue group's own go on with sequences that were used since; its sessions are over; a clean stop is no longer
+known of, segments that retention has removed since are not missed, and topics and partitions that were made since get
+rows again. The store that was there is kept, and no partition is touched.
 """
 
 from __future__ import annotations
