@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TypeVar
 
-from logbroker.errors import StorageFailedError
+from logbroker.errors import PartitionOfflineError, StorageFailedError
 from logbroker.storage.files import OUT_OF_DESCRIPTORS, Files, storage_failed, too_many_open_files
 
 _Result = TypeVar("_Result")
@@ -54,15 +54,18 @@ class HandleCache:
         making room failed, now or before, and OSError for everything else, such as a missing file.
         """
         with self._lock:
-            if self._failure is not None:
-                raise self._failure
-            handle = self._open.get(path)
-            if handle is None:
-                handle = self._open[path] = Handle(path, self._open_file(path, create))
-            else:
-                self._open.move_to_end(path)
-            handle.pins += 1
-            return handle
+            return self._acquire(path, create)
+
+    def _acquire(self, path: str, create: bool) -> Handle:
+        if self._failure is not None:
+            raise self._failure
+        handle = self._open.get(path)
+        if handle is None:
+            handle = self._open[path] = Handle(path, self._open_file(path, create))
+        else:
+            self._open.move_to_end(path)
+        handle.pins += 1
+        return handle
 
     def release(self, handle: Handle) -> None:
         """Give a handle back that `acquire` returned."""
@@ -145,3 +148,44 @@ class HandleCache:
         del self._open[handle.path]
         self._files.close(handle.fd)
         return True
+
+
+class PartitionHandles(HandleCache):
+    """The files of one partition, in a cache that all share; from `shut` on none of them is opened any more.
+
+    Paths are used again where a topic is deleted and made anew: whoever is late, on any thread, must not open, and read
+    or write, the files of another.
+    """
+
+    def __init__(self, name: str, cache: HandleCache) -> None:
+        self._name = name
+        self._cache = cache
+        self._is_shut = False
+
+    def shut(self) -> None:
+        """Open nothing from now on; `forget` what is open after that."""
+        with self._cache._lock:
+            self._is_shut = True
+
+    def acquire(self, path: str, *, create: bool = False) -> Handle:
+        cache = self._cache
+        with cache._lock:
+            self._check()
+            return cache._acquire(path, create)
+
+    def release(self, handle: Handle) -> None:
+        self._cache.release(handle)
+
+    def ensure_open(self, path: str) -> None:
+        self._cache.ensure_open(path)
+
+    def forget(self, path: str) -> None:
+        self._cache.forget(path)
+
+    def with_room(self, operation: Callable[[], _Result]) -> _Result:
+        self._check()
+        return self._cache.with_room(operation)
+
+    def _check(self) -> None:
+        if self._is_shut:
+            raise PartitionOfflineError(f"{self._name} is closed")

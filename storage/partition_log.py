@@ -17,7 +17,7 @@ from logbroker.errors import OutOfOrderSequenceError, ProducerFencedError
 from logbroker.record.header import PREFIX_BYTES, BatchHeader, stamped_with_append_time, stored_prefix
 from logbroker.storage.continuity import Continuity
 from logbroker.storage.files import Files, creation_failed, storage_failed
-from logbroker.storage.handles import HandleCache
+from logbroker.storage.handles import HandleCache, PartitionHandles
 from logbroker.storage.log_reader import LogRead, LogReader, LogView
 from logbroker.storage.log_writer import LogWriter, SyncDue
 from logbroker.storage.partition_checkpoint import PartitionCheckpoint, boot_id, segment_checkpoints
@@ -61,7 +61,7 @@ class PartitionLog:
         found: RecoveredPartition,
         config: TopicConfig,
         files: Files,
-        handles: HandleCache,
+        handles: PartitionHandles,
         producer_count: ProducerCount | None,
     ) -> None:
         segments = tuple(found.segments)
@@ -124,10 +124,11 @@ class PartitionLog:
         remembers. Store `checkpoint()` before the first append. Raises CorruptLogError where what should be there is
         not, and no crash explains it, StorageFailedError and TooManyOpenFilesError.
         """
+        own = PartitionHandles(directory.name, handles)
         found = recover_partition(
-            str(directory), topic_id, config, files, handles, checkpoint, stopped_cleanly=stopped_cleanly
+            str(directory), topic_id, config, files, own, checkpoint, stopped_cleanly=stopped_cleanly
         )
-        return cls(str(directory), found, config, files, handles, producer_count)
+        return cls(str(directory), found, config, files, own, producer_count)
 
     # --- facts -----------------------------------------------------------------------------------------------------
 
@@ -383,5 +384,6 @@ class PartitionLog:
         self._producers.close()
         for segment in self._view.segments[-1:]:
             segment.finish()
+        self._handles.shut()
         for segment in self._view.segments:
             segment.close()

@@ -43,7 +43,7 @@ class Refusal(msgspec.Struct, gc=False):
 
 
 def end_of_life(life: int) -> int:
-    """A number above a life that is stored and all before it; above its receipts, too, if it is of those counted from 1."""
+    """A number above a stored life, and above its receipts, too, if it is of those that were counted from 1."""
     return (life + 1) << COUNTER_BITS if life <= MAX_COUNTED_LIFE else life + 1
 
 

@@ -10,12 +10,14 @@ from typing import Any
 import pytest
 
 from logbroker.broker.local_engine.partition_table import PartitionTable
-from logbroker.engine import LogEngine
+from logbroker.engine import Append, LogEngine, Topic
 from logbroker.errors import PartitionOfflineError, StorageFailedError, TooManyOpenFilesError, UnknownTopicError
+from logbroker.record.codec import NewRecord, encode_batch
+from logbroker.storage.log_reader import LogReader
 from logbroker.storage.metadata_store import MetadataStore
 from logbroker.storage.partition_log import PartitionLog
 from logbroker.storage.segment import Segment
-from tests.broker.conftest import OpenEngine
+from tests.broker.conftest import Opened, OpenEngine
 
 
 class Gate:
@@ -185,3 +187,37 @@ async def test_retention_never_touches_a_recreated_topic(
         gate.opened.set()
         await asyncio.gather(retention, deletion, recreation)
         assert [path.name for path in (tmp_path / "data" / "t-0").glob("*.log")] == [f"{0:020}.log"]
+
+
+@pytest.mark.parametrize("remembered", [True, False], ids=["open", "of an earlier run"])
+async def test_a_late_lookup_by_time_never_opens_the_files_of_a_recreated_topic(
+    open_at: OpenEngine, monkeypatch: pytest.MonkeyPatch, remembered: bool
+) -> None:
+    """It waits for a thread while its topic goes, and another one of that name comes."""
+    async with open_at() as opened:
+        old = await opened.engine.create_topic("t", 1, {})
+        for time_ms in (1_000, 2_000, 3_000):
+            await append_at(opened, old, time_ms)
+        if remembered:
+            await look_up_late(opened, old, monkeypatch)
+    if not remembered:
+        async with open_at() as opened:
+            await look_up_late(opened, old, monkeypatch)
+
+
+async def append_at(opened: Opened, topic: Topic, time_ms: int) -> None:
+    await opened.engine.append([Append(topic.id, 0, encode_batch([NewRecord(value=b"v", timestamp_ms=time_ms)]))])
+
+
+async def look_up_late(opened: Opened, old: Topic, monkeypatch: pytest.MonkeyPatch) -> None:
+    gate = Gate(monkeypatch, LogReader, "offset_for_time")
+    lookup = asyncio.create_task(opened.engine.offset_for_time(old.id, 0, 2_000))
+    assert await asyncio.to_thread(gate.entered.wait, 10)
+    await opened.engine.delete_topic(old.id)
+    new = await opened.engine.create_topic("t", 1, {})
+    for time_ms in (5_000, 6_000, 7_000):
+        await append_at(opened, new, time_ms)
+    gate.opened.set()
+    with pytest.raises(PartitionOfflineError):
+        await lookup
+    assert (await opened.engine.offset_for_time(new.id, 0, 6_000)).offset == 1

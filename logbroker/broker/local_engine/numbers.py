@@ -2,8 +2,8 @@
 
 How far they have been given out is kept twice, and the higher end counts: in the metadata store, and in a file beside
 it (`storage.issued_numbers`), which no restored backup takes back. Both are synced before a number below a new end is
-given out. Receipts also begin above the wall clock at each start, and producer ids where the file is missing: so what is
-lost with the file, or with the whole data directory, does not come again either, provided that the clock is right.
+given out. Receipts also begin above the wall clock at each start, and producer ids where the file is missing: so what
+is lost with the file, or with the whole data directory, does not come again either, provided that the clock is right.
 """
 
 from __future__ import annotations
