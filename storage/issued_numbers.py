@@ -5,7 +5,7 @@ It lies beside the metadata store, not in it, so that putting an older store in 
     version: 0
     receipts: 7291338260480
     producer-ids: 2001
-    crc-32c: 0b6d31f2
+    crc-32c: 37a4577a
 
 All numbers below those in the file may have been given out. The checksum is of the lines before its own.
 """
