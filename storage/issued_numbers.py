@@ -19,7 +19,7 @@ from typing import Final
 import google_crc32c
 import msgspec
 
-from logbroker.storage.files import Files, creation_failed, read_file, replace_file, storage_failed
+from logbroker.storage.files import Files, creation_failed, read_file, storage_failed, write_all
 from logbroker.storage.handles import HandleCache
 
 ISSUED_NAME: Final = "issued-numbers"
@@ -65,11 +65,20 @@ def read_issued(directory: str, files: Files) -> IssuedNumbers | None:
 def write_issued(directory: str, issued: IssuedNumbers, files: Files, handles: HandleCache) -> None:
     """Replace the file, durably. Raises StorageFailedError, DiskFullError or TooManyOpenFilesError."""
     path = f"{directory}/{ISSUED_NAME}"
+    temporary = f"{path}.tmp"
+    content = encode_issued(issued)
     try:
-        handles.with_room(partial(replace_file, files, path, encode_issued(issued)))
+        fd = handles.with_room(partial(files.open, temporary, create=True))
     except OSError as error:
-        raise creation_failed(path, error) from error
+        raise creation_failed(temporary, error) from error
     try:
+        try:
+            write_all(files, fd, [content], 0)
+            files.truncate(fd, len(content))
+            files.fdatasync(fd)
+        finally:
+            files.close(fd)
+        files.rename(temporary, path)
         handles.with_room(partial(files.sync_directory, directory))
     except OSError as error:
-        raise storage_failed("sync", directory, error) from error
+        raise storage_failed("write", path, error) from error
