@@ -1,9 +1,9 @@
 """Copies of records that retention takes while a queue group still needs them, in an internal topic of the group.
 
 The topic is named after the group, is made when it is first needed and has the partitions of the group's topic. A
-record keeps its key, value, headers and time, and has one header more, with its offset. The rows of the group name the
-batches that hold copies, so a copy counts from the commit of its batch's row on: what a crash leaves without a row is
-made again, and never met.
+record keeps its key, value, headers and time, and has two headers more, with its topic and its offset. The rows of the
+group name the batches that hold copies, so a copy counts from the commit of its batch's row on: what a crash leaves
+without a row is made again, and never met.
 
     row       key                                    value
     topic     b"t"                                   the id of the internal topic
@@ -24,6 +24,7 @@ from functools import partial
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
 from logbroker.config import MAX_INT32, MAX_INT64, MAX_STORED_BATCH_BYTES, MIB, OWN_BYTES
 from logbroker.engine import Append, LogEngine, Read, StateEvent, Topic
@@ -41,8 +42,8 @@ from logbroker.queues.rows import COPIES_ROW, COPIES_TOPIC_ROW, decode, delete, 
 from logbroker.record.codec import BatchBuilder, LogRecord, check_crc, decode_batch
 from logbroker.record.compression import Codec
 from logbroker.record.header import MAX_EXPANDED_BYTES, parse_header
-from logbroker.record.message_headers import COPY_OF
-from logbroker.types import INTERNAL_PREFIX, Durability, TopicId
+from logbroker.record.message_headers import COPY_OF, COPY_TOPIC
+from logbroker.types import INTERNAL_PREFIX, Durability, TopicId, topic_id_text
 
 _log = logging.getLogger(__name__)
 
@@ -145,6 +146,9 @@ class Copies:
             if isinstance(result, LogbrokerError):
                 raise result
             base_offset = parse_header(result.batches).base_offset
+            if not await in_decoder(partial(_are_of, result.batches, self._origin_id)):
+                offset = result.next_offset  # Of a group of this name on another topic, which began after the backup.
+                continue
             records = await in_decoder(partial(_originals, result.batches))
             left = [record for record in records if record.offset < kept_from]
             if base_offset not in known and len(left) == len(records):
@@ -222,7 +226,7 @@ class Copies:
         hinders an append, or the making of a topic.
         """
         topic_id = await self._topic_for(partition)
-        batch = await in_decoder(partial(_encoded, records))
+        batch = await in_decoder(partial(_encoded_of, self._origin_id, records))
         [appended] = await self._engine.append([Append(topic_id, partition, batch)], Durability.SYNCED)
         if isinstance(appended, LogbrokerError):
             raise appended
@@ -314,6 +318,19 @@ async def delete_copies(engine: LogEngine, name: str) -> None:
         _log.warning("%s is deleted, but its files are not gone yet: %s", name, error.message)
 
 
+def _encoded_of(origin_id: TopicId, records: Sequence[LogRecord]) -> bytes:
+    topic = (COPY_TOPIC, topic_id_text(origin_id).encode("ascii"))
+    return _encoded([replace(record, headers=(*record.headers, topic)) for record in records])
+
+
+def _are_of(batch: bytes, origin_id: TopicId) -> bool:
+    """Whether copies may be of this topic: those of older brokers do not say."""
+    for record in decode_batch(batch, max_expanded_bytes=MAX_EXPANDED_BYTES + OWN_BYTES):
+        told = [value for name, value in record.headers[-2:] if name == COPY_TOPIC]
+        return told in ([], [topic_id_text(origin_id).encode("ascii")])
+    return False
+
+
 def _encoded(records: Sequence[LogRecord]) -> bytes:
     batch = b""
     for codec in _CODECS:
@@ -336,6 +353,7 @@ def _originals(batch: bytes) -> list[LogRecord]:
         name, value = record.headers[-1] if record.headers else ("", None)
         if name != COPY_OF or value is None or not value.isdigit():
             raise CorruptLogError(f"the record at offset {record.offset} is no copy")
-        record.headers = record.headers[:-1]
+        own = 2 if len(record.headers) > 1 and record.headers[-2][0] == COPY_TOPIC else 1
+        record.headers = record.headers[:-own]
         record.offset = int(value)
     return records

@@ -23,6 +23,9 @@ DEFAULT_PRIORITY: Final = 4
 COPY_OF: Final = "logbroker-copy-of"
 """In the copies that a queue group keeps of what retention took: the record's offset in its topic, ASCII decimal."""
 
+COPY_TOPIC: Final = "logbroker-copy-topic"
+"""In the same copies: the id of that topic, as text."""
+
 _PRIORITIES: Final[dict[bytes | None, int]] = {
     b"%d" % priority: priority for priority in range(MIN_PRIORITY, MAX_PRIORITY + 1)
 }

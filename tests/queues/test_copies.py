@@ -8,16 +8,28 @@ from pathlib import Path
 
 import pytest
 
+from logbroker.broker.local_engine.state_store import state_key
 from logbroker.config import MAX_BATCH_BYTES
 from logbroker.engine import Append, Appended, StateEvent
 from logbroker.errors import DiskFullError
 from logbroker.queues import copies, retention_hold
 from logbroker.queues.places import place_of
-from logbroker.queues.rows import COPIES_ROW, COPIES_TOPIC_ROW
+from logbroker.queues.rows import (
+    COPIES_ROW,
+    COPIES_TOPIC_ROW,
+    GROUP_TYPE,
+    HEADER_ROW,
+    SETTINGS_ROW,
+    VERSION,
+    HeaderRow,
+    decode_header,
+    upsert,
+)
 from logbroker.record.codec import LogRecord, NewRecord, encode_batch, encode_to_fit
 from logbroker.record.compression import Codec
 from logbroker.record.header import HEADER_BYTES, MAX_EXPANDED_BYTES
-from tests.queues.retained import COPIES, KEYS, again, all_held, begin
+from logbroker.storage.metadata_store import MetadataStore
+from tests.queues.retained import CONFIGS, COPIES, KEYS, again, all_held, begin
 from tests.queues.shell import shell, until
 
 
@@ -216,3 +228,31 @@ async def test_the_largest_records_that_there_can_be_are_copied(tmp_path: Path, 
         [(_, stored)] = copied.batches(0)
         [found] = await copied.read(0, stored)
         assert (found.value == value, found.key, found.offset, [*found.headers]) == (True, b"key", 0, [])
+
+
+async def test_copies_of_another_topic_are_not_taken_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A restored backup knows a group of this name on another topic: the copies are of one that came after it."""
+    monkeypatch.setattr(retention_hold, "BATCH_BYTES", 2_000)
+    async with shell(tmp_path, crash=True) as opened:
+        life = await begin(opened, [b"blocked"])
+        await life.write(KEYS, range(60))
+        await life.work(7 * 60)
+        await life.retain()
+        assert life.copied()
+        other = await opened.engine.create_topic("other", 1, CONFIGS)
+        for _ in range(200):
+            await opened.append((b"k", bytes(180)), topic="other")
+        await life.look()
+        assert life.facts("other").log_start_offset > 60
+        rows = await opened.state.load("group:g")
+    store = MetadataStore.open(tmp_path / "data" / "meta", on_failure=print)
+    life_before = decode_header(rows[HEADER_ROW]).life
+    kept = {
+        HEADER_ROW: upsert(HEADER_ROW, HeaderRow(VERSION, GROUP_TYPE, other.id, life_before)).value,
+        SETTINGS_ROW: rows[SETTINGS_ROW],
+    }
+    store.submit([("state", state_key("group:g", key), kept.get(key)) for key in rows]).result(20)
+    store.close()
+    async with shell(tmp_path) as opened:
+        life = await again(opened)
+        assert life.copied() == []
