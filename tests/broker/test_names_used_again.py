@@ -21,7 +21,7 @@ from logbroker.config import BrokerConfig
 from logbroker.consumer_groups import groups as consumer_groups
 from logbroker.consumer_groups.offsets import TopicCommit
 from logbroker.engine import Append, Appended, Topic
-from logbroker.errors import LogbrokerError, UnknownGroupError, UnknownTopicError
+from logbroker.errors import GroupExistsError, LogbrokerError, UnknownGroupError, UnknownTopicError
 from logbroker.queues.messages import Settlement
 from logbroker.queues.places import offset_of
 from logbroker.queues.settings import QueueSettings
@@ -98,6 +98,9 @@ class World:
             _, created = await queues.create(name, topic, SETTINGS, StartAt())
         except UnknownTopicError:
             return  # Deleted meanwhile.
+        except GroupExistsError:
+            assert before is not None
+            return  # The topic of the one before is being deleted.
         assert created, f"{name} was there, though it was deleted, or its topic"
         self.queues[name] = Expected(topic.id)
 
