@@ -8,11 +8,13 @@ from pathlib import Path
 import pytest
 
 from logbroker.broker.broker import open_broker
+from logbroker.broker.local_engine.partition import Partition
 from logbroker.config import BrokerConfig
 from logbroker.engine import Append, Topic
 from logbroker.queues.queue_groups import QueueGroups
 from logbroker.queues.settings import QueueSettings
 from logbroker.queues.starts import StartAt
+from logbroker.storage.partition_checkpoint import PartitionCheckpoint
 from tests.broker.conftest import Opened, OpenEngine, batch
 
 CONFIGS = {"segment.bytes": "1000", "retention.bytes": "3000", "retention.hold.bytes": "4000"}
@@ -121,3 +123,25 @@ async def test_at_a_start_nothing_goes_before_queue_groups_hold_it(
         async with asyncio.timeout(10):
             while not broker.engine.partition_facts(topic.id, 0).log_start_offset:
                 await asyncio.sleep(0.01)
+
+
+async def test_who_comes_while_retention_syncs_is_waited_for(
+    open_at: OpenEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with open_at() as opened:
+        topic = await filled_topic(opened)
+        checkpoint, begun, go_on = Partition.checkpoint, asyncio.Event(), asyncio.Event()
+
+        async def slow(partition: Partition) -> PartitionCheckpoint:
+            begun.set()
+            await go_on.wait()
+            return await checkpoint(partition)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Partition, "checkpoint", slow)
+            retention = asyncio.create_task(opened.engine._upkeep.apply_retention())
+            await begun.wait()
+            opened.engine.hold(topic.id, Reader(4))
+            go_on.set()
+            await retention
+        assert opened.engine.partition_facts(topic.id, 0).log_start_offset == 3

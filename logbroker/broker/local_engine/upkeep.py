@@ -168,6 +168,10 @@ class Upkeep:
     async def _remove_below(self, partition: Partition, start_offset: int) -> None:
         log = partition.log
         checkpoint = await partition.checkpoint()
+        # A group that began, or was rewound, meanwhile needs what was to go.
+        start_offset = min(start_offset, self._start_wanted(partition, self._clock.wall_ms()))
+        if start_offset == log.log_start_offset:
+            return
         checkpoint.log_start_offset = start_offset
         writes = encode_checkpoint(partition_row_key(*partition.key), checkpoint)
         await asyncio.wrap_future(self._store.submit(writes))
