@@ -11,7 +11,7 @@ import random
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from logbroker.clock import Clock
 from logbroker.config import BrokerConfig
@@ -44,6 +44,9 @@ from logbroker.queues.starts import StartAt
 from logbroker.types import INTERNAL_PREFIX, TopicId
 
 _log = logging.getLogger(__name__)
+
+LIFE_NUMBERS: Final = 1 << 20
+"""Lives begin at multiples of it: up to so many receipts tell, where they are seen, of which life they are."""
 
 T = TypeVar("T")
 
@@ -194,8 +197,8 @@ class QueueGroups:
 
     async def _new_life(self) -> int:
         """Return a number above all that a group of any name has given out."""
-        life = self._next_life
-        self._next_life += 1
+        life = (self._next_life + LIFE_NUMBERS - 1) // LIFE_NUMBERS * LIFE_NUMBERS
+        self._next_life = life + LIFE_NUMBERS
         if self._engine.numbers.reserved - life < NUMBERS // 2:
             await self._engine.numbers.reserve(life + NUMBERS)
         return life

@@ -37,8 +37,9 @@ from tests.queue_storm.queue_history import (
     Taken,
 )
 
-LIFE_BITS: Final = 44
-"""`receipt >> LIFE_BITS` is the life of the queue group in which it was handed out."""
+LIFE_BITS: Final = 20
+"""`receipt >> LIFE_BITS` tells the life of the queue group in which it was handed out, as no storm hands out a million
+records in one."""
 
 
 class Kind(enum.Enum):
