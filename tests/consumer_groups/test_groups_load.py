@@ -61,6 +61,10 @@ class OneTopic:
     def on_topics_changed(self, listener: Callable[[], None]) -> None:
         pass
 
+    def topic_by_id(self, topic_id: TopicId) -> SimpleNamespace:
+        assert topic_id == TOPIC
+        return self.topics()[0]
+
     def partition_facts(self, topic_id: TopicId, partition: int) -> SimpleNamespace:
         return SimpleNamespace(high_watermark=END, log_end_offset=END)
 
