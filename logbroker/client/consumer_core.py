@@ -347,8 +347,9 @@ class ConsumerCore:
     async def close(self) -> None:
         """Stop reading, and let go of the connection."""
         self.closed = True
-        self.cursor.drop()
         async with AsyncExitStack() as stack:
+            # Not before the group is left: what is open and not delivered must not count as finished.
+            stack.callback(self.cursor.stop)
             stack.push_async_callback(self.connection.close)
             if self._fetcher is not None:
                 stack.push_async_callback(self._fetcher.close)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from time import monotonic
@@ -24,7 +25,8 @@ from logbroker.types import TopicPartition
 class Consumer:
     """`logbroker.client.Consumer` for programs without an event loop; each method is documented there.
 
-    Belongs to one thread at a time. The callbacks of a group are called in it, while it asks for records, so they may
+    Belongs to one thread at a time, but for `close`, which any thread may call: who waits for records then gets
+    BrokerUnavailableError. The callbacks of a group are called in it, while it asks for records, so they may
     use the consumer; heartbeats and commits at intervals go on in the background.
     """
 
@@ -65,6 +67,8 @@ class Consumer:
             ),
             call=shared_loop().call_soon_threadsafe,
         )
+        self._closing = threading.RLock()
+        self._is_closing = False
 
     def subscribe(
         self,
@@ -231,13 +235,16 @@ class Consumer:
         _call_all(self._core.turn(ends, deadline))
 
     def close(self) -> None:
-        if self._core.closed:
-            return
-        try:
-            if self._core.subscribed:
-                _call_all(self._core.goodbye())
-        finally:
-            run(self._core.close())
+        # Two threads may close at once; a callback may close what is being closed.
+        with self._closing:
+            if self._is_closing:
+                return
+            self._is_closing = True
+            try:
+                if self._core.subscribed:
+                    _call_all(self._core.goodbye())
+            finally:
+                run(self._core.close())
 
     def __enter__(self) -> Self:
         return self
