@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 import random
 import time
@@ -137,6 +138,22 @@ class Connection:
             self._loop = loop
             self._channel = grpc.aio.insecure_channel(self.broker, options=_OPTIONS)
         return self._channel
+
+
+async def unending(
+    what: str, work: Callable[[], Coroutine[Any, Any, None]], on_failure: Callable[[LogbrokerError], None] | None = None
+) -> None:
+    """Do work without end, and begin it anew where it fails by a fault of this client: else whoever
+    depends on it would wait for ever, and never hear why. `on_failure` puts things in order before."""
+    for attempt in itertools.count():
+        try:
+            await work()
+            return
+        except Exception as error:
+            _log.exception("%s failed, and begins anew", what)
+            if on_failure is not None:
+                on_failure(BrokerUnavailableError(f"{what} failed: {error!r}"))
+        await asyncio.sleep(backoff_seconds(attempt))
 
 
 async def run_stream(

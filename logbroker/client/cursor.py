@@ -105,6 +105,8 @@ class Cursor:
                     _check_continues(chunk, chunk.next_offset)
                     assigned.position = chunk.next_offset
                     assigned.continued = -1 if chunk.gaps_below is None else assigned.version
+                    # Where the log was cut, all that comes since is from below the cut on.
+                    assigned.cut_offset = None
                 self._chunk = self.assigned = None
                 continue
             header, batch = item

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import os
 import socket
-from typing import Final, Literal
+from typing import Final
 
 import msgspec
 
 from logbroker.client.member import MemberOptions
+from logbroker.client.offset_reset import OffsetReset, Policy, reset_policy
 from logbroker.errors import InvalidRequestError
-
-GroupStart = Literal["earliest", "latest"]
-"""Where to begin in a partition without a committed offset."""
 
 _MAX_SECONDS: Final = 2_000_000
 """What fits the API's milliseconds."""
@@ -22,7 +20,8 @@ class GroupSettings(msgspec.Struct, frozen=True, kw_only=True):
     """How a consumer takes part in a group."""
 
     member: MemberOptions
-    start: GroupStart
+    start: Policy
+    """Where to begin in a partition without a committed offset."""
     auto_commit: bool
     auto_commit_interval_seconds: float
 
@@ -30,7 +29,7 @@ class GroupSettings(msgspec.Struct, frozen=True, kw_only=True):
 def group_settings(
     group: str | None,
     *,
-    start: GroupStart,
+    start: OffsetReset,
     auto_commit: bool,
     auto_commit_interval_seconds: float,
     instance_id: str | None,
@@ -42,8 +41,7 @@ def group_settings(
     """Return the settings of a consumer; None for one without a group. Raises InvalidRequestError."""
     if group is None:
         return None
-    if start not in ("earliest", "latest"):
-        raise InvalidRequestError("start takes earliest or latest; set any other place with `group reset-offsets`")
+    policy = reset_policy(start, "start")
     times = {
         "session_timeout_seconds": session_timeout_seconds,
         "rebalance_timeout_seconds": rebalance_timeout_seconds,
@@ -64,7 +62,7 @@ def group_settings(
     )
     return GroupSettings(
         member=member,
-        start=start,
+        start=policy,
         auto_commit=auto_commit,
         auto_commit_interval_seconds=auto_commit_interval_seconds,
     )

@@ -8,13 +8,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from time import monotonic
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 from logbroker.client.consumer_core import DEFAULT_BUFFER_BYTES, ConsumerCore, Step
 from logbroker.client.cursor import Record
-from logbroker.client.fetcher import OutOfRange
 from logbroker.client.group_reader import Callback, Calls
-from logbroker.client.group_settings import GroupStart, group_settings
+from logbroker.client.group_settings import group_settings
+from logbroker.client.offset_reset import OffsetReset, first_given
 from logbroker.client.offsets import Start
 from logbroker.client.sync_loop import run, shared_loop
 from logbroker.errors import LogbrokerError
@@ -35,7 +35,7 @@ class Consumer:
         broker: str,
         *,
         group: str | None = None,
-        start: GroupStart = "earliest",
+        start: OffsetReset | None = None,
         auto_commit: bool = True,
         auto_commit_interval_seconds: float = 1.0,
         instance_id: str | None = None,
@@ -43,20 +43,21 @@ class Consumer:
         session_timeout_seconds: float = 10.0,
         rebalance_timeout_seconds: float = 60.0,
         max_poll_interval_seconds: float = 300.0,
-        on_out_of_range: OutOfRange = "error",
+        auto_offset_reset: OffsetReset | None = None,
+        on_out_of_range: OffsetReset | Literal["error"] | None = None,
         buffer_bytes: int = DEFAULT_BUFFER_BYTES,
         max_expanded_bytes: int = MAX_EXPANDED_BYTES,
         request_timeout_seconds: float = 10.0,
     ) -> None:
         self._core = ConsumerCore(
             broker,
-            on_out_of_range=on_out_of_range,
+            on_out_of_range=first_given(on_out_of_range, auto_offset_reset, "error"),
             buffer_bytes=buffer_bytes,
             max_expanded_bytes=max_expanded_bytes,
             request_timeout_seconds=request_timeout_seconds,
             group=group_settings(
                 group,
-                start=start,
+                start=first_given(start, auto_offset_reset, "earliest"),
                 auto_commit=auto_commit,
                 auto_commit_interval_seconds=auto_commit_interval_seconds,
                 instance_id=instance_id,
@@ -189,6 +190,8 @@ class Consumer:
                 self._turn(None, deadline)
                 if not core.permit.open():
                     return records
+            if not records:
+                core.fetcher.tell_again()
             core.rest_of_batch(records, max_records - len(records))
             if len(records) == max_records:
                 return records
@@ -206,7 +209,9 @@ class Consumer:
         while True:
             if not core.permit.open():
                 self._turn(ends)
+            core.fetcher.tell_again()
             if core.open_next(ends) is not Step.NEEDS_CHUNK:
+                core.fetcher.just_told = False
                 return
             chunk = run(core.fetcher.next_chunk(None, core.permit))
             if chunk is not None:
@@ -223,7 +228,7 @@ class Consumer:
         except BaseException:
             core = self._core
             core.cursor.drop()
-            offsets = {partition: core.position(partition) for partition in core.assignment()}
+            offsets = core._positions()
             for record in reversed(records):
                 partition = TopicPartition(record.topic, record.partition)
                 if partition in offsets:

@@ -14,7 +14,7 @@ from typing import Any, Final, Generic, TypeVar
 import grpc
 import msgspec
 
-from logbroker.client.connection import CLOSED, Connection, Stream, backoff_seconds, run_stream
+from logbroker.client.connection import CLOSED, Connection, Stream, backoff_seconds, run_stream, unending
 from logbroker.client.delivery import waiter
 from logbroker.client.holdings import Holdings
 from logbroker.client.leased_record import LeasedRecord
@@ -98,7 +98,7 @@ class WorkerLink(Generic[D]):
             if not self._is_told:
                 self.check()
             self._error, self._is_told = None, False
-            self._task = asyncio.create_task(self._run())
+            self._task = asyncio.create_task(unending("the worker's stream", self._run, self._ended))
         self.wake()
         deadline = monotonic() + self.connection.request_timeout_seconds
         while not self.ordering:

@@ -12,7 +12,7 @@ import grpc
 from logbroker.engine import LogEngine, Read, ReadResult
 from logbroker.errors import BrokerUnavailableError, InvalidRequestError, LogbrokerError
 from logbroker.grpc_api.budget import ReadBudget
-from logbroker.grpc_api.fetch import checked_max_bytes, position_of
+from logbroker.grpc_api.fetch import checked_max_bytes, fail_result, position_of
 from logbroker.grpc_api.fetch_session import Assigned, FetchSession
 from logbroker.grpc_api.framing import FramedResponse
 from logbroker.grpc_api.plain_records import plain_records
@@ -244,7 +244,7 @@ class FetchStream:
 
     def _failure(self, assigned: Assigned, error: LogbrokerError) -> FetchResult:
         result = _blank_result(assigned)
-        result.status.CopyFrom(item_status(error))
+        fail_result(result, error)
         self._leave(assigned)
         return result
 
