@@ -111,6 +111,8 @@ class Fetcher:
         """Told where the log of a partition was cut below its position."""
         self.standing: dict[Assigned, None] = {}
         """Whose error the program has heard, and must hear again."""
+        self._refusal: LogbrokerError | None = None
+        """Why the broker takes no stream at all, now; every call is told."""
         self.just_told = False
         """The last thing that the program was given is an error of these; whoever gives it records resets this."""
         self._topics_may_go = topics_may_go
@@ -160,6 +162,7 @@ class Fetcher:
         """Go on at `position`, also after an error."""
         assigned.version += 1
         assigned.correlation_id = 0
+        self._stop_search(assigned)
         if assigned.cut_offset is not None and self._on_out_of_range is not None:
             # The position had not followed yet.
             assigned.position, assigned.cut_offset = min(assigned.position, assigned.cut_offset), None
@@ -204,6 +207,8 @@ class Fetcher:
 
     def _fail(self, assigned: Assigned, error: LogbrokerError, *, may_mend: bool = False) -> None:
         """End a partition with an error of the broker, which is raised after what has arrived before it."""
+        if self._assigned.get(assigned.partition) is not assigned:
+            return  # It was taken away while the broker was asked.
         assigned.failed, assigned.may_mend = True, may_mend
         if assigned in self.standing:
             assigned.error = error
@@ -219,6 +224,7 @@ class Fetcher:
     def _withdraw(self, assigned: Assigned) -> None:
         assigned.version += 1
         assigned.correlation_id = 0
+        self._stop_search(assigned)
         self._to_place.pop(assigned, None)
         self._to_remove[assigned.partition] = assigned.topic_id
         self._work.set()
@@ -231,13 +237,16 @@ class Fetcher:
         Raises what ended a partition, after a short wait also where the program has heard that before. Raises
         BrokerUnavailableError once it is closed.
         """
-        if self.standing:
+        refusal = self._refusal
+        if self.standing or refusal is not None:
             tell_again_at = monotonic() + _TELL_AGAIN_SECONDS
             deadline = tell_again_at if deadline is None else min(deadline, tell_again_at)
         self.waiting = True
         try:
             async with asyncio.timeout(None if deadline is None else max(0.0, deadline - monotonic())):
                 while not self._closed and permit.open() and not self._drop_old_chunks():
+                    if self._refusal is not refusal:
+                        break
                     self._arrived.clear()
                     await self._arrived.wait()
         except TimeoutError:
@@ -250,6 +259,8 @@ class Fetcher:
             return None
         if not self._drop_old_chunks():
             self.tell()
+            if self._refusal is not None:
+                raise type(self._refusal)(self._refusal.message)
             return None
         chunk = self._take_chunk()
         if chunk.error is not None:
@@ -310,6 +321,8 @@ class Fetcher:
             error = await run_stream(self._connection, stream, self._read, self._write)
             for assigned in self._assigned.values():
                 assigned.doubtful = assigned.leader_epoch >= 0
+            self._refusal = None if error.retriable or type(error) is LogbrokerError else error
+            self._arrived.set()
             level = logging.DEBUG if self._attempt else logging.WARNING
             _log.log(level, "consuming from %s: %s; reconnecting", self._connection.broker, error)
             await asyncio.sleep(backoff_seconds(self._attempt))
@@ -358,6 +371,7 @@ class Fetcher:
             if response is grpc.aio.EOF:
                 raise BrokerUnavailableError("the broker ended the stream")
             self._attempt = 0
+            self._refusal = None
             for result in response.results:
                 assigned = self._assigned.get(TopicPartition(result.topic, result.partition))
                 if assigned is None or assigned.correlation_id != result.correlation_id:
@@ -476,11 +490,13 @@ class Fetcher:
 
     def _search(self, assigned: Assigned, policy: Reset) -> None:
         """Find where a policy says to begin, and go on there."""
-        before = self._searching.get(assigned)
-        if before is not None:
-            before.cancel()
+        self._stop_search(assigned)
         self._searching[assigned] = task = asyncio.create_task(self._find_place(assigned, policy))
         task.add_done_callback(lambda task: self._search_ended(assigned, task))
+
+    def _stop_search(self, assigned: Assigned) -> None:
+        if (task := self._searching.pop(assigned, None)) is not None:
+            task.cancel()
 
     def _search_ended(self, assigned: Assigned, task: asyncio.Task[None]) -> None:
         if self._searching.get(assigned) is task:
@@ -495,7 +511,7 @@ class Fetcher:
                 if assigned.version != version:
                     return
                 if not error.retriable:
-                    self._fail(assigned, error.as_value(), may_mend=True)
+                    self.refused(assigned, error.as_value())
                     return
                 _log.info("%s: where to begin cannot be found: %s; trying again", partition, error)
                 await asyncio.sleep(backoff_seconds(attempt))

@@ -15,9 +15,21 @@ from typing import Any, NamedTuple
 import pytest
 
 from logbroker import client
-from logbroker.client import Admin, Consumer, Producer, QueueAdmin, QueueSettings, TopicPartition, Worker, sync
+from logbroker.client import (
+    Admin,
+    Consumer,
+    Producer,
+    QueueAdmin,
+    QueueSettings,
+    TopicPartition,
+    Worker,
+    connection,
+    fetcher,
+    sync,
+)
 from logbroker.client.connection import Connection
 from logbroker.client.offset_reset import OffsetReset, reset_policy
+from logbroker.client.offsets import find_offsets
 from logbroker.embedded_broker import EmbeddedBroker, embedded
 from logbroker.errors import (
     CorruptBatchError,
@@ -29,6 +41,7 @@ from logbroker.errors import (
     OffsetOutOfRangeError,
     PartitionOfflineError,
     UnknownTopicError,
+    UnsupportedFeatureError,
 )
 from logbroker.record.codec import NewRecord, encode_batch, with_producer
 from tests.client.group_helpers import committed
@@ -468,6 +481,43 @@ async def test_where_the_log_was_cut_any_policy_goes_on_at_the_cut(
             assert (await place.committed())[0] == 12
 
 
+async def test_a_search_for_a_place_that_is_overtaken_leaves_nothing_behind(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By a pause and a resumption, by a break of the connection, and by an assignment without that partition."""
+    asked = asyncio.Semaphore(0)
+    answer = asyncio.Event()
+
+    async def slow(*arguments: Any) -> dict[TopicPartition, int]:
+        asked.release()
+        await answer.wait()
+        return await find_offsets(*arguments)
+
+    monkeypatch.setattr(fetcher, "find_offsets", slow)
+    async with Consumer(place.address, auto_offset_reset="earliest") as consumer, asyncio.timeout(30):
+        await consumer.assign(place.sick)
+        await consumer.seek(place.sick, 1000)
+        await asked.acquire()
+        consumer.pause()
+        consumer.resume()
+        place.broker.kill()
+        place.broker.start()
+        await asked.acquire()
+        answer.set()
+        seen = 0
+        while seen < 10:
+            seen += len(await consumer.poll(timeout_seconds=10))
+        answer.clear()
+        await consumer.seek(place.sick, 1000)
+        await asked.acquire()
+        await consumer.assign(place.healthy)
+        answer.set()
+        seen = 0
+        while seen < 10:
+            seen += len(await consumer.poll(timeout_seconds=10))
+        assert not consumer.fetcher._searching
+
+
 async def test_a_cut_log_is_not_committed_past_before_the_program_goes_back(place: Place) -> None:
     async with Consumer(place.address, group=place.name, auto_commit=False) as consumer:
         asker = Asker(consumer, place, member=True)
@@ -576,10 +626,10 @@ async def test_a_fault_of_the_client_silences_nobody(
     stream = Connection.stream
     faults = iter([True, True])
 
-    def faulty(connection: Connection, method_name: str) -> Any:
+    def faulty(self: Connection, method_name: str) -> Any:
         if method_name == method and next(faults, False):
             raise ValueError("a fault")
-        return stream(connection, method_name)
+        return stream(self, method_name)
 
     monkeypatch.setattr(Connection, "stream", faulty)
     caplog.set_level(logging.CRITICAL, "logbroker.client.connection")
@@ -598,3 +648,24 @@ async def test_a_fault_of_the_client_silences_nobody(
                 asker = Asker(consumer, place, member=method == "Member")
                 await asker.begin()
     assert next(faults, None) is None
+
+
+@pytest.mark.parametrize("kind", ["async-alone", "sync-group"])
+async def test_a_broker_that_takes_no_stream_is_told_by_every_call(
+    place: Place, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = connection._path
+    monkeypatch.setattr(connection, "_path", lambda method: path(method).replace("FetchStream", "NoSuchStream"))
+    module, member = KINDS[kind]
+    asker = Asker(module.Consumer(place.address, group=place.name if member else None), place, member=member)
+    await asker.do("subscribe" if member else "assign", place.name)
+    for ask in [*asker.ways, *asker.ways]:
+        with pytest.raises(UnsupportedFeatureError):
+            await ask()
+    monkeypatch.undo()
+    seen = 0
+    async with asyncio.timeout(20):
+        while seen < 20:
+            with contextlib.suppress(UnsupportedFeatureError):
+                seen += len(await asker.poll())
+    await asker.do("close")
