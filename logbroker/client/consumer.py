@@ -115,8 +115,10 @@ class Consumer(ConsumerCore):
     def until_end(self) -> AsyncIterator[Record]:
         """Iterate up to what the high watermarks are now, and stop.
 
-        Paused partitions are left out. Where others cannot be read to their ends, their errors are raised. In a group:
-        of the partitions that this member is assigned first, and of those that come while it iterates.
+        Paused partitions are left out. Errors that the program has heard before are raised once the other partitions
+        are at their ends, unless one of these was the last thing it was given: then the partitions that stand are left
+        out, this once. In a group: of the partitions that this member is assigned first, and of those that come while
+        it iterates.
         """
         self.begin()
         return self._records(bounded=True)
@@ -191,11 +193,12 @@ class Consumer(ConsumerCore):
         while True:
             if not self.permit.open():
                 await self._turn(ends)
-            self.fetcher.tell_again()
+            if ends is None:
+                self.fetcher.tell_again()
             if self.open_next(ends) is not Step.NEEDS_CHUNK:
                 self.fetcher.just_told = False
                 return
-            chunk = await self.fetcher.next_chunk(None, self.permit)
+            chunk = await self.fetcher.next_chunk(None, self.permit, tell_again=ends is None)
             if chunk is not None:
                 self.begin_chunk(chunk, ends)
 

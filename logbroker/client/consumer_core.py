@@ -304,9 +304,12 @@ class ConsumerCore:
         return self._in_group().goodbye()
 
     async def ends(self) -> dict[TopicPartition, int]:
-        """Return the high watermarks now, of those partitions that are not there yet, or that an error ended: it is to
-        be raised. Nothing is to be awaited of those that are paused."""
+        """Return the high watermarks now, of those partitions that are not there yet, or that stand: their error is to
+        be raised at the end, unless it was the last thing that the program was given. Nothing is to be awaited of those
+        that are paused."""
         self.cursor.settle()
+        standing = set(self.fetcher.standing) if self.fetcher.just_told else set()
+        self.fetcher.just_told = False
         wanted = [assigned for assigned in self._assigned.values() if not assigned.paused]
         found = await list_offsets(self.connection, [(assigned.partition, "latest") for assigned in wanted])
         ends = {}
@@ -314,7 +317,7 @@ class ConsumerCore:
             if not isinstance(outcome, LogbrokerError) and outcome.offset < assigned.position:
                 self._drop_open(assigned)
             end = await self.fetcher.bound(assigned, outcome)
-            if end is not None:
+            if end is not None and assigned not in standing:
                 ends[assigned.partition] = end
         return ends
 
@@ -332,7 +335,8 @@ class ConsumerCore:
 
     def open_next(self, ends: dict[TopicPartition, int] | None) -> Step:
         """Open the next batch. `ends` is what remains of a bounded loop: partitions that have got there leave it, as do
-        those that were paused, or are not assigned any more."""
+        those that were paused, or are not assigned any more. Raises the error of partitions that stand, where nothing
+        else is left of it."""
         try:
             opened = self.cursor.advance(ends)
         except LogbrokerError as error:
@@ -348,6 +352,8 @@ class ConsumerCore:
                     self._hold(assigned)
             if not ends:
                 return Step.AT_END
+            if not opened and all(self._assigned[partition] in self.fetcher.standing for partition in ends):
+                self.fetcher.tell()
         return Step.OPENED if opened else Step.NEEDS_CHUNK
 
     def rest_of_batch(self, records: list[Record], count: int | None) -> None:

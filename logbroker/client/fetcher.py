@@ -231,14 +231,14 @@ class Fetcher:
 
     # --- what has arrived -------------------------------------------------------------------------------------------
 
-    async def next_chunk(self, deadline: float | None, permit: Permit) -> Chunk | None:
+    async def next_chunk(self, deadline: float | None, permit: Permit, *, tell_again: bool = True) -> Chunk | None:
         """Return what comes next, waiting for it; None when the deadline (monotonic seconds) or the permit is over.
 
-        Raises what ended a partition, after a short wait also where the program has heard that before. Raises
-        BrokerUnavailableError once it is closed.
+        Raises what ended a partition; with `tell_again`, after a short wait, also where the program has heard that
+        before. Raises BrokerUnavailableError once it is closed.
         """
         refusal = self._refusal
-        if self.standing or refusal is not None:
+        if (self.standing and tell_again) or refusal is not None:
             tell_again_at = monotonic() + _TELL_AGAIN_SECONDS
             deadline = tell_again_at if deadline is None else min(deadline, tell_again_at)
         self.waiting = True
@@ -258,7 +258,8 @@ class Fetcher:
         if not permit.open():
             return None
         if not self._drop_old_chunks():
-            self.tell()
+            if tell_again:
+                self.tell()
             if self._refusal is not None:
                 raise type(self._refusal)(self._refusal.message)
             return None

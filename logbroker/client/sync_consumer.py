@@ -209,11 +209,12 @@ class Consumer:
         while True:
             if not core.permit.open():
                 self._turn(ends)
-            core.fetcher.tell_again()
+            if ends is None:
+                core.fetcher.tell_again()
             if core.open_next(ends) is not Step.NEEDS_CHUNK:
                 core.fetcher.just_told = False
                 return
-            chunk = run(core.fetcher.next_chunk(None, core.permit))
+            chunk = run(core.fetcher.next_chunk(None, core.permit, tell_again=ends is None))
             if chunk is not None:
                 core.begin_chunk(chunk, ends)
 

@@ -124,19 +124,16 @@ class Asker:
     async def batches(self) -> list[Any]:
         return await self._first_of(self.consumer.batches())
 
-    async def until_end(self) -> list[Any]:
-        return await self._first_of(self.consumer.until_end())
-
     async def _first_of(self, records: Any) -> list[Any]:
         async with asyncio.timeout(10):
-            async for found in self._lists_of(records):
+            async for found in self.lists_of(records):
                 return found
         return []
 
     def lists(self, way: str) -> AsyncIterator[list[Any]]:
-        return self._lists_of(self.consumer if way == "loop" else self.consumer.batches())
+        return self.lists_of(self.consumer if way == "loop" else self.consumer.batches())
 
-    async def _lists_of(self, records: Any) -> AsyncIterator[list[Any]]:
+    async def lists_of(self, records: Any) -> AsyncIterator[list[Any]]:
         if isinstance(self.consumer, sync.Consumer):
             for found in records:
                 yield found if isinstance(found, list) else [found]
@@ -146,7 +143,7 @@ class Asker:
 
     @property
     def ways(self) -> list[Callable[[], Awaitable[list[Any]]]]:
-        return [self.poll, self.loop, self.batches, self.until_end]
+        return [self.poll, self.loop, self.batches]
 
 
 ALONE_OR_NOT = pytest.mark.parametrize("member", [False, True], ids=["alone", "group"])
@@ -244,6 +241,37 @@ async def test_every_call_raises_the_error_until_the_program_seeks(
     if error is OffsetOutOfRangeError:
         await asker.do("seek_to_end", place.sick)
         assert await asker.do("poll", timeout_seconds=0.05) == []
+
+
+@pytest.mark.parametrize("way", ["until_end", "batches"])
+async def test_a_loop_to_the_end_reads_the_others_to_theirs_and_then_raises(
+    asker: Asker, place: Place, way: str
+) -> None:
+    """But for the one after an error: a program that has heard it may go on with the others."""
+    await out_of_range(asker, place)
+    with pytest.raises(OffsetOutOfRangeError):
+        await asker.poll()
+
+    async def read(seen: list[int]) -> None:
+        loop = asker.consumer.until_end() if way == "until_end" else asker.consumer.batches(until_end=True)
+        async for records in asker.lists_of(loop):
+            seen += [record.offset for record in records]
+
+    async with asyncio.timeout(30):
+        for expected in (range(10), range(3)):
+            for raises in (False, True, False, True):
+                await asker.do("seek", place.healthy, 10 - len(expected))
+                seen: list[int] = []
+                if raises:
+                    with pytest.raises(OffsetOutOfRangeError):
+                        await read(seen)
+                else:
+                    await read(seen)
+                assert seen == list(range(10 - len(expected), 10))
+        await asker.do("pause", place.healthy)
+        await read([])
+        with pytest.raises(OffsetOutOfRangeError):
+            await read([])
 
 
 async def test_a_topic_that_is_gone_stays_so(place: Place) -> None:
