@@ -67,10 +67,12 @@ def check_epoch(
     known = last_epoch <= (epochs[-1].epoch if epochs else 0)
     end_offset = next(later, log_end_offset) if known else log_start_offset
     if offset > end_offset:
-        raise LogTruncatedError(
+        error = LogTruncatedError(
             f"the log was cut: leader epoch {last_epoch} ends at offset {end_offset}, before {offset}; what was read "
             f"from there on is gone, go on at {end_offset}"
         )
+        error.cut_offset = end_offset
+        raise error
 
 
 def create_partition(directory: str, topic_id: TopicId, files: Files) -> None:

@@ -12,8 +12,18 @@ import click
 from logbroker.cli.options import PLACE_METAVAR, Place, PlaceType, broker_option
 from logbroker.cli.output_formats import FORMATS
 from logbroker.client.metadata import check_bands
+from logbroker.client.offset_reset import reset_policy
 from logbroker.client.sync import Admin, Consumer
+from logbroker.errors import InvalidRequestError
 from logbroker.types import TopicPartition
+
+
+def _policy(ctx: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
+    try:
+        reset_policy(value or "none", "--auto-offset-reset")
+    except InvalidRequestError as error:
+        raise click.BadParameter(error.message) from None
+    return value
 
 
 @click.command()
@@ -24,8 +34,7 @@ from logbroker.types import TopicPartition
     "start",
     type=PlaceType(),
     metavar=PLACE_METAVAR,
-    default="earliest",
-    show_default=True,
+    show_default="earliest",
     help="Where to begin; TIME is ISO 8601, local unless it names its zone. With --group: earliest or latest, where "
     "the group has committed nothing.",
 )
@@ -33,6 +42,15 @@ from logbroker.types import TopicPartition
     "--group",
     metavar="GROUP",
     help="Share the topic with the other members of this group, and begin where the group is.",
+)
+@click.option(
+    "--auto-offset-reset",
+    "reset",
+    metavar="POLICY",
+    callback=_policy,
+    help="Where to go on when the log does not hold the position: earliest, latest, none (an error), or a duration "
+    "back from now, such as by_duration:PT1H. With --group and without --from, also where the group has "
+    "committed nothing.  [default: none; with --group: earliest]",
 )
 @click.option(
     "--partition",
@@ -56,8 +74,9 @@ from logbroker.types import TopicPartition
 def consume(
     topic: str,
     broker: str,
-    start: Place,
+    start: Place | None,
     group: str | None,
+    reset: str | None,
     partitions: tuple[int, ...],
     bands: tuple[str, ...],
     max_records: int | None,
@@ -89,7 +108,7 @@ def consume(
     out = sys.stdout.buffer
     if partitions and bands:
         raise click.UsageError("a band is partitions: give --partition or --band")
-    with _open(topic, broker, start, group, partitions, bands) as consumer:
+    with _open(topic, broker, start, group, reset, partitions, bands) as consumer:
         left = max_records
         written: dict[TopicPartition, int] = {}
         try:
@@ -114,21 +133,22 @@ def consume(
 def _open(
     topic: str,
     broker: str,
-    start: Place,
+    start: Place | None,
     group: str | None,
+    reset: str | None,
     partitions: tuple[int, ...],
     bands: tuple[str, ...],
 ) -> Iterator[Consumer]:
     """Yield a consumer that reads what the options say."""
     if group is None:
-        with Consumer(broker) as consumer:
+        with Consumer(broker, auto_offset_reset=reset) as consumer:
             numbered = [TopicPartition(topic, partition) for partition in partitions]
-            consumer.assign(numbered or topic, start, bands=bands)
+            consumer.assign(numbered or topic, "earliest" if start is None else start, bands=bands)
             yield consumer
         return
     if partitions:
         raise click.UsageError("with --group the broker assigns the partitions; leave out --partition")
-    if not isinstance(start, str):
+    if not isinstance(start, str | None):
         raise click.UsageError("with --group, --from takes earliest or latest; see `logbroker group reset-offsets`")
     with Admin(broker) as admin:
         # A member may wait for its topic, or its bands, to be created; a person has mistyped them.
@@ -137,7 +157,7 @@ def _open(
     default = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         # What retention has taken away before the group read it cannot be waited for.
-        with Consumer(broker, group=group, start=start, on_out_of_range="earliest") as consumer:
+        with Consumer(broker, group=group, start=start, auto_offset_reset=reset or "earliest") as consumer:
             consumer.subscribe(topic, bands=bands)
             yield consumer
     finally:

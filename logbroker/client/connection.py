@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 import random
 import time
@@ -74,6 +75,8 @@ class Connection:
         self.broker = broker
         self.request_timeout_seconds = request_timeout_seconds
         self._channel: grpc.aio.Channel | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        """In which the channel was opened."""
         self._closed = False
 
     async def unary(self, method_name: str, request: Message, *, retry: bool = True) -> Any:
@@ -94,12 +97,21 @@ class Connection:
                 return await call(request, timeout=max(0.001, deadline - time.monotonic()))
             except grpc.aio.AioRpcError as failure:
                 error = error_of_call(failure, self.broker)
+            except asyncio.CancelledError:
+                # A channel that closes cancels its calls; one whose caller gives up has a request to be cancelled.
+                task = asyncio.current_task()
+                if self._closed and not (task and task.cancelling()):
+                    raise BrokerUnavailableError(CLOSED) from None
+                raise
+            if self._closed:
+                raise BrokerUnavailableError(CLOSED)
             wait_seconds = backoff_seconds(attempt)
             if not (retry and isinstance(error, BrokerUnavailableError)) or time.monotonic() + wait_seconds > deadline:
                 raise error
             _log.debug("%s: %s; trying again", method_name, error)
             attempt += 1
             await asyncio.sleep(wait_seconds)
+            self._open_channel()
 
     def stream(self, method_name: str) -> Stream:
         """Begin a stream; how it fares shows when it is read."""
@@ -119,9 +131,29 @@ class Connection:
     def _open_channel(self) -> grpc.aio.Channel:
         if self._closed:
             raise BrokerUnavailableError(CLOSED)
+        loop = asyncio.get_running_loop()
+        if self._loop not in (None, loop):
+            raise InvalidRequestError("this client belongs to another event loop; open one in each")
         if self._channel is None:
+            self._loop = loop
             self._channel = grpc.aio.insecure_channel(self.broker, options=_OPTIONS)
         return self._channel
+
+
+async def unending(
+    what: str, work: Callable[[], Coroutine[Any, Any, None]], on_failure: Callable[[LogbrokerError], None] | None = None
+) -> None:
+    """Do work without end, and begin it anew where it fails by a fault of this client: else whoever
+    depends on it would wait for ever, and never hear why. `on_failure` puts things in order before."""
+    for attempt in itertools.count():
+        try:
+            await work()
+            return
+        except Exception as error:
+            _log.exception("%s failed, and begins anew", what)
+            if on_failure is not None:
+                on_failure(BrokerUnavailableError(f"{what} failed: {error!r}"))
+        await asyncio.sleep(backoff_seconds(attempt))
 
 
 async def run_stream(

@@ -7,13 +7,13 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 from time import monotonic
 from types import TracebackType
-from typing import Self
+from typing import Literal, Self
 
 from logbroker.client.consumer_core import DEFAULT_BUFFER_BYTES, ConsumerCore, Step
 from logbroker.client.cursor import Record
-from logbroker.client.fetcher import OutOfRange
 from logbroker.client.group_reader import Calls
-from logbroker.client.group_settings import GroupStart, GrowthOrder, group_settings
+from logbroker.client.group_settings import GrowthOrder, group_settings
+from logbroker.client.offset_reset import OffsetReset, first_given
 from logbroker.errors import LogbrokerError
 from logbroker.record.header import MAX_EXPANDED_BYTES
 from logbroker.types import TopicPartition
@@ -28,9 +28,16 @@ class Consumer(ConsumerCore):
             print(record.offset, record.key, record.value)
 
     Reads ahead over one stream, and goes on at the right record when the broker was away. A loop over records may be
-    left at any record; the next loop or `poll` goes on with the one after it. An error of one partition (such as
-    OffsetOutOfRangeError) is raised once, after the records before it; the other partitions go on, and `seek` starts
-    that one again. Use it in one event loop, and one loop over records at a time.
+    left at any record; the next loop or `poll` goes on with the one after it. Use it in one event loop, and one loop
+    over records at a time.
+
+    Where a partition cannot be read on (OffsetOutOfRangeError, LogTruncatedError, CorruptLogError, a topic that is
+    gone), its error is raised after the records before it, and again until the program seeks, pauses or unassigns that
+    partition, or the group takes it away; an error that a restart of the broker mends goes with it. The other
+    partitions go on: a `poll` directly after the error returns what comes of them within a tenth of a second, and a
+    loop their next batch; the call after that raises the error again, so no two calls in a row pass it over, and where
+    nothing comes, each raises. `error.partitions` names the partitions that stand by the same kind of error, with
+    their positions; that of the cut log, `error.cut_offsets`, where to go on.
 
     In a group the members share the partitions of their topics, and each begins where the group is:
 
@@ -51,7 +58,7 @@ class Consumer(ConsumerCore):
         broker: str,
         *,
         group: str | None = None,
-        start: GroupStart = "earliest",
+        start: OffsetReset | None = None,
         auto_commit: bool = True,
         auto_commit_interval_seconds: float = 1.0,
         instance_id: str | None = None,
@@ -60,15 +67,20 @@ class Consumer(ConsumerCore):
         session_timeout_seconds: float = 10.0,
         rebalance_timeout_seconds: float = 60.0,
         max_poll_interval_seconds: float = 300.0,
-        on_out_of_range: OutOfRange = "error",
+        auto_offset_reset: OffsetReset | None = None,
+        on_out_of_range: OffsetReset | Literal["error"] | None = None,
         buffer_bytes: int = DEFAULT_BUFFER_BYTES,
         max_expanded_bytes: int = MAX_EXPANDED_BYTES,
         request_timeout_seconds: float = 10.0,
     ) -> None:
         """`broker` is "HOST:PORT".
 
-        `on_out_of_range` says what to do where the log does not hold the position: raise, or go on at its earliest or
-        latest offset. `buffer_bytes` bounds what is read ahead, `max_expanded_bytes` what one compressed batch may
+        `auto_offset_reset` is where to go on when there is no position in the log: earliest, latest, none (an error is
+        raised), or a duration back from now, as a timedelta or Kafka's "by_duration:PT1H". It speaks of partitions in
+        which the group has committed nothing, and of positions that the log does not hold (any more); `start` of the
+        former alone (earliest, unless either says otherwise), `on_out_of_range` of the latter alone (error, likewise).
+        Where a power cut has cut the log below the position, any policy but none goes on at the cut. No policy skips
+        what is damaged. `buffer_bytes` bounds what is read ahead, `max_expanded_bytes` what one compressed batch may
         expand to.
 
         `growth_order` is about topics to which partitions are added, which gives keys other partitions. "key" (the
@@ -77,7 +89,7 @@ class Consumer(ConsumerCore):
         there is delivered. The members of a group must name the same, or nothing; partitions that are assigned one by
         one are not held back.
 
-        With a `group`: `start` is where to begin in partitions without a committed offset. An `instance_id` makes the
+        With a `group`: an `instance_id` makes the
         member static: it keeps its partitions over a restart shorter than the session timeout. `assignor` is sticky
         (the broker's default), range or round_robin, and the same for all members. A member of which the broker hears
         nothing for the session timeout, that holds on to partitions for the rebalance timeout, or whose program asks
@@ -85,13 +97,13 @@ class Consumer(ConsumerCore):
         """
         super().__init__(
             broker,
-            on_out_of_range=on_out_of_range,
+            on_out_of_range=first_given(on_out_of_range, auto_offset_reset, "error"),
             buffer_bytes=buffer_bytes,
             max_expanded_bytes=max_expanded_bytes,
             request_timeout_seconds=request_timeout_seconds,
             group=group_settings(
                 group,
-                start=start,
+                start=first_given(start, auto_offset_reset, "earliest"),
                 auto_commit=auto_commit,
                 auto_commit_interval_seconds=auto_commit_interval_seconds,
                 instance_id=instance_id,
@@ -112,8 +124,10 @@ class Consumer(ConsumerCore):
     def until_end(self) -> AsyncIterator[Record]:
         """Iterate up to what the high watermarks are now, and stop.
 
-        Paused partitions are left out, and those that an error has ended. In a group: of the partitions that this
-        member is assigned first, and of those that come while it iterates.
+        Paused partitions are left out. Errors that the program has heard before are raised once the other partitions
+        are at their ends, unless one of these was the last thing it was given: then the partitions that stand are left
+        out, this once. In a group: of the partitions that this member is assigned first, and of those that come while
+        it iterates.
         """
         self.begin()
         return self._records(bounded=True)
@@ -157,7 +171,10 @@ class Consumer(ConsumerCore):
             await self._advance(ends)
 
     async def poll(self, max_records: int = 500, timeout_seconds: float = 1.0) -> list[Record]:
-        """Return up to `max_records`, as soon as there are any; none when the time is over."""
+        """Return up to `max_records`, as soon as there are any; none when the time is over.
+
+        Raises the error of a partition that cannot be read on: see the class.
+        """
         deadline = monotonic() + timeout_seconds
         self.begin()
         records: list[Record] = []
@@ -166,6 +183,8 @@ class Consumer(ConsumerCore):
                 await self._turn(None, deadline)
                 if not self.permit.open():
                     return records
+            if not records:
+                self.fetcher.tell_again()
             self.rest_of_batch(records, max_records - len(records))
             if len(records) == max_records:
                 return records
@@ -183,9 +202,12 @@ class Consumer(ConsumerCore):
         while True:
             if not self.permit.open():
                 await self._turn(ends)
+            if ends is None:
+                self.fetcher.tell_again()
             if self.open_next(ends) is not Step.NEEDS_CHUNK:
+                self.fetcher.just_told = False
                 return
-            chunk = await self.fetcher.next_chunk(None, self.permit)
+            chunk = await self.fetcher.next_chunk(None, self.permit, tell_again=ends is None)
             if chunk is not None:
                 self.begin_chunk(chunk, ends)
 

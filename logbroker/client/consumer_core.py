@@ -7,11 +7,11 @@ import enum
 import itertools
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AsyncExitStack
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from logbroker.client.connection import CLOSED, Connection
 from logbroker.client.cursor import Cursor, Record
-from logbroker.client.fetcher import Assigned, Chunk, Fetcher, OutOfRange
+from logbroker.client.fetcher import Assigned, Chunk, Fetcher
 from logbroker.client.generations import (
     FIRST_GENERATION,
     KEY_ORDER,
@@ -23,9 +23,16 @@ from logbroker.client.generations import (
 from logbroker.client.group_reader import Callback, Calls, GroupReader
 from logbroker.client.group_settings import GroupSettings, GrowthOrder
 from logbroker.client.metadata import check_bands, find_topics
-from logbroker.client.offsets import Start, When, find_offsets, find_starts, milliseconds
+from logbroker.client.offset_reset import OffsetReset, reset_policy
+from logbroker.client.offsets import Start, When, find_offsets, find_starts, list_offsets, milliseconds
 from logbroker.client.permit import Permit
-from logbroker.errors import BrokerUnavailableError, InvalidRequestError, LogbrokerError, UnknownPartitionError
+from logbroker.errors import (
+    BrokerUnavailableError,
+    InvalidRequestError,
+    LogbrokerError,
+    NoCommittedOffsetError,
+    UnknownPartitionError,
+)
 from logbroker.types import TopicPartition
 
 DEFAULT_BUFFER_BYTES: Final = 8 * 1024 * 1024
@@ -50,7 +57,7 @@ class ConsumerCore:
         self,
         broker: str,
         *,
-        on_out_of_range: OutOfRange,
+        on_out_of_range: OffsetReset | Literal["error"],
         buffer_bytes: int,
         max_expanded_bytes: int,
         request_timeout_seconds: float,
@@ -60,8 +67,7 @@ class ConsumerCore:
     ) -> None:
         if buffer_bytes < 1 or max_expanded_bytes < 1:
             raise InvalidRequestError("buffer_bytes and max_expanded_bytes must be positive")
-        if on_out_of_range not in ("error", "earliest", "latest"):
-            raise InvalidRequestError("on_out_of_range takes error, earliest or latest")
+        policy = None if on_out_of_range == "error" else reset_policy(on_out_of_range, "on_out_of_range")
         if growth_order not in (None, KEY_ORDER, NO_ORDER):
             raise InvalidRequestError(f"growth_order takes {KEY_ORDER} or {NO_ORDER}")
         self.connection = Connection(broker, request_timeout_seconds=request_timeout_seconds)
@@ -71,7 +77,7 @@ class ConsumerCore:
         self._fetcher: Fetcher | None = None
         self._fetcher_options: dict[str, Any] = {
             "buffer_bytes": buffer_bytes,
-            "on_out_of_range": on_out_of_range,
+            "on_out_of_range": policy,
             "topics_may_go": group is not None,
         }
         self._assigned: dict[TopicPartition, Assigned] = {}
@@ -217,13 +223,25 @@ class ConsumerCore:
         return list(self._assigned)
 
     def position(self, partition: TopicPartition) -> int:
-        """Return the offset of the next record to be delivered; raises InvalidRequestError where it is not assigned."""
+        """Return the offset of the next record to be delivered.
+
+        Raises InvalidRequestError where it is not assigned, NoCommittedOffsetError where none is known yet.
+        """
         assigned = self._find(partition)
         self.cursor.settle()
+        if assigned.position < 0:
+            raise NoCommittedOffsetError(
+                f"{partition} has no position yet: {assigned.error or 'the broker is asked for it'}; seek() to one"
+            )
         return assigned.position
 
+    def _positions(self) -> dict[TopicPartition, int]:
+        """Return the positions of all partitions that have one."""
+        self.cursor.settle()
+        return {at.partition: at.position for at in self._assigned.values() if at.position >= 0}
+
     async def seek(self, partition: TopicPartition, offset: int) -> None:
-        """Go on at an offset. Also starts a partition again that an error ended."""
+        """Go on at an offset. Also starts a partition again that an error ended; that is raised no more."""
         if offset < 0:
             raise InvalidRequestError(f"{offset} is not an offset; give 0 or more")
         self._move({partition: offset})
@@ -247,7 +265,7 @@ class ConsumerCore:
             self._drop_open(assigned)
             assigned.position = offset
             # What was read before says nothing of the records before this one.
-            assigned.leader_epoch = -1
+            assigned.leader_epoch, assigned.cut_offset = -1, None
             self.fetcher.move(assigned)
             if self._generations is not None:
                 self._generations.moved(assigned)
@@ -314,11 +332,22 @@ class ConsumerCore:
         return self._in_group().goodbye()
 
     async def ends(self) -> dict[TopicPartition, int]:
-        """Return the high watermarks now, of those partitions that are not there yet. Nothing is to be awaited of those
-        that are paused, or that an error has ended."""
+        """Return the high watermarks now, of those partitions that are not there yet, or that stand: their error is to
+        be raised at the end, unless it was the last thing that the program was given. Nothing is to be awaited of those
+        that are paused."""
         self.cursor.settle()
-        found = {self._find(partition): end for partition, end in (await self.end_offsets()).items()}
-        return {at.partition: end for at, end in found.items() if at.position < end and not (at.paused or at.told)}
+        standing = set(self.fetcher.standing) if self.fetcher.just_told else set()
+        self.fetcher.just_told = False
+        wanted = [assigned for assigned in self._assigned.values() if not assigned.paused]
+        found = await list_offsets(self.connection, [(assigned.partition, "latest") for assigned in wanted])
+        ends = {}
+        for assigned, outcome in zip(wanted, found, strict=True):
+            if not isinstance(outcome, LogbrokerError) and outcome.offset < assigned.position:
+                self._drop_open(assigned)
+            end = await self.fetcher.bound(assigned, outcome)
+            if end is not None and assigned not in standing:
+                ends[assigned.partition] = end
+        return ends
 
     def begin_chunk(self, chunk: Chunk, ends: dict[TopicPartition, int] | None) -> None:
         """Begin with a chunk. Where a bounded loop does not read its partition, that is held: what comes of it is not
@@ -334,7 +363,8 @@ class ConsumerCore:
 
     def open_next(self, ends: dict[TopicPartition, int] | None) -> Step:
         """Open the next batch. `ends` is what remains of a bounded loop: partitions that have got there leave it, as do
-        those that were paused, or are not assigned any more."""
+        those that were paused, or are not assigned any more. Raises the error of partitions that stand, where nothing
+        else is left of it."""
         try:
             opened = self.cursor.advance(ends)
         except LogbrokerError as error:
@@ -345,13 +375,15 @@ class ConsumerCore:
                 assigned = self._assigned.get(partition)
                 if assigned is None or assigned.paused:
                     del ends[partition]
-                elif assigned.position >= end:
+                elif assigned.position >= end and assigned.error is None:
                     del ends[partition]
                     self._hold(assigned)
             if not opened:
                 self._leave_blocked(ends)
             if not ends:
                 return Step.AT_END
+            if not opened and all(self._assigned[partition] in self.fetcher.standing for partition in ends):
+                self.fetcher.tell()
         return Step.OPENED if opened else Step.NEEDS_CHUNK
 
     def _leave_blocked(self, ends: dict[TopicPartition, int]) -> None:
@@ -373,6 +405,7 @@ class ConsumerCore:
             error = failure
         if len(records) > before:
             self.cursor.hand_out(records, before)
+            self.fetcher.just_told = False
         if error is not None:
             self.fail_open(error)
 
@@ -386,8 +419,9 @@ class ConsumerCore:
     async def close(self) -> None:
         """Stop reading, and let go of the connection."""
         self.closed = True
-        self.cursor.drop()
         async with AsyncExitStack() as stack:
+            # Not before the group is left: what is open and not delivered must not count as finished.
+            stack.callback(self.cursor.stop)
             stack.push_async_callback(self.connection.close)
             if self._fetcher is not None:
                 stack.push_async_callback(self._fetcher.close)

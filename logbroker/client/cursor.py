@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Generator, Iterator, Mapping
+from contextlib import suppress
 
 import msgspec
 
@@ -104,6 +105,8 @@ class Cursor:
                     _check_continues(chunk, chunk.next_offset)
                     assigned.position = chunk.next_offset
                     assigned.continued = -1 if chunk.gaps_below is None else assigned.version
+                    # Where the log was cut, all that comes since is from below the cut on.
+                    assigned.cut_offset = None
                 self._chunk = self.assigned = None
                 continue
             header, batch = item
@@ -162,6 +165,12 @@ class Cursor:
         """Set the position of the open batch's partition to the record after the last one delivered."""
         if self._header is not None and self.assigned is not None and self.last is not None:
             self.assigned.position = self.last.offset + 1
+
+    def stop(self) -> None:
+        """Deliver nothing more of the open batch. May be called in another thread than that of the loop over records,
+        which a batch that is just decoded outlives."""
+        with suppress(ValueError):
+            self.records.close()
 
     def drop(self) -> None:
         """Forget the open batch and its chunk; the position says what was delivered."""

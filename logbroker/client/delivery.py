@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from logbroker.client.sync_loop import wait_for
 from logbroker.errors import LogbrokerError, RequestTimeoutError
 from logbroker.record.codec import BatchBuilder
 
@@ -210,6 +211,6 @@ class SyncDelivery(_Handle):
         while not (batch := self._settle()).done:
             told = threading.Event()
             batch.when_done(told.set)
-            if not told.wait(timeout_seconds):
+            if not wait_for(told, timeout_seconds):
                 raise RequestTimeoutError(f"no answer for the record within {timeout_seconds} s; it may still come")
         return self._outcome(batch)

@@ -14,7 +14,7 @@ from contextlib import suppress
 from time import monotonic
 from typing import Any, Final
 
-from logbroker.client.connection import Connection
+from logbroker.client.connection import Connection, unending
 from logbroker.client.cursor import Cursor
 from logbroker.client.fetcher import Assigned, Fetcher
 from logbroker.client.group_messages import Positions
@@ -22,8 +22,9 @@ from logbroker.client.group_offsets import fetch_offsets
 from logbroker.client.group_settings import GroupSettings
 from logbroker.client.member import Member
 from logbroker.client.membership import Assignment, Granted, State
-from logbroker.client.offsets import list_offsets
-from logbroker.errors import LogbrokerError, NotOwnerError, UnknownTopicError
+from logbroker.client.offset_reset import place_of
+from logbroker.client.offsets import When, list_offsets
+from logbroker.errors import LogbrokerError, NotOwnerError, OffsetOutOfRangeError
 from logbroker.types import TopicId, TopicPartition
 from logbroker.v1.groups_pb2 import (
     READING_STATE_FAILED,
@@ -79,6 +80,7 @@ class GroupReader:
         self._on_revoked: Callback = _ignore
         self._on_lost: Callback = _ignore
         self._last_seen: object = None
+        fetcher.on_cut = self._log_was_cut
         self._committer: asyncio.Task[None] | None = None
         self._commit_now = asyncio.Event()
         self._refused: set[TopicPartition] = set()
@@ -105,7 +107,7 @@ class GroupReader:
         self._on_lost = on_lost or self._on_lost
         await self.member.subscribe(topics, pattern, bands)
         if self._committer is None and self._settings.auto_commit:
-            self._committer = asyncio.create_task(self._commit_on_and_on())
+            self._committer = asyncio.create_task(unending("commits at intervals", self._commit_on_and_on))
 
     def _has_polled(self) -> bool:
         last = self._cursor.last
@@ -201,29 +203,32 @@ class GroupReader:
         Returns those partitions; none where they may have been lost while the broker was asked.
         """
         new, start = self._unplaced, self._settings.start
-        without = [partition for partition, granted in new.items() if granted.offset < 0]
+        without = [partition for partition, granted in new.items() if granted.offset < 0 and start is not None]
         bounded = list(new) if ends is not None else []
-        found = await list_offsets(self._connection, [(p, start) for p in without] + [(p, "latest") for p in bounded])
+        wishes: list[tuple[TopicPartition, When]] = [(p, "latest") for p in bounded]
+        if start is not None:
+            wishes = [(p, place_of(start)) for p in without] + wishes
+        found = await list_offsets(self._connection, wishes)
         if not self.member.membership.is_sure(monotonic()):
             return []
         starts = dict(zip(without, found, strict=False))
         for partition, granted in new.items():
             place = starts.get(partition, granted)
-            offset = 0 if isinstance(place, LogbrokerError) else place.offset
-            assigned = Assigned(partition, granted.topic_id, offset, offset)
+            # Where it was not found, the fetcher goes on asking, or tells the program.
+            offset = -1 if isinstance(place, LogbrokerError) else place.offset
+            assigned = Assigned(partition, granted.topic_id, offset, offset, start=start)
             assigned.generation = self._generations.get(granted.topic_id, 0)
             self._assigned[partition] = assigned
             self._committed[partition] = granted.offset
             self._fetcher.add(assigned)
-            if isinstance(place, LogbrokerError) and not isinstance(place, UnknownTopicError):
-                self._fetcher.fail(assigned, place)
         if ends is not None:
             for partition, end in zip(bounded, found[len(without) :], strict=True):
-                if not isinstance(end, LogbrokerError) and self._assigned[partition].position < end.offset:
-                    ends[partition] = end.offset
-        if self._settings.auto_commit and start == "latest":
+                bound = await self._fetcher.bound(self._assigned[partition], end)
+                if bound is not None:
+                    ends[partition] = bound
+        if self._settings.auto_commit and start != "earliest":
             # Else whoever comes next would begin at a later end, and what lies between would be skipped.
-            await self._try_commit({p: self._assigned[p].position for p in without if not self._assigned[p].failed})
+            await self._try_commit({p: self._assigned[p].position for p in without if p in self._assigned})
         self._unplaced = {}
         return list(new)
 
@@ -233,7 +238,8 @@ class GroupReader:
         """See ConsumerCore.commit."""
         if offsets is None:
             self._cursor.settle()
-            offsets = self._ahead({partition: assigned.position for partition, assigned in self._assigned.items()})
+            positions = {partition: assigned.position for partition, assigned in self._assigned.items()}
+            offsets = await self._ahead(positions, retry=True)
         strangers = [partition for partition in offsets if partition not in self._assigned]
         if strangers:
             raise NotOwnerError(f"this member does not hold {strangers[0]}; its new owner commits for it")
@@ -264,14 +270,21 @@ class GroupReader:
     async def _try_commit(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Commit what is ahead of what is committed. What cannot be is read again by whoever owns it next."""
         try:
-            failures = await self._commit(self._ahead(offsets), None)
+            failures = await self._commit(await self._ahead(offsets), None)
             for refusal in failures.values():
                 raise refusal
         except LogbrokerError as error:
             _log.warning("member of group %s: not committed: %s", self._settings.member.group_id, error)
 
-    def _ahead(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        return {partition: offset for partition, offset in offsets.items() if offset > self._committed[partition]}
+    async def _ahead(self, offsets: Mapping[TopicPartition, int], *, retry: bool = False) -> dict[TopicPartition, int]:
+        """Return what is ahead of what is committed, of positions that are of the log as it is now."""
+        ahead = {partition: offset for partition, offset in offsets.items() if offset > self._committed[partition]}
+        await self._fetcher.confirm([self._assigned[partition] for partition in ahead], retry=retry)
+        return {
+            partition: offset
+            for partition, offset in ahead.items()
+            if partition in self._assigned and _may_commit(self._assigned[partition])
+        }
 
     async def _commit_on_and_on(self) -> None:
         while True:
@@ -284,6 +297,11 @@ class GroupReader:
 
     async def _commit_finished(self) -> None:
         await self._try_commit({p: self._cursor.finished(assigned) for p, assigned in self._assigned.items()})
+
+    def _log_was_cut(self, assigned: Assigned, offset: int) -> None:
+        """Commit from the cut on again: what the broker had above it is void, too."""
+        if assigned.partition in self._committed:
+            self._committed[assigned.partition] = min(self._committed[assigned.partition], offset)
 
     # --- generations of topics --------------------------------------------------------------------------------------
 
@@ -360,6 +378,12 @@ class GroupReader:
             self._committer.cancel()
             await asyncio.gather(self._committer, return_exceptions=True)
         await self.member.leave()
+
+
+def _may_commit(assigned: Assigned) -> bool:
+    """Whether the position is one of the log as it is now: else it may come to lie behind records nobody has read."""
+    in_log = assigned.cut_offset is None and not isinstance(assigned.error, OffsetOutOfRangeError)
+    return in_log and not assigned.doubtful
 
 
 def _ignore(partitions: list[TopicPartition]) -> None:

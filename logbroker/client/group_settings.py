@@ -9,10 +9,8 @@ from typing import Final, Literal
 import msgspec
 
 from logbroker.client.member import MemberOptions
+from logbroker.client.offset_reset import OffsetReset, Policy, reset_policy
 from logbroker.errors import InvalidRequestError
-
-GroupStart = Literal["earliest", "latest"]
-"""Where to begin in a partition without a committed offset."""
 
 GrowthOrder = Literal["key", "none"]
 """Whether records of a key stay in order when partitions are added to their topic."""
@@ -25,7 +23,8 @@ class GroupSettings(msgspec.Struct, frozen=True, kw_only=True):
     """How a consumer takes part in a group."""
 
     member: MemberOptions
-    start: GroupStart
+    start: Policy
+    """Where to begin in a partition without a committed offset."""
     auto_commit: bool
     auto_commit_interval_seconds: float
 
@@ -33,7 +32,7 @@ class GroupSettings(msgspec.Struct, frozen=True, kw_only=True):
 def group_settings(
     group: str | None,
     *,
-    start: GroupStart,
+    start: OffsetReset,
     auto_commit: bool,
     auto_commit_interval_seconds: float,
     instance_id: str | None,
@@ -46,8 +45,7 @@ def group_settings(
     """Return the settings of a consumer; None for one without a group. Raises InvalidRequestError."""
     if group is None:
         return None
-    if start not in ("earliest", "latest"):
-        raise InvalidRequestError("start takes earliest or latest; set any other place with `group reset-offsets`")
+    policy = reset_policy(start, "start")
     times = {
         "session_timeout_seconds": session_timeout_seconds,
         "rebalance_timeout_seconds": rebalance_timeout_seconds,
@@ -69,7 +67,7 @@ def group_settings(
     )
     return GroupSettings(
         member=member,
-        start=start,
+        start=policy,
         auto_commit=auto_commit,
         auto_commit_interval_seconds=auto_commit_interval_seconds,
     )

@@ -13,6 +13,7 @@ import msgspec
 from logbroker.client.delivery import waiter
 from logbroker.client.ledger import ACK, REASON_CHARACTERS, RELEASE, Nack, Settlement, Word
 from logbroker.client.lot import HELD, LOST, Lot
+from logbroker.client.sync_loop import wait_for
 from logbroker.errors import InvalidRequestError, RequestTimeoutError
 from logbroker.record.codec import Headers
 from logbroker.record.message_headers import priority_of
@@ -178,7 +179,7 @@ class SyncWorkerDelivery(LeasedRecord, eq=False):
         told = threading.Event()
         settlement.waiters.append(told.set)
         # The answer may have come between the look and the append.
-        if not settlement.answered and not told.wait(timeout_seconds):
+        if not settlement.answered and not wait_for(told, timeout_seconds):
             raise RequestTimeoutError(f"no answer within {timeout_seconds} s; it may still come")
         self._outcome()
 

@@ -17,7 +17,7 @@ from typing import Any, Final, Protocol
 import grpc
 import msgspec
 
-from logbroker.client.connection import CLOSED, Connection, Stream, backoff_seconds, run_stream
+from logbroker.client.connection import CLOSED, Connection, Stream, backoff_seconds, run_stream, unending
 from logbroker.client.group_messages import (
     Offsets,
     Positions,
@@ -120,7 +120,7 @@ class Member:
         """
         self._subscription = groups_pb2.Subscription(topics=topics, topic_pattern=pattern, bands=bands)
         if self._task is None:
-            self._task = asyncio.create_task(self._run())
+            self._task = asyncio.create_task(unending("the member's stream", self._run, self._ended))
         elif self.membership.state is not State.OUT:
             self._send(subscription=self._subscription)
         deadline = monotonic() + self._connection.request_timeout_seconds

@@ -12,7 +12,7 @@ from typing import Any, Final
 import grpc
 
 from logbroker.client.accumulator import Accumulator
-from logbroker.client.connection import Connection, Stream, backoff_seconds, run_stream
+from logbroker.client.connection import Connection, Stream, backoff_seconds, run_stream, unending
 from logbroker.client.delivery import Batch, waiter
 from logbroker.client.metadata import DEFAULT_MAX_REQUEST_BYTES, TopicInfo, find_topic
 from logbroker.client.partition_queue import ANONYMOUS, PartitionQueue, ProducerIdentity
@@ -78,7 +78,10 @@ class Sender:
         self._stream: Stream | None = None
 
     def start(self) -> None:
-        self._tasks = [asyncio.create_task(self._run()), asyncio.create_task(self._expire_for_ever())]
+        self._tasks = [
+            asyncio.create_task(unending("the producer's stream", self._run)),
+            asyncio.create_task(unending("the producer's look for what is overdue", self._expire_for_ever)),
+        ]
 
     def wake(self) -> None:
         self._work.set()

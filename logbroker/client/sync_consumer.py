@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import datetime
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from time import monotonic
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 from logbroker.client.consumer_core import DEFAULT_BUFFER_BYTES, ConsumerCore, Step
 from logbroker.client.cursor import Record
-from logbroker.client.fetcher import OutOfRange
 from logbroker.client.group_reader import Callback, Calls
-from logbroker.client.group_settings import GroupStart, GrowthOrder, group_settings
+from logbroker.client.group_settings import GrowthOrder, group_settings
+from logbroker.client.offset_reset import OffsetReset, first_given
 from logbroker.client.offsets import Start
 from logbroker.client.sync_loop import run, shared_loop
 from logbroker.errors import LogbrokerError
@@ -24,7 +25,8 @@ from logbroker.types import TopicPartition
 class Consumer:
     """`logbroker.client.Consumer` for programs without an event loop; each method is documented there.
 
-    Belongs to one thread at a time. The callbacks of a group are called in it, while it asks for records, so they may
+    Belongs to one thread at a time, but for `close`, which any thread may call: who waits for records then gets
+    BrokerUnavailableError. The callbacks of a group are called in it, while it asks for records, so they may
     use the consumer; heartbeats and commits at intervals go on in the background.
     """
 
@@ -33,7 +35,7 @@ class Consumer:
         broker: str,
         *,
         group: str | None = None,
-        start: GroupStart = "earliest",
+        start: OffsetReset | None = None,
         auto_commit: bool = True,
         auto_commit_interval_seconds: float = 1.0,
         instance_id: str | None = None,
@@ -42,20 +44,21 @@ class Consumer:
         session_timeout_seconds: float = 10.0,
         rebalance_timeout_seconds: float = 60.0,
         max_poll_interval_seconds: float = 300.0,
-        on_out_of_range: OutOfRange = "error",
+        auto_offset_reset: OffsetReset | None = None,
+        on_out_of_range: OffsetReset | Literal["error"] | None = None,
         buffer_bytes: int = DEFAULT_BUFFER_BYTES,
         max_expanded_bytes: int = MAX_EXPANDED_BYTES,
         request_timeout_seconds: float = 10.0,
     ) -> None:
         self._core = ConsumerCore(
             broker,
-            on_out_of_range=on_out_of_range,
+            on_out_of_range=first_given(on_out_of_range, auto_offset_reset, "error"),
             buffer_bytes=buffer_bytes,
             max_expanded_bytes=max_expanded_bytes,
             request_timeout_seconds=request_timeout_seconds,
             group=group_settings(
                 group,
-                start=start,
+                start=first_given(start, auto_offset_reset, "earliest"),
                 auto_commit=auto_commit,
                 auto_commit_interval_seconds=auto_commit_interval_seconds,
                 instance_id=instance_id,
@@ -68,6 +71,8 @@ class Consumer:
             growth_order=growth_order,
             call=shared_loop().call_soon_threadsafe,
         )
+        self._closing = threading.RLock()
+        self._is_closing = False
 
     def subscribe(
         self,
@@ -188,6 +193,8 @@ class Consumer:
                 self._turn(None, deadline)
                 if not core.permit.open():
                     return records
+            if not records:
+                core.fetcher.tell_again()
             core.rest_of_batch(records, max_records - len(records))
             if len(records) == max_records:
                 return records
@@ -205,9 +212,12 @@ class Consumer:
         while True:
             if not core.permit.open():
                 self._turn(ends)
+            if ends is None:
+                core.fetcher.tell_again()
             if core.open_next(ends) is not Step.NEEDS_CHUNK:
+                core.fetcher.just_told = False
                 return
-            chunk = run(core.fetcher.next_chunk(None, core.permit))
+            chunk = run(core.fetcher.next_chunk(None, core.permit, tell_again=ends is None))
             if chunk is not None:
                 core.begin_chunk(chunk, ends)
 
@@ -222,7 +232,7 @@ class Consumer:
         except BaseException:
             core = self._core
             core.cursor.drop()
-            offsets = {partition: core.position(partition) for partition in core.assignment()}
+            offsets = core._positions()
             for record in reversed(records):
                 partition = TopicPartition(record.topic, record.partition)
                 if partition in offsets:
@@ -234,13 +244,16 @@ class Consumer:
         _call_all(self._core.turn(ends, deadline))
 
     def close(self) -> None:
-        if self._core.closed:
-            return
-        try:
-            if self._core.subscribed:
-                _call_all(self._core.goodbye())
-        finally:
-            run(self._core.close())
+        # Two threads may close at once; a callback may close what is being closed.
+        with self._closing:
+            if self._is_closing:
+                return
+            self._is_closing = True
+            try:
+                if self._core.subscribed:
+                    _call_all(self._core.goodbye())
+            finally:
+                run(self._core.close())
 
     def __enter__(self) -> Self:
         return self

@@ -1,42 +1,156 @@
-"""The event loop behind the synchronous classes: one thread per process."""
+"""The event loop behind the synchronous classes: one thread per process, for all clients and all threads.
+
+Whoever comes first starts it, under a lock; a start that fails leaves nothing behind, and the next call tries again.
+The thread outlives whatever is raised in it. Where it cannot run any more, at the end of the interpreter, calls raise
+BrokerUnavailableError instead of waiting for ever.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import concurrent.futures
-import functools
 import logging
 import sys
 import threading
 from collections.abc import Coroutine
+from time import monotonic
 from typing import Any, Final, TypeVar
+
+from logbroker.errors import BrokerUnavailableError, InvalidRequestError
 
 T = TypeVar("T")
 
-_SIGNAL_CHECK_SECONDS: Final = 0.2
-"""A signal that comes just before the wait, or to another thread, does not end it: Python sees to it afterwards."""
+_log = logging.getLogger(__name__)
+
+_CHECK_SECONDS: Final = 0.2
+"""A signal that comes just before the wait, or to another thread, does not end it: Python sees to it afterwards. Nor
+does the end of the loop's thread."""
+_OVER: Final = "the program is ending, and the background thread of its clients has ended: close clients before"
+
+
+class SharedLoop:
+    """An event loop in a thread of its own, started by `__init__`."""
+
+    def __init__(self) -> None:
+        """Raises BrokerUnavailableError where no thread can be started."""
+        self.loop = _new_loop()
+        # A daemon, so that a client that nobody closed does not keep the process.
+        self._thread = threading.Thread(target=self._run, name="logbroker-client", daemon=True)
+        try:
+            self._thread.start()
+        except RuntimeError as error:
+            self.loop.close()
+            raise BrokerUnavailableError(f"the background thread of the clients cannot be started: {error}") from None
+        except BaseException:
+            # A signal, while the thread begins.
+            self.discard()
+            raise
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether what is given to it will run."""
+        return self._thread.is_alive() and not sys.is_finalizing()
+
+    def check(self) -> None:
+        """Raise BrokerUnavailableError where nothing will run in it any more."""
+        if not self.is_alive:
+            raise BrokerUnavailableError(_OVER)
+
+    @property
+    def is_current(self) -> bool:
+        """Whether this is called in its thread."""
+        return threading.current_thread() is self._thread
+
+    def _run(self) -> None:
+        while True:
+            try:
+                self.loop.run_forever()
+            except BaseException:
+                # What ends a loop, such as SystemExit from a handler of the log, ends no client: go on.
+                _log.exception("an exception in the background thread of the clients")
+            else:
+                self.loop.close()
+                return
+
+    def discard(self) -> None:
+        """End one that nobody has used."""
+        self.loop.call_soon_threadsafe(self.loop.stop)
+
+
+# Reentrant, as a signal handler may use a client for the first time while its thread does.
+_lock = threading.RLock()
+_shared: SharedLoop | None = None
 
 
 def run(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine in the shared loop and wait for it; what a signal raises here, Ctrl-C for one, cancels it."""
-    future = asyncio.run_coroutine_threadsafe(coroutine, shared_loop())
+    """Run a coroutine in the shared loop and wait for it; what a signal raises here, Ctrl-C for one, cancels it.
+
+    Raises BrokerUnavailableError where the interpreter is ending.
+    """
+    future: concurrent.futures.Future[T] | None = None
     try:
+        shared = _started()
+        if shared.is_current:
+            raise InvalidRequestError("a synchronous client cannot be used in the clients' own background thread")
+        future = asyncio.run_coroutine_threadsafe(coroutine, shared.loop)
         # Not by the timeout of `result`: a TimeoutError may as well come of a signal, to end this.
-        while not concurrent.futures.wait((future,), _SIGNAL_CHECK_SECONDS).done:
-            pass
+        while not concurrent.futures.wait((future,), _CHECK_SECONDS).done:
+            shared.check()
         return future.result()
     except BaseException:
-        future.cancel()
+        if future is None:
+            coroutine.close()
+        else:
+            future.cancel()
         raise
 
 
-@functools.cache
+def wait_for(told: threading.Event, timeout_seconds: float | None) -> bool:
+    """Wait for what the loop tells; False: the time is over.
+
+    Raises BrokerUnavailableError where the interpreter is ending, and nobody will tell any more.
+    """
+    deadline = None if timeout_seconds is None else monotonic() + timeout_seconds
+    while True:
+        left = _CHECK_SECONDS if deadline is None else min(_CHECK_SECONDS, deadline - monotonic())
+        if told.wait(max(0.0, left)):
+            return True
+        if deadline is not None and monotonic() >= deadline:
+            return False
+        _started().check()
+
+
 def shared_loop() -> asyncio.AbstractEventLoop:
-    """Return the loop, starting its thread at first use. The thread ends with the process."""
+    """Return the loop, starting its thread at first use. The thread ends with the process.
+
+    Raises BrokerUnavailableError where it cannot be started.
+    """
+    return _started().loop
+
+
+def _started() -> SharedLoop:
+    global _shared
+    shared = _shared
+    if shared is None or not shared.is_alive:
+        with _lock:
+            # Another thread may have been first.
+            if _shared is None or not _shared.is_alive:
+                _shared = _start()
+            shared = _shared
+    return shared
+
+
+def _start() -> SharedLoop:
+    if sys.is_finalizing():
+        raise BrokerUnavailableError(_OVER)
     logging.getLogger("asyncio").addFilter(_is_no_poller_noise)
-    loop = _new_loop()
-    threading.Thread(target=loop.run_forever, name="logbroker-client", daemon=True).start()
-    return loop
+    before = _shared
+    shared = SharedLoop()
+    if _shared is not before and _shared is not None:
+        # A signal handler started one meanwhile, in this very thread.
+        shared.discard()
+        return _shared
+    return shared
 
 
 def _new_loop() -> asyncio.AbstractEventLoop:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from types import TracebackType
 from typing import Any, Self
@@ -12,7 +13,7 @@ from logbroker.client.delivery import RecordMetadata, SyncDelivery
 from logbroker.client.partition_queue import MAX_IN_FLIGHT
 from logbroker.client.producer import DEFAULT_BATCH_BYTES, MIB, new_accumulator, sender_options
 from logbroker.client.sender import Sender
-from logbroker.client.sync_loop import run, shared_loop
+from logbroker.client.sync_loop import run, shared_loop, wait_for
 from logbroker.client.topic_route import TopicRoute
 from logbroker.errors import BrokerUnavailableError
 from logbroker.record.codec import Headers
@@ -56,13 +57,18 @@ class Producer:
         self._try_append = self._accumulator.try_append
         self._loop = shared_loop()
         self._connection = Connection(broker, request_timeout_seconds=request_timeout_seconds)
-        self._sender: Sender = run(self._start(options))
+        self._sender = Sender(self._connection, self._accumulator, **options)
         self._closed = False
+        self._closing = threading.Lock()
+        try:
+            run(self._start())
+        except BaseException:
+            # Nobody gets this object: what has begun must not go on without it.
+            asyncio.run_coroutine_threadsafe(self._stop(), self._loop)
+            raise
 
-    async def _start(self, options: dict[str, Any]) -> Sender:
-        sender = Sender(self._connection, self._accumulator, **options)
-        sender.start()
-        return sender
+    async def _start(self) -> None:
+        self._sender.start()
 
     def send(
         self,
@@ -99,7 +105,7 @@ class Producer:
                 if self._accumulator.has_room():
                     return self._accumulator.append(current, value, key, headers, partition, timestamp_ms, ordering_key)
                 self._accumulator.when_room(room.set)
-            room.wait()
+            wait_for(room, None)
 
     def _route(self, topic: str) -> TopicRoute:
         if self._closed:
@@ -137,9 +143,10 @@ class Producer:
         self._close(flush=True)
 
     def _close(self, *, flush: bool) -> None:
-        if self._closed:
-            return
-        self._closed = True
+        with self._closing:
+            if self._closed:
+                return
+            self._closed = True
         try:
             if flush:
                 self.flush()

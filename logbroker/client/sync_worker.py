@@ -13,7 +13,7 @@ from typing import Final, Self
 from logbroker.client.held_session import HeldSession
 from logbroker.client.leased_record import SyncWorkerDelivery
 from logbroker.client.shelf import Shelf
-from logbroker.client.sync_loop import run
+from logbroker.client.sync_loop import run, wait_for
 from logbroker.client.worker import DEFAULT_IDLE_SECONDS, DEFAULT_SESSION_PREFETCH
 from logbroker.client.worker_core import DEFAULT_MAX_EXTENSION_SECONDS, DEFAULT_PREFETCH, WorkerCore
 from logbroker.errors import InvalidRequestError, LeaseLostError, NoFreeSessionError, StaleSessionError
@@ -297,7 +297,7 @@ def _wait(
             left = _SIGNAL_CHECK_SECONDS if deadline is None else min(_SIGNAL_CHECK_SECONDS, deadline - monotonic())
             if left <= 0:
                 return False
-            told.wait(left)
+            wait_for(told, left)
         return True
     finally:
         with core.holdings.lock:

@@ -129,6 +129,7 @@ class WorkerCore(Generic[D]):
         cannot be asked."""
         deadline = None if wait_seconds is None else monotonic() + wait_seconds
         while True:
+            self.check_open()
             left = _ASK_SECONDS if deadline is None else min(_ASK_SECONDS, max(0.0, deadline - monotonic()))
             try:
                 return await self.link.sessions.open(key, prefetch, round(left * 1000))

@@ -14,7 +14,7 @@ from typing import Any, Final, Generic, TypeVar
 import grpc
 import msgspec
 
-from logbroker.client.connection import Connection, Stream, backoff_seconds, run_stream
+from logbroker.client.connection import CLOSED, Connection, Stream, backoff_seconds, run_stream, unending
 from logbroker.client.delivery import waiter
 from logbroker.client.holdings import Holdings
 from logbroker.client.leased_record import LeasedRecord
@@ -98,11 +98,13 @@ class WorkerLink(Generic[D]):
             if not self._is_told:
                 self.check()
             self._error, self._is_told = None, False
-            self._task = asyncio.create_task(self._run())
+            self._task = asyncio.create_task(unending("the worker's stream", self._run, self._ended))
         self.wake()
         deadline = monotonic() + self.connection.request_timeout_seconds
         while not self.ordering:
             self.check()
+            if self._leaving:
+                raise BrokerUnavailableError(CLOSED)
             if not await self._wait(deadline):
                 raise BrokerUnavailableError(
                     f"the broker at {self.connection.broker} did not let the worker into queue group "
@@ -138,6 +140,8 @@ class WorkerLink(Generic[D]):
         """Say goodbye, so that others get at once what the worker holds, and end the stream."""
         task = self._task
         self._leaving = True
+        # Who waits to be let in waits no more.
+        self._changed.set()
         if task is None:
             return
         try:

@@ -7,6 +7,8 @@ and raises the same error. Messages tell the user what to do.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Self
 
 from logbroker.errors.base import Code as Code
@@ -45,6 +47,7 @@ from logbroker.errors.queues import UnknownReceiptError as UnknownReceiptError
 from logbroker.errors.queues import WorkerIdInUseError as WorkerIdInUseError
 from logbroker.errors.queues import WorkerReplacedError as WorkerReplacedError
 from logbroker.errors.queues import WrongGroupTypeError as WrongGroupTypeError
+from logbroker.types import TopicPartition
 
 # --- requests that can never succeed -------------------------------------------------------------------------------
 
@@ -168,6 +171,14 @@ class TopicExistsError(LogbrokerError):
     kafka_code = 36
 
 
+class NoCommittedOffsetError(LogbrokerError):
+    """The group has committed nothing in a partition, and the consumer's reset policy is none."""
+
+    code = Code.FAILED_PRECONDITION
+    reason = "NO_COMMITTED_OFFSET"
+    kafka_code = -1
+
+
 class OffsetOutOfRangeError(LogbrokerError):
     """An offset below the log start offset or above the high watermark."""
 
@@ -201,6 +212,11 @@ class LogTruncatedError(LogbrokerError):
     code = Code.FAILED_PRECONDITION
     reason = "LOG_TRUNCATED"
     kafka_code = 74
+
+    cut_offset = -1
+    """Where the log was cut, and where to go on; -1: the broker did not tell."""
+    cut_offsets: Mapping[TopicPartition, int] = MappingProxyType({})
+    """Where a consumer raises it: the same by partition."""
 
 
 class ProducerFencedError(LogbrokerError):

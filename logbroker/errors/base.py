@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import ClassVar, Final, Self
+
+from logbroker.types import TopicPartition
 
 _MAX_QUOTED: Final = 256
 
@@ -37,6 +41,8 @@ class LogbrokerError(Exception):
     kafka_code: ClassVar[int] = -1
     retriable: ClassVar[bool] = False
     """Whether the same request may succeed later without a change."""
+    partitions: Mapping[TopicPartition, int] = MappingProxyType({})
+    """Where a consumer raises it: the partitions that cannot be read on, with their positions (-1: none yet)."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message)

@@ -12,6 +12,7 @@ from logbroker.engine import LogEngine, PartitionFacts, Read, ReadResult, Topic
 from logbroker.errors import (
     InvalidRequestError,
     LogbrokerError,
+    LogTruncatedError,
     PartitionOfflineError,
     UnknownPartitionError,
     UnknownTopicError,
@@ -122,6 +123,13 @@ def checked_max_bytes(max_bytes: int, limit: int) -> int:
     if max_bytes < 1:
         raise InvalidRequestError(f"max_bytes must be at least 1, not {max_bytes}; leave it out for the broker's bound")
     return min(max_bytes, limit)
+
+
+def fail_result(result: FetchResult, error: LogbrokerError) -> None:
+    """Give a result its error."""
+    result.status.CopyFrom(item_status(error))
+    if isinstance(error, LogTruncatedError) and error.cut_offset >= 0:
+        result.cut_offset = error.cut_offset
 
 
 class Fetch:
@@ -297,5 +305,5 @@ class Fetch:
         return True
 
     def _fail(self, result: FetchResult, error: LogbrokerError) -> None:
-        result.status.CopyFrom(item_status(error))
+        fail_result(result, error)
         self._failed = True

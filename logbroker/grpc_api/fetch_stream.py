@@ -16,6 +16,7 @@ from logbroker.grpc_api.fetch import (
     Position,
     checked_max_bytes,
     facts_at_end,
+    fail_result,
     generation_end,
     note_end,
     position_of,
@@ -296,7 +297,7 @@ class FetchStream:
 
     def _failure(self, assigned: Assigned, error: LogbrokerError) -> FetchResult:
         result = _blank_result(assigned)
-        result.status.CopyFrom(item_status(error))
+        fail_result(result, error)
         self._leave(assigned)
         return result
 

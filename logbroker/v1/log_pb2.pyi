@@ -160,7 +160,7 @@ class FetchResponse(_message.Message):
     def __init__(self, results: _Optional[_Iterable[_Union[FetchResult, _Mapping]]] = ...) -> None: ...
 
 class FetchResult(_message.Message):
-    __slots__ = ("status", "topic", "topic_id", "partition", "high_watermark", "last_stable_offset", "log_start_offset", "leader_epoch", "aborted_transactions", "batches", "records", "correlation_id", "next_offset", "gaps_below", "generation_end")
+    __slots__ = ("status", "topic", "topic_id", "partition", "high_watermark", "last_stable_offset", "log_start_offset", "leader_epoch", "aborted_transactions", "batches", "records", "correlation_id", "next_offset", "gaps_below", "cut_offset", "generation_end")
     STATUS_FIELD_NUMBER: _ClassVar[int]
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
@@ -175,6 +175,7 @@ class FetchResult(_message.Message):
     CORRELATION_ID_FIELD_NUMBER: _ClassVar[int]
     NEXT_OFFSET_FIELD_NUMBER: _ClassVar[int]
     GAPS_BELOW_FIELD_NUMBER: _ClassVar[int]
+    CUT_OFFSET_FIELD_NUMBER: _ClassVar[int]
     GENERATION_END_FIELD_NUMBER: _ClassVar[int]
     status: _common_pb2.Status
     topic: str
@@ -190,8 +191,9 @@ class FetchResult(_message.Message):
     correlation_id: int
     next_offset: int
     gaps_below: int
+    cut_offset: int
     generation_end: int
-    def __init__(self, status: _Optional[_Union[_common_pb2.Status, _Mapping]] = ..., topic: _Optional[str] = ..., topic_id: _Optional[bytes] = ..., partition: _Optional[int] = ..., high_watermark: _Optional[int] = ..., last_stable_offset: _Optional[int] = ..., log_start_offset: _Optional[int] = ..., leader_epoch: _Optional[int] = ..., aborted_transactions: _Optional[_Iterable[_Union[AbortedTransaction, _Mapping]]] = ..., batches: _Optional[bytes] = ..., records: _Optional[_Iterable[_Union[_common_pb2.StoredRecord, _Mapping]]] = ..., correlation_id: _Optional[int] = ..., next_offset: _Optional[int] = ..., gaps_below: _Optional[int] = ..., generation_end: _Optional[int] = ...) -> None: ...
+    def __init__(self, status: _Optional[_Union[_common_pb2.Status, _Mapping]] = ..., topic: _Optional[str] = ..., topic_id: _Optional[bytes] = ..., partition: _Optional[int] = ..., high_watermark: _Optional[int] = ..., last_stable_offset: _Optional[int] = ..., log_start_offset: _Optional[int] = ..., leader_epoch: _Optional[int] = ..., aborted_transactions: _Optional[_Iterable[_Union[AbortedTransaction, _Mapping]]] = ..., batches: _Optional[bytes] = ..., records: _Optional[_Iterable[_Union[_common_pb2.StoredRecord, _Mapping]]] = ..., correlation_id: _Optional[int] = ..., next_offset: _Optional[int] = ..., gaps_below: _Optional[int] = ..., cut_offset: _Optional[int] = ..., generation_end: _Optional[int] = ...) -> None: ...
 
 class AbortedTransaction(_message.Message):
     __slots__ = ("producer_id", "first_offset")

@@ -182,6 +182,18 @@ def test_where_to_begin_and_where_to_stop(address: str, topic: str) -> None:
     assert values("--partition", "0", "--max-records", "3") == [0, 2, 4]
 
 
+def test_a_policy_says_where_to_go_on_and_none_is_said(address: str, topic: str) -> None:
+    output_of("produce", topic, "--broker", address, "--partition", "0", stdin=b"one\ntwo\n")
+    beyond = ("consume", topic, "--broker", address, "--partition", "0", "--from", "7", "--until-end")
+    group = ("consume", topic, "--broker", address, "--group", f"g-{topic}", "--until-end", "--auto-offset-reset")
+    assert "holds offsets 0 to 2, not 7" in failure_of(*beyond)
+    assert output_of(*beyond, "--auto-offset-reset", "earliest") == b"one\ntwo\n"
+    assert output_of(*beyond, "--auto-offset-reset", "latest") == b""
+    assert "has committed no offset" in failure_of(*group, "none")
+    assert output_of(*group, "by_duration:PT1H") == b"one\ntwo\n"
+    assert b"PT1H" in logbroker(*group, "by_duration:1h").stderr
+
+
 def test_consume_writes_records_as_they_come_and_ctrl_c_ends_it(address: str, topic: str) -> None:
     command = [*LOGBROKER, "consume", topic, "--broker", address]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=ENVIRONMENT) as reader:
