@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from logbroker.broker.local_engine.catalog import PARTITIONS, partition_row_key
-from logbroker.config import MAX_BATCH_BYTES, BrokerConfig
+from logbroker.config import MAX_STORED_BATCH_BYTES, BrokerConfig
 from logbroker.engine import Append
 from logbroker.errors import StorageFailedError
 from logbroker.storage.metadata_store import MetadataReader, MetadataStore
@@ -99,7 +99,7 @@ async def test_a_new_partition_has_a_recovery_point_at_once(open_at: OpenEngine,
         topic = await opened.engine.create_topic("t", 1, {})
         checkpoint = checkpoint_of(opened, topic.id)
         assert (checkpoint.recovery_point, checkpoint.segments, bool(checkpoint.boot_id)) == (0, [], True)
-        assert checkpoint.unsynced_bound_bytes == BrokerConfig().max_produce_bytes_in_flight + MAX_BATCH_BYTES
+        assert checkpoint.unsynced_bound_bytes == BrokerConfig().max_produce_bytes_in_flight + MAX_STORED_BATCH_BYTES
         grown = await opened.engine.alter_topic(topic.id, partitions=2)
         assert stored(opened, PARTITIONS, partition_row_key(grown.id, 1)) is not None
         written = await opened.engine.create_topic("w", 1, {"durability": "written"})
