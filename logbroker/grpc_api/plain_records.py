@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Final, TypeVar
 
 from logbroker.errors import LogbrokerError
@@ -33,6 +34,9 @@ _HEADER_VALUE_TAG: Final = bytes_tag(Header.VALUE_FIELD_NUMBER)
 
 T = TypeVar("T")
 
+# One thread, of its own: readers do not wait for the producers whose records are encoded.
+_decoder: Final = ThreadPoolExecutor(max_workers=1, thread_name_prefix="plain decoder")
+
 
 async def plain_records(
     result: FetchResult, batches: bytes, offset: int, max_bytes: int, budget: ReadBudget, held_bytes: int
@@ -52,12 +56,16 @@ async def decoding(batches: bytes, budget: ReadBudget, held_bytes: int, decode: 
     if len(batches) <= INLINE_BYTES and not _is_compressed(batches):
         return decode()
     await budget.acquire_decoder(held_bytes)
-    task = asyncio.create_task(asyncio.to_thread(decode))
+    task = asyncio.create_task(_in_decoder(decode))
     # The thread goes on, and holds its memory, where the caller goes away.
     decoded = asyncio.shield(task)
     # After the callback of the shield: the caller counts what came of it before the next one looks for free memory.
     task.add_done_callback(lambda _: budget.decoder.release())
     return await decoded
+
+
+async def _in_decoder(decode: Callable[[], T]) -> T:
+    return await asyncio.get_running_loop().run_in_executor(_decoder, decode)
 
 
 def framed_record(tag: bytes, record: LogRecord) -> tuple[Sequence[bytes], int]:

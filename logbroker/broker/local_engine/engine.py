@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 from logbroker.broker.local_engine.catalog import Catalog
 from logbroker.broker.local_engine.failure import Failure
+from logbroker.broker.local_engine.helpers import Helpers
 from logbroker.broker.local_engine.numbers import ReceiptNumbers
 from logbroker.broker.local_engine.partition import Partition, Pending
 from logbroker.broker.local_engine.partition_table import PartitionTable
@@ -48,6 +50,7 @@ class LocalEngine:
         producer_ids: ProducerIds,
         numbers: ReceiptNumbers,
         upkeep: Upkeep,
+        helpers: Helpers,
         failure: Failure,
     ) -> None:
         self._clock = clock
@@ -57,6 +60,7 @@ class LocalEngine:
         self._producer_ids = producer_ids
         self.numbers = numbers
         self._upkeep = upkeep
+        self._helpers = helpers
         self._failure = failure
         self._max_bytes_in_flight = config.max_produce_bytes_in_flight
         self._bytes_in_flight = 0
@@ -258,7 +262,9 @@ class LocalEngine:
                 results.append(_PLACEHOLDER)
         if cold:
             # Not in the page cache: the disk must not hold up the loop.
-            found = await asyncio.gather(*(asyncio.to_thread(self._read_cold, reads[index]) for index in cold))
+            found = await asyncio.gather(
+                *(self._helpers.read(partial(self._read_cold, reads[index])) for index in cold)
+            )
             for index, result in zip(cold, found, strict=True):
                 results[index] = result
         return results
@@ -294,7 +300,7 @@ class LocalEngine:
 
     async def offset_for_time(self, topic_id: TopicId, partition: int, timestamp_ms: int) -> FoundOffset:
         log = self._partitions.get(topic_id, partition).log
-        return await asyncio.to_thread(log.offset_for_time, timestamp_ms)
+        return await self._helpers.look_up(partial(log.offset_for_time, timestamp_ms))
 
 
 _PLACEHOLDER = ReadResult(b"", 0, 0, 0, 0)

@@ -14,6 +14,7 @@ from logbroker.broker.local_engine.catalog import TOPICS, Catalog, decode_topic
 from logbroker.broker.local_engine.disk_space import DiskSpace
 from logbroker.broker.local_engine.engine import LocalEngine
 from logbroker.broker.local_engine.failure import Failure
+from logbroker.broker.local_engine.helpers import Helpers
 from logbroker.broker.local_engine.io_pool import IoPool
 from logbroker.broker.local_engine.numbers import Issued, ReceiptNumbers
 from logbroker.broker.local_engine.partition_table import PartitionTable
@@ -65,6 +66,8 @@ async def open_engine(
         stack.callback(store.close)
         pool = IoPool(config.sync_threads)
         stack.callback(pool.close)
+        helpers = Helpers()
+        stack.callback(helpers.close)
         files = RealFiles()
         handles = HandleCache(files, config.max_open_segments or _default_open_segments())
         catalog = Catalog()
@@ -73,20 +76,21 @@ async def open_engine(
         partitions = PartitionTable(
             data_dir, store, files, handles, pool, failure, unsynced_bound_bytes, config.sync_threads
         )
-        changes = TopicChanges(config, clock, store, catalog, partitions, failure)
+        changes = TopicChanges(config, clock, store, catalog, partitions, helpers, failure)
         deleted, recovery_points = _load_topics(store, config, catalog, partitions)
         await asyncio.wrap_future(store.submit([(_BROKER, _CLEAN_STOP, None), *recovery_points]))
         partitions.limit_producers(config.max_producers)
         for topic in deleted:
             await changes.finish_deletion(topic)
-        await asyncio.to_thread(partitions.remove_set_aside)
+        await helpers.remove(partitions.remove_set_aside)
         _warn_of_strays(data_dir, catalog)
 
         def write(numbers: IssuedNumbers) -> None:
             write_issued(str(data_dir.path), numbers, files, handles)
 
         issued = Issued(store, read_issued(str(data_dir.path), files), write, clock, failure)
-        upkeep = Upkeep(config, clock, store, partitions, DiskSpace(data_dir.path, config.min_free_disk_bytes))
+        disk = DiskSpace(data_dir.path, config.min_free_disk_bytes)
+        upkeep = Upkeep(config, clock, store, partitions, helpers, disk)
         upkeep_task = asyncio.create_task(_supervised(upkeep, failure), name="upkeep")
         try:
             yield (
@@ -99,9 +103,10 @@ async def open_engine(
                     ProducerIds(issued),
                     ReceiptNumbers(issued),
                     upkeep,
+                    helpers,
                     failure,
                 ),
-                LocalStateStore(store),
+                LocalStateStore(store, helpers),
             )
         finally:
             await changes.close()

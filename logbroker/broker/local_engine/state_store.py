@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
+from logbroker.broker.local_engine.helpers import Helpers
 from logbroker.engine import StateEvent
 from logbroker.errors import InvalidRequestError
 from logbroker.storage.metadata_store import MetadataStore
@@ -25,12 +26,13 @@ class LocalStateStore:
     A row's key is the scope's length (1 byte), the scope and the event's key, so that no scope is a prefix of another.
     """
 
-    def __init__(self, store: MetadataStore) -> None:
+    def __init__(self, store: MetadataStore, helpers: Helpers) -> None:
         self._store = store
+        self._helpers = helpers
 
     async def load(self, scope: str) -> dict[bytes, bytes]:
         prefix = _prefix(scope)
-        rows = await asyncio.to_thread(self._store.scan, STATE, prefix)
+        rows = await self._helpers.change(lambda: self._store.scan(STATE, prefix))
         return {key[len(prefix) :]: value for key, value in rows}
 
     async def commit(self, scope: str, events: Sequence[StateEvent]) -> None:

@@ -6,10 +6,13 @@ import asyncio
 import functools
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from functools import partial
+from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 
 from logbroker.broker.local_engine.catalog import PARTITIONS, TOPICS, Catalog, encode_topic, partition_row_key
 from logbroker.broker.local_engine.failure import Failure
+from logbroker.broker.local_engine.helpers import Helpers
+from logbroker.broker.local_engine.partition import Partition
 from logbroker.broker.local_engine.partition_table import PartitionTable
 from logbroker.broker.topics import (
     check_growth,
@@ -24,9 +27,15 @@ from logbroker.clock import Clock
 from logbroker.config import BrokerConfig, topic_config
 from logbroker.engine import Topic
 from logbroker.errors import InvalidRequestError, StorageFailedError, TooManyOpenFilesError, TopicExistsError
+from logbroker.pacing import Pace
 from logbroker.storage.metadata_store import MetadataStore
 from logbroker.storage.partition_checkpoint import PRODUCERS
 from logbroker.types import TopicId, new_topic_id
+
+SETTLED_AT_ONCE: Final = 128
+"""Partitions of a topic that is grown or deleted."""
+CLOSE_STEPS: Final = 10
+"""Of a `Pace`."""
 
 P = ParamSpec("P")
 _Result = TypeVar("_Result")
@@ -52,6 +61,12 @@ def _to_the_end(
     return carry_out
 
 
+async def _settle(partitions: Sequence[Partition]) -> None:
+    """Write and sync all that is staged, of some partitions at a time."""
+    for start in range(0, len(partitions), SETTLED_AT_ONCE):
+        await asyncio.gather(*(partition.settle() for partition in partitions[start : start + SETTLED_AT_ONCE]))
+
+
 class TopicChanges:
     """The commit of the topic's row is the moment of a change: before it nothing is seen, after it nothing is lost."""
 
@@ -62,6 +77,7 @@ class TopicChanges:
         store: MetadataStore,
         catalog: Catalog,
         partitions: PartitionTable,
+        helpers: Helpers,
         failure: Failure,
     ) -> None:
         self._config = config
@@ -69,6 +85,7 @@ class TopicChanges:
         self._store = store
         self._catalog = catalog
         self._partitions = partitions
+        self._helpers = helpers
         self._failure = failure
         self._topic_defaults = config.parsed_topic_defaults()
         self._lock = asyncio.Lock()
@@ -162,7 +179,7 @@ class TopicChanges:
 
     async def delete(self, topic_id: TopicId) -> Topic:
         topic = await self._delete(topic_id)
-        await self._fatal_where_storage_fails(asyncio.to_thread(self._partitions.remove_set_aside))
+        await self._fatal_where_storage_fails(self._helpers.remove(self._partitions.remove_set_aside))
         return topic
 
     async def close(self) -> None:
@@ -175,10 +192,12 @@ class TopicChanges:
         await self._commit((TOPICS, topic_id, encode_topic(topic, deleted=True)))
         self._catalog.remove(topic_id)
         partitions = self._partitions.take(topic_id)
-        await asyncio.gather(*(partition.settle() for partition in partitions))
+        await _settle(partitions)
+        pace = Pace()
         for partition in partitions:
             async with partition.removing:
                 partition.close()
+            await pace.step(CLOSE_STEPS)
         self._half_deleted.append(topic)
         await self._finish_deletions()
         return topic
@@ -200,9 +219,9 @@ class TopicChanges:
 
     async def finish_deletion(self, topic: Topic) -> None:
         """Free the name of a topic whose row says that it is deleted, and forget it. Also at start, after a crash."""
-        await asyncio.to_thread(self._partitions.set_aside, topic)
+        await self._helpers.change(partial(self._partitions.set_aside, topic))
         rows = [(PARTITIONS, partition_row_key(topic.id, number), None) for number in range(topic.partitions)]
-        producers = await asyncio.to_thread(self._store.scan, PRODUCERS, topic.id)
+        producers = await self._helpers.change(partial(self._store.scan, PRODUCERS, topic.id))
         rows += [(PRODUCERS, key, None) for key, _ in producers]
         await self._commit((TOPICS, topic.id, None), *rows)
 
@@ -213,7 +232,7 @@ class TopicChanges:
             # From here on keyed appends of the old generation are refused, so these ends hold for every key.
             end_offsets = [partition.log.log_end_offset for partition in old]
             # They must be on disk before a row speaks of them.
-            await asyncio.gather(*(partition.settle() for partition in old))
+            await _settle(old)
             topic = grown(topic, partitions, end_offsets)
             await self._add_partitions(topic, first=len(old))
             for partition in old:
@@ -225,8 +244,8 @@ class TopicChanges:
 
     async def _add_partitions(self, topic: Topic, *, first: int) -> None:
         """Make partitions from number `first` on, then commit and show the topic: what may be refused comes before."""
-        await asyncio.to_thread(self._partitions.make_directories, topic, first)
-        opened, recovery_points = await asyncio.to_thread(self._partitions.open, topic, first)
+        await self._helpers.change(partial(self._partitions.make_directories, topic, first))
+        opened, recovery_points = await self._helpers.change(partial(self._partitions.open, topic, first))
         await self._commit((TOPICS, topic.id, encode_topic(topic)), *recovery_points)
         self._partitions.put(topic.id, opened)
         self._catalog.put(topic)

@@ -11,6 +11,7 @@ from typing import Final
 
 from logbroker.broker.local_engine.catalog import partition_row_key
 from logbroker.broker.local_engine.disk_space import DiskSpace
+from logbroker.broker.local_engine.helpers import Helpers
 from logbroker.broker.local_engine.partition import Partition
 from logbroker.broker.local_engine.partition_table import PartitionTable
 from logbroker.clock import Clock
@@ -39,13 +40,20 @@ class Upkeep:
     """
 
     def __init__(
-        self, config: BrokerConfig, clock: Clock, store: MetadataStore, partitions: PartitionTable, disk: DiskSpace
+        self,
+        config: BrokerConfig,
+        clock: Clock,
+        store: MetadataStore,
+        partitions: PartitionTable,
+        helpers: Helpers,
+        disk: DiskSpace,
     ) -> None:
         self._config = config
         self._clock = clock
         self._store = store
         self._partitions = partitions
         self.disk = disk
+        self._helpers = helpers
         self._changed: set[Partition] = set()
         self._lag_bytes = 0
         self._lag_batches = 0
@@ -131,7 +139,7 @@ class Upkeep:
         checkpoints = await asyncio.gather(*(partition.checkpoint() for partition in live))
         keys = [partition_row_key(*partition.key) for partition in live]
         # As many producers may have appended as there were batches: too many rows to encode on the loop.
-        encoded = await asyncio.to_thread(lambda: list(map(encode_checkpoint, keys, checkpoints)))
+        encoded = await self._helpers.change(lambda: list(map(encode_checkpoint, keys, checkpoints)))
         writes: list[Write] = []
         for partition, rows in zip(live, encoded, strict=True):
             if not partition.closed:
@@ -177,7 +185,8 @@ class Upkeep:
         await asyncio.wrap_future(self._store.submit(writes))
         log.stored(checkpoint)
         taken = log.advance_log_start(start_offset)
-        await asyncio.to_thread(log.remove_files, taken)
+        # Not behind the files of deleted topics: checkpoints wait for it, and appends for these.
+        await self._helpers.change(lambda: log.remove_files(taken))
         _log.info("retention: %s now starts at offset %d", partition.name, start_offset)
 
     def _release_next(self) -> None:

@@ -1,0 +1,50 @@
+"""Threads for work that blocks and is no write, in a pool for each kind: what is slow, or comes in crowds, keeps
+nothing else waiting.
+
+    lookups   offsets by time: they read and decode, and any number of callers may ask for them
+    reads     records that are not in the page cache
+    changes   directories and files of topics that are made and opened, segments that retention removes, checkpoints,
+              rows of groups: a few at a time, and somebody waits
+    removals  files of deleted topics: may take long, and only who deleted them waits
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final, TypeVar
+
+T = TypeVar("T")
+
+LOOKUP_THREADS: Final = 2
+READ_THREADS: Final = 8
+CHANGE_THREADS: Final = 2
+
+
+class Helpers:
+    """The pools of one engine. What is under way in a thread goes on where its caller goes away; what is not begun is
+    dropped."""
+
+    def __init__(self) -> None:
+        self._lookups = ThreadPoolExecutor(LOOKUP_THREADS, "logbroker-lookup")
+        self._reads = ThreadPoolExecutor(READ_THREADS, "logbroker-read")
+        self._changes = ThreadPoolExecutor(CHANGE_THREADS, "logbroker-change")
+        self._removals = ThreadPoolExecutor(1, "logbroker-removal")
+
+    async def look_up(self, work: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._lookups, work)
+
+    async def read(self, work: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._reads, work)
+
+    async def change(self, work: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._changes, work)
+
+    async def remove(self, work: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._removals, work)
+
+    def close(self) -> None:
+        """End the threads, when what is under way is done."""
+        for pool in (self._lookups, self._reads, self._changes, self._removals):
+            pool.shutdown(cancel_futures=True)

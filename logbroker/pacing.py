@@ -1,0 +1,133 @@
+"""Long work on the event loop, cut into turns, so that no request holds the loop for long whatever lists it brings.
+
+Whoever goes through a list that came with a request, or that grows with what the broker keeps, makes a `Pace` and tells
+it of its steps. After `TURN_STEPS` of them it gives way, and waits in a line that is one for the whole loop: of all
+long work, however many callers have some, one turn runs in a round of the loop. What is small never waits.
+
+Where the caller is gone, its task is cancelled, and the work ends where it waits for its next turn. State that others
+see must be whole whenever a step is told.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Generator, MutableMapping, MutableSequence
+from typing import Any, Final, TypeVar, cast
+from weakref import WeakKeyDictionary
+
+T = TypeVar("T")
+
+TURN_STEPS: Final = 1_000
+"""A step is what one small thing takes: a microsecond or two. So a turn takes one or two milliseconds."""
+FIRST_STEPS: Final = 300
+"""Of the first turn, for which nobody waits in line: about what a call takes however small it is."""
+FREED_PER_STEP: Final = 4
+"""Objects that are let go in the time of a step."""
+
+
+class Pace:
+    """The steps of one piece of work."""
+
+    __slots__ = ("_left",)
+
+    def __init__(self) -> None:
+        self._left = FIRST_STEPS
+
+    async def step(self, steps: int = 1) -> None:
+        """Note that so many steps were done since the last call; give way where the turn is over."""
+        self._left -= steps
+        if self._left <= 0:
+            await self.give_way()
+
+    def is_over(self, steps: int = 1) -> bool:
+        """Note steps as `step` does; return whether the turn is over, and `give_way` is to be awaited."""
+        self._left -= steps
+        return self._left <= 0
+
+    async def give_way(self) -> None:
+        """Let everything else have its turn."""
+        loop = asyncio.get_running_loop()
+        line = _lines.get(loop)
+        if line is None:
+            line = _lines[loop] = _Line()
+        await line.next_turn(loop)
+        self._left = TURN_STEPS
+
+
+Steps = Generator[int, None, T]
+"""Work without I/O that yields the number of steps that it did since the last time, and returns its result."""
+
+
+async def in_turns(work: Steps[T], pace: Pace) -> T:
+    """Do work in turns, and return its result."""
+    while True:
+        try:
+            steps = next(work)
+        except StopIteration as end:
+            return cast("T", end.value)
+        await pace.step(steps)
+
+
+def at_once(work: Steps[T]) -> T:
+    """Do work without a pause, and return its result: for what is known to be little."""
+    while True:
+        try:
+            next(work)
+        except StopIteration as end:
+            return cast("T", end.value)
+
+
+async def let_go(containers: list[Any]) -> None:
+    """Empty containers that nobody else refers to, in turns: to free a million objects takes a third of a second.
+
+    The list is emptied, too. Containers are dicts, and what can be popped from its end.
+    """
+    pace = Pace()
+    while containers:
+        container: Any = containers[-1]
+        if not container:
+            containers.pop()
+            continue
+        count = min(len(container), TURN_STEPS)
+        if isinstance(container, MutableMapping):
+            for _ in range(count):
+                container.popitem()
+        elif isinstance(container, MutableSequence) and not isinstance(container, deque):
+            del container[-count:]
+        else:
+            for _ in range(count):
+                container.pop()
+        del container
+        await pace.step(count // FREED_PER_STEP + 1)
+
+
+class _Line:
+    """Those whose turn is over, on one event loop: one of them goes on in each round of it."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._is_due = False
+
+    def next_turn(self, loop: asyncio.AbstractEventLoop) -> asyncio.Future[None]:
+        future = loop.create_future()
+        self._waiting.append(future)
+        if not self._is_due:
+            self._is_due = True
+            loop.call_soon(self._go_on, loop)
+        return future
+
+    def _go_on(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._is_due = False
+        while self._waiting:
+            future = self._waiting.popleft()
+            if not future.done():  # Else its caller is gone.
+                future.set_result(None)
+                break
+        if self._waiting:
+            self._is_due = True
+            loop.call_soon(self._go_on, loop)
+
+
+# Lines refer to no loop, which would keep it alive.
+_lines: Final[WeakKeyDictionary[asyncio.AbstractEventLoop, _Line]] = WeakKeyDictionary()
