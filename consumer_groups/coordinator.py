@@ -10,7 +10,7 @@ Time is the event loop's monotonic clock; the machine says when it wants to be t
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Final
 
 import msgspec
@@ -29,18 +29,21 @@ from logbroker.consumer_groups.membership import (
     Membership,
 )
 from logbroker.consumer_groups.messages import Assignment, Fenced, Join, Joined, Message
-from logbroker.consumer_groups.offsets import CommitOutcome, EndOffset, Floors, OffsetTable, TopicCommit
+from logbroker.consumer_groups.offsets import CommitOutcome, EndOffset, Failures, Floors, OffsetTable, TopicCommit
 from logbroker.consumer_groups.rows import HEADER_ROW, KEY_ORDER
 from logbroker.consumer_groups.subscriptions import Subscription
 from logbroker.engine import StateEvent
 from logbroker.errors import GroupNotEmptyError, LogbrokerError, MemberReplacedError, UnknownMemberError
 from logbroker.group_store import GroupStore
+from logbroker.pacing import Pace
 from logbroker.types import TopicId
 
 LOOK_SECONDS: Final = 2.0
 """Between two looks at partitions that a generation of their topic waits for: what happens to a log is not told."""
 LATE_SECONDS: Final = 0.1
 """A timer that is later than this tells of a stalled process: members are heard before they are judged."""
+SLICE_PARTITIONS: Final = 500
+"""That are staged in one go."""
 
 
 class _ToRead(msgspec.Struct, gc=False):
@@ -155,16 +158,32 @@ class Coordinator:
     def commit(
         self, link: Membership, correlation_id: int, epoch: int, topics: Sequence[TopicCommit | LogbrokerError]
     ) -> None:
-        outcomes: list[CommitOutcome]
+        self._answer_commit(link, correlation_id, self._stage_of_member(link, epoch, topics))
+
+    async def commit_in_turns(
+        self, link: Membership, correlation_id: int, epoch: int, topics: Sequence[TopicCommit | LogbrokerError]
+    ) -> None:
+        """As `commit`, where it may be of many partitions: other inputs come in between, and where they end the member,
+        the rest is refused."""
+        if _is_small(topics):
+            self.commit(link, correlation_id, epoch, topics)
+            return
+        outcomes = await _in_turns(topics, lambda part: self._stage_of_member(link, epoch, part))
+        self._answer_commit(link, correlation_id, outcomes)
+
+    def _stage_of_member(
+        self, link: Membership, epoch: int, topics: Sequence[TopicCommit | LogbrokerError]
+    ) -> list[CommitOutcome]:
         try:
             if link.ended:
                 raise UnknownMemberError(f"{link.member_id} is no member of group {self.group_id} any more: join anew")
             self.machine.heartbeat(link.member_id, self._loop.time(), polled=True)
             self.machine.holdings(link.member_id, epoch)
         except LogbrokerError as error:
-            outcomes = [error] * len(topics)
-        else:
-            outcomes = self._stage(topics, self._floors[link.member_id])
+            return [error] * len(topics)
+        return self._stage(topics, self._floors[link.member_id])
+
+    def _answer_commit(self, link: Membership, correlation_id: int, outcomes: list[CommitOutcome]) -> None:
         done = CommitDone(correlation_id, outcomes)
         if self.offsets.has_staged or self._stepping is not None:  # Answers come in the order of the commits.
             self._messages.append((link, done))
@@ -178,9 +197,20 @@ class Coordinator:
         Raises GroupNotEmptyError.
         """
         self.machine.detached_change()
-        outcomes = self._stage(topics, None)
+        if _is_small(topics):
+            outcomes = self._stage(topics, None)
+        else:
+            outcomes = await _in_turns(topics, self._stage_detached)
         await self._transaction()
         return outcomes
+
+    def _stage_detached(self, topics: Sequence[TopicCommit | LogbrokerError]) -> list[CommitOutcome]:
+        """Members may have come since the commit was begun."""
+        try:
+            self.machine.detached_change()
+        except GroupNotEmptyError as error:
+            return [error] * len(topics)
+        return self._stage(topics, None)
 
     def _stage(self, topics: Sequence[TopicCommit | LogbrokerError], floors: Floors | None) -> list[CommitOutcome]:
         now_ms = self._clock.wall_ms()
@@ -382,3 +412,33 @@ class Coordinator:
         self._timer = None
         self._is_time = True
         self._kick()
+
+
+def _is_small(topics: Sequence[TopicCommit | LogbrokerError]) -> bool:
+    partitions = sum(len(topic.partitions) for topic in topics if isinstance(topic, TopicCommit))
+    return len(topics) + partitions <= SLICE_PARTITIONS
+
+
+async def _in_turns(
+    topics: Sequence[TopicCommit | LogbrokerError],
+    stage: Callable[[Sequence[TopicCommit | LogbrokerError]], list[CommitOutcome]],
+) -> list[CommitOutcome]:
+    """Stage a commit by and by."""
+    pace = Pace()
+    outcomes: list[CommitOutcome] = []
+    for topic in topics:
+        if isinstance(topic, LogbrokerError) or len(topic.partitions) <= SLICE_PARTITIONS:
+            outcomes += stage((topic,))
+            await pace.step(5 if isinstance(topic, LogbrokerError) else 5 + 2 * len(topic.partitions))
+            continue
+        failures: Failures = []
+        for start in range(0, len(topic.partitions), SLICE_PARTITIONS):
+            part = topic.part(start, start + SLICE_PARTITIONS)
+            (outcome,) = stage((part,))
+            if isinstance(outcome, LogbrokerError):
+                failures += [(number, outcome) for number in part.partitions]
+            else:
+                failures += outcome
+            await pace.step(2 * len(part.partitions))
+        outcomes.append(failures)
+    return outcomes

@@ -90,6 +90,12 @@ class Membership:
         """Answered by a CommitDone, as soon as what is committed is synced."""
         self._coordinator.commit(self, correlation_id, epoch, topics)
 
+    async def commit_in_turns(
+        self, correlation_id: int, epoch: int, topics: Sequence[TopicCommit | LogbrokerError]
+    ) -> None:
+        """As `commit`, however much it is; returns when its answer is under way."""
+        await self._coordinator.commit_in_turns(self, correlation_id, epoch, topics)
+
     def leave(self) -> None:
         """Answered by Ended, as soon as that is synced."""
         if not self.ended:

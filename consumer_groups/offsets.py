@@ -74,6 +74,16 @@ class TopicCommit(msgspec.Struct, gc=False):
             if len(getattr(self, name)) not in (0, count):
                 raise InvalidRequestError(f"give one of {name} per partition ({count}), or none")
 
+    def part(self, start: int, end: int) -> TopicCommit:
+        """Return the rows from number `start` to before `end`."""
+        return TopicCommit(
+            self.topic_id,
+            self.partitions[start:end],
+            self.offsets[start:end],
+            self.leader_epochs[start:end],
+            self.metadata[start:end],
+        )
+
 
 Floors = dict[TopicId, dict[int, int]]
 """The partitions that a member holds, each with the offset that it last committed there; -1: none yet."""

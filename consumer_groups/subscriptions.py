@@ -19,6 +19,7 @@ from logbroker.record.bands import is_band_name
 from logbroker.types import INTERNAL_PREFIX
 
 MAX_TOPICS: Final = 1_000
+MAX_NAME_CHARACTERS: Final = 249
 MAX_PATTERN_CHARACTERS: Final = 1_000
 MAX_BANDS: Final = 100
 _MAX_PATTERN_MEMORY_BYTES: Final = 1024 * 1024
@@ -38,6 +39,10 @@ class Subscription(msgspec.Struct, frozen=True):
         if len(self.topics) > MAX_TOPICS:
             raise InvalidRequestError(
                 f"the subscription names {len(self.topics)} topics; at most {MAX_TOPICS} are taken: use a topic pattern"
+            )
+        if any(len(name) > MAX_NAME_CHARACTERS for name in self.topics):
+            raise InvalidRequestError(
+                f"the subscription names a topic of more than {MAX_NAME_CHARACTERS} characters: none has such a name"
             )
         if len(self.topic_pattern) > MAX_PATTERN_CHARACTERS:
             raise InvalidRequestError(

@@ -22,6 +22,9 @@ from logbroker.types import TopicId
 MAX_NAME_LENGTH = 249
 """As in Kafka: with a dash and a partition number it is still a file name."""
 
+MAX_START_OFFSETS = 200_000
+"""Of all generations of a topic together, so that they fit into its row and into one answer."""
+
 _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
 
 
@@ -115,6 +118,12 @@ def check_growth(topic: Topic, partitions: int) -> None:
     if partitions <= topic.partitions:
         raise InvalidPartitionsError(
             f"topic {topic.name} has {topic.partitions} partitions; the new count must be higher, not {partitions}"
+        )
+    kept = sum(len(generation.start_offsets) for generation in topic.generations)
+    if kept + topic.partitions > MAX_START_OFFSETS:
+        raise InvalidPartitionsError(
+            f"topic {topic.name} has grown {len(topic.generations) - 1} times, by little each: it would keep more than"
+            f" {MAX_START_OFFSETS:,} offsets at which its generations began; create another topic with more partitions"
         )
 
 

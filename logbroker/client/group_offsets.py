@@ -8,8 +8,9 @@ import msgspec
 
 from logbroker.client.connection import Connection
 from logbroker.client.group_messages import failures_of, topic_offsets, topic_partitions
+from logbroker.client.metadata import find_topic
 from logbroker.client.status import error_of_item
-from logbroker.errors import LogbrokerError
+from logbroker.errors import LogbrokerError, OverloadedError
 from logbroker.types import TopicId, TopicPartition
 from logbroker.v1 import groups_pb2
 
@@ -36,22 +37,55 @@ async def fetch_offsets(
     """
     if partitions is not None and not partitions:
         return {}
-    topics = topic_partitions(dict.fromkeys(partitions or (), _BY_NAME))
-    response = await connection.unary("FetchOffsets", groups_pb2.FetchOffsetsRequest(group_id=group, topics=topics))
+    asked = list(topic_partitions(dict.fromkeys(partitions or (), _BY_NAME)))
     found: dict[TopicPartition, CommittedOffset] = {}
-    for topic in response.topics:
-        error = error_of_item(topic.status)
-        if error is not None:
-            raise error
-        for place, partition in enumerate(topic.partitions):
-            if topic.offsets[place] >= 0:
-                found[TopicPartition(topic.topic, partition)] = CommittedOffset(
-                    offset=topic.offsets[place],
-                    leader_epoch=topic.leader_epochs[place],
-                    metadata=topic.metadata[place],
-                    commit_time_ms=topic.commit_times_ms[place],
-                )
-    return found
+    while True:
+        request = groups_pb2.FetchOffsetsRequest(group_id=group, topics=asked)
+        response = await connection.unary("FetchOffsets", request)
+        left: list[groups_pb2.TopicPartitions] = []
+        for index, topic in enumerate(response.topics):
+            error = error_of_item(topic.status)
+            if isinstance(error, OverloadedError):
+                # The answer was full.
+                left.append(asked[index] if asked else _whole(topic))
+            elif error is not None:
+                raise error
+            else:
+                _take(topic, found)
+        if len(left) == len(response.topics) and left:
+            left = [part for item in left for part in await _halves(connection, item)]
+        if not left:
+            return found
+        asked = left
+
+
+def _whole(topic: groups_pb2.CommittedTopic) -> groups_pb2.TopicPartitions:
+    return groups_pb2.TopicPartitions(topic=topic.topic, topic_id=topic.topic_id)
+
+
+def _take(topic: groups_pb2.CommittedTopic, found: dict[TopicPartition, CommittedOffset]) -> None:
+    for place, partition in enumerate(topic.partitions):
+        if topic.offsets[place] >= 0:
+            found[TopicPartition(topic.topic, partition)] = CommittedOffset(
+                offset=topic.offsets[place],
+                leader_epoch=topic.leader_epochs[place],
+                metadata=topic.metadata[place],
+                commit_time_ms=topic.commit_times_ms[place],
+            )
+
+
+async def _halves(connection: Connection, item: groups_pb2.TopicPartitions) -> list[groups_pb2.TopicPartitions]:
+    """Return the halves of what one answer has no room for by itself. Raises OverloadedError for one partition."""
+    numbers: Sequence[int] = item.partitions
+    if not numbers:
+        numbers = range((await find_topic(connection, item.topic)).partitions)
+    if len(numbers) < 2:
+        raise OverloadedError(f"the committed offset of {item.topic} takes more than an answer of the broker may hold")
+    middle = len(numbers) // 2
+    return [
+        groups_pb2.TopicPartitions(topic=item.topic, topic_id=item.topic_id, partitions=part)
+        for part in (numbers[:middle], numbers[middle:])
+    ]
 
 
 async def commit_offsets(

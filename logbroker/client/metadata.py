@@ -10,7 +10,7 @@ import msgspec
 from logbroker.client.connection import Connection
 from logbroker.client.status import error_of_item
 from logbroker.config import MAX_BATCH_BYTES, BrokerConfig, TopicConfig
-from logbroker.errors import InvalidRequestError, quoted
+from logbroker.errors import InvalidRequestError, OverloadedError, quoted
 from logbroker.record.bands import Band
 from logbroker.types import TopicId
 from logbroker.v1 import admin_pb2
@@ -79,14 +79,23 @@ def topic_info(topic: admin_pb2.Topic, max_request_bytes: int = 0) -> TopicInfo:
 
 async def find_topics(connection: Connection, names: Sequence[str]) -> list[TopicInfo]:
     """Ask the broker; raises UnknownTopicError for the first that is not there."""
-    response: admin_pb2.DescribeTopicsResponse = await connection.unary(
-        "DescribeTopics", admin_pb2.DescribeTopicsRequest(topics=[admin_pb2.TopicRef(name=name) for name in names])
-    )
-    for result in response.results:
-        error = error_of_item(result.status)
-        if error is not None:
-            raise error
-    return [topic_info(result.topic, response.max_request_bytes) for result in response.results]
+    found: dict[str, TopicInfo] = {}
+    left = list(dict.fromkeys(names))
+    while left:
+        response: admin_pb2.DescribeTopicsResponse = await connection.unary(
+            "DescribeTopics", admin_pb2.DescribeTopicsRequest(topics=[admin_pb2.TopicRef(name=name) for name in left])
+        )
+        full: list[str] = []
+        for number, (name, result) in enumerate(zip(left, response.results, strict=True)):
+            error = error_of_item(result.status)
+            if isinstance(error, OverloadedError) and number:
+                full.append(name)  # The answer was full: it comes with the next one.
+            elif error is not None:
+                raise error
+            else:
+                found[name] = topic_info(result.topic, response.max_request_bytes)
+        left = full
+    return [found[name] for name in names]
 
 
 async def find_topic(connection: Connection, name: str) -> TopicInfo:

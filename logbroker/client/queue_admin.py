@@ -22,7 +22,7 @@ from logbroker.client.queue_descriptions import (
     settings_message,
 )
 from logbroker.client.status import error_of_item
-from logbroker.errors import InvalidRequestError, LogbrokerError
+from logbroker.errors import InvalidRequestError, LogbrokerError, OverloadedError
 from logbroker.record.codec import Headers
 from logbroker.v1 import common_pb2, queues_pb2
 
@@ -72,10 +72,20 @@ class QueueAdmin:
 
     async def describe_queues(self, groups: Sequence[str]) -> list[QueueDescription | LogbrokerError]:
         """Return the settings and numbers of queue groups, or their errors."""
-        response = await self._connection.unary(
-            "DescribeQueues", queues_pb2.DescribeQueuesRequest(group_ids=list(groups))
-        )
-        return [error_of_item(queue.status) or queue_description(queue) for queue in response.queues]
+        found: dict[str, QueueDescription | LogbrokerError] = {}
+        left = list(dict.fromkeys(groups))
+        while left:
+            request = queues_pb2.DescribeQueuesRequest(group_ids=left)
+            response = await self._connection.unary("DescribeQueues", request)
+            full: list[str] = []
+            for number, (group_id, queue) in enumerate(zip(left, response.queues, strict=True)):
+                error = error_of_item(queue.status)
+                if isinstance(error, OverloadedError) and number:
+                    full.append(group_id)  # The answer was full: it comes with the next one.
+                else:
+                    found[group_id] = error or queue_description(queue)
+            left = full
+        return [found[group_id] for group_id in groups]
 
     async def alter_queue(self, group: str, settings: QueueSettings) -> tuple[QueueDescription, bool]:
         """Change settings while the group runs; True: another ordering waits until all in flight is settled.

@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Final, TypeVar
 
 from logbroker import __version__
 from logbroker.broker.broker import Broker
 from logbroker.config import TOPIC_CONFIGS, check_given, config_text
 from logbroker.engine import Topic
 from logbroker.errors import CorruptLogError, LogbrokerError
-from logbroker.grpc_api.paging import items_within, page_of
+from logbroker.grpc_api.paging import items_within, outcomes_within, page_of
 from logbroker.grpc_api.refs import check_item_count, check_not_internal, find_changeable_topic, find_topic
-from logbroker.grpc_api.status import Context, answers, item_status
+from logbroker.grpc_api.status import Context, Statuses, answers
+from logbroker.pacing import Pace
 from logbroker.types import PriorityRouting
 from logbroker.v1 import admin_pb2 as pb
+
+# Of a `Pace`:
+CONFIG_STEPS: Final = 50
+"""All configs of a topic."""
+PARTITION_STEPS: Final = 4
+NUMBERS_PER_STEP: Final = 32
+"""Numbers that are copied into a packed column."""
+
+_Named = TypeVar("_Named")
 
 
 class AdminService:
@@ -27,14 +38,14 @@ class AdminService:
     async def create_topics(self, request: pb.CreateTopicsRequest, context: Context) -> pb.CreateTopicsResponse:
         check_item_count(len(request.topics))
         return pb.CreateTopicsResponse(
-            results=[
-                await _outcome(self._create(topic, validate_only=request.validate_only)) for topic in request.topics
-            ]
+            results=await self._outcomes(
+                request.topics, lambda topic: self._create(topic, validate_only=request.validate_only)
+            )
         )
 
     @answers
     async def list_topics(self, request: pb.ListTopicsRequest, context: Context) -> pb.ListTopicsResponse:
-        topics, next_page_token = page_of(
+        topics, next_page_token = await page_of(
             request,
             [topic.name for topic in self._engine.topics()],
             lambda name: _topic(self._engine.topic(name)),
@@ -45,13 +56,14 @@ class AdminService:
     @answers
     async def describe_topics(self, request: pb.DescribeTopicsRequest, context: Context) -> pb.DescribeTopicsResponse:
         check_item_count(len(request.topics))
-        results = items_within(
+        results = await items_within(
             request.topics,
-            lambda ref: self._description(
-                find_topic(self._engine, ref.name, ref.id), with_partitions=request.include_partitions
+            lambda ref, pace: self._description(
+                find_topic(self._engine, ref.name, ref.id), pace, with_partitions=request.include_partitions
             ),
-            lambda error: pb.DescribeTopicsResult(status=item_status(error)),
+            lambda status, _: pb.DescribeTopicsResult(status=status),
             self._broker.config.max_response_bytes,
+            lambda ref: find_topic(self._engine, ref.name, ref.id).id,
         )
         return pb.DescribeTopicsResponse(results=results, max_request_bytes=self._broker.config.max_request_bytes)
 
@@ -59,16 +71,15 @@ class AdminService:
     async def alter_topics(self, request: pb.AlterTopicsRequest, context: Context) -> pb.AlterTopicsResponse:
         check_item_count(len(request.topics))
         return pb.AlterTopicsResponse(
-            results=[
-                await _outcome(self._alter(alteration, validate_only=request.validate_only))
-                for alteration in request.topics
-            ]
+            results=await self._outcomes(
+                request.topics, lambda alteration: self._alter(alteration, validate_only=request.validate_only)
+            )
         )
 
     @answers
     async def delete_topics(self, request: pb.DeleteTopicsRequest, context: Context) -> pb.DeleteTopicsResponse:
         check_item_count(len(request.topics))
-        return pb.DeleteTopicsResponse(results=[await _outcome(self._delete(ref)) for ref in request.topics])
+        return pb.DeleteTopicsResponse(results=await self._outcomes(request.topics, self._delete))
 
     @answers
     async def describe_broker(self, request: pb.DescribeBrokerRequest, context: Context) -> pb.DescribeBrokerResponse:
@@ -81,6 +92,15 @@ class AdminService:
             max_request_bytes=self._broker.config.max_request_bytes,
             max_response_bytes=self._broker.config.max_response_bytes,
         )
+
+    async def _outcomes(
+        self, named: Iterable[_Named], change: Callable[[_Named], Awaitable[Topic]]
+    ) -> list[pb.TopicResult]:
+        async def changed(each: _Named) -> pb.TopicResult:
+            return pb.TopicResult(topic=_topic(await change(each)))
+
+        room_bytes = self._broker.config.max_response_bytes
+        return await outcomes_within(named, changed, lambda status: pb.TopicResult(status=status), room_bytes)
 
     async def _create(self, topic: pb.NewTopic, *, validate_only: bool) -> Topic:
         check_not_internal(topic.name)
@@ -101,17 +121,9 @@ class AdminService:
     async def _delete(self, ref: pb.TopicRef) -> Topic:
         return await self._engine.delete_topic(find_changeable_topic(self._engine, ref.name, ref.id).id)
 
-    def _description(self, topic: Topic, *, with_partitions: bool) -> pb.DescribeTopicsResult:
-        return pb.DescribeTopicsResult(
+    async def _description(self, topic: Topic, pace: Pace, *, with_partitions: bool) -> pb.DescribeTopicsResult:
+        result = pb.DescribeTopicsResult(
             topic=_topic(topic),
-            generations=[
-                pb.TopicGeneration(
-                    generation=generation.generation,
-                    partitions=generation.partitions,
-                    start_offsets=generation.start_offsets,
-                )
-                for generation in topic.generations
-            ],
             configs=[
                 pb.ConfigEntry(
                     name=name,
@@ -121,34 +133,39 @@ class AdminService:
                 )
                 for name, spec in TOPIC_CONFIGS.items()
             ],
-            partitions=self._partitions(topic) if with_partitions else (),
             created_at_ms=topic.created_at_ms,
         )
+        await pace.step(CONFIG_STEPS)
+        for generation in topic.generations:
+            result.generations.add(
+                generation=generation.generation,
+                partitions=generation.partitions,
+                start_offsets=generation.start_offsets,
+            )
+            await pace.step(1 + len(generation.start_offsets) // NUMBERS_PER_STEP)
+        if with_partitions:
+            await self._add_partitions(result, topic, pace)
+        return result
 
-    def _partitions(self, topic: Topic) -> Iterable[pb.PartitionDescription]:
+    async def _add_partitions(self, result: pb.DescribeTopicsResult, topic: Topic, pace: Pace) -> None:
+        statuses = Statuses()
         for number in range(topic.partitions):
             try:
                 facts = self._engine.partition_facts(topic.id, number)
             except LogbrokerError as error:
-                yield pb.PartitionDescription(status=item_status(error), partition=number)
-                continue
-            yield pb.PartitionDescription(
-                status=item_status(CorruptLogError(facts.damage)) if facts.damage else None,
-                partition=number,
-                log_start_offset=facts.log_start_offset,
-                high_watermark=facts.high_watermark,
-                log_end_offset=facts.log_end_offset,
-                leader_epoch=facts.leader_epoch,
-                size_bytes=facts.size_bytes,
-                segments=facts.segments,
-            )
-
-
-async def _outcome(change: Awaitable[Topic]) -> pb.TopicResult:
-    try:
-        return pb.TopicResult(topic=_topic(await change))
-    except LogbrokerError as error:
-        return pb.TopicResult(status=item_status(error))
+                result.partitions.add(status=statuses.of(error), partition=number)
+            else:
+                result.partitions.add(
+                    status=statuses.of(CorruptLogError(facts.damage)) if facts.damage else None,
+                    partition=number,
+                    log_start_offset=facts.log_start_offset,
+                    high_watermark=facts.high_watermark,
+                    log_end_offset=facts.log_end_offset,
+                    leader_epoch=facts.leader_epoch,
+                    size_bytes=facts.size_bytes,
+                    segments=facts.segments,
+                )
+            await pace.step(PARTITION_STEPS)
 
 
 def _topic(topic: Topic) -> pb.Topic:

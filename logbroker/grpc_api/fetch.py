@@ -19,16 +19,23 @@ from logbroker.errors import (
 )
 from logbroker.grpc_api.budget import ReadBudget
 from logbroker.grpc_api.framing import FramedResponse
-from logbroker.grpc_api.plain_records import plain_records
+from logbroker.grpc_api.paging import FULL, ITEM_STEPS
+from logbroker.grpc_api.plain_records import INLINE_BYTES, plain_records
 from logbroker.grpc_api.refs import check_isolation, check_item_count, echoed_id, echoed_name, topic_of
-from logbroker.grpc_api.status import item_status
+from logbroker.grpc_api.status import Statuses, item_status
+from logbroker.pacing import Pace
 from logbroker.record.codec import split_batches
 from logbroker.types import PartitionKey
+from logbroker.v1.common_pb2 import Status
 from logbroker.v1.log_pb2 import FetchItem, FetchRequest, FetchResult
 
 MAX_WAIT_MS: Final = 5 * 60 * 1000
 ENVELOPE_BYTES: Final = 64 * 1024
 """What an answer may hold beside its batches; many items take more, and then the batches less."""
+READ_STEPS: Final = 15
+"""That a read which finds its bytes in the page cache takes, of a `Pace`."""
+DECODED_PER_STEP: Final = 4
+"""Bytes of batches; more than a few are decoded in a thread."""
 FACTS_BYTES: Final = 64
 """The numbers of one result, at most."""
 
@@ -125,9 +132,9 @@ def checked_max_bytes(max_bytes: int, limit: int) -> int:
     return min(max_bytes, limit)
 
 
-def fail_result(result: FetchResult, error: LogbrokerError) -> None:
-    """Give a result its error."""
-    result.status.CopyFrom(item_status(error))
+def fail_result(result: FetchResult, error: LogbrokerError, status: Status | None = None) -> None:
+    """Give a result its error, and its status: where it is given, as there was room for."""
+    result.status.CopyFrom(item_status(error) if status is None else status)
     if isinstance(error, LogTruncatedError) and error.cut_offset >= 0:
         result.cut_offset = error.cut_offset
 
@@ -156,22 +163,28 @@ class Fetch:
         self._full = False
         """Nothing more fits: it is answered, whatever `min_bytes` says."""
         self._failed = False
+        self._pace = Pace()
+        self._statuses = Statuses()
 
     async def run(self) -> bytes:
         """Return the serialized FetchResponse."""
+        envelope_bytes = 0
         for item in self._items:
             result = FetchResult(
                 topic=echoed_name(item.topic), topic_id=echoed_id(item.topic_id), partition=item.partition
             )
             self._results.append(result)
             try:
+                if envelope_bytes > self._limit_bytes // 2:
+                    raise FULL
                 position = position_of(self._engine, item, self.max_bytes)
                 self._positions.append(position)
                 result.topic_id, result.topic, result.next_offset = position.topic.id, position.topic.name, item.offset
             except LogbrokerError as error:
                 self._positions.append(None)
                 self._fail(result, error)
-        envelope_bytes = sum(result.ByteSize() + FACTS_BYTES for result in self._results)
+            envelope_bytes += result.ByteSize() + FACTS_BYTES
+            await self._pace.step(ITEM_STEPS)
         self.max_bytes = max(1, min(self.max_bytes, self._limit_bytes + ENVELOPE_BYTES - envelope_bytes))
         await self._read(range(len(self._positions)))
         if not self._is_enough and self._max_wait_seconds:
@@ -179,10 +192,12 @@ class Fetch:
         response = FramedResponse()
         room = self.max_bytes
         for item, result, chunks in zip(self._items, self._results, self._chunks, strict=True):
+            await self._pace.step(2)
             if not self._plain:
                 response.add(result, chunks)
             elif room > 0:
                 held_bytes = self._size_bytes
+                await self._pace.step(min(sum(map(len, chunks)), INLINE_BYTES) // DECODED_PER_STEP)
                 records = await plain_records(result, b"".join(chunks), item.offset, room, self._budget, held_bytes)
                 response.add(result, records=records)
                 room -= sum(map(len, records))
@@ -215,6 +230,7 @@ class Fetch:
                 if position is not None:
                     watch.add(position.key)
                     by_key.setdefault(position.key, []).append(index)
+                await self._pace.step(2)
             # What came between the first read and the watch would wake nobody.
             await self._read(range(len(self._positions)))
             async with asyncio.timeout(self._max_wait_seconds):
@@ -235,8 +251,11 @@ class Fetch:
         for index in indexes:
             # A read ends with its segment, so go on until nothing comes or nothing more fits.
             while (position := self._positions[index]) is not None:
+                await self._pace.step(READ_STEPS)
                 left = bound - self._size_bytes
-                self._full = self._full or left <= 0
+                if left <= 0:
+                    self._full = True
+                    return
                 room = min(position.max_bytes, left)
                 if room <= 0 or self._is_at_end(index, position):
                     break
@@ -305,5 +324,10 @@ class Fetch:
         return True
 
     def _fail(self, result: FetchResult, error: LogbrokerError) -> None:
-        fail_result(result, error)
+        fail_result(result, error, self._statuses.of(error))
+        if result.status.message:
+            self._statuses.beside(len(result.topic) + len(result.topic_id))
+        else:
+            # Items are told by their order: names would make the answer too large.
+            result.topic, result.topic_id = "", b""
         self._failed = True

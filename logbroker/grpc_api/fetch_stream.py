@@ -13,6 +13,8 @@ from logbroker.engine import LogEngine, Read, ReadResult
 from logbroker.errors import BrokerUnavailableError, InvalidRequestError, LogbrokerError
 from logbroker.grpc_api.budget import ReadBudget
 from logbroker.grpc_api.fetch import (
+    DECODED_PER_STEP,
+    READ_STEPS,
     Position,
     checked_max_bytes,
     facts_at_end,
@@ -24,9 +26,11 @@ from logbroker.grpc_api.fetch import (
 )
 from logbroker.grpc_api.fetch_session import Assigned, FetchSession
 from logbroker.grpc_api.framing import FramedResponse
-from logbroker.grpc_api.plain_records import plain_records
+from logbroker.grpc_api.paging import ITEM_STEPS
+from logbroker.grpc_api.plain_records import INLINE_BYTES, plain_records
 from logbroker.grpc_api.refs import check_isolation, check_item_count, echoed_id, echoed_name, topic_of
 from logbroker.grpc_api.status import Context, item_status
+from logbroker.pacing import Pace
 from logbroker.types import PartitionKey
 from logbroker.v1.log_pb2 import FetchItem, FetchResult
 
@@ -96,6 +100,7 @@ class FetchStream:
 
     async def _follow_requests(self) -> None:
         first = True
+        pace = Pace()
         while (request := await self._context.read()) is not grpc.aio.EOF:
             if request.HasField("settings"):
                 if not first:
@@ -109,7 +114,9 @@ class FetchStream:
             check_item_count(len(request.assign) + len(request.remove))
             for item in request.assign:
                 self._assign(item, request.correlation_id)
+                await pace.step(ITEM_STEPS)
             for ref in request.remove:
+                await pace.step(2)
                 try:
                     key = PartitionKey(topic_of(self._engine, ref).id, ref.partition)
                 except LogbrokerError:
@@ -154,10 +161,11 @@ class FetchStream:
                 self._wake.clear()
                 await self._wake.wait()
                 continue
-            response = FramedResponse()
+            response, pace = FramedResponse(), Pace()
             try:
                 while self._refused and response.size_bytes < self._response_bytes:
                     self._add_frame(response, self._refused.popleft())
+                    await pace.step(3)
                 await self._fill(response)
                 if response.size_bytes:
                     await self._write(response.serialized())
@@ -181,7 +189,7 @@ class FetchStream:
 
     async def _fill(self, response: FramedResponse) -> None:
         """Add results until the response is full or no partition has more."""
-        session = self._session
+        session, pace = self._session, Pace()
         bound = self._budget.allowance(self._response_bytes)
         # A rest too small for most batches is not worth the read of one that is put back.
         while (room := bound - response.size_bytes) > bound // 4 and (assigned := session.pick()) is not None:
@@ -191,6 +199,7 @@ class FetchStream:
             limit = min(room, position.max_bytes)
             wish = Read(position.topic.id, position.partition, position.offset, limit, position.last_leader_epoch)
             [outcome] = await self._engine.read([wish])
+            await pace.step(READ_STEPS)
             if not session.is_current(assigned):
                 continue  # Removed or moved while a cold read was under way.
             if isinstance(outcome, ReadResult):
@@ -198,12 +207,12 @@ class FetchStream:
             if isinstance(outcome, LogbrokerError):
                 self._add_frame(response, self._failure(assigned, outcome))
             elif len(outcome.batches) <= room:
-                await self._add(response, assigned, outcome, room)
+                await self._add(response, assigned, outcome, room, pace)
             elif response.size_bytes:
                 session.put_back(assigned)  # The next response begins with this large batch.
                 return
             elif self._budget.fits(len(outcome.batches)):
-                await self._add(response, assigned, outcome, room)
+                await self._add(response, assigned, outcome, room, pace)
             else:
                 session.put_back(assigned)
                 del outcome
@@ -249,15 +258,20 @@ class FetchStream:
         response.add(result, batches, records)
         self._budget.hold(response.size_bytes - before_bytes)
 
-    async def _decoded(self, response: FramedResponse, result: FetchResult, batches: bytes, room: int) -> list[bytes]:
+    async def _decoded(
+        self, response: FramedResponse, result: FetchResult, batches: bytes, room: int, pace: Pace
+    ) -> list[bytes]:
         self._budget.hold(len(batches))
         try:
             held_bytes = response.size_bytes + len(batches)
+            await pace.step(min(len(batches), INLINE_BYTES) // DECODED_PER_STEP)
             return await plain_records(result, batches, result.next_offset, room, self._budget, held_bytes)
         finally:
             self._budget.release(len(batches))
 
-    async def _add(self, response: FramedResponse, assigned: Assigned, outcome: ReadResult, room: int) -> None:
+    async def _add(
+        self, response: FramedResponse, assigned: Assigned, outcome: ReadResult, room: int, pace: Pace
+    ) -> None:
         """Add what was read, unless the client knows it all; of plain records about as many as there is room for."""
         session, position = self._session, assigned.position
         result = _blank_result(assigned)
@@ -282,7 +296,7 @@ class FetchStream:
             session.sent(assigned, result.next_offset, 0, more=bool(outcome.batches))
             return
         if self._plain:
-            records = await self._decoded(response, result, outcome.batches, room)
+            records = await self._decoded(response, result, outcome.batches, room, pace)
             self._add_frame(response, result, records=records)
             if result.HasField("status"):
                 self._leave(assigned)

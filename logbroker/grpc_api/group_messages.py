@@ -12,13 +12,17 @@ from logbroker.consumer_groups.subscriptions import Subscription
 from logbroker.engine import LogEngine
 from logbroker.errors import InvalidRequestError, LogbrokerError
 from logbroker.grpc_api.group_offsets import commit_results
+from logbroker.grpc_api.paging import ITEM_STEPS
 from logbroker.grpc_api.refs import check_item_count, topic_of
 from logbroker.grpc_api.status import item_status
+from logbroker.pacing import Pace
 from logbroker.types import PartitionKey, TopicId
 from logbroker.v1 import groups_pb2 as pb
 
 MAX_OWNED: Final = 100_000
 """Partitions that one Join may list."""
+SLICE: Final = 500
+"""Partitions that are read in one go."""
 HEARTBEATS_PER_SESSION: Final = 4
 MAX_HEARTBEAT_INTERVAL_MS: Final = 3_000
 MIN_HEARTBEAT_INTERVAL_MS: Final = 25
@@ -32,7 +36,7 @@ _STATES: Final[Mapping[int, ReadingState]] = {
 _OPTIONAL: Final = ("session_timeout_ms", "rebalance_timeout_ms", "max_poll_interval_ms")
 
 
-def read_join(engine: LogEngine, message: pb.Join) -> Join:
+async def read_join(engine: LogEngine, message: pb.Join) -> Join:
     """Raises InvalidRequestError; what the group takes is checked by its machine."""
     settings: dict[str, Any] = {name: getattr(message, name) for name in _OPTIONAL if message.HasField(name)}
     return Join(
@@ -42,7 +46,7 @@ def read_join(engine: LogEngine, message: pb.Join) -> Join:
         subscription=read_subscription(message.subscription),
         assignor=message.assignor,
         epoch=message.epoch,
-        owned=_read_partitions(engine, message.owned),
+        owned=await _read_partitions(engine, message.owned),
         client_name=message.client_name,
         growth_order=message.growth_order,
         **settings,
@@ -53,27 +57,35 @@ def read_subscription(message: pb.Subscription) -> Subscription:
     return Subscription(tuple(message.topics), message.topic_pattern, tuple(message.bands))
 
 
-def _read_partitions(engine: LogEngine, topics: Iterable[pb.TopicPartitions]) -> frozenset[PartitionKey]:
+async def _read_partitions(engine: LogEngine, topics: Iterable[pb.TopicPartitions]) -> frozenset[PartitionKey]:
     """What is said of topics that are gone is passed over: nobody holds these any more."""
+    pace = Pace()
     found: set[PartitionKey] = set()
+    count = 0
     for item in topics:
+        count += len(item.partitions)
+        if count > MAX_OWNED:
+            raise InvalidRequestError(f"the Join lists more than {MAX_OWNED} partitions; spread them over more members")
+        await pace.step(ITEM_STEPS)
         try:
             topic = topic_of(engine, item)
         except LogbrokerError:
             continue
-        if len(found) + len(item.partitions) > MAX_OWNED:
-            raise InvalidRequestError(f"the Join lists more than {MAX_OWNED} partitions; spread them over more members")
-        found.update(PartitionKey(topic.id, number) for number in item.partitions)
+        for start in range(0, len(item.partitions), SLICE):
+            found.update(PartitionKey(topic.id, number) for number in item.partitions[start : start + SLICE])
+            await pace.step(SLICE // 2)
     return frozenset(found)
 
 
-def read_positions(engine: LogEngine, topics: Iterable[pb.TopicPositions]) -> list[ToldPosition]:
+async def read_positions(engine: LogEngine, topics: Iterable[pb.TopicPositions]) -> list[ToldPosition]:
     """Return where a member says that it stands; what it says of topics that are gone is passed over.
 
     Raises InvalidRequestError where the columns do not match, or above the bound of a request.
     """
+    pace = Pace()
     found: list[ToldPosition] = []
     for item in topics:
+        await pace.step(ITEM_STEPS)
         check_item_count(len(found) + len(item.partitions))
         states = item.states or (pb.READING_STATE_READING,) * len(item.partitions)
         if not len(item.partitions) == len(item.offsets) == len(states):
@@ -86,17 +98,18 @@ def read_positions(engine: LogEngine, topics: Iterable[pb.TopicPositions]) -> li
             if state not in _STATES:
                 raise InvalidRequestError(f"there is no reading state {state}; give one of {[*_STATES]}")
             found.append(ToldPosition(PartitionKey(topic.id, partition), offset, _STATES[state]))
+            await pace.step()
     return found
 
 
-def member_response(engine: LogEngine, message: MemberMessage) -> pb.MemberResponse:
+async def member_response(engine: LogEngine, message: MemberMessage) -> pb.MemberResponse:
     """Return what a member is told; of an `Ended`, only one with an error."""
     if isinstance(message, CommitDone):
         return pb.MemberResponse(
-            commit=pb.CommitAnswer(correlation_id=message.correlation_id, topics=commit_results(message.outcomes))
+            commit=pb.CommitAnswer(correlation_id=message.correlation_id, topics=await commit_results(message.outcomes))
         )
     if isinstance(message, AssignedOffsets):
-        return pb.MemberResponse(assignment=_assignment(engine, message))
+        return pb.MemberResponse(assignment=await _assignment(engine, message))
     if isinstance(message, GenerationsToRead):
         return pb.MemberResponse(generations=_generations(engine, message))
     if isinstance(message, Joined):
@@ -120,7 +133,8 @@ def _heartbeat_interval_ms(joined: Joined) -> int:
     return max(MIN_HEARTBEAT_INTERVAL_MS, min(trusted_ms // HEARTBEATS_PER_SESSION, MAX_HEARTBEAT_INTERVAL_MS))
 
 
-def _assignment(engine: LogEngine, message: AssignedOffsets) -> pb.Assignment:
+async def _assignment(engine: LogEngine, message: AssignedOffsets) -> pb.Assignment:
+    pace = Pace()
     response = pb.Assignment(epoch=message.epoch)
     topics: dict[TopicId, pb.AssignedTopic] = {}
     for (topic_id, partition), committed in message.partitions:
@@ -132,6 +146,7 @@ def _assignment(engine: LogEngine, message: AssignedOffsets) -> pb.Assignment:
         topic.partitions.append(partition)
         topic.offsets.append(-1 if committed is None else committed.offset)
         topic.leader_epochs.append(-1 if committed is None else committed.leader_epoch)
+        await pace.step()
     return response
 
 
@@ -152,12 +167,17 @@ def topic_name(engine: LogEngine, topic_id: TopicId) -> str:
         return ""
 
 
-def partition_lists(engine: LogEngine, partitions: Iterable[PartitionKey]) -> list[pb.TopicPartitions]:
+async def partition_lists(
+    engine: LogEngine, partitions: Iterable[PartitionKey], pace: Pace
+) -> list[pb.TopicPartitions]:
     """Partitions by topic, sorted."""
     topics: dict[TopicId, list[int]] = {}
-    for topic_id, partition in sorted(partitions):
+    for topic_id, partition in partitions:
         topics.setdefault(topic_id, []).append(partition)
-    return [
-        pb.TopicPartitions(topic=topic_name(engine, topic_id), topic_id=topic_id, partitions=numbers)
-        for topic_id, numbers in topics.items()
-    ]
+        await pace.step()
+    lists: list[pb.TopicPartitions] = []
+    for topic_id in sorted(topics):
+        numbers = sorted(topics[topic_id])
+        lists.append(pb.TopicPartitions(topic=topic_name(engine, topic_id), topic_id=topic_id, partitions=numbers))
+        await pace.step(ITEM_STEPS + len(numbers) // 8)
+    return lists

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from logbroker.consumer_groups.offsets import CommitOutcome, TopicCommit
 from logbroker.engine import LogEngine
 from logbroker.errors import LogbrokerError
+from logbroker.grpc_api.paging import ITEM_STEPS
 from logbroker.grpc_api.refs import check_item_count, topic_of
-from logbroker.grpc_api.status import item_status
+from logbroker.grpc_api.status import Statuses
+from logbroker.pacing import Pace
 from logbroker.v1 import groups_pb2 as pb
 
 
-def read_commits(engine: LogEngine, topics: Iterable[pb.TopicOffsets]) -> list[TopicCommit | LogbrokerError]:
+async def read_commits(engine: LogEngine, topics: Iterable[pb.TopicOffsets]) -> list[TopicCommit | LogbrokerError]:
     """Return the columns of each topic, or its error; raises InvalidRequestError above the bound of a request."""
+    pace = Pace()
     commits: list[TopicCommit | LogbrokerError] = []
     count = 0
     for item in topics:
@@ -29,18 +32,21 @@ def read_commits(engine: LogEngine, topics: Iterable[pb.TopicOffsets]) -> list[T
             commits.append(error)
         else:
             commits.append(commit)
+        await pace.step(ITEM_STEPS + len(partitions) // 4)
     return commits
 
 
-def commit_results(outcomes: Sequence[CommitOutcome]) -> list[pb.TopicCommitResult]:
-    return [_result(outcome) for outcome in outcomes]
-
-
-def _result(outcome: CommitOutcome) -> pb.TopicCommitResult:
-    if isinstance(outcome, LogbrokerError):
-        return pb.TopicCommitResult(status=item_status(outcome))
-    if not outcome:
-        return pb.TopicCommitResult()
-    return pb.TopicCommitResult(
-        failures=[pb.CommitFailure(partition=partition, status=item_status(error)) for partition, error in outcome]
-    )
+async def commit_results(outcomes: Iterable[CommitOutcome]) -> list[pb.TopicCommitResult]:
+    pace, statuses = Pace(), Statuses()
+    results: list[pb.TopicCommitResult] = []
+    for outcome in outcomes:
+        if isinstance(outcome, LogbrokerError):
+            results.append(pb.TopicCommitResult(status=statuses.of(outcome)))
+        else:
+            result = pb.TopicCommitResult()
+            for partition, error in outcome:
+                result.failures.add(partition=partition, status=statuses.of(error))
+                await pace.step(2)
+            results.append(result)
+        await pace.step()
+    return results

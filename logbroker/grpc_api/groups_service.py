@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from logbroker.broker.broker import Broker
@@ -12,18 +12,22 @@ from logbroker.consumer_groups.generations import Wait
 from logbroker.consumer_groups.offsets import Committed
 from logbroker.consumer_groups.rows import GROUP_TYPE
 from logbroker.engine import Topic
-from logbroker.errors import LogbrokerError, OverloadedError
+from logbroker.errors import OverloadedError
 from logbroker.grpc_api.group_messages import partition_lists, topic_name
 from logbroker.grpc_api.group_offsets import commit_results, read_commits
 from logbroker.grpc_api.member_stream import MemberStream
-from logbroker.grpc_api.paging import FRAME_BYTES, items_within, page_of
+from logbroker.grpc_api.paging import FRAME_BYTES, ITEM_STEPS, items_within, outcomes_within, page_of
 from logbroker.grpc_api.queue_admin_messages import queue_state
 from logbroker.grpc_api.refs import check_item_count, echoed_id, echoed_name, topic_of
-from logbroker.grpc_api.status import Context, answers, item_status
+from logbroker.grpc_api.status import Context, answers
+from logbroker.pacing import Pace
 from logbroker.queues.rows import GROUP_TYPE as QUEUE_GROUP_TYPE
 from logbroker.types import TopicId
 from logbroker.v1 import groups_pb2 as pb
 from logbroker.v1.common_pb2 import Status
+
+COMMITTED_BYTES: Final = 40
+"""Of one partition in an answer, at most, beside its metadata."""
 
 
 class GroupsService:
@@ -42,53 +46,65 @@ class GroupsService:
 
     @answers
     async def commit_offsets(self, request: pb.CommitOffsetsRequest, context: Context) -> pb.CommitOffsetsResponse:
-        topics = read_commits(self._engine, request.topics)
+        topics = await read_commits(self._engine, request.topics)
         outcomes = await self._groups.commit_offsets(request.group_id, topics)
-        return pb.CommitOffsetsResponse(topics=commit_results(outcomes))
+        return pb.CommitOffsetsResponse(topics=await commit_results(outcomes))
 
     @answers
     async def fetch_offsets(self, request: pb.FetchOffsetsRequest, context: Context) -> pb.FetchOffsetsResponse:
         check_item_count(sum(len(item.partitions) + 1 for item in request.topics))
         group = self._groups.group(request.group_id)
-        found = self._asked_for(group, request.topics) if request.topics else self._all_committed(group)
-        response = pb.FetchOffsetsResponse()
-        room = self._max_response_bytes
-        full = item_status(OverloadedError("the answer is full; ask for the rest of the topics by itself"))
-        for topic in found:
-            if topic.ByteSize() > room:
-                topic = pb.CommittedTopic(topic=topic.topic, topic_id=topic.topic_id, status=full)
-            room -= topic.ByteSize() + FRAME_BYTES
-            response.topics.append(topic)
-        return response
+        if request.topics:
+            topics = await items_within(
+                request.topics,
+                lambda item, pace: self._committed(group, topic_of(self._engine, item).id, item.partitions, pace),
+                _not_committed,
+                self._max_response_bytes,
+                # What names its partitions is bounded by their number.
+                lambda item: object() if item.partitions else topic_of(self._engine, item).id,
+            )
+        else:
+            topics = await items_within(
+                sorted(group.offsets.topic_ids()),
+                lambda topic_id, pace: self._committed(group, topic_id, (), pace),
+                lambda status, topic_id: pb.CommittedTopic(
+                    topic=topic_name(self._engine, topic_id), topic_id=topic_id, status=status
+                ),
+                self._max_response_bytes,
+                lambda topic_id: topic_id,
+            )
+        return pb.FetchOffsetsResponse(topics=topics)
 
     @answers
     async def list_groups(self, request: pb.ListGroupsRequest, context: Context) -> pb.ListGroupsResponse:
         ids = sorted((*self._groups.ids(), *self._queues.ids()))
-        groups, next_page_token = page_of(request, ids, self._listed, self._max_response_bytes)
+        groups, next_page_token = await page_of(
+            request, ids, self._listed, self._max_response_bytes, self._listing_steps
+        )
         return pb.ListGroupsResponse(groups=groups, next_page_token=next_page_token)
 
     @answers
     async def describe_groups(self, request: pb.DescribeGroupsRequest, context: Context) -> pb.DescribeGroupsResponse:
         check_item_count(len(request.group_ids))
-        groups = items_within(
+        groups = await items_within(
             request.group_ids,
-            lambda group_id: self._described(self._groups.group(group_id)),
-            lambda error: pb.DescribedGroup(status=item_status(error)),
+            lambda group_id, pace: self._described(self._groups.group(group_id), request.members_after, pace),
+            lambda status, _: pb.DescribedGroup(status=status),
             self._max_response_bytes,
+            lambda group_id: group_id,
         )
         return pb.DescribeGroupsResponse(groups=groups)
 
     @answers
     async def delete_groups(self, request: pb.DeleteGroupsRequest, context: Context) -> pb.DeleteGroupsResponse:
         check_item_count(len(request.group_ids))
-        response = pb.DeleteGroupsResponse()
-        for group_id in request.group_ids:
-            try:
-                await self._groups.delete(group_id)
-                response.results.append(Status())
-            except LogbrokerError as error:
-                response.results.append(item_status(error))
-        return response
+
+        async def delete(group_id: str) -> Status:
+            await self._groups.delete(group_id)
+            return Status()
+
+        results = await outcomes_within(request.group_ids, delete, lambda status: status, self._max_response_bytes)
+        return pb.DeleteGroupsResponse(results=results)
 
     def _listed(self, group_id: str) -> pb.ListedGroup:
         if not self._queues.has(group_id):
@@ -97,64 +113,72 @@ class GroupsService:
         connected = sum(link.connected for link in group.links.values())
         return pb.ListedGroup(group_id=group_id, type=QUEUE_GROUP_TYPE, state=queue_state(group), members=connected)
 
-    def _asked_for(self, group: Coordinator, items: Iterable[pb.TopicPartitions]) -> Iterable[pb.CommittedTopic]:
-        for item in items:
-            try:
-                topic = topic_of(self._engine, item)
-            except LogbrokerError as error:
-                yield pb.CommittedTopic(
-                    status=item_status(error), topic=echoed_name(item.topic), topic_id=echoed_id(item.topic_id)
-                )
-                continue
-            of_topic = group.offsets.of_topic(topic.id)
-            numbers = item.partitions or sorted(of_topic)
-            yield self._committed(topic.id, [(number, of_topic.get(number)) for number in numbers])
+    def _listing_steps(self, group_id: str) -> int:
+        """What it takes to tell the state of a group."""
+        if self._queues.has(group_id):
+            return len(self._queues.group(group_id).links)
+        return len(self._groups.group(group_id).machine) if self._groups.has(group_id) else 0
 
-    def _all_committed(self, group: Coordinator) -> Iterable[pb.CommittedTopic]:
-        for topic_id in sorted(group.offsets.topic_ids()):
-            yield self._committed(topic_id, sorted(group.offsets.of_topic(topic_id).items()))
-
-    def _committed(self, topic_id: TopicId, rows: Iterable[tuple[int, Committed | None]]) -> pb.CommittedTopic:
+    async def _committed(
+        self, group: Coordinator, topic_id: TopicId, numbers: Sequence[int], pace: Pace
+    ) -> pb.CommittedTopic:
+        """Return what is committed in some partitions; none named: in all. Raises OverloadedError where that is more
+        than an answer takes."""
         result = pb.CommittedTopic(topic=topic_name(self._engine, topic_id), topic_id=topic_id)
-        for number, committed in rows:
-            found = committed or _NONE
+        of_topic = group.offsets.of_topic(topic_id)
+        room_bytes = self._max_response_bytes
+        for number in numbers or sorted(of_topic):
+            found = of_topic.get(number) or _NONE
+            room_bytes -= len(found.metadata) + COMMITTED_BYTES
+            if room_bytes < 0:
+                raise OverloadedError(
+                    "the offsets of the topic are more than an answer takes: ask for some of its partitions at a time"
+                )
             result.partitions.append(number)
             result.offsets.append(found.offset)
             result.leader_epochs.append(found.leader_epoch)
             result.metadata.append(found.metadata)
             result.commit_times_ms.append(found.commit_time_ms)
+            await pace.step(2)
         return result
 
-    def _described(self, group: Coordinator) -> pb.DescribedGroup:
+    async def _described(self, group: Coordinator, members_after: str, pace: Pace) -> pb.DescribedGroup:
+        """Describe a group with as many of its members as an answer takes, but one at least."""
         machine = group.machine
-        now = asyncio.get_running_loop().time()
-        return pb.DescribedGroup(
-            group=_listed(group),
-            assignor=machine.assignor,
-            epoch=machine.epoch,
-            members=[
-                pb.DescribedMember(
-                    member_id=member.member_id,
-                    instance_id=member.join.instance_id,
-                    client_name=member.join.client_name,
-                    epoch=member.epoch,
-                    subscription=pb.Subscription(
-                        topics=member.subscription.topics,
-                        topic_pattern=member.subscription.topic_pattern,
-                        bands=member.subscription.bands,
-                    ),
-                    owned=partition_lists(self._engine, member.held),
-                    target=partition_lists(self._engine, machine.target(member)),
-                    connected=member.connected,
-                )
-                for member in machine.members()
-            ],
-            growth_order=machine.growth_order,
-            generations=[
-                _described_generation(topic, generation, group.generations.waits(topic.id, now))
-                for topic, generation in group.generations.grown()
-            ],
+        result = pb.DescribedGroup(
+            group=_listed(group), assignor=machine.assignor, epoch=machine.epoch, growth_order=machine.growth_order
         )
+        now = asyncio.get_running_loop().time()
+        for topic, generation in list(group.generations.grown()):
+            waits = group.generations.waits(topic.id, now)
+            result.generations.append(_described_generation(topic, generation, waits))
+            await pace.step(ITEM_STEPS + topic.partitions // 2)
+        await pace.step(ITEM_STEPS + len(machine))
+        room_bytes = self._max_response_bytes - result.ByteSize()
+        for member in sorted(machine.members(), key=lambda member: member.member_id):
+            if member.member_id <= members_after:
+                continue
+            described = pb.DescribedMember(
+                member_id=member.member_id,
+                instance_id=member.join.instance_id,
+                client_name=member.join.client_name,
+                epoch=member.epoch,
+                subscription=pb.Subscription(
+                    topics=member.subscription.topics,
+                    topic_pattern=member.subscription.topic_pattern,
+                    bands=member.subscription.bands,
+                ),
+                owned=await partition_lists(self._engine, member.held, pace),
+                target=await partition_lists(self._engine, machine.target(member), pace),
+                connected=member.connected,
+            )
+            room_bytes -= described.ByteSize() + FRAME_BYTES
+            if room_bytes < 0 and result.members:
+                result.next_members_after = result.members[-1].member_id
+                break
+            result.members.append(described)
+            await pace.step(ITEM_STEPS + len(member.subscription.topics) // 8)
+        return result
 
 
 MAX_NAMED_WAITS: Final = 100
@@ -174,6 +198,12 @@ def _described_generation(topic: Topic, generation: int, waits: Sequence[Wait]) 
         end_offsets=[wait.end_offset for wait in named],
         finished_offsets=[wait.finished_offset for wait in named],
     )
+
+
+def _not_committed(status: Status, item: pb.TopicPartitions) -> pb.CommittedTopic:
+    if not status.message:
+        return pb.CommittedTopic(status=status)
+    return pb.CommittedTopic(status=status, topic=echoed_name(item.topic), topic_id=echoed_id(item.topic_id))
 
 
 def _listed(group: Coordinator) -> pb.ListedGroup:

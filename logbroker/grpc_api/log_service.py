@@ -5,16 +5,19 @@ from __future__ import annotations
 import asyncio
 
 from logbroker.broker.broker import Broker
-from logbroker.engine import RoutingFence
+from logbroker.engine import RoutingFence, Topic
 from logbroker.errors import InvalidRequestError, LogbrokerError, UnsupportedFeatureError
 from logbroker.grpc_api.budget import ReadBudget
 from logbroker.grpc_api.fetch import Fetch
 from logbroker.grpc_api.fetch_stream import FetchStream
+from logbroker.grpc_api.paging import ITEM_STEPS
 from logbroker.grpc_api.produce import PreparedProduce
 from logbroker.grpc_api.produce_stream import ProduceStream
-from logbroker.grpc_api.produce_wire import read_produce_request
+from logbroker.grpc_api.produce_wire import read_produce
 from logbroker.grpc_api.refs import check_isolation, check_item_count, topic_of
-from logbroker.grpc_api.status import Context, answers, item_status
+from logbroker.grpc_api.status import Context, Statuses, answers
+from logbroker.pacing import Pace
+from logbroker.types import TopicId
 from logbroker.v1.log_pb2 import (
     OFFSET_SPEC_EARLIEST,
     OFFSET_SPEC_LATEST,
@@ -41,7 +44,7 @@ class LogService:
 
     @answers
     async def produce(self, message: bytes, context: Context) -> ProduceResponse:
-        prepared = PreparedProduce(self._engine, self._clock, read_produce_request(message), RoutingFence())
+        prepared = PreparedProduce(self._engine, self._clock, await read_produce(message), RoutingFence())
         try:
             await prepared.prepare()
             return await prepared.append()
@@ -68,12 +71,23 @@ class LogService:
     async def list_offsets(self, request: ListOffsetsRequest, context: Context) -> ListOffsetsResponse:
         check_item_count(len(request.items))
         check_isolation(request.isolation)
+        pace, statuses = Pace(), Statuses()
         response = ListOffsetsResponse()
+        # What is asked for twice is looked up once: a lookup by time reads the log.
+        found: dict[tuple[TopicId, int, int], ListOffsetsResult] = {}
         for item in request.items:
             try:
-                response.results.append(await self._find_offset(item))
+                topic = topic_of(self._engine, item)
+                if item.WhichOneof("at") == "timestamp_ms":
+                    wanted = topic.id, item.partition, item.timestamp_ms
+                    if wanted not in found:
+                        found[wanted] = await self._find_by_time(*wanted)
+                    response.results.append(found[wanted])
+                else:
+                    response.results.append(self._find_offset(topic, item))
             except LogbrokerError as error:
-                response.results.append(ListOffsetsResult(status=item_status(error), offset=-1, timestamp_ms=-1))
+                response.results.add(status=statuses.of(error), offset=-1, timestamp_ms=-1)
+            await pace.step(ITEM_STEPS)
         return response
 
     @answers
@@ -88,13 +102,11 @@ class LogService:
             found = await self._engine.init_producer_id()
         return InitProducerIdResponse(producer_id=found[0], producer_epoch=found[1])
 
-    async def _find_offset(self, item: ListOffsetsItem) -> ListOffsetsResult:
-        topic = topic_of(self._engine, item)
-        if item.WhichOneof("at") == "timestamp_ms":
-            found = await self._engine.offset_for_time(topic.id, item.partition, item.timestamp_ms)
-            return ListOffsetsResult(
-                offset=found.offset, timestamp_ms=found.timestamp_ms, leader_epoch=found.leader_epoch
-            )
+    async def _find_by_time(self, topic_id: TopicId, partition: int, timestamp_ms: int) -> ListOffsetsResult:
+        found = await self._engine.offset_for_time(topic_id, partition, timestamp_ms)
+        return ListOffsetsResult(offset=found.offset, timestamp_ms=found.timestamp_ms, leader_epoch=found.leader_epoch)
+
+    def _find_offset(self, topic: Topic, item: ListOffsetsItem) -> ListOffsetsResult:
         facts = self._engine.partition_facts(topic.id, item.partition)
         if item.spec == OFFSET_SPEC_EARLIEST:
             offset = facts.log_start_offset

@@ -89,7 +89,7 @@ class MemberStream:
             raise InvalidRequestError("the first message of a member's stream is a Join")
         if self._stopping.is_set():
             raise BrokerUnavailableError("the broker is stopping; connect again once it is back")
-        return await self._groups.join(request.join.group_id, read_join(self._engine, request.join), self)
+        return await self._groups.join(request.join.group_id, await read_join(self._engine, request.join), self)
 
     async def _follow_requests(self, membership: Membership) -> bool:
         """Carry out requests until their end; return whether the member said Leave."""
@@ -98,13 +98,14 @@ class MemberStream:
             if kind == "heartbeat":
                 await self._answers_due.acquire()
                 if request.heartbeat.positions:
-                    membership.tell(read_positions(self._engine, request.heartbeat.positions))
+                    membership.tell(await read_positions(self._engine, request.heartbeat.positions))
                 if membership.heartbeat(polled=request.heartbeat.polled):
                     self.send(None)
             elif kind == "commit":
                 commit = request.commit
                 await self._answers_due.acquire()
-                membership.commit(commit.correlation_id, commit.epoch, read_commits(self._engine, commit.topics))
+                topics = await read_commits(self._engine, commit.topics)
+                await membership.commit_in_turns(commit.correlation_id, commit.epoch, topics)
             elif kind == "taken":
                 membership.taken(request.taken.epoch)
             elif kind == "subscription":
@@ -122,7 +123,7 @@ class MemberStream:
                 message = self._outbox.popleft()
                 if isinstance(message, Ended) and message.error is None:
                     return
-                response = _HEARTBEAT_ANSWER if message is None else member_response(self._engine, message)
+                response = _HEARTBEAT_ANSWER if message is None else await member_response(self._engine, message)
                 self._writing = True
                 try:
                     await self._context.write(response)

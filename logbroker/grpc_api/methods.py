@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Awaitable, Callable, Collection
-from typing import Any
+from typing import Any, cast
 
 import grpc
 from google.protobuf.descriptor import ServiceDescriptor
@@ -28,22 +28,22 @@ def method_table(
         make = _MAKERS[bool(method.client_streaming), bool(method.server_streaming)]
         behaviour = getattr(implementation, _snake_case(method.name))
         parse = None if method.name in raw else request_parser(method.input_type)
-        if parse is not None and not method.client_streaming:
-            # What the transport's own parsing raises would be answered with UNKNOWN.
-            behaviour, parse = _parsing(behaviour, parse), None
-        handlers[method.name] = make(behaviour, request_deserializer=parse, response_serializer=_serialize)
+        if parse is not None:
+            # What the transport's own parsing raises would be answered with UNKNOWN, and it is done at once.
+            behaviour = (_reading if method.client_streaming else _parsing)(behaviour, parse)
+        handlers[method.name] = make(behaviour, request_deserializer=None, response_serializer=_serialize)
     return grpc.method_handlers_generic_handler(service.full_name, handlers)
 
 
 def _parsing(
-    behaviour: Callable[[Any, Context], Awaitable[Any]], parse: Callable[[bytes], Message]
+    behaviour: Callable[[Any, Context], Awaitable[Any]], parse: Callable[[bytes], Awaitable[Message]]
 ) -> Callable[[bytes, Context], Awaitable[Any]]:
     @functools.wraps(behaviour)
     async def answer(message: bytes, context: Context) -> Any:
         request: Message | None = None
         refusal: InvalidRequestError | None = None
         try:
-            request = parse(message)
+            request = await parse(message)
         except InvalidRequestError as error:
             refusal = error
         del message  # The frame of an aborted call is kept until the garbage is collected.
@@ -52,6 +52,32 @@ def _parsing(
         return await behaviour(request, context)
 
     return answer
+
+
+def _reading(
+    behaviour: Callable[[Any, Context], Awaitable[Any]], parse: Callable[[bytes], Awaitable[Message]]
+) -> Callable[[Any, Context], Awaitable[Any]]:
+    @functools.wraps(behaviour)
+    async def answer(requests: Any, context: Context) -> Any:
+        return await behaviour(requests, cast("Context", _ReadingContext(context, parse)))
+
+    return answer
+
+
+class _ReadingContext:
+    """The context of a stream, whose requests are read as messages. Reading raises InvalidRequestError."""
+
+    def __init__(self, context: Context, parse: Callable[[bytes], Awaitable[Message]]) -> None:
+        self._context = context
+        self._parse = parse
+        self.write = context.write
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._context, name)
+
+    async def read(self) -> Any:
+        message = await self._context.read()
+        return message if message is grpc.aio.EOF else await self._parse(message)
 
 
 def _serialize(message: Any) -> bytes:

@@ -1,66 +1,125 @@
 """Answers with an item for each of many: in pages, sorted by an id, where a page goes on behind the last id of the one
-before; or, for those that were named, as many as there is room for."""
+before; or, for those that were named, as many as there is room for. Either is made in turns (`pacing`)."""
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Sequence
 from typing import Final, TypeVar
 
 from google.protobuf.message import Message
 
 from logbroker.errors import InvalidRequestError, LogbrokerError, OverloadedError
 from logbroker.grpc_api.refs import MAX_ITEMS
+from logbroker.grpc_api.status import Statuses
+from logbroker.pacing import Pace
 from logbroker.v1.admin_pb2 import ListTopicsRequest
+from logbroker.v1.common_pb2 import Status
 from logbroker.v1.groups_pb2 import ListGroupsRequest
 
 FRAME_BYTES: Final = 5
 """At most, around an item of a list in an answer."""
+ITEM_STEPS: Final = 5
+"""What an item takes besides what its maker tells, in steps of a `Pace`."""
+
+FULL: Final = OverloadedError("the answer is full; ask for the rest in another call")
+
+TWICE: Final = InvalidRequestError("the request lists this twice; it is answered where it stands first")
 
 _Item = TypeVar("_Item", bound=Message)
 _Named = TypeVar("_Named")
 
 
-def page_of(
-    request: ListTopicsRequest | ListGroupsRequest, ids: Sequence[str], item: Callable[[str], _Item], room_bytes: int
+async def page_of(
+    request: ListTopicsRequest | ListGroupsRequest,
+    ids: Sequence[str],
+    item: Callable[[str], _Item],
+    room_bytes: int,
+    steps: Callable[[str], int] = lambda _: 0,
 ) -> tuple[list[_Item], str]:
     """Return the items of the page asked for and the token of the next page, "" where there is none.
 
-    `ids` are sorted, `item` makes the item of one, and a page takes no more after its items fill `room_bytes`. Raises
+    `ids` are sorted, `item` makes the item of one (or raises a LogbrokerError where it is gone meanwhile), which takes
+    so many `steps` more than others. A page takes no more after its items fill `room_bytes`. Raises
     InvalidRequestError.
     """
     page_size = request.page_size if request.HasField("page_size") else MAX_ITEMS
     if page_size < 1:
         raise InvalidRequestError(f"page_size must be at least 1, not {page_size}; leave it out for the broker's")
+    pace = Pace()
     items: list[_Item] = []
     first = bisect_right(ids, request.page_token)
     for index in range(first, len(ids)):
         if len(items) >= page_size or room_bytes <= 0:
             return items, ids[index - 1]
-        items.append(item(ids[index]))
-        room_bytes -= items[-1].ByteSize() + FRAME_BYTES
+        try:
+            found = item(ids[index])
+        except LogbrokerError:
+            pass  # It went while the items before it were made.
+        else:
+            items.append(found)
+            room_bytes -= found.ByteSize() + FRAME_BYTES
+        await pace.step(ITEM_STEPS + steps(ids[index]))
     return items, ""
 
 
-def items_within(
+async def items_within(
     named: Iterable[_Named],
-    item: Callable[[_Named], _Item],
-    refusal: Callable[[LogbrokerError], _Item],
+    item: Callable[[_Named, Pace], Awaitable[_Item]],
+    refusal: Callable[[Status, _Named], _Item],
     room_bytes: int,
+    identity: Callable[[_Named], Hashable],
 ) -> list[_Item]:
     """Return the item of each, or why there is none: what finds no room in `room_bytes` is refused, and all after it.
 
-    The first is sent whole, however large it is: no other answer could tell of it.
+    `identity` says who is named; what is named once more is refused. The first is sent whole: `item` sees to it that
+    one alone fits. `refusal` repeats no names where the status it is given has no message any more.
     """
-    full = refusal(OverloadedError("the answer is full; ask for the rest in another call"))
+    pace, statuses = Pace(), Statuses()
+    items: list[_Item] = []
+    seen: set[Hashable] = set()
+    for each in named:
+        found: _Item | None = None
+        try:
+            if room_bytes <= 0:
+                raise FULL
+            if (who := identity(each)) in seen:
+                raise TWICE
+            seen.add(who)
+            found = await item(each, pace)
+            if found.ByteSize() > room_bytes and items:
+                room_bytes = 0
+                raise FULL
+        except LogbrokerError as error:
+            status = statuses.of(error)
+            found = refusal(status, each)
+            statuses.beside(found.ByteSize() - status.ByteSize())
+        room_bytes -= found.ByteSize() + FRAME_BYTES
+        items.append(found)
+        await pace.step(ITEM_STEPS)
+    return items
+
+
+async def outcomes_within(
+    named: Iterable[_Named],
+    change: Callable[[_Named], Awaitable[_Item]],
+    refusal: Callable[[Status], _Item],
+    room_bytes: int,
+) -> list[_Item]:
+    """Carry out a change for each, one after the other, and return what came of it, or why nothing did.
+
+    Where the answer is full, the changes that are left are refused, untried: none is made that cannot be told of.
+    """
+    pace, statuses = Pace(), Statuses()
     items: list[_Item] = []
     for each in named:
         try:
-            found = item(each) if room_bytes > 0 else full
+            if room_bytes <= 0:
+                raise FULL
+            found = await change(each)
         except LogbrokerError as error:
-            found = refusal(error)
-        if found.ByteSize() > room_bytes and items:
-            found, room_bytes = full, 0
+            found = refusal(statuses.of(error))
         room_bytes -= found.ByteSize() + FRAME_BYTES
         items.append(found)
+        await pace.step(ITEM_STEPS)
     return items

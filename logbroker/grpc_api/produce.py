@@ -22,9 +22,11 @@ from logbroker.errors import (
     RecordTooLargeError,
     StaleGenerationError,
 )
+from logbroker.grpc_api.paging import ITEM_STEPS
 from logbroker.grpc_api.produce_wire import WireItem, WireRequest
 from logbroker.grpc_api.refs import find_changeable_topic
-from logbroker.grpc_api.status import item_status
+from logbroker.grpc_api.status import Statuses
+from logbroker.pacing import Pace
 from logbroker.record.bands import band_of, one_band
 from logbroker.record.codec import MAX_BATCH_RECORDS, BatchBuilder, check_timestamp
 from logbroker.record.message_headers import priority_of, with_priority
@@ -47,6 +49,10 @@ _DURABILITIES: Final[dict[int, Durability | None]] = {
     DURABILITY_WRITTEN: Durability.WRITTEN,
     DURABILITY_SYNCED: Durability.SYNCED,
 }
+APPENDS_AT_ONCE: Final = 64
+"""Batches of one request that are appended in one go: 20 us each, and more where a segment is begun."""
+APPEND_STEPS: Final = 15
+"""Of a `Pace`."""
 INLINE_RECORDS: Final = 200
 """Up to so many plain records are made into batches on the loop (about 4 us each); more go to a thread."""
 
@@ -69,6 +75,8 @@ class PreparedProduce:
         self._pinned: dict[TopicId, Topic] = {}
         self._stale: list[TopicId] = []
         """The topics of the appends that were refused as stale, one for each."""
+        self._pace = Pace()
+        self._statuses = Statuses()
 
     async def prepare(self) -> None:
         """Make batches of plain records. Raises InvalidRequestError for what concerns the whole request."""
@@ -76,6 +84,7 @@ class PreparedProduce:
         if request.durability not in _DURABILITIES:
             raise InvalidRequestError(f"durability {request.durability} is unknown")
         for item in request.items:
+            await self._pace.step(ITEM_STEPS)
             try:
                 topic = find_changeable_topic(self._engine, item.topic, item.topic_id)
                 if item.batch is None:
@@ -89,8 +98,12 @@ class PreparedProduce:
                 self._items.append(error)
 
     async def append(self) -> ProduceResponse:
-        """Append in the order of the items; the first step takes the offsets."""
-        outcomes = await self._engine.append(self._appends, _DURABILITIES[self._request.durability])
+        """Append in the order of the items; the first step takes the offsets, unless it `is_long`."""
+        durability = _DURABILITIES[self._request.durability]
+        if self.is_long:
+            outcomes = await self._append_in_turns(durability)
+        else:
+            outcomes = await self._engine.append(self._appends, durability)
         self.release()
         for append, outcome in zip(self._appends, outcomes, strict=True):
             if isinstance(outcome, StaleGenerationError):
@@ -99,17 +112,20 @@ class PreparedProduce:
         # Filled in place: a list of messages would be copied.
         results = response.results
         for asked, item in zip(self._request.items, self._items, strict=True):
+            await self._pace.step(2)
             if isinstance(item, _PlainItem):
                 result = results.add(base_offset=-1, log_append_time_ms=-1)
                 if item.record_count <= INLINE_RECORDS:
-                    item.fill(result, outcomes)
+                    item.fill(result, outcomes, self._statuses)
+                    await self._pace.step(2 * item.record_count)
                 else:
-                    await asyncio.to_thread(item.fill, result, outcomes)
+                    await asyncio.to_thread(item.fill, result, outcomes, self._statuses)
                 continue
             outcome = outcomes[item] if isinstance(item, int) else item
             partition = asked.partition or 0
             if isinstance(outcome, LogbrokerError):
-                _refuse(results.add(partition=partition, base_offset=-1, log_append_time_ms=-1), outcome)
+                result = results.add(partition=partition, base_offset=-1, log_append_time_ms=-1)
+                _refuse(result, outcome, self._statuses)
             else:
                 results.add(
                     partition=partition,
@@ -120,6 +136,19 @@ class PreparedProduce:
                     duplicate=outcome.duplicate,
                 )
         return response
+
+    @property
+    def is_long(self) -> bool:
+        """Whether it is appended in several steps: what must not overtake it has to wait for its end."""
+        return len(self._appends) > APPENDS_AT_ONCE
+
+    async def _append_in_turns(self, durability: Durability | None) -> list[Appended | LogbrokerError]:
+        outcomes: list[Appended | LogbrokerError] = []
+        for start in range(0, len(self._appends), APPENDS_AT_ONCE):
+            part = self._appends[start : start + APPENDS_AT_ONCE]
+            outcomes += await self._engine.append(part, durability)
+            await self._pace.step(APPEND_STEPS * len(part))
+        return outcomes
 
     def answered(self) -> None:
         """Note that the sender was told of what was refused."""
@@ -153,6 +182,7 @@ class PreparedProduce:
         # The topic stays as it is meanwhile, and the next request of the stream waits.
         if len(plain.records) <= INLINE_RECORDS:
             batching.run()
+            await self._pace.step(4 * len(plain.records))
         else:
             await asyncio.to_thread(batching.run)
         if item.partition is not None and batching.faults and not sequence:
@@ -299,10 +329,10 @@ class _PlainItem:
         self._first_append = first_append
         self._faults = faults
 
-    def fill(self, result: ProduceResult, outcomes: Sequence[Appended | LogbrokerError]) -> None:
+    def fill(self, result: ProduceResult, outcomes: Sequence[Appended | LogbrokerError], statuses: Statuses) -> None:
         mine = outcomes[self._first_append : self._first_append + len(self._parts)]
         if self._partition is None:
-            self._place(result, mine)
+            self._place(result, mine, statuses)
             return
         result.partition = self._partition
         first = mine[0]
@@ -310,9 +340,9 @@ class _PlainItem:
         if failed is not None:
             # Only with a sequence are there faults here; they say which record it is.
             known = any(isinstance(fault, type(failed)) for fault in self._faults.values())
-            _refuse(result, _named(self._faults) if known else failed)
+            _refuse(result, _named(self._faults) if known else failed, statuses)
             if isinstance(first, Appended):
-                self._place(result, mine)
+                self._place(result, mine, statuses)
             return
         assert isinstance(first, Appended)
         result.base_offset = first.base_offset
@@ -321,18 +351,17 @@ class _PlainItem:
         result.leader_epoch = first.leader_epoch
         result.duplicate = first.duplicate
 
-    def _place(self, result: ProduceResult, outcomes: Sequence[Appended | LogbrokerError]) -> None:
+    def _place(self, result: ProduceResult, outcomes: Sequence[Appended | LogbrokerError], statuses: Statuses) -> None:
         """Say of each record where it lies, or why it does not."""
         placements: list[RecordPlacement | None] = [None] * self.record_count
         for position, error in self._faults.items():
-            placements[position] = RecordPlacement(offset=-1, status=item_status(error))
+            placements[position] = RecordPlacement(offset=-1, status=statuses.of(error))
         for part, outcome in zip(self._parts, outcomes, strict=True):
-            status = item_status(outcome) if isinstance(outcome, LogbrokerError) else None
             for number, position in enumerate(part.positions):
                 if isinstance(outcome, Appended):
                     placement = RecordPlacement(partition=part.partition, offset=outcome.base_offset + number)
                 else:
-                    placement = RecordPlacement(partition=part.partition, offset=-1, status=status)
+                    placement = RecordPlacement(partition=part.partition, offset=-1, status=statuses.of(outcome))
                 placements[position] = placement
         result.placements.extend(placement for placement in placements if placement is not None)
         if not result.HasField("status"):
@@ -341,8 +370,8 @@ class _PlainItem:
                 result.status.CopyFrom(first.status)
 
 
-def _refuse(result: ProduceResult, error: LogbrokerError) -> None:
-    result.status.CopyFrom(item_status(error))
+def _refuse(result: ProduceResult, error: LogbrokerError, statuses: Statuses) -> None:
+    result.status.CopyFrom(statuses.of(error))
     if isinstance(error, RecordTooLargeError):
         result.max_message_bytes = error.max_message_bytes
     elif isinstance(error, InvalidTimestampError):

@@ -12,9 +12,9 @@ from logbroker.clock import Clock
 from logbroker.engine import LogEngine, RoutingFence
 from logbroker.errors import BrokerUnavailableError, LogbrokerError
 from logbroker.grpc_api.produce import PreparedProduce
-from logbroker.grpc_api.produce_wire import WireRequest, read_produce_request
-from logbroker.grpc_api.status import Context, item_status
-from logbroker.v1.log_pb2 import ProduceResponse, ProduceResult
+from logbroker.grpc_api.produce_wire import WireRequest, read_produce
+from logbroker.grpc_api.status import Context, Statuses
+from logbroker.v1.log_pb2 import ProduceResponse
 
 _log = logging.getLogger(__name__)
 
@@ -60,7 +60,7 @@ class ProduceStream:
     async def _follow_requests(self) -> None:
         while (message := await self._context.read()) is not grpc.aio.EOF:
             await self._slots.acquire()
-            request = read_produce_request(message)
+            request = await read_produce(message)
             prepared = PreparedProduce(self._engine, self._clock, request, self._fence)
             try:
                 await prepared.prepare()
@@ -76,6 +76,9 @@ class ProduceStream:
             task.add_done_callback(self._appends.discard)
             # Not in the task: one that is cancelled before its first step never runs.
             task.add_done_callback(lambda _, prepared=prepared: prepared.release())  # type: ignore[misc]
+            if prepared.is_long:
+                # Its later steps are not to be overtaken by what comes after it.
+                await asyncio.wait([task])
 
     async def _append(self, request: WireRequest, prepared: PreparedProduce) -> None:
         try:
@@ -101,5 +104,8 @@ class ProduceStream:
 
 
 def _refusal(request: WireRequest, error: LogbrokerError) -> ProduceResponse:
-    result = ProduceResult(status=item_status(error), base_offset=-1, log_append_time_ms=-1)
-    return ProduceResponse(correlation_id=request.correlation_id, results=[result] * len(request.items))
+    statuses = Statuses()
+    response = ProduceResponse(correlation_id=request.correlation_id)
+    for _ in request.items:
+        response.results.add(status=statuses.of(error), base_offset=-1, log_append_time_ms=-1)
+    return response

@@ -8,6 +8,7 @@ field counts.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
@@ -15,12 +16,15 @@ from google.protobuf.message import DecodeError
 
 from logbroker.errors import InvalidRequestError
 from logbroker.grpc_api.refs import MAX_ITEMS
+from logbroker.grpc_api.request_parsing import FIELD_STEPS, MAX_FIELDS, SLICE_FIELDS, element_counter
 from logbroker.grpc_api.wire_format import BYTES, VARINT, end_of, malformed, read_varint32, skip_value
+from logbroker.pacing import Pace, Steps, at_once, in_turns
 from logbroker.record.varint import read_varint
 from logbroker.v1.log_pb2 import PlainRecords
 
 MAX_RECORDS: Final = 100_000
-"""Plain records that one item may hold."""
+"""Plain records, and headers of these, that one request may hold."""
+MAX_ITEM_FIELDS: Final = 10_000
 
 # Field number << 3 | wire type, as log.proto has them; a test compares.
 _CORRELATION_ID: Final = 1 << 3 | VARINT
@@ -32,7 +36,8 @@ _PARTITION: Final = 3 << 3 | VARINT
 _GENERATION: Final = 4 << 3 | VARINT
 _BATCH: Final = 5 << 3 | BYTES
 _RECORDS: Final = 6 << 3 | BYTES
-_RECORD: Final = 1 << 3 | BYTES
+
+_count_elements: Final = element_counter(PlainRecords.DESCRIPTOR, "ProduceRequest")
 
 
 class WireItem(msgspec.Struct, gc=False):
@@ -44,6 +49,11 @@ class WireItem(msgspec.Struct, gc=False):
     generation: int = 0
     batch: memoryview | None = None
     records: PlainRecords | None = None
+    parts: Sequence[tuple[int, int]] = ()
+    """Where its records lie in the request."""
+    dropped_parts: int = 0
+    """The first ones, which a batch came after."""
+    fields: int = 0
 
 
 class WireRequest(msgspec.Struct, gc=False):
@@ -54,20 +64,44 @@ class WireRequest(msgspec.Struct, gc=False):
     items: list[WireItem]
 
 
-def read_produce_request(message: bytes) -> WireRequest:
+async def read_produce(message: bytes) -> WireRequest:
     """Read a serialized ProduceRequest; raises InvalidRequestError for bytes that are none, or hold too much."""
+    return await in_turns(produce_steps(message), Pace())
+
+
+def read_produce_request(message: bytes) -> WireRequest:
+    """As `read_produce`, at once."""
+    return at_once(produce_steps(message))
+
+
+def produce_steps(message: bytes) -> Steps[WireRequest]:
+    """See `read_produce`."""
     correlation_id = durability = position = 0
     items: list[WireItem] = []
     end = len(message)
+    elements = fields = all_fields = 0
     try:
         while position < end:
+            fields += 1
+            if fields >= SLICE_FIELDS:
+                all_fields += fields
+                if all_fields > MAX_FIELDS:
+                    raise InvalidRequestError(f"the request has more than {MAX_FIELDS:,} fields; split it")
+                yield FIELD_STEPS * fields
+                fields = 0
             tag, position = read_varint32(message, position)
             if tag == _ITEMS:
                 if len(items) >= MAX_ITEMS:
                     raise InvalidRequestError(f"the request lists more than {MAX_ITEMS} items; split it")
                 size, position = read_varint32(message, position)
                 item_end = end_of(position, size, end)
-                items.append(_read_item(message, position, item_end))
+                item = _read_item(message, position, item_end)
+                fields += item.fields
+                if item.parts:
+                    elements += yield from _read_records(message, item)
+                    if elements > MAX_RECORDS:
+                        raise InvalidRequestError(f"the request holds more than {MAX_RECORDS} records; split it")
+                items.append(item)
                 position = item_end
             elif tag == _CORRELATION_ID:
                 correlation_id, position = read_varint(message, position)
@@ -80,9 +114,31 @@ def read_produce_request(message: bytes) -> WireRequest:
     return WireRequest(correlation_id, durability, items)
 
 
+def _read_records(message: bytes, item: WireItem) -> Steps[int]:
+    """Read the records of an item, and return the number of their elements; refuse more than allowed before protobuf
+    makes an object of each."""
+    elements = 0
+    for number, (start, end) in enumerate(item.parts):
+        count = yield from _count_elements(message, start, end)
+        # A message field that comes twice is merged; one before a batch does not count, but is to be sound.
+        before_batch = number < item.dropped_parts
+        records = PlainRecords() if before_batch else item.records or PlainRecords()
+        records.MergeFromString(message[start:end])
+        if not before_batch:
+            item.records = records
+        elements += count
+        yield count // 4
+    return elements
+
+
 def _read_item(message: bytes, position: int, end: int) -> WireItem:
-    topic, topic_id, partition, generation, batch, records = "", b"", None, 0, None, None
+    topic, topic_id, partition, generation, batch = "", b"", None, 0, None
+    parts: list[tuple[int, int]] = []
+    dropped_parts = fields = 0
     while position < end:
+        fields += 1
+        if fields > MAX_ITEM_FIELDS:
+            raise InvalidRequestError(f"an item of the request has more than {MAX_ITEM_FIELDS:,} fields; split it")
         # Numbers of one byte are read in place: this loop runs for every batch that comes in.
         tag = message[position]
         if tag < 0x80:
@@ -99,16 +155,14 @@ def _read_item(message: bytes, position: int, end: int) -> WireItem:
             if field_end > end:
                 raise IndexError
             if tag == _BATCH:
-                batch, records = memoryview(message)[position:field_end], None
+                batch = memoryview(message)[position:field_end]
+                dropped_parts = len(parts)
             elif tag == _TOPIC:
                 topic = message[position:field_end].decode()
             elif tag == _TOPIC_ID:
                 topic_id = message[position:field_end]
             elif tag == _RECORDS:
-                _count_records(message, position, field_end)
-                # A message field that comes twice is merged.
-                records = records or PlainRecords()
-                records.MergeFromString(message[position:field_end])
+                parts.append((position, field_end))
                 batch = None
             elif not tag >> 3:
                 raise DecodeError("a field with number 0")
@@ -124,15 +178,4 @@ def _read_item(message: bytes, position: int, end: int) -> WireItem:
             position = skip_value(message, position, tag, end)
     if position != end:
         raise IndexError
-    return WireItem(topic, topic_id, partition, generation, batch, records)
-
-
-def _count_records(message: bytes, position: int, end: int) -> None:
-    """Refuse more records than allowed before protobuf makes an object of each."""
-    count = 0
-    while position < end:
-        tag, position = read_varint32(message, position)
-        position = skip_value(message, position, tag, end)
-        count += tag == _RECORD
-        if count > MAX_RECORDS:
-            raise InvalidRequestError(f"an item holds more than {MAX_RECORDS} records; split it")
+    return WireItem(topic, topic_id, partition, generation, batch, None, parts, dropped_parts, fields)

@@ -11,8 +11,8 @@ import msgspec
 from logbroker.engine import LogEngine, Topic
 from logbroker.errors import InvalidRequestError, LogbrokerError, quoted
 from logbroker.grpc_api.group_messages import topic_name
-from logbroker.grpc_api.status import item_status
-from logbroker.queues.lane import BLOCKED, PARKED
+from logbroker.grpc_api.status import Statuses
+from logbroker.pacing import Pace, in_turns
 from logbroker.queues.queue_group import QueueGroup
 from logbroker.queues.settings import OnExhausted, OnUndecodable, Ordering, Priority, PriorityRank, QueueSettings
 from logbroker.queues.starts import Rewound, StartAt
@@ -21,6 +21,11 @@ from logbroker.v1 import queues_pb2 as pb
 
 MAX_ALARMS: Final = 100
 """That one answer tells of."""
+
+# Of a `Pace`:
+DESCRIBED_STEPS: Final = 200
+"""What describing a queue group takes beside its lists."""
+PARTITION_STEPS: Final = 6
 
 _CHOICES: Final[dict[str, type[enum.Enum]]] = {
     "ordering": Ordering,
@@ -82,29 +87,19 @@ def read_start(message: pb.StartAt) -> StartAt:
     )
 
 
-def described_queue(engine: LogEngine, group: QueueGroup) -> pb.DescribedQueue:
-    """Looks at all lanes that are blocked or parked, and at all partitions."""
+async def described_queue(engine: LogEngine, group: QueueGroup, pace: Pace) -> pb.DescribedQueue:
+    """Looks at all lanes that are blocked or parked, and at all partitions. Raises UnknownGroupError where the group
+    goes meanwhile."""
     queue = group.queue
     topic_id = TopicId(queue.topic_id)
-    alarms = group.alarms.check()
-    return pb.DescribedQueue(
+    alarms = await group.alarms.check()
+    counts = await _counts(group, pace)
+    described = pb.DescribedQueue(
         group_id=group.group_id,
         topic=topic_name(engine, topic_id),
         topic_id=topic_id,
         settings=settings_message(queue.latest_settings),
-        counts=_counts(group),
-        workers=[
-            pb.DescribedWorker(
-                worker_id=link.worker_id,
-                client_name=link.client_name,
-                in_flight=(worker := queue.deliveries.worker(link.worker_id)).in_flight,
-                credit=link.seat.credit,
-                sessions=len(worker.sessions),
-                connected=link.connected,
-            )
-            for link in group.links.values()
-        ],
-        partitions=[_partition(engine, group, topic_id, partition) for partition in sorted(queue.done.partitions())],
+        counts=counts,
         alarms=[pb.Alarm(kind=alarm.kind.value, key=alarm.key, message=alarm.message) for alarm in alarms[:MAX_ALARMS]],
         state=queue_state(group),
         priorities=[
@@ -118,6 +113,23 @@ def described_queue(engine: LogEngine, group: QueueGroup) -> pb.DescribedQueue:
             for counted in queue.priority_counts()
         ],
     )
+    await pace.step(DESCRIBED_STEPS)
+    for link in list(group.links.values()):
+        worker = queue.deliveries.worker(link.worker_id)
+        described.workers.add(
+            worker_id=link.worker_id,
+            client_name=link.client_name,
+            in_flight=worker.in_flight,
+            credit=link.seat.credit,
+            sessions=len(worker.sessions),
+            connected=link.connected,
+        )
+        await pace.step(2)
+    statuses = Statuses()
+    for partition in sorted(queue.done.partitions()):
+        described.partitions.append(_partition(engine, group, topic_id, partition, statuses))
+        await pace.step(PARTITION_STEPS)
+    return described
 
 
 def queue_state(group: QueueGroup) -> str:
@@ -134,19 +146,24 @@ def queue_state(group: QueueGroup) -> str:
     return "indexing" if group.scanner.is_indexing else "serving"
 
 
-def _counts(group: QueueGroup) -> pb.QueueCounts:
-    queue, counts = group.queue, group.operator.counts()
-    states = [lane.state for lane in group.operator.held()]
+async def _counts(group: QueueGroup, pace: Pace) -> pb.QueueCounts:
+    queue = group.queue
+    counts = await in_turns(group.operator.count_lanes(), pace)
+    unscanned = await in_turns(group.scanner.count_unscanned(), pace)
+    copied_bytes = 0
+    for partition in list(queue.done.partitions()):
+        copied_bytes += group.hold.copies.size_bytes(partition)
+        await pace.step()
     return pb.QueueCounts(
         open=counts.open,
         ready=counts.ready,
         in_flight=counts.in_flight,
         parked=counts.parked,
-        unscanned=group.scanner.unscanned(),
+        unscanned=unscanned,
         lanes=counts.lanes,
         held_lanes=counts.held_lanes,
-        blocked_lanes=states.count(BLOCKED),
-        parked_lanes=states.count(PARKED),
+        blocked_lanes=counts.blocked_lanes,
+        parked_lanes=counts.parked_lanes,
         sessions=counts.sessions,
         delivered=group.handouts.line.delivered,
         acked=queue.tally.acked,
@@ -156,11 +173,13 @@ def _counts(group: QueueGroup) -> pb.QueueCounts:
         alarms_raised=group.alarms.raised,
         expired=group.hold.expired,
         refused_letters=counts.refused_letters,
-        copied_bytes=sum(map(group.hold.copies.size_bytes, queue.done.partitions())),
+        copied_bytes=copied_bytes,
     )
 
 
-def _partition(engine: LogEngine, group: QueueGroup, topic_id: TopicId, partition: int) -> pb.QueuePartition:
+def _partition(
+    engine: LogEngine, group: QueueGroup, topic_id: TopicId, partition: int, statuses: Statuses
+) -> pb.QueuePartition:
     described = pb.QueuePartition(
         partition=partition, floor=group.queue.done.floor(partition), scanned=group.queue.position(partition), end=-1
     )
@@ -170,13 +189,13 @@ def _partition(engine: LogEngine, group: QueueGroup, topic_id: TopicId, partitio
     except LogbrokerError as unknown:
         error = unknown
     if error is not None:
-        described.status.CopyFrom(item_status(error))
+        described.status.CopyFrom(statuses.of(error))
     return described
 
 
-def rewound_partition(partition: int, outcome: Rewound | LogbrokerError) -> pb.RewoundPartition:
+def rewound_partition(partition: int, outcome: Rewound | LogbrokerError, statuses: Statuses) -> pb.RewoundPartition:
     if isinstance(outcome, LogbrokerError):
-        return pb.RewoundPartition(partition=partition, floor_before=-1, floor=-1, status=item_status(outcome))
+        return pb.RewoundPartition(partition=partition, floor_before=-1, floor=-1, status=statuses.of(outcome))
     return pb.RewoundPartition(
         partition=partition,
         floor_before=outcome.floor_before,

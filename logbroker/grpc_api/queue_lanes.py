@@ -5,16 +5,16 @@ from __future__ import annotations
 import asyncio
 import heapq
 from collections.abc import Callable, Iterable, Sequence
-from itertools import chain
 from typing import Final
 
 from logbroker.errors import InvalidRequestError, LogbrokerError, UnknownLaneError
-from logbroker.grpc_api.paging import FRAME_BYTES
+from logbroker.grpc_api.paging import FRAME_BYTES, FULL
 from logbroker.grpc_api.queue_messages import read_place
-from logbroker.grpc_api.status import item_status
+from logbroker.grpc_api.status import Statuses, item_status
+from logbroker.pacing import Pace, in_turns
 from logbroker.queues.lane import NO_PLACE, Lane
 from logbroker.queues.lanes import lane_key
-from logbroker.queues.operator import LaneFacts, Operator
+from logbroker.queues.operator import LANES_PER_STEP, LaneFacts, Operator
 from logbroker.queues.places import Moment, offset_of, partition_of
 from logbroker.queues.queue_group import QueueGroup
 from logbroker.record.codec import LogRecord
@@ -26,9 +26,13 @@ MAX_EXPLAINED: Final = 400
 """Keys that one request may ask about, whose answer tells of all their failures."""
 MAX_DATED: Final = 1_000
 """Lanes whose heads are read for one answer: for a date that is in no index."""
-SLICE_LANES: Final = 20_000
-"""That are looked at in one go: a few milliseconds, in which the broker does nothing else."""
-SLICE_EXPLAINED: Final = 50
+SLICE_LANES: Final = 1_000
+"""That are looked at in one go."""
+# Of a `Pace`:
+EXPLAINED_STEPS: Final = 15
+DECIDED_STEPS: Final = 20
+HASHED_PER_STEP: Final = 1_000
+"""Bytes of a key."""
 
 IDLE: Final = "idle"
 
@@ -41,63 +45,86 @@ async def list_lanes(group: QueueGroup, request: pb.ListLanesRequest, room_bytes
     top = request.top if request.HasField("top") else DEFAULT_TOP
     if not 1 <= top <= MAX_TOP:
         raise InvalidRequestError(f"top must be 1 to {MAX_TOP:,}, not {top}")
+    pace = Pace()
     if request.order == pb.LANE_ORDER_HOTTEST:
-        lanes = list(group.queue.lanes)
-        total, shown = len(lanes), await _most(top, lanes, len)
+        lanes = await _all_lanes(group, pace)
+        total, shown = len(lanes), await _most(top, lanes, len, pace)
         dates = await _dates(group, shown[:MAX_DATED])
     elif request.order == pb.LANE_ORDER_OLDEST:
-        lanes = list(group.queue.lanes)
-        candidates = await _oldest(top, lanes)
+        lanes = await _all_lanes(group, pace)
+        candidates = await _oldest(top, lanes, pace)
         dates = await _dates(group, candidates)
         candidates.sort(key=lambda lane: (dates.get(lane.head, -1) < 0, dates.get(lane.head, -1)))
         total, shown = len(lanes), candidates[:top]
     elif request.order == pb.LANE_ORDER_HELD:
-        lanes = group.operator.held()
-        total, shown = len(lanes), await _most(top, lanes, lambda lane: -_held_since(group, lane))
+        lanes = await in_turns(group.operator.held_lanes(), pace)
+        total, shown = len(lanes), await _most(top, lanes, lambda lane: -_held_since(group, lane), pace)
         dates = await _dates(group, shown[:MAX_DATED])
     else:
         raise InvalidRequestError(f"order {request.order} is unknown; leave it out or use a value of queues.proto")
     response = pb.ListLanesResponse(total=total)
-    for facts in await _explained(group, shown):
+    explanation = await in_turns(group.operator.explanation(), pace)
+    for lane in shown:
+        facts = explanation.of(lane, group.moment())
         message = _lane(facts, dates.get(facts.head, -1))
         del message.reasons[:-1]
         room_bytes -= message.ByteSize() + FRAME_BYTES
         if room_bytes < 0:
             break
         response.lanes.append(message)
+        await pace.step(EXPLAINED_STEPS)
     return response
 
 
-async def explain_lanes(group: QueueGroup, keys: Sequence[bytes]) -> pb.ExplainLanesResponse:
+async def explain_lanes(group: QueueGroup, keys: Sequence[bytes], room_bytes: int) -> pb.ExplainLanesResponse:
+    pace = Pace()
     lanes: list[Lane | None] = []
     for key in keys:
         try:
             lanes.append(group.operator.lane(lane_key(key)))
         except UnknownLaneError:
             lanes.append(None)
-    found = [lane for lane in lanes if lane is not None]
-    dates = await _dates(group, found[:MAX_DATED])
-    explained = iter(await _explained(group, found))
+        await pace.step(2 + len(key) // HASHED_PER_STEP)
+    dates = await _dates(group, [lane for lane in lanes if lane is not None][:MAX_DATED])
+    explanation = await in_turns(group.operator.explanation(), pace)
     response = pb.ExplainLanesResponse()
+    full = item_status(FULL)
     for key, lane in zip(keys, lanes, strict=True):
         if lane is None:
-            response.lanes.add(key=lane_key(key), state=IDLE, partition=-1, offset=-1, oldest_timestamp_ms=-1)
+            message = pb.Lane(key=lane_key(key), state=IDLE, partition=-1, offset=-1, oldest_timestamp_ms=-1)
         else:
-            facts = next(explained)
-            response.lanes.append(_lane(facts, dates.get(facts.head, -1)))
+            facts = explanation.of(lane, group.moment())
+            message = _lane(facts, dates.get(facts.head, -1))
+        room_bytes -= message.ByteSize() + FRAME_BYTES
+        response.lanes.append(message if room_bytes >= 0 else pb.Lane(key=message.key, status=full))
+        await pace.step(EXPLAINED_STEPS + len(key) // HASHED_PER_STEP)
     return response
 
 
-async def _most(count: int, lanes: Sequence[Lane], weight: Callable[[Lane], int]) -> list[Lane]:
-    """The lanes of the most weight, most first."""
-    best: list[Lane] = []
+async def _all_lanes(group: QueueGroup, pace: Pace) -> Sequence[Lane]:
+    lanes = list(group.queue.lanes)
+    await pace.step(len(lanes) // LANES_PER_STEP)
+    return lanes
+
+
+async def _most(count: int, lanes: Sequence[Lane], weight: Callable[[Lane], int], pace: Pace) -> list[Lane]:
+    """The lanes of the most weight, most first; of equal weight, those that come first."""
+    best: list[tuple[int, int, Lane]] = []
     for start in range(0, len(lanes), SLICE_LANES):
-        best = heapq.nlargest(count, chain(best, lanes[start : start + SLICE_LANES]), key=weight)
-        await asyncio.sleep(0)
-    return best
+        # What weighs less than all that was found so far is not even compared.
+        for number, lane in enumerate(lanes[start : start + SLICE_LANES], start):
+            entry = weight(lane), -number, lane
+            if len(best) < count:
+                heapq.heappush(best, entry)
+            elif entry > best[0]:
+                heapq.heapreplace(best, entry)
+        await pace.step(SLICE_LANES)
+    best.sort(reverse=True)
+    await pace.step(len(best))
+    return [lane for *_, lane in best]
 
 
-async def _oldest(count: int, lanes: Sequence[Lane]) -> list[Lane]:
+async def _oldest(count: int, lanes: Sequence[Lane], pace: Pace) -> list[Lane]:
     """The lanes whose heads have the lowest offsets of their partitions: among them are the oldest ones."""
     by_partition: dict[int, list[Lane]] = {}
     for start in range(0, len(lanes), SLICE_LANES):
@@ -106,8 +133,9 @@ async def _oldest(count: int, lanes: Sequence[Lane]) -> list[Lane]:
                 by_partition.setdefault(partition_of(lane.head), []).append(lane)
         share = min(count, max(1, MAX_DATED // max(1, len(by_partition))))
         for partition, found in by_partition.items():
-            by_partition[partition] = heapq.nsmallest(share, found, key=lambda lane: lane.head)
-        await asyncio.sleep(0)
+            if len(found) > share:
+                by_partition[partition] = heapq.nsmallest(share, found, key=lambda lane: lane.head)
+        await pace.step(2 * SLICE_LANES)
     return [lane for found in by_partition.values() for lane in found][:MAX_DATED]
 
 
@@ -123,15 +151,6 @@ async def _dates(group: QueueGroup, lanes: Iterable[Lane]) -> dict[int, int]:
     return {
         head: record.timestamp_ms for head, record in zip(heads, records, strict=True) if isinstance(record, LogRecord)
     }
-
-
-async def _explained(group: QueueGroup, lanes: Sequence[Lane]) -> list[LaneFacts]:
-    facts: list[LaneFacts] = []
-    for start in range(0, len(lanes), SLICE_EXPLAINED):
-        now = group.moment()
-        facts += [group.operator.explain(lane, now) for lane in lanes[start : start + SLICE_EXPLAINED]]
-        await asyncio.sleep(0)
-    return facts
 
 
 def _lane(facts: LaneFacts, timestamp_ms: int) -> pb.Lane:
@@ -162,19 +181,37 @@ def _lane(facts: LaneFacts, timestamp_ms: int) -> pb.Lane:
 
 async def decide_lanes(group: QueueGroup, decisions: Iterable[pb.LaneDecision]) -> pb.DecideLanesResponse:
     """Carry out decisions one by one; returns when all are synced."""
+    pace, statuses = Pace(), Statuses()
     outcomes: list[asyncio.Future[int] | LogbrokerError] = []
     for message in decisions:
         try:
-            outcomes.append(group.operations.decide(await _read_decision(group, message)))
+            if message.WhichOneof("decision") == "drop":
+                outcomes.append(await group.operations.drop(_lane_named(message), pace))
+            else:
+                outcomes.append(group.operations.decide(await _read_decision(group, message)))
         except LogbrokerError as error:
-            outcomes.append(error)
+            outcomes.append(error.as_value())
+        await pace.step(DECIDED_STEPS)
     response = pb.DecideLanesResponse()
     for outcome in outcomes:
         if isinstance(outcome, LogbrokerError):
-            response.results.add(status=item_status(outcome))
+            response.results.add(status=statuses.of(outcome))
         else:
             response.results.add(records_done=await outcome)
+        await pace.step(2)
     return response
+
+
+def _lane_named(message: pb.LaneDecision) -> Callable[[Operator], Lane]:
+    """Return what finds the lane that a decision is about; raises InvalidRequestError."""
+    named = message.WhichOneof("lane")
+    if named is None or message.WhichOneof("decision") is None:
+        raise InvalidRequestError("a decision names a lane, by `key` or `place`, and says what to do with it")
+    if named == "key":
+        key = lane_key(message.key)
+        return lambda operator: operator.lane(key)
+    place = read_place(message.place.partition, message.place.offset)
+    return lambda operator: operator.lane_of_record(place)
 
 
 async def _read_decision(group: QueueGroup, message: pb.LaneDecision) -> Callable[[Operator, Moment], int]:
@@ -182,19 +219,10 @@ async def _read_decision(group: QueueGroup, message: pb.LaneDecision) -> Callabl
 
     Raises InvalidRequestError, or what prevents the reading of a head that is to be replaced.
     """
-    named, kind = message.WhichOneof("lane"), message.WhichOneof("decision")
-    if named is None or kind is None:
-        raise InvalidRequestError("a decision names a lane, by `key` or `place`, and says what to do with it")
-    key = lane_key(message.key)
-    place = read_place(message.place.partition, message.place.offset) if named == "place" else NO_PLACE
-
-    def lane_of(operator: Operator) -> Lane:
-        return operator.lane(key) if named == "key" else operator.lane_of_record(place)
+    lane_of, kind = _lane_named(message), message.WhichOneof("decision")
 
     def decide(operator: Operator, now: Moment) -> int:
         lane = lane_of(operator)
-        if kind == "drop":
-            return operator.drop(lane)
         waited = lane.head != NO_PLACE
         if kind == "skip_head":
             operator.skip(lane, now)

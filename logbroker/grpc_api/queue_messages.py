@@ -10,6 +10,7 @@ import msgspec
 from logbroker.errors import InvalidRequestError, LogbrokerError, StaleSessionError
 from logbroker.grpc_api.refs import MAX_ITEMS
 from logbroker.grpc_api.status import item_status
+from logbroker.pacing import Pace, Steps, at_once
 from logbroker.queues.deliveries import Refusal
 from logbroker.queues.lanes import lane_key
 from logbroker.queues.messages import Extension, Granted, Nack, SessionWrite, Settlement
@@ -22,14 +23,19 @@ from logbroker.v1 import queues_pb2 as pb
 
 MAX_RECEIPTS: Final = 65_536
 """That one settlement may name, so that its answer has room for a refusal of each."""
+MAX_RECEIPTS_WITH_STATE: Final = 10_000
+"""That one settlement may name which is done all at once, or not at all."""
+PAUSE_RANGES: Final = 500
+"""After which a settlement is read on in another turn."""
 MAX_HELD: Final = 100_000
 """Records that one Hello may list, so that its Welcome has room for all of them."""
 MAX_FULL_FAILURES: Final = 1_000
 """Failures of one answer that say in full why; the others, only by their code and reason."""
 
 
-def read_hello(message: pb.Hello) -> Hello:
+async def read_hello(message: pb.Hello) -> Hello:
     """Raises InvalidRequestError."""
+    pace = Pace()
     held, sessions = message.held, message.sessions
     if len(held.partitions) != len(held.offsets):
         raise InvalidRequestError(
@@ -44,15 +50,21 @@ def read_hello(message: pb.Hello) -> Hello:
             f"the Hello lists {len(held.offsets)} records and {len(sessions)} sessions that are held: at most"
             f" {MAX_HELD:,} and {MAX_ITEMS:,} are taken, give up the others"
         )
+    places: list[int] = []
+    for partition, offset in zip(held.partitions, held.offsets, strict=True):
+        places.append(read_place(partition, offset))
+        await pace.step()
+    held_sessions: list[HeldSession] = []
+    for session in sessions:
+        prefetch = session.prefetch if session.HasField("prefetch") else 1
+        held_sessions.append(HeldSession(session.key, session.token, prefetch))
+        await pace.step(2)
     hello = Hello(
         worker_id=message.worker_id,
         incarnation=message.incarnation,
         client_name=message.client_name,
-        held=[read_place(partition, offset) for partition, offset in zip(held.partitions, held.offsets, strict=True)],
-        sessions=[
-            HeldSession(session.key, session.token, session.prefetch if session.HasField("prefetch") else 1)
-            for session in sessions
-        ],
+        held=places,
+        sessions=held_sessions,
         attempts=held.attempts,
         life=message.life,
         band=message.band,
@@ -110,7 +122,7 @@ class ReadSettle(msgspec.Struct):
     refusals: list[Refusal]
 
 
-def read_settle(message: pb.Settle) -> ReadSettle:
+def read_settle(message: pb.Settle) -> Steps[ReadSettle]:
     """Raises InvalidRequestError for what is no settlement; ranges that are no such are refused one by one."""
     if message.outputs:
         raise InvalidRequestError("outputs of a settlement are not taken yet: leave the field out, produce them before")
@@ -123,36 +135,46 @@ def read_settle(message: pb.Settle) -> ReadSettle:
             f" split it, {MAX_ITEMS} are taken"
         )
     check = _RangeCheck()
-    settlement = Settlement(
-        acks=[pair for pair in zip(message.acks.firsts, message.acks.lasts, strict=True) if check.takes(*pair)],
-        nacks=[
-            Nack(
-                nack.first_receipt,
-                nack.last_receipt,
-                nack.reason[:MAX_REASON_CHARACTERS],
-                nack.delay_ms / 1000 if nack.HasField("delay_ms") else None,
-            )
-            for nack in message.nacks
-            if check.takes(nack.first_receipt, nack.last_receipt)
-        ],
-        releases=[
-            pair for pair in zip(message.releases.firsts, message.releases.lasts, strict=True) if check.takes(*pair)
-        ],
-        extensions=[
-            Extension(
-                extension.first_receipt,
-                extension.last_receipt,
-                extension.lease_ms / 1000 if extension.HasField("lease_ms") else None,
-            )
-            for extension in message.extensions
-            if check.takes(extension.first_receipt, extension.last_receipt)
-        ],
-        states=[SessionWrite(lane_key(write.key), write.token, write.state) for write in message.states],
-    )
+    acks = yield from _taken_pairs(message.acks, check)
+    nacks: list[Nack] = []
+    for number, nack in enumerate(message.nacks):
+        if check.takes(nack.first_receipt, nack.last_receipt):
+            delay_seconds = nack.delay_ms / 1000 if nack.HasField("delay_ms") else None
+            reason = nack.reason[:MAX_REASON_CHARACTERS]
+            nacks.append(Nack(nack.first_receipt, nack.last_receipt, reason, delay_seconds))
+        if number % PAUSE_RANGES == PAUSE_RANGES - 1:
+            yield PAUSE_RANGES
+    releases = yield from _taken_pairs(message.releases, check)
+    extensions: list[Extension] = []
+    for number, extension in enumerate(message.extensions):
+        if check.takes(extension.first_receipt, extension.last_receipt):
+            lease_seconds = extension.lease_ms / 1000 if extension.HasField("lease_ms") else None
+            extensions.append(Extension(extension.first_receipt, extension.last_receipt, lease_seconds))
+        if number % PAUSE_RANGES == PAUSE_RANGES - 1:
+            yield PAUSE_RANGES
+    states = [SessionWrite(lane_key(write.key), write.token, write.state) for write in message.states]
+    settlement = Settlement(acks, nacks, releases, extensions, states)
+    if states and check.receipts > MAX_RECEIPTS_WITH_STATE:
+        raise InvalidRequestError(
+            f"the settlement writes states of sessions and names {check.receipts:,} receipts: at most"
+            f" {MAX_RECEIPTS_WITH_STATE:,} are taken with states, send the others in another"
+        )
     if settlement.states and check.refusals:
         # With a state all is done, or nothing.
         return ReadSettle(Settlement(), [Refusal(0, 0, check.refusals[0].error), *check.refusals])
     return ReadSettle(settlement, check.refusals)
+
+
+def _taken_pairs(receipts: pb.Receipts, check: _RangeCheck) -> Steps[list[tuple[int, int]]]:
+    """Return the ranges that can be taken."""
+    pairs = list(zip(receipts.firsts, receipts.lasts, strict=True))
+    if len(pairs) <= PAUSE_RANGES:
+        return [pair for pair in pairs if check.takes(*pair)]
+    taken: list[tuple[int, int]] = []
+    for start in range(0, len(pairs), PAUSE_RANGES):
+        taken += [pair for pair in pairs[start : start + PAUSE_RANGES] if check.takes(*pair)]
+        yield PAUSE_RANGES
+    return taken
 
 
 def _check_columns(receipts: pb.Receipts, name: str) -> None:
@@ -168,6 +190,11 @@ class _RangeCheck:
     def __init__(self) -> None:
         self.refusals: list[Refusal] = []
         self._room = MAX_RECEIPTS
+
+    @property
+    def receipts(self) -> int:
+        """How many were taken."""
+        return MAX_RECEIPTS - self._room
 
     def takes(self, first: int, last: int) -> bool:
         count = last - first + 1
@@ -186,6 +213,11 @@ class _RangeCheck:
 
 
 def settle_answer(correlation_id: int, refusals: Sequence[Refusal]) -> pb.SettleAnswer:
+    """As `make_settle_answer`, at once."""
+    return at_once(make_settle_answer(correlation_id, refusals))
+
+
+def make_settle_answer(correlation_id: int, refusals: Sequence[Refusal]) -> Steps[pb.SettleAnswer]:
     """Return the answer to a settlement whose rest is done and synced."""
     answer = pb.SettleAnswer(correlation_id=correlation_id)
     for number, refusal in enumerate(refusals):
@@ -193,6 +225,7 @@ def settle_answer(correlation_id: int, refusals: Sequence[Refusal]) -> pb.Settle
         if number >= MAX_FULL_FAILURES:
             status.message = "as above"
         answer.failures.add(first_receipt=refusal.first, last_receipt=refusal.last, status=status)
+        yield 3
     return answer
 
 

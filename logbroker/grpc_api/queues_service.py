@@ -6,11 +6,11 @@ import asyncio
 from typing import Final
 
 from logbroker.broker.broker import Broker
-from logbroker.errors import InvalidRequestError, LogbrokerError
+from logbroker.errors import InvalidRequestError
 from logbroker.grpc_api.budget import ReadBudget
 from logbroker.grpc_api.delivery_frames import plain_deliveries, receive_response
 from logbroker.grpc_api.fetch import MAX_WAIT_MS
-from logbroker.grpc_api.paging import items_within
+from logbroker.grpc_api.paging import items_within, outcomes_within
 from logbroker.grpc_api.queue_admin_messages import (
     check_age,
     described_queue,
@@ -20,10 +20,11 @@ from logbroker.grpc_api.queue_admin_messages import (
     rewound_partition,
 )
 from logbroker.grpc_api.queue_lanes import MAX_EXPLAINED, decide_lanes, explain_lanes, list_lanes
-from logbroker.grpc_api.queue_messages import read_settle, settle_answer
+from logbroker.grpc_api.queue_messages import make_settle_answer, read_settle
 from logbroker.grpc_api.refs import check_item_count, find_topic
-from logbroker.grpc_api.status import Context, answers, item_status
+from logbroker.grpc_api.status import Context, Statuses, answers
 from logbroker.grpc_api.worker_stream import WorkerStream
+from logbroker.pacing import Pace, in_turns
 from logbroker.queues.packing import Delivered
 from logbroker.queues.queue_group import QueueGroup
 from logbroker.v1 import queues_pb2 as pb
@@ -116,9 +117,12 @@ class QueuesService:
     @answers
     async def settle(self, request: pb.SettleRequest, context: Context) -> pb.SettleResponse:
         group = self._queues.group(request.group_id)
-        asked = read_settle(request.settle)
-        refusals = await group.settle(request.worker_id, asked.settlement)
-        answer = settle_answer(request.settle.correlation_id, [*asked.refusals, *refusals])
+        pace = Pace()
+        asked = await in_turns(read_settle(request.settle), pace)
+        refusals = asked.refusals
+        for settling in await group.settle_in_turns(request.worker_id, asked.settlement):
+            refusals += await settling
+        answer = await in_turns(make_settle_answer(request.settle.correlation_id, refusals), pace)
         return pb.SettleResponse(answer=answer)
 
     # --- administration ----------------------------------------------------------------------------------------------
@@ -131,7 +135,7 @@ class QueuesService:
         topic = find_topic(self._engine, request.topic, request.topic_id)
         settings = new_settings(request.settings, topic)
         group, created = await self._queues.create(request.group_id, topic, settings, start)
-        return pb.CreateQueueResponse(queue=described_queue(self._engine, group), created=created)
+        return pb.CreateQueueResponse(queue=await described_queue(self._engine, group, Pace()), created=created)
 
     @answers
     async def alter_queue(self, request: pb.AlterQueueRequest, context: Context) -> pb.AlterQueueResponse:
@@ -141,30 +145,31 @@ class QueuesService:
         before = self._queues.group(request.group_id).queue.latest_settings
         check_age(changes, changes.get("priority", before.priority))
         group = await self._queues.alter(request.group_id, changes)
-        return pb.AlterQueueResponse(queue=described_queue(self._engine, group), draining=group.queue.draining)
+        described = await described_queue(self._engine, group, Pace())
+        return pb.AlterQueueResponse(queue=described, draining=group.queue.draining)
 
     @answers
     async def describe_queues(self, request: pb.DescribeQueuesRequest, context: Context) -> pb.DescribeQueuesResponse:
         check_item_count(len(request.group_ids))
-        queues = items_within(
+        queues = await items_within(
             request.group_ids,
-            lambda group_id: described_queue(self._engine, self._queues.group(group_id)),
-            lambda error: pb.DescribedQueue(status=item_status(error)),
+            lambda group_id, pace: described_queue(self._engine, self._queues.group(group_id), pace),
+            lambda status, _: pb.DescribedQueue(status=status),
             self._max_response_bytes,
+            lambda group_id: group_id,
         )
         return pb.DescribeQueuesResponse(queues=queues)
 
     @answers
     async def delete_queues(self, request: pb.DeleteQueuesRequest, context: Context) -> pb.DeleteQueuesResponse:
         check_item_count(len(request.group_ids))
-        response = pb.DeleteQueuesResponse()
-        for group_id in request.group_ids:
-            try:
-                await self._queues.delete(group_id)
-                response.results.append(Status())
-            except LogbrokerError as error:
-                response.results.append(item_status(error))
-        return response
+
+        async def delete(group_id: str) -> Status:
+            await self._queues.delete(group_id)
+            return Status()
+
+        results = await outcomes_within(request.group_ids, delete, lambda status: status, self._max_response_bytes)
+        return pb.DeleteQueuesResponse(results=results)
 
     # --- lanes -------------------------------------------------------------------------------------------------------
 
@@ -176,7 +181,7 @@ class QueuesService:
     async def explain_lanes(self, request: pb.ExplainLanesRequest, context: Context) -> pb.ExplainLanesResponse:
         if len(request.keys) > MAX_EXPLAINED:
             raise InvalidRequestError(f"at most {MAX_EXPLAINED} keys are explained at once, not {len(request.keys)}")
-        return await explain_lanes(self._queues.group(request.group_id), request.keys)
+        return await explain_lanes(self._queues.group(request.group_id), request.keys, self._max_response_bytes)
 
     @answers
     async def decide_lanes(self, request: pb.DecideLanesRequest, context: Context) -> pb.DecideLanesResponse:
@@ -215,4 +220,9 @@ class QueuesService:
             drop_standing=request.drop_standing,
             dry_run=request.dry_run,
         )
-        return pb.RewindResponse(partitions=map(rewound_partition, asked, outcomes))
+        pace, statuses = Pace(), Statuses()
+        response = pb.RewindResponse()
+        for partition, outcome in zip(asked, outcomes, strict=True):
+            response.partitions.append(rewound_partition(partition, outcome, statuses))
+            await pace.step(2)
+        return response

@@ -1,14 +1,15 @@
 """Requests from the wire, refused before they cost more memory than their bytes.
 
 Protobuf makes an object of every element of a list before anybody can count them: 16 MiB of empty items would become
-700 MiB, and numbers of a byte each take eight. So a large message is counted first. Bytes that are no message are
-refused like any other wrong request, not answered with an error of the transport.
+700 MiB, and numbers of a byte each take eight; and what has millions of fields takes it seconds. So a large message is
+counted first, in turns (`pacing`). Bytes that are no message are refused like any other wrong request, not answered
+with an error of the transport.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
 
 import msgspec
 from google.protobuf.descriptor import Descriptor
@@ -28,24 +29,31 @@ from logbroker.grpc_api.wire_format import (
     read_varint32,
     skip_value,
 )
+from logbroker.pacing import Pace, Steps, in_turns
 
 UNCOUNTED_BYTES: Final = 64 * 1024
 """What is smaller cannot hold enough to matter."""
 MAX_ELEMENTS: Final = 100_000
 """Of all lists of one request together."""
+MAX_FIELDS: Final = 500_000
+"""Of one request, those that nobody knows included."""
+SLICE_FIELDS: Final = 256
+"""That are counted in one go."""
+FIELD_STEPS: Final = 2
+"""What a field takes, of a `Pace`."""
 MAX_PACKED_BYTES: Final = 4 * 1024 * 1024
 """Of all packed lists of numbers of one request together."""
 
 
-def request_parser(descriptor: Descriptor) -> Callable[[bytes], Message]:
+def request_parser(descriptor: Descriptor) -> Callable[[bytes], Awaitable[Message]]:
     """Return what reads a serialized message of this type; it raises InvalidRequestError."""
     parse = GetMessageClass(descriptor).FromString
-    shape = _shape_of(descriptor)
+    count = element_counter(descriptor)
 
-    def parsed(message: bytes) -> Message:
+    async def parsed(message: bytes) -> Message:
         try:
             if len(message) > UNCOUNTED_BYTES:
-                _check_elements(message, shape, descriptor.name)
+                await in_turns(count(message, 0, len(message)), Pace())
             return parse(message)
         except DecodeError:
             refusal = malformed(descriptor.name)
@@ -56,6 +64,16 @@ def request_parser(descriptor: Descriptor) -> Callable[[bytes], Message]:
         raise refusal
 
     return parsed
+
+
+def element_counter(descriptor: Any, name: str = "") -> Callable[[bytes, int, int], Steps[int]]:
+    """Return what counts the elements of all lists in a message of this type, from one position to before another.
+
+    Its work returns their number, and raises InvalidRequestError where a message holds too much, or is none; `name`
+    is that of the whole, and `descriptor` is a Descriptor (the stubs of generated code have two kinds).
+    """
+    shape = _shape_of(descriptor)
+    return lambda message, start, end: _count_elements(message, start, end, shape, name or descriptor.name)
 
 
 class _Shape(msgspec.Struct):
@@ -85,17 +103,20 @@ def _shape_of(descriptor: Descriptor) -> _Shape:
     return shape
 
 
-def _check_elements(message: bytes, shape: _Shape, name: str) -> None:
-    """Raise InvalidRequestError where a message holds too many elements, or is none."""
-    elements = packed_bytes = 0
-    ends_and_shapes = [(len(message), shape)]
-    position = 0
+def _count_elements(message: bytes, position: int, end: int, shape: _Shape, name: str) -> Steps[int]:
+    elements = packed_bytes = fields = 0
+    ends_and_shapes = [(end, shape)]
     try:
         while ends_and_shapes:
             end, shape = ends_and_shapes[-1]
             if position == end:
                 ends_and_shapes.pop()
                 continue
+            fields += 1
+            if not fields % SLICE_FIELDS:
+                if fields > MAX_FIELDS:
+                    raise InvalidRequestError(f"the request has more than {MAX_FIELDS:,} fields; split it")
+                yield FIELD_STEPS * SLICE_FIELDS
             tag, position = read_varint32(message, position)
             if tag in shape.lists:
                 elements += 1
@@ -119,3 +140,4 @@ def _check_elements(message: bytes, shape: _Shape, name: str) -> None:
                 position = skip_value(message, position, tag, end)
     except (IndexError, DecodeError):
         raise malformed(name) from None
+    return elements

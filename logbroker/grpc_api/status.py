@@ -24,12 +24,43 @@ ERROR_DOMAIN = "logbroker"
 MAX_MESSAGE_LENGTH = 1000
 """A call's status travels twice in its trailers, and clients take 8 KiB of these."""
 
+MAX_SENTENCES_BYTES = 1024 * 1024
+"""Of the statuses of one answer that say in a sentence what is wrong."""
+MAX_REASONS_BYTES = 512 * 1024
+"""Of those behind them that give their reason."""
+
 T = TypeVar("T")
 Context = grpc.aio.ServicerContext[Any, Any]
 
 
 def item_status(error: LogbrokerError) -> Status:
     return Status(code=error.code, reason=error.reason, message=error.message[:MAX_MESSAGE_LENGTH])
+
+
+class Statuses:
+    """The statuses of the items of one answer: whole while there is room for their sentences, then by code and reason,
+    and at last by their code alone. So an answer stays in its bound however many of its items have failed."""
+
+    __slots__ = ("_used_bytes",)
+
+    def __init__(self) -> None:
+        self._used_bytes = 0
+
+    def of(self, error: LogbrokerError) -> Status:
+        """Return the status of the next item that failed."""
+        used_bytes = self._used_bytes
+        if used_bytes < MAX_SENTENCES_BYTES:
+            status = item_status(error)
+        elif used_bytes < MAX_SENTENCES_BYTES + MAX_REASONS_BYTES:
+            status = Status(code=error.code, reason=error.reason)
+        else:
+            return Status(code=error.code)
+        self._used_bytes = used_bytes + status.ByteSize()
+        return status
+
+    def beside(self, size_bytes: int) -> None:
+        """Something that is there only beside whole statuses, such as a name, takes so much."""
+        self._used_bytes += size_bytes
 
 
 async def abort(context: Context, error: LogbrokerError, metadata: Mapping[str, str] | None = None) -> NoReturn:

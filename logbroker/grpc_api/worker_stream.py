@@ -23,6 +23,8 @@ from logbroker.grpc_api.budget import ReadBudget
 from logbroker.grpc_api.delivery_frames import worker_response
 from logbroker.grpc_api.group_messages import topic_name
 from logbroker.grpc_api.queue_messages import (
+    ReadSettle,
+    make_settle_answer,
     read_hello,
     read_settle,
     settle_answer,
@@ -31,8 +33,10 @@ from logbroker.grpc_api.queue_messages import (
 )
 from logbroker.grpc_api.status import Context
 from logbroker.grpc_api.worker_sessions import WorkerSessions
+from logbroker.pacing import Pace, in_turns
 from logbroker.queues.deliveries import Refusal
 from logbroker.queues.line import HANDOUT_BYTES
+from logbroker.queues.messages import SMALL_STEPS, steps_of
 from logbroker.queues.packing import Delivered
 from logbroker.queues.queue_group import QueueGroup
 from logbroker.queues.queue_groups import QueueGroups
@@ -79,6 +83,9 @@ class WorkerStream:
         """Whose message gRPC is about to take: it takes one at a time."""
         self._reading_ended = False
         self._is_finished = False
+        self._pace = Pace()
+        self._answering: set[asyncio.Task[None]] = set()
+        """Settlements that were carried out part by part, and are answered once all is synced."""
 
     async def run(self) -> None:
         """Serve from the Hello until the worker left, was replaced, or its stream broke.
@@ -131,7 +138,7 @@ class WorkerStream:
         if self._stopping.is_set():
             raise BrokerUnavailableError("the broker is stopping; connect again once it is back")
         group = self._queues.group(request.hello.group_id)
-        link = await group.connect(read_hello(request.hello))
+        link = await group.connect(await read_hello(request.hello))
         link.seat.max_bytes = partial(self._budget.allowance, HANDOUT_BYTES)
         queue = group.queue
         welcome = welcome_message(topic_name(self._engine, TopicId(queue.topic_id)), queue.settings, queue.life, link)
@@ -147,7 +154,7 @@ class WorkerStream:
             kind = request.WhichOneof("request")
             if kind == "settle":
                 await self._room_for_answer()
-                self._settle(link, request.settle)
+                await self._settle(link, request.settle)
                 if request.add_credit:
                     link.add_credit(request.add_credit)
             elif kind == "credit":
@@ -185,11 +192,14 @@ class WorkerStream:
         self._answered.clear()
         await self._answered.wait()
 
-    def _settle(self, link: WorkerLink, message: pb.Settle) -> None:
+    async def _settle(self, link: WorkerLink, message: pb.Settle) -> None:
         """Settle now; the answer follows once that is synced."""
-        asked = read_settle(message)
+        asked = await in_turns(read_settle(message), self._pace)
         correlation_id = message.correlation_id
         self._answers_due += 1
+        if steps_of(asked.settlement) + len(asked.refusals) > SMALL_STEPS:
+            await self._settle_in_turns(link, correlation_id, asked)
+            return
 
         def done(answer: pb.SettleAnswer) -> None:
             self._answers_due -= 1
@@ -205,6 +215,31 @@ class WorkerStream:
             link.settle(asked.settlement).add_done_callback(synced)
         except LogbrokerError as error:
             done(settle_refused(correlation_id, error))
+
+    async def _settle_in_turns(self, link: WorkerLink, correlation_id: int, asked: ReadSettle) -> None:
+        """Settle part by part; the requests that follow wait for that, and not for the answer."""
+        try:
+            settling = await link.settle_in_turns(asked.settlement)
+        except LogbrokerError as error:
+            self._answers_due -= 1
+            self._answer(pb.WorkerResponse(settled=settle_refused(correlation_id, error)))
+            return
+        task = asyncio.create_task(self._answer_parts(correlation_id, asked.refusals, settling))
+        self._answering.add(task)
+        task.add_done_callback(self._answering.discard)
+
+    async def _answer_parts(
+        self, correlation_id: int, refusals: list[Refusal], settling: Sequence[asyncio.Future[list[Refusal]]]
+    ) -> None:
+        try:
+            for part in settling:
+                refusals += await part
+        except LogbrokerError as error:
+            answer = settle_refused(correlation_id, error)
+        else:
+            answer = await in_turns(make_settle_answer(correlation_id, refusals), Pace())
+        self._answers_due -= 1
+        self._answer(pb.WorkerResponse(settled=answer))
 
     def _end_deliveries(self) -> None:
         self._reading_ended = True

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from logbroker.errors import quoted
+from logbroker.pacing import Pace, in_turns
 from logbroker.queues.messages import Notice, NoticeKind
 from logbroker.queues.operator import Alarm, AlarmKind, Operator
 from logbroker.queues.places import Moment
@@ -42,9 +43,9 @@ class Alarms:
                 text = "queue group %s: %s %s, the first %s: %s"
                 _log.warning(text, self._group_id, lanes, kind.value, first, quoted(told[0].reason))
 
-    def check(self) -> list[Alarm]:
+    async def check(self) -> list[Alarm]:
         """Look for causes of alarm, log those that are new, and return all that there are."""
-        alarms = self._operator.alarms(self._moment())
+        alarms = await in_turns(self._operator.find_alarms(self._moment()), Pace())
         causes = {(alarm.kind, alarm.key, alarm.place): alarm for alarm in alarms}
         new = [alarm for cause, alarm in causes.items() if cause not in self._known]
         self.raised += len(new)
@@ -63,5 +64,5 @@ class Alarms:
         while True:
             await asyncio.sleep(pause_seconds)
             begun = loop.time()
-            self.check()
+            await self.check()
             pause_seconds = max(CHECK_SECONDS, (loop.time() - begun) / CHECK_SHARE)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Sequence, Set
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -129,8 +129,13 @@ class Cursors:
         if not cursors:
             del self._cursors[cursor.base | cursor.level]
 
+    @property
+    def containers(self) -> list[Any]:
+        """What holds much, and is no more theirs after `clear`."""
+        return [self._cursors]
+
     def clear(self) -> None:
-        self._cursors.clear()
+        self._cursors = {}
 
     def _join_shorter_half(self, cursors: list[Cursor]) -> None:
         cursors.sort(key=len, reverse=True)

@@ -22,6 +22,7 @@ from typing import Final
 import msgspec
 
 from logbroker.errors import LogbrokerError, NotHolderError
+from logbroker.pacing import Steps
 from logbroker.queues.holders import Grant, Session, Worker
 from logbroker.queues.lane import Lane
 from logbroker.queues.lost_receipts import LostReceipts
@@ -223,7 +224,7 @@ class Deliveries:
         offset = at - grant.first
         lanes = None if grant.lanes is None else grant.lanes[offset:]
         places = None if grant.places is None else grant.places[offset:]
-        left = len(places) if places is not None else sum(lane is not None for lane in lanes or ())
+        left = len(places or ()) if lanes is None else len(lanes) - lanes.count(None)
         rest = Grant(at, grant.worker, grant.deadline, lanes, places, left, grant.session)
         if grant.lanes is not None:
             del grant.lanes[offset:]
@@ -335,9 +336,14 @@ class Deliveries:
 
     # --- what is asked -----------------------------------------------------------------------------------------------
 
-    def holder(self, lane: Lane) -> Grant | None:
-        """Who holds a lane in flight. Looks through all that is in flight."""
-        return next((grant for grant in self._grants if grant.left and lane in (grant.lanes or ())), None)
+    def holders(self) -> Steps[dict[int, Grant]]:
+        """Return who holds a lane in flight, by the lane's identity."""
+        found: dict[int, Grant] = {}
+        for grant in [grant for grant in self._grants if grant.left]:
+            if grant.lanes is not None:
+                found.update((id(lane), grant) for lane in grant.lanes if lane is not None)
+                yield 1 + len(grant.lanes) // 4
+        return found
 
     def places(self) -> Iterator[int | range]:
         """All that is in flight."""

@@ -123,20 +123,31 @@ class DoneRecords:
         self._moved[partition] = None
 
     def rewind(self, partition: int, offset: int, kept: Places | None = None) -> None:
-        """All below an offset counts as done, but for those of `kept` that are not, and nothing from there on. Raises
-        KeyError for a partition not open."""
-        floor = end = place_of(partition, offset)
-        if partition not in self._floors:
-            raise KeyError(partition)
-        undone = {} if kept is None else self._undone_of(kept)
+        """As `rewind_all`, of one partition."""
+        self.rewind_all({partition: offset}, {} if kept is None else {partition: kept})
+
+    def rewind_all(self, targets: Mapping[int, int], kept: Mapping[int, Places]) -> None:
+        """In some partitions, all below an offset counts as done, but for those of `kept` that are not, and nothing
+        from there on. Raises KeyError for a partition not open."""
+        for partition in targets:
+            if partition not in self._floors:
+                raise KeyError(partition)
+        undone = {partition: self._undone_of(kept[partition]) for partition in targets if partition in kept}
+        # In one pass: the partitions, and their pages, may be many.
+        for page_id in [page_id for page_id in (*self._pages, *self._full) if page_id >> PAGES_SHIFT in targets]:
+            self._pages.pop(page_id, None)
+            self._full.discard(page_id)
+            self._dirty.add(page_id)
+        for partition, offset in targets.items():
+            self._rewind(partition, place_of(partition, offset), undone.get(partition, {}))
+
+    def _rewind(self, partition: int, end: int, undone: Mapping[int, int]) -> None:
+        """All below a place is done but for these, in a partition without pages."""
+        floor = end
         if undone:
             first = min(undone)
             floor = (first << PAGE_SHIFT) + _trailing_zeros(undone[first])
         self._floors[partition] = floor
-        for page_id in [page_id for page_id in (*self._pages, *self._full) if page_id >> PAGES_SHIFT == partition]:
-            self._pages.pop(page_id, None)
-            self._full.discard(page_id)
-            self._dirty.add(page_id)
         self._dirty.update(self._set_range(floor >> PAGE_SHIFT << PAGE_SHIFT, end))
         for page_id, bits in undone.items():
             self._full.discard(page_id)

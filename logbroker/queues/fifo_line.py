@@ -9,6 +9,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 from logbroker.queues.lane import IN_FLIGHT, READY, Lane, Run
 
@@ -17,11 +18,7 @@ class FifoLine:
     """What is ready: lanes, and runs of consecutive records without an order among them."""
 
     def __init__(self) -> None:
-        self._entries: deque[Lane | Run] = deque()
-        self.append: Callable[[Lane], None] = self._entries.append
-        """Put a ready lane at the end."""
-        self._runs = 0
-        self._records_in_runs = 0
+        self.clear()
 
     @property
     def records(self) -> int:
@@ -30,6 +27,10 @@ class FifoLine:
 
     def __iter__(self) -> Iterator[Lane | Run]:
         return iter(self._entries)
+
+    def runs(self) -> Iterator[Run]:
+        """All runs. Goes through the line where there are any."""
+        return (entry for entry in self._entries if type(entry) is Run) if self._runs else iter(())
 
     def admit_run(self, start: int, end: int, *, redelivered: bool) -> None:
         """Put consecutive records without order at the end."""
@@ -132,5 +133,14 @@ class FifoLine:
         self._entries.remove(lane)
 
     def clear(self) -> None:
-        self._entries.clear()
-        self._runs = self._records_in_runs = 0
+        """Forget everything."""
+        self._entries: deque[Lane | Run] = deque()
+        self.append: Callable[[Lane], None] = self._entries.append
+        """Put a ready lane at the end."""
+        self._runs = 0
+        self._records_in_runs = 0
+
+    @property
+    def containers(self) -> list[Any]:
+        """What holds much, and is no more this line's after `clear`."""
+        return [self._entries]

@@ -36,9 +36,9 @@ class Index:
             if not parts.done.is_open(partition):
                 raise KeyError(partition)
         self._ledger.mark_handed_out()
-        for partition, offset in targets.items():
+        for partition in targets:
             parts.redelivery.mark_below(place_of(partition, parts.intake.reached(partition)))
-            parts.done.rewind(partition, offset, None if kept is None else kept.get(partition))
+        parts.done.rewind_all(targets, kept or {})
         if include_parked:
             parts.held.forget_parked(lambda parked: partition_of(parked.head) in targets)
         if kept is None:

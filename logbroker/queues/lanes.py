@@ -20,7 +20,7 @@ import hashlib
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from itertools import compress
-from typing import Final
+from typing import Any, Final
 
 from logbroker.queues.choosers import ALL_LEVELS, Chooser
 from logbroker.queues.fifo_line import FifoLine
@@ -57,6 +57,8 @@ class Lanes:
         """With priorities; its line is `line`."""
         self._by_key: dict[bytes, Lane] = {}
         self.successors = Successors(store)
+        self.discarded: list[Any] = []
+        """Containers with what was forgotten, to be let go in turns."""
         self.sessions: dict[bytes, Session] = {}
         """The open ones by key: their lanes never come into the line."""
         self.offered: dict[bytes, None] = {}
@@ -300,6 +302,15 @@ class Lanes:
             self.ranking.go_on(lane, left)
         return lane.head
 
+    def drop_successors(self, lane: Lane, count: int) -> list[int]:
+        """Forget up to so many of the records that follow the head of a lane, and return them: they are done."""
+        places: list[int] = []
+        while len(places) < count and (place := self.successors.pop(lane)) is not None:
+            places.append(place)
+            if self.ranking is not None:
+                self.ranking.forget_successor(lane, place)
+        return places
+
     def empty(self, lane: Lane) -> list[int]:
         """Forget a lane that is neither in the line nor in flight, and return its records, which are done."""
         places: list[int] = []
@@ -317,10 +328,17 @@ class Lanes:
             del self._by_key[lane.key]
 
     def clear(self) -> None:
-        """Forget everything but the sessions."""
+        """Forget everything but the sessions, at once: what held it is `discarded`, as it takes long to be freed."""
         self.successors.clear()
-        self._by_key.clear()
+        self.discarded += [self._by_key, *self.line.containers]
+        self._by_key = {}
         self.line.clear()
         self.offered.clear()
         if self.ranking is not None:
+            self.discarded += self.ranking.ranks.containers
             self.ranking.clear()
+
+    def take_discarded(self) -> list[Any]:
+        """Return containers that nobody refers to any more, for `pacing.let_go`."""
+        discarded, self.discarded = self.discarded, []
+        return discarded

@@ -64,6 +64,14 @@ class Ledger:
         self._held.forget_heads(emptied)
         return len(places)
 
+    def finish_successors(self, lane: Lane, count: int) -> int:
+        """Up to so many records behind the head of a lane are done; return how many were not yet."""
+        taken = self._lanes.drop_successors(lane, count)
+        places = [place for place in taken if place not in self._held.done_in_line]
+        self.forget(places)
+        self._held.forget_heads(taken)
+        return len(places)
+
     def dead_lettered(self, place: int, now: Moment) -> None:
         """A dead letter is synced: its record is done. Raises KeyError for a record without an intent."""
         lane = self._dead_letters.done(place)
@@ -116,6 +124,6 @@ class Ledger:
         """What is in flight or came back may have been handed out, whatever else is forgotten."""
         self._redelivery.mark_returned()
         if isinstance(self._lanes.line, FifoLine):
-            self._redelivery.mark(run.end - 1 for run in self._lanes.line if isinstance(run, Run) and run.redelivered)
+            self._redelivery.mark(run.end - 1 for run in self._lanes.line.runs() if run.redelivered)
         for places in self._deliveries.places():
             self._redelivery.mark(places[-1:] if isinstance(places, range) else (places,))

@@ -3,13 +3,25 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Sequence
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Final
 
 import msgspec
 
 from logbroker.engine import StateEvent
 from logbroker.queues.holders import Session
 from logbroker.queues.places import OFFSET_MASK, PARTITION_SHIFT
+
+# Of a `Pace`:
+ACK_STEPS: Final = 1
+FAIL_STEPS: Final = 8
+"""What is failed, given back or prolonged."""
+RANGE_STEPS: Final = 4
+_STATE_STEPS: Final = 5
+PART_STEPS: Final = 1_000
+SMALL_STEPS: Final = 4_000
+"""What takes no longer is settled at once."""
 
 
 class Granted(msgspec.Struct, gc=False):
@@ -88,6 +100,67 @@ class LetterProducer(msgspec.Struct, frozen=True, array_like=True):
     """The sequence of a letter that is sequence 0 of this producer."""
 
 
+class SettlementPart(msgspec.Struct, gc=False):
+    """Part of a settlement, and how long it takes in steps of a `Pace`."""
+
+    settlement: Settlement
+    steps: int
+
+
+def steps_of(settlement: Settlement) -> int:
+    """How long a settlement takes, about."""
+    steps = (ACK_STEPS + RANGE_STEPS) * len(settlement.acks) + _STATE_STEPS * len(settlement.states)
+    steps += sum(last - first for first, last in settlement.acks) * ACK_STEPS
+    for ranges in (settlement.nacks, settlement.extensions):
+        steps += sum(FAIL_STEPS * (each.last - each.first + 1) + RANGE_STEPS for each in ranges)
+    return steps + sum(FAIL_STEPS * (last - first + 1) + RANGE_STEPS for first, last in settlement.releases)
+
+
+def parts_of(settlement: Settlement, *, whole_ranges: bool) -> Iterator[SettlementPart]:
+    """Yield a settlement in parts that take about a turn each, in the order in which it is carried out.
+
+    One that writes states stays whole, as all of it is done, or nothing. `whole_ranges`: so do ranges of what comes
+    back, as the first of a session in such a range brings the others with it.
+    """
+    if settlement.states:
+        yield SettlementPart(settlement, steps_of(settlement))
+        return
+    gathered, steps = Settlement([], [], [], []), 0
+    for name, piece, piece_steps in _pieces(settlement, sys.maxsize if whole_ranges else PART_STEPS // FAIL_STEPS):
+        if steps and steps + piece_steps > PART_STEPS:
+            yield SettlementPart(gathered, steps)
+            gathered, steps = Settlement([], [], [], []), 0
+        steps += piece_steps
+        getattr(gathered, name).append(piece)
+    if steps:
+        yield SettlementPart(gathered, steps)
+
+
+def _pieces(settlement: Settlement, most: int) -> Iterator[tuple[str, Any, int]]:
+    """Yield ranges of a settlement, cut where they are long, each with the name of its list and its steps; at most so
+    many receipts of a range that comes back."""
+    for first, last in settlement.acks:
+        for start, end in _cut(first, last, PART_STEPS):
+            yield "acks", (start, end), RANGE_STEPS + ACK_STEPS * (end - start + 1)
+    for nack in settlement.nacks:
+        for start, end in _cut(nack.first, nack.last, most):
+            piece = Nack(start, end, nack.reason, nack.delay_seconds)
+            yield "nacks", piece, RANGE_STEPS + FAIL_STEPS * (end - start + 1)
+    for first, last in settlement.releases:
+        for start, end in _cut(first, last, most):
+            yield "releases", (start, end), RANGE_STEPS + FAIL_STEPS * (end - start + 1)
+    for each in settlement.extensions:
+        for start, end in _cut(each.first, each.last, most):
+            extension = Extension(start, end, each.lease_seconds)
+            yield "extensions", extension, RANGE_STEPS + FAIL_STEPS * (end - start + 1)
+
+
+def _cut(first: int, last: int, most: int) -> Iterable[tuple[int, int]]:
+    if last - first < most:
+        return ((first, last),)
+    return [(start, min(last, start + most - 1)) for start in range(first, last + 1, most)]
+
+
 class DeadLetter(msgspec.Struct):
     """A record to append to the dead-letter topic, or what `Queue.replacements` has in its place; with the group's
     producer id, as a batch of its own."""
@@ -156,3 +229,5 @@ class Outputs(msgspec.Struct):
     rescan: bool
     """The index was emptied, as another ordering took effect: scan every partition again, from `Queue.position` on,
     beginning with the generation that the lowest of them lies in."""
+    discarded: list[Any]
+    """Containers with what was forgotten, for `pacing.let_go`."""

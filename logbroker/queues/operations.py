@@ -19,9 +19,11 @@ from logbroker.errors import (
     UnknownLaneError,
     quoted,
 )
+from logbroker.pacing import Pace
 from logbroker.queues import retry
 from logbroker.queues.done import Places
 from logbroker.queues.flush import Flush
+from logbroker.queues.held import HELD
 from logbroker.queues.lane import NO_PLACE, Lane
 from logbroker.queues.operator import Operator
 from logbroker.queues.places import Moment
@@ -31,6 +33,9 @@ from logbroker.queues.retention_hold import RetentionHold
 from logbroker.queues.starts import Rewound, StartAt
 from logbroker.record.codec import Headers, LogRecord
 from logbroker.types import TopicId
+
+DROPPED_AT_ONCE: Final = 500
+"""Records of a lane."""
 
 _log = logging.getLogger(__name__)
 
@@ -81,6 +86,28 @@ class Operations:
         result = decision(self._operator, self._moment())
         self._touched()
         return self._flush.synced(result)
+
+    async def drop(self, find: Callable[[Operator], Lane], pace: Pace) -> asyncio.Future[int]:
+        """Count all records of a held lane as done; the future has how many, as soon as that is synced.
+
+        A long lane is dropped by and by, from behind its head, and its head at last: where it goes on meanwhile, by
+        another's decision, the rest of it stays. Raises what `find` raises, and LaneNotHeldError.
+        """
+        self._check_serving()
+        operator = self._operator
+        lane = find(operator)
+        dropped, slices = 0, len(lane) // DROPPED_AT_ONCE
+        while slices and len(lane) > DROPPED_AT_ONCE:
+            slices -= 1
+            dropped += operator.drop_some(lane, DROPPED_AT_ONCE)
+            self._touched()
+            await pace.step(2 * DROPPED_AT_ONCE)
+            self._check_serving()
+            if not _finds(find, operator, lane):
+                return self._flush.synced(dropped)
+        dropped += operator.drop(lane)
+        self._touched()
+        return self._flush.synced(dropped)
 
     async def rewind(
         self,
@@ -193,6 +220,14 @@ class Operations:
             operator.replace_head(lane, new)
 
         return replace
+
+
+def _finds(find: Callable[[Operator], Lane], operator: Operator, lane: Lane) -> bool:
+    """Whether a lane is still there, and held."""
+    try:
+        return find(operator) is lane and lane.state in HELD
+    except UnknownLaneError:
+        return False
 
 
 def _with_ordering_key(headers: Headers, old: Headers, key_header: str) -> Headers:

@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import enum
 import heapq
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import Final
 
 import msgspec
 
 from logbroker.errors import LaneNotHeldError, UnknownLaneError, quoted
+from logbroker.pacing import Steps, at_once
 from logbroker.queues.dead_letters import WHOLE_TOPIC
 from logbroker.queues.held import HELD
+from logbroker.queues.holders import Grant
 from logbroker.queues.lane import (
+    BLOCKED,
     DEAD_LETTERING,
     IN_FLIGHT,
     IN_SESSION,
     NO_PLACE,
+    PARKED,
     STATE_NAMES,
     WAITING,
     Lane,
@@ -31,6 +35,8 @@ from logbroker.record.codec import LogRecord
 
 MAX_LETTER_ALARMS: Final = 50
 """Records that are refused by the dead-letter topic and told of one by one."""
+LANES_PER_STEP: Final = 64
+"""That are put into a list in the time of a step."""
 
 
 class Counts(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,6 +47,8 @@ class Counts(msgspec.Struct, frozen=True, kw_only=True):
     ready: int
     in_flight: int
     lanes: int
+    blocked_lanes: int
+    parked_lanes: int
     held_lanes: int
     """Blocked, parked, waiting for a retry or a time, or for the dead-letter topic."""
     parked: int
@@ -126,87 +134,109 @@ class Operator:
     # --- looking -----------------------------------------------------------------------------------------------------
 
     def counts(self) -> Counts:
+        """As `count_lanes`, at once."""
+        return at_once(self.count_lanes())
+
+    def count_lanes(self) -> Steps[Counts]:
+        """The queue group in numbers. Looks at every lane that is set aside."""
         queue = self._queue
+        lanes = yield from self.held_lanes()
+        parked = blocked_lanes = parked_lanes = refused_letters = 0
+        for lane in lanes:
+            if lane.state == PARKED:
+                parked_lanes += 1
+                parked += len(lane)
+            elif lane.state == BLOCKED:
+                blocked_lanes += 1
+            elif lane.state == DEAD_LETTERING:
+                refused_letters += 1
+            yield 1
         return Counts(
             open=queue.open_records,
             ready=queue.lanes.ready_records,
             in_flight=queue.deliveries.in_flight,
             lanes=queue.lanes.count,
             held_lanes=queue.held.count,
-            parked=sum(map(len, queue.held.parked_lanes())),
+            blocked_lanes=blocked_lanes,
+            parked_lanes=parked_lanes,
+            parked=parked,
             sessions=len(queue.sessions),
-            refused_letters=sum(1 for _ in self._refused_lanes()),
+            refused_letters=refused_letters,
         )
 
     def explain(self, lane: Lane, now: Moment) -> LaneFacts:
         """Why a lane stands still. Looks through all that is in flight."""
-        queue = self._queue
-        worker_id, due, in_session = "", now.seconds, 0
-        session = queue.sessions.get(lane.key) if lane.key is not None else None
-        if session is not None:
-            worker_id, due, in_session = session.worker.id, session.deadline, session.in_flight
-        if lane.state == IN_FLIGHT and (grant := queue.deliveries.holder(lane)) is not None:
-            worker_id, due = grant.worker.id, grant.deadline
-        elif lane.state == WAITING:
-            due = queue.held.waits.due(lane)
-        failure = queue.held.failure_of(lane)
-        return LaneFacts(
-            key=lane.key,
-            state=STATE_NAMES[lane.state],
-            head=queue.held.first_of(lane),
-            waiting=len(lane) + in_session,
-            attempt=1 if failure is None else failure.count + 1,
-            worker_id=worker_id,
-            session_token=0 if session is None else session.token,
-            due_in_seconds=max(0.0, due - now.seconds),
-            failure=failure,
-            level=self._level(lane),
-            refusal=queue.dead_letters.refusal(lane.head) if lane.state == DEAD_LETTERING else "",
-        )
+        return at_once(self.explanation()).of(lane, now)
 
-    def _level(self, lane: Lane) -> int | None:
-        if not isinstance(lane, RankedLane) or lane.head == NO_PLACE:
-            return None
-        return lane.priority if self._queue.settings.priority_rank is PriorityRank.HEAD else lane.urgency
+    def explanation(self) -> Steps[Explanation]:
+        """Return what explains lanes. Looks through all that is in flight, once for all lanes."""
+        holders = yield from self._queue.deliveries.holders()
+        return Explanation(self._queue, holders)
 
     def hottest(self, count: int) -> list[Lane]:
         """The lanes with the most records, most first. Looks at every lane: for people, not for loops."""
         return heapq.nlargest(count, self._queue.lanes, key=len)
 
     def held(self) -> list[Lane]:
+        """As `held_lanes`, at once."""
+        return at_once(self.held_lanes())
+
+    def held_lanes(self) -> Steps[list[Lane]]:
         """All blocked and parked lanes, and those whose heads the dead-letter topic does not take."""
-        held = self._queue.held
-        lanes = {id(lane): lane for lane in (*held.set_aside.values(), *held.parked_lanes(), *self._refused_lanes())}
-        return list(lanes.values())
+        held, find = self._queue.held, self._queue.lanes.get
+        # What is handed on is a list of what there is now: it may change between two steps.
+        lanes = list(held.set_aside.values())
+        keys = list(held.parked)
+        yield (len(lanes) + len(keys)) // LANES_PER_STEP
+        for key in keys:
+            # Those that no record of which is admitted yet are not set aside.
+            if (lane := find(key)) is not None and held.set_aside.get(lane.head) is not lane:
+                lanes.append(lane)
+            yield 1
+        for lane in list(self._refused_lanes()):
+            lanes.append(lane)
+            yield 1
+        return lanes
 
     def _refused_lanes(self) -> Iterator[Lane]:
         letters = self._queue.dead_letters
         return letters.refused_lanes() if letters.refusals or letters.troubles else iter(())
 
     def alarms(self, now: Moment) -> list[Alarm]:
+        """As `find_alarms`, at once."""
+        return at_once(self.find_alarms(now))
+
+    def find_alarms(self, now: Moment) -> Steps[list[Alarm]]:
         """All that is alarming now. Looks at the lanes with over 512 successors, at those that are set aside, and at
         the oldest record of each partition."""
         queue, settings = self._queue, self._queue.settings
         alarms: list[Alarm] = []
-        for lane in queue.lanes.successors.long_lanes():
+        for lane in list(queue.lanes.successors.long_lanes()):
             if len(lane) > settings.alarm_share * queue.open_records:
                 text = f"{len(lane)} of {queue.open_records} records that wait are of one key"
                 alarms.append(Alarm(AlarmKind.SHARE, lane.key, NO_PLACE, text))
             if lane.head not in queue.held.set_aside and (seconds := self._too_old(lane.head, now)):
                 text = f"the oldest of {len(lane)} records of the lane has waited for {seconds} s"
                 alarms.append(Alarm(AlarmKind.AGE, lane.key, NO_PLACE, text))
-        for lane in self.held():
+            yield 3
+        parked = 0
+        lanes = yield from self.held_lanes()
+        for lane in lanes:
+            if lane.state == PARKED:
+                parked += len(lane)
             failure = queue.held.failure_of(lane)
             if failure is not None and now.wall_ms - failure.first_ms > settings.alarm_age_seconds * 1000:
                 seconds = (now.wall_ms - failure.first_ms) // 1000
                 text = f"the lane has been {STATE_NAMES[lane.state]}, or failing before that, for {seconds} s"
                 alarms.append(Alarm(AlarmKind.AGE, lane.key, lane.head if lane.key is None else NO_PLACE, text))
-        for partition in queue.done.partitions():
+                yield 2
+            yield 1
+        for partition in list(queue.done.partitions()):
             floor = queue.done.floor(partition)
             if floor < queue.position(partition) and (seconds := self._too_old(place_of(partition, floor), now)):
                 text = f"the oldest record of partition {partition}, at offset {floor}, has waited for {seconds} s"
                 alarms.append(Alarm(AlarmKind.AGE, None, place_of(partition, 0), text))
-        parked = sum(map(len, queue.held.parked_lanes()))
+            yield 2
         if parked > settings.max_parked_records:
             text = f"{parked} records are parked, more than max_parked_records, {settings.max_parked_records}"
             alarms.append(Alarm(AlarmKind.PARKED, None, NO_PLACE, text))
@@ -296,10 +326,59 @@ class Operator:
                 " a moment, or skip it"
             )
 
+    def drop_some(self, lane: Lane, count: int) -> int:
+        """Some records of a held lane, those that follow its head, count as done; return how many. The lane stays as it
+        is. Raises LaneNotHeldError or UnknownLaneError."""
+        self._check_scanned(lane)
+        self._check_held(lane)
+        return self._queue.ledger.finish_successors(lane, count)
+
     def _take_over(self, lane: Lane) -> None:
+        self._check_held(lane)
+        self._queue.held.let_go(lane)
+
+    def _check_held(self, lane: Lane) -> None:
         if lane.state not in HELD:
             raise LaneNotHeldError(
                 f"the lane is {STATE_NAMES[lane.state]}: only a lane that is blocked, parked, waiting or dead-lettering"
                 " can be moved"
             )
-        self._queue.held.let_go(lane)
+
+
+class Explanation:
+    """Why lanes stand still, by what was in flight when it was made."""
+
+    def __init__(self, queue: Queue, holders: Mapping[int, Grant]) -> None:
+        """`holders`: who holds a lane, by its identity."""
+        self._queue = queue
+        self._holders = holders
+
+    def of(self, lane: Lane, now: Moment) -> LaneFacts:
+        queue = self._queue
+        worker_id, due, in_session = "", now.seconds, 0
+        session = queue.sessions.get(lane.key) if lane.key is not None else None
+        if session is not None:
+            worker_id, due, in_session = session.worker.id, session.deadline, session.in_flight
+        if lane.state == IN_FLIGHT and (grant := self._holders.get(id(lane))) is not None:
+            worker_id, due = grant.worker.id, grant.deadline
+        elif lane.state == WAITING and queue.held.waits.get(lane.head) is lane:  # The index may be another by now.
+            due = queue.held.waits.due(lane)
+        failure = queue.held.failure_of(lane)
+        return LaneFacts(
+            key=lane.key,
+            state=STATE_NAMES[lane.state],
+            head=queue.held.first_of(lane),
+            waiting=len(lane) + in_session,
+            attempt=1 if failure is None else failure.count + 1,
+            worker_id=worker_id,
+            session_token=0 if session is None else session.token,
+            due_in_seconds=max(0.0, due - now.seconds),
+            failure=failure,
+            level=self._level(lane),
+            refusal=queue.dead_letters.refusal(lane.head) if lane.state == DEAD_LETTERING else "",
+        )
+
+    def _level(self, lane: Lane) -> int | None:
+        if not isinstance(lane, RankedLane) or lane.head == NO_PLACE:
+            return None
+        return lane.priority if self._queue.settings.priority_rank is PriorityRank.HEAD else lane.urgency

@@ -20,7 +20,7 @@ from array import array
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 from logbroker.queues.choosers import ALL_LEVELS, LEVELS, Chooser
 from logbroker.queues.cursors import Cursor, Cursors, Unread
@@ -258,9 +258,13 @@ class PriorityLine:
         self._count(lane.level, -1)
         self._void_one(lane.level)
 
+    @property
+    def containers(self) -> list[Any]:
+        """What holds much, and is no more this line's after `clear`."""
+        return [*self._heaps, *self._cursors.containers]
+
     def clear(self) -> None:
-        for heap in self._heaps:
-            heap.clear()
+        self._heaps = [[] for _ in range(LEVELS)]
         self._void = [0] * LEVELS
         self._ready = [0] * LEVELS
         self._active = self.records = 0

@@ -369,6 +369,7 @@ class Queue:
             self.held.take_notices(),
             self.sessions.take_lost(),
             rescan,
+            self.lanes.take_discarded(),
         )
 
     def stop_events(self) -> list[StateEvent]:

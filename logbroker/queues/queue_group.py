@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from time import monotonic
-from typing import Final
+from typing import Any, Final
 
 from logbroker.clock import Clock
 from logbroker.engine import LogEngine
@@ -26,6 +26,7 @@ from logbroker.errors import (
     StorageFailedError,
 )
 from logbroker.group_store import GroupStore
+from logbroker.pacing import Pace, let_go
 from logbroker.queues.alarms import Alarms
 from logbroker.queues.batch_cache import BatchCache
 from logbroker.queues.dead_lettering import DeadLettering, DeadLetterTopic
@@ -34,7 +35,7 @@ from logbroker.queues.flush import Flush
 from logbroker.queues.group_bands import band_named
 from logbroker.queues.handouts import Handouts
 from logbroker.queues.line import Seat
-from logbroker.queues.messages import Outputs, Settlement
+from logbroker.queues.messages import SMALL_STEPS, Outputs, Settlement, parts_of, steps_of
 from logbroker.queues.operations import Operations
 from logbroker.queues.operator import Operator
 from logbroker.queues.packing import Delivered
@@ -114,6 +115,7 @@ class QueueGroup:
         self.redriving = Redriving(group_id, queue, engine, dead_letter_topic, self._flush)
         self._engine = engine
         self._tasks: list[asyncio.Task[None]] = []
+        self._letting_go: set[asyncio.Task[None]] = set()
         self._serving_due = False
         self._reserving: asyncio.Task[None] | None = None
         self._reserved_until = 0.0
@@ -191,6 +193,19 @@ class QueueGroup:
         self._touched()
         return self._flush.synced(refusals)
 
+    async def settle_in_turns(self, worker_id: str, settlement: Settlement) -> Sequence[asyncio.Future[list[Refusal]]]:
+        """Settle what may be much, part by part; return when all is settled. The futures, one for each part, have what
+        was refused as soon as all else is synced."""
+        if steps_of(settlement) <= SMALL_STEPS:
+            return [self.settle(worker_id, settlement)]
+        pace = Pace()
+        has_sessions = bool(self.queue.deliveries.worker(worker_id).sessions)
+        settling: list[asyncio.Future[list[Refusal]]] = []
+        for part in parts_of(settlement, whole_ranges=has_sessions):
+            settling.append(self.settle(worker_id, part.settlement))
+            await pace.step(part.steps)
+        return settling
+
     async def redrive(self, key: bytes | None, max_records: int, *, dry_run: bool = False) -> Redriven:
         """See `Redriving.redrive`."""
         self._check_serving()
@@ -249,10 +264,18 @@ class QueueGroup:
             self._changed()
 
     def _on_synced(self, outputs: Outputs) -> None:
+        if outputs.discarded:
+            self._let_go(outputs.discarded)
         if self._error is None and not self._frozen:
             self.dead_lettering.send(outputs.dead_letters)
         self.alarms.tell(outputs.notices)
         self.roster.tell_lost(outputs.lost_sessions)
+
+    def _let_go(self, discarded: list[Any]) -> None:
+        """Free what was forgotten, beside everything else."""
+        task = self._loop.create_task(let_go(discarded), name=f"letting go in queue group {self.group_id}")
+        self._letting_go.add(task)
+        task.add_done_callback(self._letting_go.discard)
 
     # --- time --------------------------------------------------------------------------------------------------------
 
@@ -356,6 +379,8 @@ class QueueGroup:
         self.records.shelf.clear()
         await self._flush.settle()
         self._flush.close(error)
+        self.queue.lanes.clear()
+        self._let_go(self.queue.lanes.take_discarded())
 
     def _send_home(self, error: LogbrokerError) -> None:
         self._error = error

@@ -29,7 +29,7 @@ class Ranking:
         """By priority, since the group has priorities or the broker started."""
 
     def clear(self) -> None:
-        """No lane is left."""
+        """No lane is left. The line is cleared by itself."""
         self.ranks.clear()
         self.waiting = [0] * LEVELS
 
@@ -121,6 +121,14 @@ class Ranking:
     def forget(self, lane: Lane) -> None:
         """The head of a lane is done, and was not in flight."""
         self.waiting[ranked(lane).priority] -= 1
+
+    def forget_successor(self, lane: Lane, place: int) -> None:
+        """A record behind the head of a lane is done."""
+        priority, _ = self.ranks.take(place)
+        self.waiting[priority] -= 1
+        counts = ranked(lane).counts
+        if counts is not None:
+            counts[priority] -= 1
 
     def told(self) -> list[PriorityCounts]:
         """See `Queue.priority_counts`."""

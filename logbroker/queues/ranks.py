@@ -7,7 +7,7 @@ last rank that is taken out of it; so a record that waits for long, alone among 
 from __future__ import annotations
 
 from array import array
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -52,5 +52,10 @@ class Ranks:
         index = place & _MASK
         return page.priorities[index], page.times[index]
 
+    @property
+    def containers(self) -> list[Any]:
+        """What holds much, and is no more theirs after `clear`."""
+        return [self._pages]
+
     def clear(self) -> None:
-        self._pages.clear()
+        self._pages = {}

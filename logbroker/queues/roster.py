@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
+from itertools import repeat
 
 from logbroker.errors import (
     LogbrokerError,
@@ -12,6 +13,7 @@ from logbroker.errors import (
     WorkerReplacedError,
     quoted,
 )
+from logbroker.pacing import Pace, Steps, in_turns
 from logbroker.queues.handouts import Handouts
 from logbroker.queues.holders import Session
 from logbroker.queues.lanes import lane_key
@@ -62,8 +64,8 @@ class Roster:
             self._release_lost(link, hello.held)
             link.sessions = [session for session in hello.sessions if self._has(link, session)]
         elif hello.held or hello.sessions:
-            held = self._may_reclaim(hello)
             try:
+                held = await in_turns(self._may_reclaim(hello), Pace())
                 await self._wait_for_scan(held, reserved_until)
             except BaseException:
                 link.disconnected()
@@ -111,16 +113,19 @@ class Roster:
             if (session.key, session.token) not in known:
                 self._queue.sessions.close(link.worker_id, session.key, session.token, self._moment())
 
-    def _may_reclaim(self, hello: Hello) -> Sequence[int]:
+    def _may_reclaim(self, hello: Hello) -> Steps[Sequence[int]]:
         """What was surely nobody else's since the worker had it: not what failed since (a lease that ended is a
         failure), nor anything at all where the group has had another life in between."""
         if hello.life not in (0, self._queue.life_before, self._queue.life):
             return ()
         failures = self._queue.failures
-        attempts = hello.attempts or [failures.count(place) + 1 for place in hello.held]
-        return [
-            place for place, attempt in zip(hello.held, attempts, strict=True) if attempt == failures.count(place) + 1
-        ]
+        attempts: Iterable[int | None] = hello.attempts or repeat(None, len(hello.held))
+        found: list[int] = []
+        for place, attempt in zip(hello.held, attempts, strict=True):
+            if attempt is None or attempt == failures.count(place) + 1:
+                found.append(place)
+            yield 1
+        return found
 
     def _has(self, link: WorkerLink, held: HeldSession) -> bool:
         session = self._queue.sessions.get(lane_key(held.key))
@@ -139,7 +144,12 @@ class Roster:
 
     async def _wait_for_scan(self, held: Sequence[int], until: float) -> None:
         """Wait until what a worker held is met, or there is no more time."""
-        last = {partition_of(place): offset_of(place) for place in sorted(held)}
+        last: dict[int, int] = {}
+        pace = Pace()
+        for place in held:
+            partition = partition_of(place)
+            last[partition] = max(last.get(partition, 0), offset_of(place))
+            await pace.step()
         try:
             async with asyncio.timeout_at(until):
                 while any(

@@ -20,6 +20,7 @@ from typing import Final
 
 from logbroker.engine import Read, ReadableLog, ReadResult, Watch
 from logbroker.errors import LogbrokerError, OffsetOutOfRangeError, StorageFailedError, UnknownTopicError
+from logbroker.pacing import Steps, at_once
 from logbroker.queues.admissions import Admissions
 from logbroker.queues.columns import Undecodable, columns_of
 from logbroker.queues.decoding import in_decoder_if, is_heavy
@@ -120,9 +121,14 @@ class Scanner:
         return not self._marks.has_passed(self._index_mark) or self._marks.is_behind or self._has_news()
 
     def unscanned(self) -> int:
+        """As `count_unscanned`, at once."""
+        return at_once(self.count_unscanned())
+
+    def count_unscanned(self) -> Steps[int]:
         """How many offsets are readable and not scanned yet. Raises UnknownTopicError."""
         count = 0
         for partition in range(self._engine.topic_by_id(self._topic_id).partitions):
+            yield 3
             try:
                 facts = self._engine.partition_facts(self._topic_id, partition)
             except LogbrokerError:

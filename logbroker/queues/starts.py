@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
+from typing import Final
 
 import msgspec
 
 from logbroker.engine import LogEngine, ReadableLog
 from logbroker.errors import InvalidRequestError, LogbrokerError
+from logbroker.pacing import Pace
 from logbroker.types import TopicId
+
+AT_ONCE: Final = 8
+"""Partitions in which a time is looked up at once."""
+LOOKUP_STEPS: Final = 10
+"""That one lookup takes on the event loop, about."""
 
 
 class Rewound(msgspec.Struct, frozen=True):
@@ -42,9 +49,20 @@ class StartAt(msgspec.Struct, frozen=True, kw_only=True):
         for name in ("timestamp_ms", "offset"):
             if (getattr(self, name) or 0) < 0:
                 raise InvalidRequestError(f"{name} is {getattr(self, name)}: give one that is not negative")
+        pace = Pace()
+        found: dict[int, int | LogbrokerError] = {}
         numbers = list(dict.fromkeys(partitions))
-        found = await asyncio.gather(*(self._offset(engine, log, topic_id, partition) for partition in numbers))
-        return dict(zip(numbers, found, strict=True))
+        if self.timestamp_ms is None:
+            for partition in numbers:
+                found[partition] = await self._offset(engine, log, topic_id, partition)
+                await pace.step(2)
+            return found
+        for start in range(0, len(numbers), AT_ONCE):
+            part = numbers[start : start + AT_ONCE]
+            offsets = await asyncio.gather(*(self._offset(engine, log, topic_id, partition) for partition in part))
+            found.update(zip(part, offsets, strict=True))
+            await pace.step(LOOKUP_STEPS * len(part))
+        return found
 
     async def _offset(
         self, engine: LogEngine, log: ReadableLog, topic_id: TopicId, partition: int

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from logbroker.errors import LogbrokerError
@@ -59,6 +59,10 @@ class WorkerLink:
     def settle(self, settlement: Settlement) -> asyncio.Future[list[Refusal]]:
         """Settle at once; the future has what was refused as soon as all else is synced."""
         return self._group.settle(self.worker_id, settlement)
+
+    async def settle_in_turns(self, settlement: Settlement) -> Sequence[asyncio.Future[list[Refusal]]]:
+        """See `QueueGroup.settle_in_turns`."""
+        return await self._group.settle_in_turns(self.worker_id, settlement)
 
     async def open_session(self, key: bytes | None, prefetch: int = 1, wait_seconds: float = 0) -> OpenedSession:
         """Open the session of an ordering key or, with None, the next free one that has records; wait for it so long.

@@ -326,10 +326,12 @@ class ListedGroup(_message.Message):
     def __init__(self, group_id: _Optional[str] = ..., type: _Optional[str] = ..., state: _Optional[str] = ..., members: _Optional[int] = ...) -> None: ...
 
 class DescribeGroupsRequest(_message.Message):
-    __slots__ = ("group_ids",)
+    __slots__ = ("group_ids", "members_after")
     GROUP_IDS_FIELD_NUMBER: _ClassVar[int]
+    MEMBERS_AFTER_FIELD_NUMBER: _ClassVar[int]
     group_ids: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, group_ids: _Optional[_Iterable[str]] = ...) -> None: ...
+    members_after: str
+    def __init__(self, group_ids: _Optional[_Iterable[str]] = ..., members_after: _Optional[str] = ...) -> None: ...
 
 class DescribeGroupsResponse(_message.Message):
     __slots__ = ("groups",)
@@ -338,7 +340,7 @@ class DescribeGroupsResponse(_message.Message):
     def __init__(self, groups: _Optional[_Iterable[_Union[DescribedGroup, _Mapping]]] = ...) -> None: ...
 
 class DescribedGroup(_message.Message):
-    __slots__ = ("status", "group", "assignor", "epoch", "members", "growth_order", "generations")
+    __slots__ = ("status", "group", "assignor", "epoch", "members", "growth_order", "generations", "next_members_after")
     STATUS_FIELD_NUMBER: _ClassVar[int]
     GROUP_FIELD_NUMBER: _ClassVar[int]
     ASSIGNOR_FIELD_NUMBER: _ClassVar[int]
@@ -346,6 +348,7 @@ class DescribedGroup(_message.Message):
     MEMBERS_FIELD_NUMBER: _ClassVar[int]
     GROWTH_ORDER_FIELD_NUMBER: _ClassVar[int]
     GENERATIONS_FIELD_NUMBER: _ClassVar[int]
+    NEXT_MEMBERS_AFTER_FIELD_NUMBER: _ClassVar[int]
     status: _common_pb2.Status
     group: ListedGroup
     assignor: str
@@ -353,7 +356,8 @@ class DescribedGroup(_message.Message):
     members: _containers.RepeatedCompositeFieldContainer[DescribedMember]
     growth_order: str
     generations: _containers.RepeatedCompositeFieldContainer[DescribedGeneration]
-    def __init__(self, status: _Optional[_Union[_common_pb2.Status, _Mapping]] = ..., group: _Optional[_Union[ListedGroup, _Mapping]] = ..., assignor: _Optional[str] = ..., epoch: _Optional[int] = ..., members: _Optional[_Iterable[_Union[DescribedMember, _Mapping]]] = ..., growth_order: _Optional[str] = ..., generations: _Optional[_Iterable[_Union[DescribedGeneration, _Mapping]]] = ...) -> None: ...
+    next_members_after: str
+    def __init__(self, status: _Optional[_Union[_common_pb2.Status, _Mapping]] = ..., group: _Optional[_Union[ListedGroup, _Mapping]] = ..., assignor: _Optional[str] = ..., epoch: _Optional[int] = ..., members: _Optional[_Iterable[_Union[DescribedMember, _Mapping]]] = ..., growth_order: _Optional[str] = ..., generations: _Optional[_Iterable[_Union[DescribedGeneration, _Mapping]]] = ..., next_members_after: _Optional[str] = ...) -> None: ...
 
 class DescribedGeneration(_message.Message):
     __slots__ = ("topic", "topic_id", "generation", "last_generation", "waiting", "waits_for", "end_offsets", "finished_offsets")

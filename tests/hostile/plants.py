@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from types import ModuleType
 from typing import Final
 
+from google.protobuf.descriptor import Descriptor
+from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
 from logbroker.broker.local_engine import engine
@@ -43,7 +45,13 @@ def _varints_without_end() -> None:
 
 
 def _transport_parses() -> None:
-    _put(methods, "request_parser", lambda descriptor: GetMessageClass(descriptor).FromString)
+    def uncounted(descriptor: Descriptor) -> Callable[[bytes], Awaitable[Message]]:
+        async def parsed(message: bytes) -> Message:
+            return GetMessageClass(descriptor).FromString(message)
+
+        return parsed
+
+    _put(methods, "request_parser", uncounted)
 
 
 def _batches_unchecked() -> None:

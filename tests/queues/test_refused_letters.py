@@ -79,7 +79,9 @@ async def letters(opened: Shell) -> list[int]:
 
 
 def alarms(group: QueueGroup) -> list[tuple[bytes | None, str]]:
-    return [(alarm.key, alarm.message) for alarm in group.alarms.check() if alarm.kind is AlarmKind.LETTERS]
+    return [
+        (alarm.key, alarm.message) for alarm in group.operator.alarms(group.moment()) if alarm.kind is AlarmKind.LETTERS
+    ]
 
 
 async def test_one_that_is_too_large_holds_back_its_lane_and_no_other(tmp_path: Path) -> None:

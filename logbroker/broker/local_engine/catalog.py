@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import msgspec
 
@@ -73,23 +73,29 @@ class Catalog:
     def __init__(self) -> None:
         self._by_id: dict[TopicId, Topic] = {}
         self._by_name: dict[str, Topic] = {}
+        self._sorted: list[Topic] | None = None
+        """By name; None: to be made."""
         self.partition_count = 0
         self.listeners: list[Callable[[], None]] = []
         """Called after each change."""
 
-    def all(self) -> list[Topic]:
+    def all(self) -> Sequence[Topic]:
         """Sorted by name."""
-        return [self._by_name[name] for name in sorted(self._by_name)]
+        if self._sorted is None:
+            self._sorted = [self._by_name[name] for name in sorted(self._by_name)]
+        return self._sorted
 
     def put(self, topic: Topic) -> None:
         """Add a topic, or put its new facts in place of the old."""
         self._take_out(topic.id)
         self._by_id[topic.id] = self._by_name[topic.name] = topic
         self.partition_count += topic.partitions
+        self._sorted = None
         self._notify()
 
     def remove(self, topic_id: TopicId) -> None:
         self._take_out(topic_id)
+        self._sorted = None
         self._notify()
 
     def _take_out(self, topic_id: TopicId) -> None:
