@@ -60,6 +60,8 @@ def redrive(
     click.echo(f"{records:,} dead letter{'' if records == 1 else 's'} {told}{rest}")
     if held:
         raise LogbrokerError(f"{held:,} cannot be sent back, or stay behind one of their key: {why}")
+    if why:
+        raise LogbrokerError(f"not all dead letters can be read: {why}")
 
 
 @click.command()

@@ -194,7 +194,7 @@ class Redriven(msgspec.Struct, frozen=True, kw_only=True):
     """Dead letters that their topic does not take, or that stay behind such a one of their key; another call tries
     them again."""
     why_held: str = ""
-    """Why the first of them is, and what to do."""
+    """Why the first of them is, or why a part of the dead-letter topic cannot be read, and what to do."""
 
 
 class RewoundPartition(msgspec.Struct, frozen=True, kw_only=True):

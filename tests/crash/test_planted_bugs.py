@@ -20,7 +20,7 @@ SYMPTOMS: Final = {
     "torn_tail_kept": "does not keep what was cut off|CORRUPT_BATCH|CORRUPT_LOG|was acknowledged at .* there is",
     "producer_state_forgotten": "UNKNOWN_PRODUCER_ID|one value at two offsets",
     "retry_answered_early": "repeater.* was acknowledged at .* there is",
-    "high_watermark_early": "LOG_TRUNCATED|acknowledged or read, then gone|one offset with two values",
+    "high_watermark_early": "LOG_TRUNCATED|acknowledged or read, then gone|one offset with two values|comes next",
 }
 SHOWN_BY_A_KILL: Final = {"producer_state_forgotten"}
 
