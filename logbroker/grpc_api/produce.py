@@ -144,8 +144,11 @@ class PreparedProduce:
 
     async def _append_in_turns(self, durability: Durability | None) -> list[Appended | LogbrokerError]:
         outcomes: list[Appended | LogbrokerError] = []
-        for start in range(0, len(self._appends), APPENDS_AT_ONCE):
-            part = self._appends[start : start + APPENDS_AT_ONCE]
+        while len(outcomes) < len(self._appends):
+            end = min(len(outcomes) + APPENDS_AT_ONCE, len(self._appends))
+            while end < len(self._appends) and not self._appends[end].room_bytes:
+                end += 1  # It belongs to the one before.
+            part = self._appends[len(outcomes) : end]
             outcomes += await self._engine.append(part, durability)
             await self._pace.step(APPEND_STEPS * len(part))
         return outcomes

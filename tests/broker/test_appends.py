@@ -10,7 +10,14 @@ import pytest
 
 from logbroker.broker.local_engine import upkeep
 from logbroker.engine import Append, Appended, Read, ReadResult
-from logbroker.errors import BrokerUnavailableError, OverloadedError, StaleGenerationError, StorageFailedError
+from logbroker.errors import (
+    BrokerUnavailableError,
+    CorruptBatchError,
+    OverloadedError,
+    StaleGenerationError,
+    StorageFailedError,
+    UnknownPartitionError,
+)
 from logbroker.types import Durability, PartitionKey, TopicId
 from tests.broker.conftest import HeldSync, Opened, OpenEngine, batch
 
@@ -165,6 +172,16 @@ async def test_appends_that_belong_together_are_refused_together(open_at: OpenEn
         await waiting
         again = await opened.engine.append(together)
         assert [outcome.base_offset for outcome in again if isinstance(outcome, Appended)] == [1, 2, 3]
+
+
+async def test_an_empty_batch_is_refused_for_itself(open_at: OpenEngine) -> None:
+    """It takes no room, as those do that belong to the one before; it belongs to none."""
+    async with open_at() as opened:
+        topic = await opened.engine.create_topic("t", 1, {})
+        empty, good, elsewhere = (Append(topic.id, *item) for item in ((0, b""), (0, batch(b"x")), (9, batch(b"x"))))
+        outcomes = await opened.engine.append([empty, good, elsewhere, empty, good])
+        expected = [CorruptBatchError, Appended, UnknownPartitionError, CorruptBatchError, Appended]
+        assert [type(outcome) for outcome in outcomes] == expected
 
 
 async def test_bytes_that_are_written_count_no_more(open_at: OpenEngine) -> None:

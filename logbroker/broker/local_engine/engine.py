@@ -152,11 +152,11 @@ class LocalEngine:
         for item in appends:
             size_bytes = len(item.batch)
             room_bytes = size_bytes if item.room_bytes < 0 else item.room_bytes
-            if not room_bytes and isinstance(results[-1], LogbrokerError):
+            if not item.room_bytes and isinstance(results[-1], LogbrokerError):
                 results.append(results[-1])
                 continue
             try:
-                if room_bytes:
+                if item.room_bytes:
                     self._check_room(accepted_bytes, room_bytes)
                 partition = self._partitions.get(item.topic_id, item.partition)
                 found = self._append_one(item, partition.log, now_ms)
