@@ -73,8 +73,12 @@ class Generations:
         return None
 
     def end(self, partition: int) -> int:
-        """The offset in a partition at which the next generation begins. Raises UnknownTopicError."""
-        for span in self._engine.topic_by_id(self._topic_id).generations:
+        """The offset in a partition at which the next generation begins; 0 where it is not in this one, if only because
+        the index is made anew and begins with the first. Raises UnknownTopicError."""
+        spans = self._engine.topic_by_id(self._topic_id).generations
+        if partition >= sum(span.partitions for span in spans if span.generation == self.current):
+            return 0
+        for span in spans:
             if span.generation > self.current and partition < len(span.start_offsets):
                 return span.start_offsets[partition]
         return _NO_END

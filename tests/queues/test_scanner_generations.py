@@ -154,3 +154,33 @@ async def test_a_real_log_that_grows_and_is_deleted_under_the_scan(tmp_path: Pat
         async with asyncio.timeout(10):
             await task
         assert failures == []
+
+
+async def test_an_index_that_is_made_anew_keeps_the_order_of_growth_while_records_arrive() -> None:
+    log = FakeLog()
+    for number in range(10):
+        log.append_values(b"%d" % number + bytes(400_000), partition=0)
+    end = log.partitions[0].end
+    log.grow(2)
+    log.append_values(b"new", partition=1)
+    async with scanning(log) as scan:
+        await scan.all_scanned()
+        early: list[int] = []
+        admit = scan.queue.admit
+
+        def noted(partition: int, *rest: object) -> None:
+            if partition == 1 and scan.position(0) < end:
+                early.append(scan.position(0))
+            admit(partition, *rest)  # type: ignore[arg-type]
+
+        async def arrive() -> None:
+            log.append_values(b"more", partition=1)
+
+        scan.queue.admit = noted  # type: ignore[method-assign, assignment]
+        log.before_read = arrive
+        scan.queue.rewind({0: 0, 1: 0}, NOW)
+        scan.scanner.wake()
+        await scan.until(lambda: scan.queue.intake.generation == 2)
+        log.before_read = None
+        await scan.all_scanned()
+        assert early == []
