@@ -143,8 +143,16 @@ class GroupsService:
         return result
 
     async def _described(self, group: Coordinator, members_after: str, pace: Pace) -> pb.DescribedGroup:
-        """Describe a group with as many of its members as an answer takes, but one at least."""
+        """Describe a group with as many of its members as an answer takes, but one at least.
+
+        Who holds what is of one moment: else a partition that goes from one to another meanwhile would have two owners.
+        """
         machine = group.machine
+        held = [
+            (member, member.epoch, member.held, machine.target(member), member.connected)
+            for member in sorted(machine.members(), key=lambda member: member.member_id)
+            if member.member_id > members_after
+        ]
         result = pb.DescribedGroup(
             group=_listed(group), assignor=machine.assignor, epoch=machine.epoch, growth_order=machine.growth_order
         )
@@ -155,22 +163,20 @@ class GroupsService:
             await pace.step(ITEM_STEPS + topic.partitions // 2)
         await pace.step(ITEM_STEPS + len(machine))
         room_bytes = self._max_response_bytes - result.ByteSize()
-        for member in sorted(machine.members(), key=lambda member: member.member_id):
-            if member.member_id <= members_after:
-                continue
+        for member, epoch, owned, target, connected in held:
             described = pb.DescribedMember(
                 member_id=member.member_id,
                 instance_id=member.join.instance_id,
                 client_name=member.join.client_name,
-                epoch=member.epoch,
+                epoch=epoch,
                 subscription=pb.Subscription(
                     topics=member.subscription.topics,
                     topic_pattern=member.subscription.topic_pattern,
                     bands=member.subscription.bands,
                 ),
-                owned=await partition_lists(self._engine, member.held, pace),
-                target=await partition_lists(self._engine, machine.target(member), pace),
-                connected=member.connected,
+                owned=await partition_lists(self._engine, owned, pace),
+                target=await partition_lists(self._engine, target, pace),
+                connected=connected,
             )
             room_bytes -= described.ByteSize() + FRAME_BYTES
             if room_bytes < 0 and result.members:
