@@ -142,8 +142,8 @@ def a_goodbye_leaves_sessions_open(patch: pytest.MonkeyPatch) -> None:
 
 
 def a_rewind_drops_what_stands(patch: pytest.MonkeyPatch) -> None:
-    rewind = DoneRecords.rewind
-    patch.setattr(DoneRecords, "rewind", lambda self, partition, offset, kept=None: rewind(self, partition, offset))
+    rewind_all = DoneRecords.rewind_all
+    patch.setattr(DoneRecords, "rewind_all", lambda self, targets, kept: rewind_all(self, targets, {}))
 
 
 def a_rewind_forgets_nothing_that_is_done(patch: pytest.MonkeyPatch) -> None:
