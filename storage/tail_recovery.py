@@ -8,6 +8,7 @@ the pages that a read returned ever reached the disk.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from contextlib import suppress
 from itertools import chain, count
@@ -22,6 +23,8 @@ from logbroker.storage.log_scan import find_good_batch, good_batch
 from logbroker.storage.partition_files import EpochStart
 from logbroker.storage.producer_state import ProducerStates
 from logbroker.storage.segment import SUFFIXES, Segment
+
+_log = logging.getLogger(__name__)
 
 _WINDOW_BYTES: Final = 1 << 20
 
@@ -218,6 +221,15 @@ class TailRecovery:
             self._files.truncate(side.fd, position - end)
             self._files.fdatasync(side.fd)
         self._handles.forget(side_path)
+        _log.warning(
+            "%s: cut at byte %d, where offset %d belongs: the batch there is damaged, or not whole. What was cut off,"
+            " %d bytes, is kept in %s",
+            segment.log_path,
+            end,
+            self.end_offset,
+            position - end,
+            side_path,
+        )
         # The side file must be findable before the only other copy goes.
         self._files.sync_directory(segment.log_path.rpartition("/")[0])
         self._files.truncate(handle.fd, end)
@@ -250,7 +262,14 @@ class TailRecovery:
     def _set_aside(self, segment: Segment) -> None:
         """Take a segment that lies behind the end out of the log."""
         self._handles.forget(segment.log_path)
-        self._files.rename(segment.log_path, self._free_path(f"{segment.log_path}.cut-0"))
+        side_path = self._free_path(f"{segment.log_path}.cut-0")
+        _log.warning(
+            "%s: lies behind the end of the log, which is offset %d; kept in %s",
+            segment.log_path,
+            self.end_offset,
+            side_path,
+        )
+        self._files.rename(segment.log_path, side_path)
         self._drop_indexes(segment)
 
     def _remove(self, segment: Segment) -> None:

@@ -60,7 +60,9 @@ def test_a_kill_reads_only_what_lies_above_the_recovery_point(tmp_path: Path) ->
     assert files.bytes_read < 100_000
 
 
-def test_what_is_cut_off_is_kept_in_a_side_file(partition: PartitionOnDisk) -> None:
+def test_what_is_cut_off_is_kept_in_a_side_file_and_named(
+    partition: PartitionOnDisk, caplog: pytest.LogCaptureFixture
+) -> None:
     partition.append(batch_of(b"a"))
     end = partition.log.size_bytes
     partition.append(batch_of(b"bbbb"), sync=False)
@@ -71,6 +73,7 @@ def test_what_is_cut_off_is_kept_in_a_side_file(partition: PartitionOnDisk) -> N
     partition.open()
     assert path.read_bytes() == torn[:end]
     assert (partition.directory / f"{path.name}.cut-{end}").read_bytes() == torn[end:]
+    assert f"{path.name}: cut at byte {end}" in caplog.text
     assert partition.values() == [b"a"]
     assert (partition.directory / "leader-epoch-checkpoint").read_text() == "0\n2\n0 0\n1 1\n"
 
