@@ -2,8 +2,8 @@
 
 Beyond `retention.hold.bytes` retention asks the group to let go of its oldest records. Those of lanes that stand
 (blocked, parked, waiting for a retry, a time or the dead-letter topic) or whose head failed are copied first: their
-heads, and all that follows in the part of the log that goes. All others go as from any log, and count as done when they
-are met.
+heads, and all that follows in the part of the log that goes. So are those of a lane that goes on again, until it is
+through with its copies. All others go as from any log, and count as done when they are met.
 
 What stands is found by what is stored and by the log itself (see `standing`), so it does not matter what the scan has
 met: what it has not is read here, once, and nothing goes before. So the log does not grow while a scan pauses.
@@ -26,6 +26,7 @@ from typing import Final
 from logbroker.config import MIB
 from logbroker.engine import LogEngine, ReadResult, StateEvent
 from logbroker.errors import LogbrokerError
+from logbroker.queues.copied_lanes import CopiedLanes
 from logbroker.queues.copies import Copies
 from logbroker.queues.decoding import in_decoder
 from logbroker.queues.kept_log import KeptLog
@@ -68,6 +69,7 @@ class RetentionHold:
         self.log = KeptLog(engine, self.copies)
         """Where the group reads its topic."""
         self.standing = StandingRecords(queue, self.log)
+        self._copied_lanes = CopiedLanes(self.copies, queue.done)
         self.expired = 0
         """Records that were let go without being done, about: offsets that hold none are among them."""
         self._group_id = group_id
@@ -137,6 +139,7 @@ class RetentionHold:
     def rewound(self, partitions: Iterable[int]) -> None:
         """What was let go is needed again, as far as the log still has it: the group began anew elsewhere."""
         self._rewinds += 1
+        self._copied_lanes.rewound()
         for partition in partitions:
             self._let_go.pop(partition, None)
             self.standing.forget(partition)
@@ -149,17 +152,21 @@ class RetentionHold:
         """Copy what stands below an offset and is not copied yet, then let go."""
         copies = self.copies
         await copies.forget_done(partition)
+        partitions = self._engine.topic_by_id(self._topic_id).partitions
         log_start_offset = self._engine.partition_facts(self._topic_id, partition).log_start_offset
         begun = max(self.needed_from(partition), log_start_offset)
         kept_from = max(log_start_offset, self._let_go.get(partition, 0))
         # What an attempt that was cut short has copied, the log still has: other lanes may have come to stand.
-        await copies.cut(partition, kept_from)
+        copied_again = await self._copied_lanes.places(partition, kept_from)
         copied = 0
         reached = kept_from
         with self._queue.held.noting() as noted:
             version = self._version()
             now_ms = self._moment().wall_ms
             standing = await self.standing.standing(partition, kept_from, until, now_ms)
+            standing.add_keys(await self._copied_lanes.keys(self._queue.settings, partitions))
+            standing.add_places(copied_again)
+            await copies.cut(partition, kept_from)
             max_bytes = PIECE_BYTES
             while reached < until:
                 piece = _Piece(partition, range(reached, until), now_ms, version, max_bytes)
@@ -227,6 +234,7 @@ class RetentionHold:
 
     async def _add(self, piece: _Piece, records: Sequence[LogRecord]) -> None:
         await self.copies.add(piece.partition, records)
+        self._copied_lanes.saw(piece.partition, records, self._queue.settings)
         piece.copied_to.append(records[-1].offset)
         piece.records += len(records)
 

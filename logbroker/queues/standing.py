@@ -72,6 +72,9 @@ class Standing:
             insort(self.places, place)
         return is_new
 
+    def add_places(self, places: Iterable[int]) -> None:
+        self.places = sorted({*self.places, *places})
+
     def has_place(self, place: int) -> bool:
         index = bisect_left(self.places, place)
         return self.places[index : index + 1] == [place]

@@ -22,6 +22,7 @@ from tests.queues.retained import (
     KEPT_BYTES,
     KEYS,
     SEGMENT_BYTES,
+    Life,
     again,
     all_held,
     begin,
@@ -201,6 +202,103 @@ async def test_what_came_to_stand_after_an_attempt_that_was_cut_short_is_copied_
         await life.resume()
         await life.work(2 * count - 1)
         assert life.done == {b"early": list(range(count)), b"late": list(range(1, count))}
+
+
+@pytest.mark.parametrize("ordering", [Ordering.KEY, Ordering.SINGLE, Ordering.NONE])
+@pytest.mark.parametrize("began_again", [False, True])
+async def test_copies_that_were_made_outlive_an_attempt_that_was_cut_short_where_nothing_stands_any_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, began_again: bool, ordering: Ordering
+) -> None:
+    count = 300
+    monkeypatch.setattr(retention_hold, "BATCH_BYTES", 2000)
+    async with shell(tmp_path) as opened:
+        life = await begin(opened, [b"key"], ordering=ordering)
+        await life.write([b"key"], range(count))
+        assert await life.work_once() == 0
+        with monkeypatch.context() as patch:
+            fail_at(patch, life, 4)
+            await life.look()
+        copied = life.copied()[-1] + 1
+        assert copied > 10
+        assert life.facts().log_start_offset == 0
+        if not began_again:
+            await life.resume()
+            with monkeypatch.context() as patch:
+                fail_at(patch, life, 2)
+                await life.look()
+            await life.retain()
+            assert life.facts().log_start_offset > copied
+            life.failing.clear()
+            await work_off(life, range(copied), ordering)
+    if began_again:
+        async with shell(tmp_path) as opened:
+            life = await again(opened)
+            await all_held(life, 100 if ordering is Ordering.NONE else count)
+            await life.resume()
+            await life.retain()
+            assert life.facts().log_start_offset > copied
+            await work_off(life, range(copied), ordering)
+
+
+async def work_off(life: Life, numbers: range, ordering: Ordering) -> None:
+    """Work until these are done, the first ones of their lane."""
+    while not set(numbers) <= set(life.done.get(b"key", ())):
+        await life.work_once()
+    if ordering is not Ordering.NONE:
+        assert life.done[b"key"][: len(numbers)] == list(numbers)
+
+
+@pytest.mark.parametrize("began_again", [False, True])
+async def test_a_lane_that_goes_on_loses_nothing_until_it_is_through_with_its_copies(
+    tmp_path: Path, began_again: bool
+) -> None:
+    count = 150
+    async with shell(tmp_path, crash=True) as opened:
+        life = await begin(opened, [b"blocked"])
+        await life.write(KEYS, range(count))
+        await life.work((len(KEYS) - 1) * count)
+        await life.retain()
+        copies = len(life.copied())
+        assert copies
+        if not began_again:
+            await drain_beside_retention(life, count)
+    if began_again:
+        async with shell(tmp_path) as opened:
+            life = await again(opened)
+            await all_held(life, count)
+            await drain_beside_retention(life, count)
+
+
+async def drain_beside_retention(life: Life, count: int) -> None:
+    """Let the lane go on, one record after the other; what comes meanwhile pushes the log's start on."""
+    life.failing.clear()
+    life.done.clear()
+    await life.resume()
+    written = count
+    while len(life.done.get(b"blocked", ())) < count:
+        await life.write([b"blocked", *KEYS], [written])
+        written += 1
+        await life.look()
+        before = len(life.done.get(b"blocked", ()))
+        while len(life.done.get(b"blocked", ())) == before:
+            await life.work_once()
+    assert life.group.hold.expired == 0
+    assert life.done[b"blocked"][:count] == list(range(count))
+    assert life.facts().log_start_offset > count * len(KEYS)
+
+
+def fail_at(patch: pytest.MonkeyPatch, life: Life, number: int) -> None:
+    """The disk is full when copies are made for this time."""
+    add, added = life.group.hold.copies.add, 0
+
+    async def add_some(*args: Any) -> None:
+        nonlocal added
+        added += 1
+        if added == number:
+            raise DiskFullError("the disk is full")
+        await add(*args)
+
+    patch.setattr(life.group.hold.copies, "add", add_some)
 
 
 async def test_a_batch_that_is_to_be_a_dead_letter_as_it_is_stays_until_it_is_one(
