@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Final
 
 from logbroker.errors import DataDirError
+from logbroker.errors.system import advice_for, reason_of
+from logbroker.storage.files import open_regular
 from logbroker.storage.partition_files import METADATA_NAME
 from logbroker.storage.removal import SUFFIX as REMOVED_SUFFIX
 
@@ -38,10 +40,11 @@ class DataDir:
         path = path.absolute()
         try:
             path.mkdir(parents=True, exist_ok=True)
-            lock_fd = os.open(path / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            lock_fd = open_regular(path / LOCK_NAME, os.O_RDWR | os.O_CREAT)
         except OSError as error:
             raise DataDirError(
-                f"cannot use the data directory {path}: {error.strerror}; choose one that this user can write"
+                f"cannot use the data directory {path}, or the file {LOCK_NAME} in it: {reason_of(error)}; choose one"
+                " that this user can write"
             ) from None
         try:
             fcntl.flock(lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -57,7 +60,9 @@ class DataDir:
             ) from None
         except OSError as error:
             os.close(lock_fd)
-            raise DataDirError(f"cannot lock the data directory {path}: {error.strerror}") from None
+            raise DataDirError(
+                f"cannot lock the data directory {path}: {reason_of(error)}; {advice_for(error.errno or 0)}"
+            ) from None
         return cls(path, lock_fd)
 
     @property
@@ -76,10 +81,18 @@ class DataDir:
 
 def partition_directories(data_dir: Path, known: Container[str] = ()) -> list[str]:
     """Names of the directories that hold a partition's files, but for the `known` ones; sorted. Raises OSError."""
+    return [name for name in _directories(data_dir, known) if os.path.exists(data_dir / name / METADATA_NAME)]
+
+
+def other_directories(data_dir: Path, known: Container[str]) -> list[str]:
+    """Names of the directories that hold no partition's files, but for the `known` ones; sorted. Raises OSError."""
+    return [name for name in _directories(data_dir, known) if not os.path.exists(data_dir / name / METADATA_NAME)]
+
+
+def _directories(data_dir: Path, known: Container[str]) -> list[str]:
     with os.scandir(data_dir) as entries:
-        others = [
+        return sorted(
             entry.name
             for entry in entries
             if entry.name not in known and not entry.name.endswith(REMOVED_SUFFIX) and entry.is_dir()
-        ]
-    return sorted(name for name in others if (data_dir / name / METADATA_NAME).exists())
+        )

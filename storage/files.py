@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 import threading
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
-from logbroker.errors import DiskFullError, LogbrokerError, StorageFailedError, TooManyOpenFilesError
+from logbroker.errors import CorruptLogError, DiskFullError, LogbrokerError, StorageFailedError, TooManyOpenFilesError
+from logbroker.errors.system import OUT_OF_PLACE, advice_for, reason_of
 
 Buffer = bytes | bytearray | memoryview
 Cut = Callable[[Buffer], int]
@@ -83,7 +85,7 @@ class RealFiles:
         self._scratch = threading.local()
 
     def open(self, path: str, *, create: bool = False) -> int:
-        return os.open(path, os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0), 0o644)
+        return open_regular(path, os.O_RDWR | (os.O_CREAT if create else 0))
 
     def close(self, fd: int) -> None:
         os.close(fd)
@@ -151,10 +153,44 @@ class RealFiles:
         os.unlink(path)
 
 
+def open_regular(path: str | os.PathLike[str], flags: int = os.O_RDONLY) -> int:
+    """Open a file, and nothing that only has a file's name: to open a FIFO would wait for somebody to write to it.
+
+    Raises OSError, whose text says what is there instead.
+    """
+    fd = os.open(path, flags | os.O_CLOEXEC | os.O_NONBLOCK, 0o644)
+    mode = os.fstat(fd).st_mode
+    if stat.S_ISREG(mode):
+        return fd
+    os.close(fd)
+    raise OSError(errno.EINVAL, f"it is no file, but {kind_name(mode)}", os.fspath(path))
+
+
+def read_regular(path: str | os.PathLike[str]) -> bytes:
+    """Read the whole of a small file. Raises OSError, as `open_regular` does."""
+    with open(open_regular(path), "rb") as file:
+        return file.read()
+
+
+def kind_name(mode: int) -> str:
+    """What `st_mode` says a thing is, for messages: "a directory"."""
+    names = {
+        stat.S_IFREG: "a file",
+        stat.S_IFDIR: "a directory",
+        stat.S_IFLNK: "a symbolic link",
+        stat.S_IFIFO: "a FIFO",
+        stat.S_IFSOCK: "a socket",
+        stat.S_IFCHR: "a device",
+        stat.S_IFBLK: "a device",
+    }
+    return names.get(stat.S_IFMT(mode), "something else")
+
+
 def storage_failed(action: str, path: str, error: OSError) -> StorageFailedError:
     """The error for a failed write, sync or rename: after it nobody knows what the file holds."""
-    reason = error.strerror or str(error)
-    return StorageFailedError(f"cannot {action} {path}: {reason}; check the disk, then start the broker again")
+    return StorageFailedError(
+        f"cannot {action} {path}: {reason_of(error)}; check the disk, then start the broker again"
+    )
 
 
 def too_many_open_files(path: str) -> TooManyOpenFilesError:
@@ -163,12 +199,21 @@ def too_many_open_files(path: str) -> TooManyOpenFilesError:
     )
 
 
+def out_of_place(path: str, error: OSError) -> CorruptLogError:
+    """The error where something else lies in the place of a file or directory: nothing was changed."""
+    if isinstance(error, FileNotFoundError) and os.path.islink(path):
+        return CorruptLogError(f"{path}: it is a symbolic link to nothing; move it away, or restore what it led to")
+    return CorruptLogError(f"{path}: {reason_of(error)}; {advice_for(error.errno or 0)}")
+
+
 def creation_failed(path: str, error: OSError) -> LogbrokerError:
     """The error for a file or directory that could not be made: nothing has changed, so a lack is a refusal."""
     if error.errno in OUT_OF_DESCRIPTORS:
         return too_many_open_files(path)
     if error.errno in OUT_OF_SPACE:
         return DiskFullError(f"cannot create {path}: {error.strerror}; free some space, then try again")
+    if error.errno in OUT_OF_PLACE:
+        return out_of_place(path, error)
     return storage_failed("create", path, error)
 
 

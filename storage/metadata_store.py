@@ -1,24 +1,31 @@
 """Everything that lasts but is not a record: one LMDB environment with a few named tables.
 
-LMDB has no checksums of its own, so each value carries the CRC-32C of its key and itself behind it. One thread
-writes; what was submitted while it synced forms its next transaction.
+LMDB has no checksums of its own, so each value carries the CRC-32C of its key and itself behind it, and the pages are
+checked before they are mapped (`store_pages`). One thread writes; what was submitted while it synced forms its next
+transaction. No error of LMDB leaves this module: what is wrong with the file, and what to do, is said in our own.
 """
 
 from __future__ import annotations
 
+import errno
+import mmap
 import os
 import queue
+import stat
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
 import google_crc32c
 import lmdb
 
-from logbroker.errors import CorruptLogError, DataDirError, OverloadedError, StorageFailedError
-from logbroker.storage.files import RealFiles
+from logbroker.errors import CorruptLogError, DataDirError, LogbrokerError, OverloadedError, StorageFailedError
+from logbroker.errors.system import advice_for, reason_of
+from logbroker.storage.files import RealFiles, kind_name
+from logbroker.storage.store_pages import check_pages
 
 FORMAT_VERSION: Final = b"1"
 TABLES: Final = ("broker", "topics", "partitions", "producers", "state")
@@ -33,6 +40,22 @@ _MAX_WAITING: Final = 10_000
 _MAX_GROUP: Final = 1_000
 _READ_TRIES: Final = 20
 _HARMLESS_COMMITS: Final = 2
+
+_DAMAGED: Final = (
+    lmdb.BadDbiError,
+    lmdb.BadTxnError,
+    lmdb.BadValsizeError,
+    lmdb.CorruptedError,
+    lmdb.CursorFullError,
+    lmdb.DbsFullError,
+    lmdb.IncompatibleError,
+    lmdb.InvalidError,
+    lmdb.PageFullError,
+    lmdb.PageNotFoundError,
+    lmdb.PanicError,
+    lmdb.VersionMismatchError,
+)
+"""What LMDB raises of pages that say what cannot be."""
 
 Write = tuple[str, bytes, bytes | None]
 """Table, key, and the value, or None to delete the key."""
@@ -59,17 +82,20 @@ class MetadataStore:
     def open(
         cls, path: Path, *, on_failure: Callable[[StorageFailedError], None], map_bytes: int = _INITIAL_MAP_BYTES
     ) -> MetadataStore:
-        """Open or create the store. Raises DataDirError: not readable, or of an unknown format version.
+        """Open or create the store; the caller keeps other writers out.
 
-        `on_failure` is called once, on the writer's thread, when a commit has failed; nothing is stored after that.
-        `map_bytes` is where the map begins; it doubles whenever it is full.
+        Raises CorruptLogError where its pages are damaged, and DataDirError: it cannot be opened, or has an unknown
+        format version. `on_failure` is called once, on the writer's thread, when a commit has failed; nothing is
+        stored after that. `map_bytes` is where the map begins; it doubles whenever it is full.
         """
         is_new = is_missing(path)
         try:
             path.mkdir(parents=True, exist_ok=True)
+            if not is_new:
+                check_pages(path / DATA_NAME)
             environment = lmdb.open(str(path), map_size=map_bytes, max_dbs=len(TABLES), sync=True, metasync=True)
         except (OSError, lmdb.Error) as error:
-            raise _unreadable(path, error) from None
+            raise _failed("open", path, error) from None
         try:
             store = cls(path, environment, on_failure)
             version = store.get("broker", _FORMAT_KEY)
@@ -88,7 +114,7 @@ class MetadataStore:
                 )
         except (OSError, lmdb.Error) as error:
             environment.close()
-            raise _unreadable(path, error) from None
+            raise _failed("open", path, error) from None
         except BaseException:
             environment.close()
             raise
@@ -96,15 +122,18 @@ class MetadataStore:
         return store
 
     def get(self, table: str, key: bytes) -> bytes | None:
-        """The committed value. Raises CorruptLogError if its CRC does not match."""
-        with self._resize_lock, self._environment.begin(db=self._tables[table]) as transaction:
+        """The committed value. Raises CorruptLogError (its CRC is wrong, or a page is damaged) and DataDirError."""
+        with self._reading(table) as transaction:
             stored = transaction.get(key)
         return None if stored is None else _checked(self._path, table, key, stored)
 
     def scan(self, table: str, prefix: bytes = b"") -> list[tuple[bytes, bytes]]:
-        """All committed keys with this prefix and their values, in order of the keys. Raises CorruptLogError."""
+        """All committed keys with this prefix and their values, in order of the keys.
+
+        Raises CorruptLogError and DataDirError, as `get` does.
+        """
         found = []
-        with self._resize_lock, self._environment.begin(db=self._tables[table]) as transaction:
+        with self._reading(table) as transaction:
             cursor = transaction.cursor()
             if cursor.set_range(prefix):
                 for key, stored in cursor:
@@ -113,10 +142,19 @@ class MetadataStore:
                     found.append((key, _checked(self._path, table, key, stored)))
         return found
 
+    @contextmanager
+    def _reading(self, table: str) -> Iterator[Any]:
+        try:
+            with self._resize_lock, self._environment.begin(db=self._tables[table]) as transaction:
+                yield transaction
+        except lmdb.Error as error:
+            raise _failed(f"read table {table} of", self._path, error) from None
+
     def submit(self, writes: Sequence[Write]) -> Future[None]:
         """Store these writes, all or none. The future is done when they are synced, or fails with StorageFailedError.
 
-        Submissions are applied in order. Raises OverloadedError when too many wait.
+        It fails with OverloadedError, and nothing is stored, where the map is full and no address space is left for a
+        larger one. Submissions are applied in order. Raises OverloadedError when too many wait.
         """
         for _table, key, _value in writes:
             if not 0 < len(key) <= MAX_KEY_BYTES:
@@ -156,19 +194,23 @@ class MetadataStore:
         # A submission whose future was cancelled by then is not stored.
         group = [submission for submission in group if submission[1].set_running_or_notify_cancel()]
         writes = [write for submission in group for write in submission[0]]
-        if self._failure is None:
+        refusal: LogbrokerError | None = self._failure
+        if refusal is None:
             try:
                 self._store(writes)
-            except (lmdb.Error, OSError) as error:
-                self._failure = StorageFailedError(
-                    f"cannot commit to {self._path}: {error}; check the disk, then start the broker again"
+            except OverloadedError as error:
+                refusal = error
+            except Exception as error:  # whatever it is: without an end, all that submit would wait for ever
+                refusal = self._failure = StorageFailedError(
+                    f"cannot commit to {self._path / DATA_NAME}: {_reason(error)}; {_advice(error)}, then start the"
+                    " broker again"
                 )
                 self._on_failure(self._failure)
         for _writes, future in group:
-            if self._failure is None:
+            if refusal is None:
                 future.set_result(None)
             else:
-                future.set_exception(self._failure)
+                future.set_exception(refusal)
 
     def _store(self, writes: Sequence[Write]) -> None:
         while True:
@@ -179,8 +221,16 @@ class MetadataStore:
             except lmdb.MapFullError:
                 # A backup that was killed still holds the pages of its snapshot.
                 self._environment.reader_check()
+                larger_bytes = 2 * self._environment.info()["map_size"]
+                # LMDB gives the old map up before it asks for the new one: it must be there.
+                if not _has_room_for(larger_bytes):
+                    raise OverloadedError(
+                        f"the metadata store {self._path / DATA_NAME} is full at {larger_bytes // 2} bytes, and this"
+                        f" process gets no address space to map {larger_bytes}; raise its limit (ulimit -v), or delete"
+                        " topics or groups"
+                    ) from None
                 with self._resize_lock:
-                    self._environment.set_mapsize(2 * self._environment.info()["map_size"])
+                    self._environment.set_mapsize(larger_bytes)
 
     def _apply(self, transaction: lmdb.Transaction, writes: Sequence[Write]) -> None:
         for table, key, value in writes:
@@ -206,9 +256,11 @@ class MetadataReader:
     def open(cls, path: Path) -> MetadataReader:
         """Open the store in a directory, or a copy of one in a file.
 
-        Raises DataDirError: there is no store, it cannot be read, or its format version is unknown.
+        Raises CorruptLogError where its pages are damaged, and DataDirError: there is no store, it cannot be read, or
+        its format version is unknown.
         """
         try:
+            check_pages(path / DATA_NAME if path.is_dir() else path, live=True)
             # A map of size 0 takes the size that the file names.
             environment = lmdb.open(
                 str(path),
@@ -220,7 +272,7 @@ class MetadataReader:
                 lock=False,
             )
         except (OSError, lmdb.Error) as error:
-            raise DataDirError(f"cannot read the metadata store {path}: {error}") from None
+            raise _failed("read", path, error) from None
         reader = cls(path, environment)
         try:
             version = reader.get("broker", _FORMAT_KEY)
@@ -265,33 +317,75 @@ class MetadataReader:
                 if self._environment.info()["last_txnid"] - snapshot <= _HARMLESS_COMMITS:
                     return found
         except lmdb.Error as error:
-            raise DataDirError(f"cannot read the metadata store {self._path}: {error}") from None
+            raise _failed(f"read table {table} of", self._path, error) from None
         raise DataDirError(f"the metadata store {self._path} changes faster than it can be read; try again")
 
 
-def _unreadable(path: Path, error: Exception) -> DataDirError:
-    return DataDirError(
-        f"cannot open the metadata store {path}: {error}; check the disk, and restore a backup if the store is damaged "
-        "(logbroker meta restore)"
-    )
+def _failed(action: str, path: Path, error: Exception) -> LogbrokerError:
+    """The error for what LMDB or the system said: which file, why, and what to do."""
+    file = path if path.is_file() else path / DATA_NAME
+    kind = CorruptLogError if isinstance(error, _DAMAGED) else DataDirError
+    return kind(f"cannot {action} the metadata store {file}: {_reason(error)}; {_advice(error)}")
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, OSError):
+        return reason_of(error)
+    # LMDB names its function, and the path once more: "mdb_put: MDB_MAP_FULL: ...", "/path/of/it: Not a directory".
+    return str(error).rpartition(": ")[2] or type(error).__name__
+
+
+def _advice(error: Exception) -> str:
+    if isinstance(error, _DAMAGED):
+        return "stop the broker and restore a backup (logbroker meta restore)"
+    if isinstance(error, lmdb.ReadersFullError):
+        return "too many programs read it; try again"
+    if isinstance(error, OSError):
+        number = error.errno or 0
+    else:  # LMDB keeps the words of a system error, and drops its number
+        number = next((each for each in errno.errorcode if str(error).endswith(os.strerror(each))), 0)
+    advice = advice_for(number)
+    if advice and number not in (errno.EINVAL, errno.EIO, errno.ENOENT):
+        return advice
+    return "check the disk, and restore a backup if the store is damaged (logbroker meta restore)"
+
+
+def _has_room_for(map_bytes: int) -> bool:
+    """Whether this process may map so much more."""
+    try:
+        flags = mmap.MAP_PRIVATE | getattr(mmap, "MAP_NORESERVE", 0)
+        mmap.mmap(-1, map_bytes, flags=flags, prot=mmap.PROT_READ).close()
+    except (OSError, ValueError, OverflowError):
+        return False
+    return True
 
 
 def is_missing(path: Path) -> bool:
-    """Whether there is no store in this directory yet: a broker would begin an empty one."""
+    """Whether there is no store in this directory yet: a broker would begin an empty one. Raises DataDirError."""
+    file = path / DATA_NAME
     try:
-        return not os.stat(path / DATA_NAME).st_size
+        found = os.stat(file)
     except FileNotFoundError:
         return True
+    except OSError as error:
+        raise _failed("open", path, error) from None
+    if not stat.S_ISREG(found.st_mode):
+        raise DataDirError(
+            f"{file} is no file, but {kind_name(found.st_mode)}; move it away, and restore a backup of the metadata"
+            " store (logbroker meta restore)"
+        )
+    return not found.st_size
 
 
 def copy_store(path: Path, target_fd: int) -> None:
     """Write what the store in a directory holds at this moment to an empty file, compacted; a broker may run meanwhile.
 
-    Raises DataDirError.
+    Raises CorruptLogError where its pages are damaged, and DataDirError.
     """
     if is_missing(path):
-        raise DataDirError(f"there is no metadata store in {path}")
+        raise DataDirError(f"there is no metadata store in {path}; name the data directory of a broker")
     try:
+        check_pages(path / DATA_NAME, live=True)
         # As one of LMDB's registered readers: the broker leaves the pages of the snapshot alone meanwhile.
         environment = lmdb.open(str(path), map_size=0, max_dbs=len(TABLES), readonly=True, create=False)
         try:
@@ -299,7 +393,7 @@ def copy_store(path: Path, target_fd: int) -> None:
         finally:
             environment.close()
     except (OSError, lmdb.Error) as error:
-        raise DataDirError(f"cannot copy the metadata store {path}: {error}") from None
+        raise _failed("copy", path, error) from None
 
 
 def _checked(path: Path, table: str, key: bytes, stored: bytes) -> bytes:
@@ -307,6 +401,7 @@ def _checked(path: Path, table: str, key: bytes, stored: bytes) -> bytes:
     if len(stored) < _CRC_BYTES or _crc(key, value) != stored[-_CRC_BYTES:]:
         raise CorruptLogError(
             f"{path}: the value of key {key.hex()} in table {table} is damaged; restore a backup of it"
+            " (logbroker meta restore)"
         )
     return value
 

@@ -25,7 +25,7 @@ import msgspec
 
 from logbroker.errors import CorruptLogError, DataDirError
 from logbroker.storage.data_dir import META_NAME
-from logbroker.storage.files import RealFiles
+from logbroker.storage.files import RealFiles, open_regular
 from logbroker.storage.metadata_store import DATA_NAME, TABLES, MetadataReader, copy_store
 
 _MAGIC: Final = b"LBMETA1\n"
@@ -68,7 +68,7 @@ def back_up(data_dir: Path, target: Path) -> tuple[Backup, dict[str, int]]:
 
 def read_backup(path: Path) -> Backup:
     """Check a backup from the first byte to the last. Raises CorruptLogError and OSError."""
-    with path.open("rb") as file:
+    with open(open_regular(path), "rb") as file:
         size_bytes = os.fstat(file.fileno()).st_size
         store_bytes = size_bytes - _TRAILER_BYTES
         file.seek(max(0, store_bytes))
@@ -86,7 +86,7 @@ def read_backup(path: Path) -> Backup:
 
 def extract(backup: Backup, directory: Path) -> None:
     """Write the store of a checked backup into an existing directory, where it can be opened. Raises OSError."""
-    with open(backup.path, "rb") as source, (directory / DATA_NAME).open("wb") as file:
+    with open(open_regular(backup.path), "rb") as source, (directory / DATA_NAME).open("wb") as file:
         left = backup.store_bytes
         while part := source.read(min(left, _PART_BYTES)):
             file.write(part)

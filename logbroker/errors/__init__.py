@@ -309,6 +309,14 @@ class CorruptLogError(LogbrokerError):
     kafka_code = 56
 
 
+def unreadable_row(table: str, key: bytes, why: object) -> CorruptLogError:
+    """The error for a row of the metadata store whose checksum is right and that cannot be read all the same."""
+    return CorruptLogError(
+        f"the row under key {key.hex()} in table {table} of the metadata store cannot be read: {why}; start the version"
+        " of logbroker that wrote it, or restore a backup (logbroker meta restore)"
+    )
+
+
 class StorageFailedError(LogbrokerError):
     """A write, sync, rename or metadata commit failed. Fatal: the broker stops without a clean mark."""
 

@@ -7,16 +7,20 @@ import os
 import shutil
 import subprocess
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 
+import grpc
 import pytest
 
 from logbroker.broker.local_engine.disk_space import DiskSpace
 from logbroker.config import MIB, BrokerConfig
 from logbroker.engine import Append, Appended
 from logbroker.errors import DiskFullError
+from logbroker.v1 import admin_pb2 as pb
 from tests.broker.conftest import OpenEngine, batch
+from tests.cli.command import failure_of
 from tests.faults.conftest import KeepSurvivors
 from tests.faults.fake_disk import FakeDisk
 from tests.faults.serving import Served
@@ -137,6 +141,43 @@ def test_a_disk_is_filled_to_the_mark_and_no_further(small_disk: Path) -> None:
     with Served(small_disk / "data", min_free_disk_bytes=MIB) as broker:
         acknowledged.append(broker.produce(b"more" + bytes(300_000)))
         assert broker.values() == acknowledged
+
+
+def fill_up(disk: Path, left_bytes: int, name: str = "filler") -> Path:
+    filler = disk / name
+    room = os.statvfs(disk).f_bavail * os.statvfs(disk).f_frsize
+    with filler.open("wb") as file:
+        file.write(bytes(max(0, room - left_bytes)))
+    return filler
+
+
+def test_topics_are_made_until_the_disk_is_full_and_those_that_were_are_kept(small_disk: Path) -> None:
+    created: list[str] = []
+    broker = Served(small_disk / "data", min_free_disk_bytes=0, checkpoint_seconds=3600)
+    with suppress(AssertionError), broker:  # it is refused a clean stop, too
+        broker.create_topic()
+        kept = broker.produce(b"kept")
+        filler = fill_up(small_disk, 256 * 1024)
+        with suppress(grpc.RpcError):
+            for number in range(1000):
+                topic = pb.NewTopic(name=f"more-{number}", partitions=4)
+                [result] = broker.api.admin.CreateTopics(pb.CreateTopicsRequest(topics=[topic])).results
+                if result.status.code:
+                    assert result.status.reason in ("DISK_FULL", "STORAGE_FAILED"), result
+                    break
+                created.append(topic.name)
+    assert created
+    assert len(created) < 1000
+    rest = fill_up(small_disk, 0, "rest")
+    line = failure_of("serve", "--data-dir", small_disk / "other", "--listen", "127.0.0.1:0", "--log-level", "error")
+    assert f"{small_disk}/other" in line
+    assert "No space left on device; free some space" in line
+    rest.unlink()
+    filler.unlink()
+    with Served(small_disk / "data", min_free_disk_bytes=0) as again:
+        assert again.values() == [kept]
+        names = {topic.name for topic in again.api.admin.ListTopics(pb.ListTopicsRequest()).topics}
+        assert set(created) <= names
 
 
 def test_a_disk_that_runs_full_in_mid_write_ends_the_broker_and_loses_nothing(small_disk: Path) -> None:

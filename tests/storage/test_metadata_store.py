@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import Future
@@ -98,7 +100,7 @@ def test_an_unknown_format_is_refused(tmp_path: Path) -> None:
 
 def test_a_file_that_is_no_lmdb_is_refused(tmp_path: Path) -> None:
     (tmp_path / "data.mdb").write_bytes(b"no database" * 1000)
-    with pytest.raises(DataDirError, match="cannot open"):
+    with pytest.raises(CorruptLogError, match="meta page 0 is none of LMDB"):
         MetadataStore.open(tmp_path, on_failure=unexpected)
 
 
@@ -164,4 +166,116 @@ def test_reads_run_beside_a_growing_map(tmp_path: Path) -> None:
     for reader in readers:
         reader.join()
     assert not wrong
+    store.close()
+
+
+def test_a_map_that_cannot_grow_refuses_and_keeps_what_it_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = MetadataStore.open(tmp_path / "meta", on_failure=unexpected, map_bytes=1 << 18)
+    wait(store.submit([("state", b"kept", b"v")]))
+    monkeypatch.setattr(metadata_store, "_has_room_for", lambda _bytes: False)
+    for _ in range(3):
+        with pytest.raises(OverloadedError, match=r"is full at 262144 bytes.*ulimit -v"):
+            wait(store.submit([("state", b"large", bytes(1 << 18))]))
+    assert store.scan("state") == [(b"kept", b"v")]
+    wait(store.submit([("state", b"small", b"w")]))
+    monkeypatch.undo()
+    wait(store.submit([("state", b"large", bytes(1 << 18))]))
+    assert [key for key, _ in store.scan("state")] == [b"kept", b"large", b"small"]
+    store.close()
+
+
+_LIMITED = """
+import resource, sys
+from pathlib import Path
+from logbroker.errors import OverloadedError, StorageFailedError
+from logbroker.storage.metadata_store import MetadataStore
+
+failures = []
+store = MetadataStore.open(Path(sys.argv[1]), on_failure=failures.append, map_bytes=1 << 20)
+stored = 0
+limit, room = getattr(resource, sys.argv[2]), int(sys.argv[3])
+before = resource.getrlimit(limit)
+pages = int(Path("/proc/self/statm").read_text().split()[0]) if limit == resource.RLIMIT_AS else 0
+resource.setrlimit(limit, (pages * resource.getpagesize() + room, before[1]))
+try:
+    while True:
+        store.submit([("state", b"%06d" % stored, bytes(200_000))]).result(30)
+        stored += 1
+except (OverloadedError, StorageFailedError) as error:
+    resource.setrlimit(limit, before)
+    assert len(store.scan("state")) == stored, "what was not acknowledged is there, or what was is not"
+    print(stored, type(error).__name__, len(failures), error)
+store.close()
+"""
+
+
+@pytest.mark.parametrize(
+    ("limit", "size", "kind", "words"),
+    [
+        ("RLIMIT_AS", 48 << 20, "OverloadedError 0", "ulimit -v"),
+        ("RLIMIT_FSIZE", 10 << 20, "StorageFailedError 1", "data.mdb: File too large; raise the limit on the size"),
+    ],
+)
+def test_a_limit_of_the_process_loses_nothing(tmp_path: Path, limit: str, size: int, kind: str, words: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", _LIMITED, str(tmp_path / "meta"), limit, str(size)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    count, _, told = done.stdout.partition(" ")
+    assert told.startswith(kind), told
+    assert words in told
+    store = MetadataStore.open(tmp_path / "meta", on_failure=unexpected)
+    assert len(store.scan("state")) == int(count) > 10
+    wait(store.submit([("state", b"more", b"v")]))
+    store.close()
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        lmdb.CorruptedError("mdb_cursor_get: MDB_CORRUPTED: Located page was wrong type"),
+        lmdb.PageNotFoundError("mdb_get: MDB_PAGE_NOTFOUND: Requested page not found"),
+        lmdb.BadTxnError("mdb_get: MDB_BAD_TXN: Transaction must abort"),
+        lmdb.Error("mdb_txn_begin: Input/output error"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_whatever_lmdb_says_of_a_read_is_told_with_file_and_remedy(
+    store: MetadataStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: lmdb.Error
+) -> None:
+    class Failing:
+        def __init__(self, environment: lmdb.Environment) -> None:
+            self.environment = environment
+
+        def __getattr__(self, name: str) -> object:
+            return getattr(self.environment, name)
+
+        def begin(self, **_: object) -> object:
+            raise error
+
+    with monkeypatch.context() as patch:
+        patch.setattr(store, "_environment", Failing(store._environment))
+        kind = DataDirError if type(error) is lmdb.Error else CorruptLogError
+        told = f"table topics of the metadata store {tmp_path}/meta/data.mdb.*meta restore"
+        with pytest.raises(kind, match=told):
+            store.get("topics", b"k")
+        with pytest.raises(kind, match=told):
+            store.scan("topics")
+
+
+def test_an_error_of_any_kind_ends_no_writer_in_silence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    failures: list[StorageFailedError] = []
+    store = MetadataStore.open(tmp_path / "meta", on_failure=failures.append)
+
+    def fail(*_: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(store, "_store", fail)
+    with pytest.raises(StorageFailedError, match="MemoryError"):
+        wait(store.submit([("state", b"a", b"1")]))
+    assert len(failures) == 1
     store.close()

@@ -1,0 +1,110 @@
+"""The metadata store's pages: no damage reaches LMDB, which would end the process; what is sound is not refused."""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import lmdb
+import pytest
+
+from logbroker.errors import CorruptLogError
+from logbroker.storage.metadata_store import MetadataStore
+from logbroker.storage.store_pages import check_pages
+from tests.fast_directory import fast_directory
+
+ROOT = Path(__file__).resolve().parents[2]
+CASES = 60
+
+
+@pytest.fixture(scope="module")
+def good() -> Iterator[Path]:
+    """A store with all that pages may be: branches, large values, free pages."""
+    with fast_directory() as directory:
+        rng = random.Random(1)
+        store = MetadataStore.open(directory / "meta", on_failure=print)
+        for number in range(300):
+            size = 9000 if number % 50 == 0 else 60
+            store.submit(
+                [("state", b"key%05d" % number, rng.randbytes(size)), ("topics", b"t%04d" % number, bytes(99))]
+            )
+        store.submit([("partitions", b"p", b"1"), ("producers", b"p", b"1")]).result(30)
+        for number in range(0, 300, 3):
+            store.submit([("state", b"key%05d" % number, None)]).result(30)
+        store.close()
+        yield directory / "meta"
+
+
+def test_damage_is_told_and_ends_no_process(good: Path) -> None:
+    seed = random.randrange(1 << 32)
+    with fast_directory() as work:
+        command = [sys.executable, "-m", "tests.storage.damaged_stores", str(good), str(work), str(seed), str(CASES)]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
+        case = (work / "case").read_text(encoding="utf-8")
+    assert done.returncode == 0, f"seed {seed}: exit code {done.returncode} at: {case}\n{done.stderr}"
+
+
+def test_a_file_that_was_cut_says_where(good: Path, tmp_path: Path) -> None:
+    content = (good / "data.mdb").read_bytes()
+    file = tmp_path / "data.mdb"
+    file.write_bytes(content[: len(content) // 2])
+    with pytest.raises(CorruptLogError, match=f"{file} is damaged: .*ends at byte {len(content) // 2}.*meta restore"):
+        check_pages(file)
+
+
+def test_an_old_snapshot_is_not_taken_for_the_newest(good: Path, tmp_path: Path) -> None:
+    content = bytearray((good / "data.mdb").read_bytes())
+    # Both meta pages name their transaction in their last eight bytes; LMDB goes by the higher one.
+    transactions = [int.from_bytes(content[page + 144 : page + 152], sys.byteorder) for page in (0, 4096)]
+    newest = 4096 * transactions.index(max(transactions))
+    content[newest + 144 : newest + 152] = bytes(8)
+    (tmp_path / "data.mdb").write_bytes(content)
+    with pytest.raises(CorruptLogError, match="meta pages"):
+        check_pages(tmp_path / "data.mdb")
+
+
+def test_whatever_lmdb_writes_is_sound() -> None:
+    seed = random.randrange(1 << 32)
+    print(f"seed {seed}")  # noqa: T201  # Shown where it fails.
+    rng = random.Random(seed)
+    with fast_directory() as directory:
+        environment = lmdb.open(str(directory), map_size=1 << 30, max_dbs=3)
+        tables = [environment.open_db(name) for name in (b"a", b"b", b"c")]
+        readers: list[lmdb.Transaction] = []
+        for number in range(120):
+            if rng.random() < 0.2:
+                readers.append(environment.begin())  # its pages may not be used again
+            if readers and rng.random() < 0.2:
+                readers.pop(rng.randrange(len(readers))).abort()
+            with environment.begin(write=True) as transaction:
+                for _ in range(rng.choice((1, 5, 60, 300))):
+                    key = (b"%d" % rng.randrange(rng.choice((50, 3000)))) * rng.choice((1, 1, 20))
+                    table = rng.choice(tables)
+                    if rng.random() < 0.4:
+                        transaction.delete(key, db=table)
+                    else:
+                        transaction.put(key, bytes(rng.choice((0, 3, 40, 500, 1990, 2100, 5000, 30_000))), db=table)
+                if rng.random() < 0.05:
+                    transaction.drop(rng.choice(tables), delete=False)
+            check_pages(directory / "data.mdb", live=number % 2 == 0)
+        copy = directory / "copy"
+        for compact in (False, True):
+            with copy.open("wb") as file:
+                environment.copyfd(file.fileno(), compact=compact)
+            check_pages(copy)
+        for reader in readers:
+            reader.abort()
+        environment.close()
+
+
+def test_an_empty_store_is_sound(tmp_path: Path) -> None:
+    file = tmp_path / "data.mdb"
+    file.touch()
+    check_pages(file)
+    lmdb.open(str(tmp_path), max_dbs=1).close()
+    assert os.stat(file).st_size
+    check_pages(file)
