@@ -27,7 +27,7 @@ from logbroker.errors import (
     UnknownTopicError,
     WrongGroupTypeError,
 )
-from logbroker.group_store import GroupStore, check_group_id, stored_group_ids
+from logbroker.group_store import GroupStore, check_group_id, reading_rows, stored_group_ids
 from logbroker.types import TopicId
 
 _log = logging.getLogger(__name__)
@@ -204,7 +204,8 @@ class Groups:
         for group_id in await stored_group_ids(self._store, GROUP_TYPE):
             store = GroupStore(self._store, group_id, GROUP_TYPE, is_stored=True)
             rows = await store.load()
-            offsets = OffsetTable(rows, self._offset_budget)
+            with reading_rows(group_id):
+                offsets = OffsetTable(rows, self._offset_budget)
             events = offsets.drop_topics(self._topic_ids.__contains__) + offsets.clamped(log_end)
             if events:
                 _log.warning(
@@ -225,7 +226,8 @@ class Groups:
             )
         now = self._loop.time()
         for group_id, offsets, rows in loaded:
-            self._groups[group_id] = self._coordinator(group_id, offsets, rows, now, is_stored=True)
+            with reading_rows(group_id):
+                self._groups[group_id] = self._coordinator(group_id, offsets, rows, now, is_stored=True)
 
     def _log_end(self, topic_id: TopicId, partition: int) -> int:
         return self._engine.partition_facts(topic_id, partition).log_end_offset

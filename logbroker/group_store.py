@@ -8,13 +8,21 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Final
 
 import msgspec
 
 from logbroker.engine import StateEvent, StateStore
-from logbroker.errors import CorruptLogError, InvalidGroupIdError, OverloadedError, quoted
+from logbroker.errors import (
+    CorruptLogError,
+    InvalidGroupIdError,
+    InvalidRequestError,
+    OverloadedError,
+    quoted,
+    unreadable_row,
+)
 
 GROUPS_SCOPE: Final = "groups"
 GROUP_SCOPE: Final = "group:"
@@ -46,16 +54,34 @@ async def stored_group_ids(store: StateStore, group_type: str) -> list[str]:
     return listed_ids(await store.load(GROUPS_SCOPE), group_type)
 
 
+@contextmanager
+def reading_rows(group_id: str) -> Iterator[None]:
+    """Take over what is stored of a group; what cannot be read is told with the group and the table.
+
+    Raises CorruptLogError.
+    """
+    where = f"scope {GROUP_SCOPE}{group_id} in table state of the metadata store"
+    advice = "start the version of logbroker that wrote it, or restore a backup (logbroker meta restore)"
+    try:
+        yield
+    except CorruptLogError as error:
+        raise CorruptLogError(f"{where}: {error.message}; {advice}") from None
+    except (ArithmeticError, InvalidRequestError, LookupError, TypeError, ValueError) as error:
+        # A row of the right form says what cannot be.
+        raise CorruptLogError(f"{where}: its rows contradict each other ({error!r}); {advice}") from None
+
+
 def listed_ids(rows: Mapping[bytes, bytes], group_type: str) -> list[str]:
     """The ids of all groups of a type, of the rows of `GROUPS_SCOPE`. Raises CorruptLogError."""
     ids = []
     for key, value in rows.items():
         try:
             row = msgspec.msgpack.decode(value, type=_ListedRow)
-        except msgspec.MsgspecError as error:
-            raise CorruptLogError(f"the row of group {key!r} cannot be read: {error}") from None
+            group_id = key.decode()
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            raise unreadable_row("state", bytes([len(GROUPS_SCOPE)]) + GROUPS_SCOPE.encode() + key, error) from None
         if row.type == group_type:
-            ids.append(key.decode())
+            ids.append(group_id)
     return ids
 
 

@@ -12,6 +12,8 @@ from typing import Final
 
 import msgspec
 
+from logbroker.config import MAX_INT64
+from logbroker.errors import unreadable_row
 from logbroker.storage.metadata_store import Write
 from logbroker.storage.partition_files import EpochStart
 from logbroker.storage.producer_state import ProducerBatch, ProducerSnapshot, ProducerStates
@@ -74,13 +76,16 @@ def encode_checkpoint(key: bytes, checkpoint: PartitionCheckpoint) -> list[Write
     return writes
 
 
-def decode_checkpoint(row: bytes, producers: Iterable[ProducerSnapshot] = ()) -> tuple[PartitionCheckpoint, bool]:
-    """Return the checkpoint of a partition's row and `producers`, which have rows of their own.
+def decode_checkpoint(
+    key: bytes, row: bytes, producers: Iterable[ProducerSnapshot] = ()
+) -> tuple[PartitionCheckpoint, bool]:
+    """Return the checkpoint of a partition's row, under its key, and `producers`, which have rows of their own.
 
     Returns also whether the rows of the producers are those of this checkpoint. They are not where an older broker
-    wrote it, or where the recovery point was lowered by hand: then all of them are to be stored anew.
+    wrote it, or where the recovery point was lowered by hand: then all of them are to be stored anew. Raises
+    CorruptLogError.
     """
-    checkpoint = msgspec.msgpack.decode(row, type=PartitionCheckpoint)
+    checkpoint = decode_partition(key, row)
     old = [ProducerSnapshot(producer_id, batches) for producer_id, _, batches in checkpoint.old_producers]
     found = old or list(producers)
     checkpoint.old_producers = []
@@ -89,12 +94,36 @@ def decode_checkpoint(row: bytes, producers: Iterable[ProducerSnapshot] = ()) ->
     return checkpoint, is_current
 
 
+def decode_partition(key: bytes, row: bytes) -> PartitionCheckpoint:
+    """Return what a partition's row tells, without the producers. Raises CorruptLogError."""
+    try:
+        checkpoint = msgspec.msgpack.decode(row, type=PartitionCheckpoint)
+    except msgspec.MsgspecError as error:
+        raise unreadable_row(PARTITIONS, key, error) from None
+    offsets = [checkpoint.recovery_point, checkpoint.log_start_offset]
+    offsets += [number for entry in checkpoint.segments for number in (entry.base_offset, entry.size_bytes)]
+    if min(offsets) < 0 or max(offsets) > MAX_INT64:
+        raise unreadable_row(PARTITIONS, key, f"it names an offset or a size of {min(offsets)}, or {max(offsets)}")
+    if not all(batches for _, _, batches in checkpoint.old_producers):
+        raise unreadable_row(PARTITIONS, key, "it names a producer without a batch")
+    return checkpoint
+
+
 def decode_producers(rows: Iterable[tuple[bytes, bytes]]) -> dict[bytes, list[ProducerSnapshot]]:
-    """Return what rows of producers tell, by the keys of their partitions; other rows are passed over."""
+    """Return what rows of producers tell, by the keys of their partitions; other rows are passed over.
+
+    Raises CorruptLogError.
+    """
     found: dict[bytes, list[ProducerSnapshot]] = {}
     for key, value in rows:
         if len(key) == _PRODUCER_KEY_BYTES:
-            producer = ProducerSnapshot(int.from_bytes(key[-_PRODUCER_ID_BYTES:], "big"), _decode_batches(value))
+            try:
+                batches = _decode_batches(value)
+            except msgspec.MsgspecError as error:
+                raise unreadable_row(PRODUCERS, key, error) from None
+            if not batches:
+                raise unreadable_row(PRODUCERS, key, "it names no batch")
+            producer = ProducerSnapshot(int.from_bytes(key[-_PRODUCER_ID_BYTES:], "big"), batches)
             found.setdefault(key[:-_PRODUCER_ID_BYTES], []).append(producer)
     return found
 

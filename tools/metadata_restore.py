@@ -35,9 +35,9 @@ from logbroker.group_store import GROUP_SCOPE, GROUPS_SCOPE, listed_ids
 from logbroker.queues.rows import GROUP_TYPE as QUEUE_GROUP
 from logbroker.queues.rows import HANDED_ROW, PRODUCER_ROW, SESSION_ROW
 from logbroker.storage.data_dir import META_NAME, DataDir, partition_directories
-from logbroker.storage.files import RealFiles
+from logbroker.storage.files import RealFiles, read_regular
 from logbroker.storage.metadata_store import DATA_NAME, MetadataReader, MetadataStore, Write
-from logbroker.storage.partition_checkpoint import PRODUCERS, PartitionCheckpoint, SegmentCheckpoint
+from logbroker.storage.partition_checkpoint import PRODUCERS, PartitionCheckpoint, SegmentCheckpoint, decode_partition
 from logbroker.storage.partition_files import METADATA_NAME, decode_metadata
 from logbroker.tools.metadata_backup import Backup, count_values, extract, free_path, utc_text
 from logbroker.tools.segments.locate import file_bytes, segments_in
@@ -196,8 +196,9 @@ class _Comparison:
             return
         gone = 0
         for number in range(topic.partitions):
-            value = self._rows.get(partition_row_key(topic.id, number))
-            checkpoint = msgspec.msgpack.decode(value, type=PartitionCheckpoint) if value is not None else None
+            key = partition_row_key(topic.id, number)
+            value = self._rows.get(key)
+            checkpoint = decode_partition(key, value) if value is not None else None
             if found.get(number, topic.id) not in (topic.id, None):
                 self._note(
                     f"{topic.name}-{number}: the files are of another topic of this name; they stay as they are, and "
@@ -281,8 +282,8 @@ class _Comparison:
     def _owner(self, name: str) -> TopicId | None:
         path = self._data_dir / name / METADATA_NAME
         try:
-            return decode_metadata(str(path), path.read_bytes())
-        except CorruptLogError:
+            return decode_metadata(str(path), read_regular(path))
+        except (CorruptLogError, OSError):
             return None
 
     def _directory(self, topic: Topic, number: int) -> Path:

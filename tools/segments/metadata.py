@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final
 
 import msgspec
 
-from logbroker.errors import CorruptLogError, DataDirError
+from logbroker.errors import CorruptLogError, DataDirError, unreadable_row
 from logbroker.storage.data_dir import LOCK_NAME, META_NAME
-from logbroker.storage.metadata_store import MetadataReader
-from logbroker.storage.partition_checkpoint import PartitionCheckpoint, boot_id
+from logbroker.storage.metadata_store import DATA_NAME, MetadataReader
+from logbroker.storage.partition_checkpoint import PartitionCheckpoint, boot_id, decode_partition
 from logbroker.tools.segments.locate import PartitionFiles
 from logbroker.types import TopicId
 
 _LOCKS_PATH: Final = Path("/proc/locks")
-
-_Row = TypeVar("_Row")
 
 
 class TopicRow(msgspec.Struct):
@@ -39,7 +37,10 @@ class Metadata:
         """The live ones, by name."""
         try:
             for key, value in self._reader.scan("topics"):
-                row = self._decoded(value, TopicRow, "a topic")
+                try:
+                    row = msgspec.msgpack.decode(value, type=TopicRow)
+                except msgspec.MsgspecError as error:
+                    raise unreadable_row("topics", key, error) from None
                 if not row.deleted:
                     self.topics[row.name] = (TopicId(key), row)
         except BaseException:
@@ -51,14 +52,9 @@ class Metadata:
 
     def checkpoint(self, topic_id: TopicId, partition: int) -> PartitionCheckpoint | None:
         """Raises DataDirError and CorruptLogError."""
-        value = self._reader.get("partitions", checkpoint_key(topic_id, partition))
-        return None if value is None else self._decoded(value, PartitionCheckpoint, "a partition")
-
-    def _decoded(self, value: bytes, kind: type[_Row], what: str) -> _Row:
-        try:
-            return msgspec.msgpack.decode(value, type=kind)
-        except msgspec.MsgspecError as error:
-            raise CorruptLogError(f"{self.path}: the row of {what} cannot be read: {error}") from None
+        key = checkpoint_key(topic_id, partition)
+        value = self._reader.get("partitions", key)
+        return None if value is None else decode_partition(key, value)
 
 
 class Knowledge(msgspec.Struct, kw_only=True):
@@ -83,7 +79,7 @@ class Knowledge(msgspec.Struct, kw_only=True):
 
 def open_metadata(data_dir: Path) -> tuple[Metadata | None, str]:
     """Open the metadata store of a data directory, if there is one that can be read; else say why not."""
-    if not (data_dir / META_NAME / "data.mdb").exists():
+    if not os.path.lexists(data_dir / META_NAME / DATA_NAME):
         return None, "there is no metadata store"
     try:
         return Metadata(data_dir), ""

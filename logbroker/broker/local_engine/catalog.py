@@ -6,13 +6,15 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
+from logbroker.broker.topics import check_topic_name
 from logbroker.config import TopicConfig, topic_config
 from logbroker.engine import Topic, TopicGeneration
-from logbroker.errors import CorruptLogError, UnknownTopicError, quoted
+from logbroker.errors import InvalidRequestError, UnknownTopicError, quoted, unreadable_row
 from logbroker.storage.partition_checkpoint import PARTITIONS as PARTITIONS
 from logbroker.types import TopicId, topic_id_text
 
 TOPICS = "topics"
+TOPIC_ID_BYTES = 16
 
 
 class _TopicRow(msgspec.Struct):
@@ -45,16 +47,20 @@ def encode_topic(topic: Topic, *, deleted: bool = False) -> bytes:
 
 
 def decode_topic(topic_id: TopicId, value: bytes, defaults: TopicConfig) -> tuple[Topic, bool]:
-    """Return the topic and whether it is deleted; raises CorruptLogError or InvalidConfigError."""
+    """Return the topic and whether it is deleted; raises CorruptLogError."""
     try:
         row = msgspec.msgpack.decode(value, type=_TopicRow)
-    except msgspec.MsgspecError as error:
-        raise CorruptLogError(f"the metadata of topic {topic_id_text(topic_id)} cannot be read: {error}") from None
+        check_topic_name(row.name)
+        config = topic_config(row.overrides, defaults)
+        if len(topic_id) != TOPIC_ID_BYTES or row.partitions < 1 or not row.generations:
+            raise InvalidRequestError("no topic has such an id, so many partitions, or no generation")
+    except (msgspec.MsgspecError, InvalidRequestError) as error:
+        raise unreadable_row(TOPICS, topic_id, error) from None
     topic = Topic(
         name=row.name,
         id=topic_id,
         partitions=row.partitions,
-        config=topic_config(row.overrides, defaults),
+        config=config,
         overrides=row.overrides,
         generations=tuple(row.generations),
         created_at_ms=row.created_at_ms,

@@ -15,7 +15,7 @@ from typing import Final
 from logbroker.broker.local_engine.failure import Failure
 from logbroker.clock import Clock
 from logbroker.config import MAX_INT64
-from logbroker.errors import OverloadedError, StorageFailedError
+from logbroker.errors import OverloadedError, StorageFailedError, unreadable_row
 from logbroker.storage.issued_numbers import IssuedNumbers
 from logbroker.storage.metadata_store import MetadataStore
 from logbroker.storage.partition_checkpoint import PRODUCERS
@@ -26,6 +26,7 @@ NEXT_RECEIPT_KEY: Final = b"next-receipt"
 RECEIPTS_PER_MS_BITS: Final = 12
 """More are not given out in a millisecond, and today's fit into the 53 bits that a double holds exactly."""
 PRODUCER_IDS_PER_MS_BITS: Final = 20
+_NUMBER_BYTES: Final = 8
 MAX_FROM_CLOCK: Final = 1 << 62
 """A clock that is far ahead once must not use up all numbers."""
 
@@ -122,4 +123,6 @@ class ReceiptNumbers:
 
 def _stored(store: MetadataStore, table: str, key: bytes) -> int:
     row = store.get(table, key)
+    if row and (len(row) != _NUMBER_BYTES or row[0] & 0x80):
+        raise unreadable_row(table, key, "it is no number of 63 bits")
     return int.from_bytes(row, "big") if row else 0

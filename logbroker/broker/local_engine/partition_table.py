@@ -151,7 +151,7 @@ class PartitionTable:
             for (topic, number), key in zip(wanted, keys, strict=True):
                 checkpoint, is_current = None, False
                 if (row := stored.get(key)) is not None:
-                    checkpoint, is_current = decode_checkpoint(row, producers.get(key, ()))
+                    checkpoint, is_current = decode_checkpoint(key, row, producers.get(key, ()))
                 if not is_current:
                     outdated[key] = producers.get(key, [])
                 open_one = partial(self._open_one, topic, number, checkpoint, is_current, stopped_cleanly)
