@@ -14,6 +14,7 @@ from logbroker.storage.data_dir import DataDir
 from logbroker.storage.segment import Segment
 from logbroker.tools.segments.findings import Severity
 from logbroker.tools.segments.locate import locate
+from logbroker.tools.segments.verify import verify
 from tests.storage.partition import NOW_MS, batch_of
 from tests.tools.segment_files import (
     BATCHES,
@@ -299,7 +300,9 @@ def test_small_files(stopped: StoppedPartition, name: str, content: bytes, compl
 def test_damaged_metadata_is_told_and_the_rest_verified(stopped: StoppedPartition) -> None:
     (stopped.data_dir / "meta" / "data.mdb").write_bytes(b"nonsense" * 1000)
     flip_bit(stopped.logs()[1], 8 * 100)
-    report = report_of(stopped.data_dir)
+    store, report = verify(locate([stopped.data_dir]), lambda _bytes: None)
+    [finding] = wrong(store)
+    assert "meta page 0 is none of LMDB" in finding.message
     assert "recovery point is not known" in report.findings[0].message
     assert [finding.path for finding in wrong(report)] == [str(stopped.logs()[1])]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from typing import Final
 
 from logbroker.errors import InvalidRequestError
 from logbroker.storage.data_dir import LOCK_NAME, META_NAME
+from logbroker.storage.metadata_store import DATA_NAME
 from logbroker.storage.partition_files import METADATA_NAME
 from logbroker.storage.removal import SUFFIX as REMOVED_SUFFIX
 
@@ -60,7 +62,7 @@ class PartitionFiles:
     def data_dir(self) -> Path | None:
         """The data directory of a broker of ours that it lies in."""
         parent = self.directory.parent
-        return parent if (parent / META_NAME / "data.mdb").exists() or (parent / LOCK_NAME).exists() else None
+        return parent if _has_store(parent) or os.path.lexists(parent / LOCK_NAME) else None
 
     def is_last(self, segment: SegmentFile) -> bool:
         """Whether no segment with anything in it follows, whatever was named."""
@@ -89,7 +91,7 @@ def locate(paths: Iterable[Path]) -> Located:
         for partition in _partitions(path):
             key = str(partition.directory) if partition.whole else partition.segments[0].path
             found.setdefault(key, partition)
-    data_dirs = [path for path in absolute if (path / META_NAME / "data.mdb").exists()]
+    data_dirs = [path for path in absolute if _has_store(path)]
     return Located(partitions=list(found.values()), data_dirs=data_dirs)
 
 
@@ -99,10 +101,10 @@ def _partitions(path: Path) -> list[PartitionFiles]:
             raise InvalidRequestError(f"{path} is an index; name its {LOG_SUFFIX} file")
         os.stat(path)
         return [PartitionFiles(directory=path.parent, segments=(segment_file(path),), whole=False)]
-    if (path / METADATA_NAME).exists() or segments_in(path):
+    if _has_partition_files(path):
         return [_partition(path)]
     children = sorted((child for child in path.iterdir() if _is_partition(child)), key=_by_topic_and_number)
-    if not children and not (path / META_NAME / "data.mdb").exists():
+    if not children and not _has_store(path):
         raise InvalidRequestError(f"{path} is neither a log file nor a partition's directory nor a data directory")
     return [_partition(child) for child in children]
 
@@ -112,8 +114,19 @@ def _is_partition(path: Path) -> bool:
         path.is_dir()
         and _PARTITION_NAME.fullmatch(path.name) is not None
         and not path.name.endswith(REMOVED_SUFFIX)
-        and ((path / METADATA_NAME).exists() or bool(segments_in(path)))
+        and _has_partition_files(path)
     )
+
+
+def _has_partition_files(directory: Path) -> bool:
+    try:
+        return any(name == METADATA_NAME or _LOG_NAME.fullmatch(name) for name in os.listdir(directory))
+    except OSError:
+        return True  # Whoever reads it says why not.
+
+
+def _has_store(directory: Path) -> bool:
+    return os.path.lexists(directory / META_NAME / DATA_NAME)
 
 
 def _by_topic_and_number(path: Path) -> tuple[str, int]:
@@ -122,12 +135,17 @@ def _by_topic_and_number(path: Path) -> tuple[str, int]:
 
 
 def _partition(directory: Path) -> PartitionFiles:
-    return PartitionFiles(directory=directory, segments=segments_in(directory), whole=True)
+    try:
+        segments = segments_in(directory)
+    except OSError:
+        segments = ()  # Whoever reads them says why not.
+    return PartitionFiles(directory=directory, segments=segments, whole=True)
 
 
 def segments_in(directory: Path) -> tuple[SegmentFile, ...]:
     """All log files of a directory, in order. Raises OSError."""
-    return tuple(segment_file(path) for path in sorted(directory.glob(f"{'[0-9]' * 20}{LOG_SUFFIX}")))
+    names = sorted(name for name in os.listdir(directory) if _LOG_NAME.fullmatch(name))
+    return tuple(segment_file(directory / name) for name in names)
 
 
 def segment_file(path: Path) -> SegmentFile:
@@ -137,9 +155,15 @@ def segment_file(path: Path) -> SegmentFile:
 
 
 def file_bytes(segments: Iterable[SegmentFile]) -> dict[int, int]:
-    """Return the sizes of log files by their base offsets, without those that a running broker removed meanwhile."""
+    """Return the sizes of log files by their base offsets.
+
+    Without those that a running broker removed meanwhile, and what is no file or cannot be looked at: whoever reads it
+    says so.
+    """
     sizes = {}
     for segment in segments:
-        with suppress(FileNotFoundError):
-            sizes[segment.base_offset] = os.stat(segment.path).st_size
+        with suppress(OSError):
+            found = os.stat(segment.path)
+            if stat.S_ISREG(found.st_mode):
+                sizes[segment.base_offset] = found.st_size
     return sizes

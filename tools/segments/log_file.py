@@ -9,6 +9,7 @@ from typing import Final, Self
 import google_crc32c
 
 from logbroker.record.header import CRC_START, HEADER_BYTES, BatchHeader, parse_header
+from logbroker.storage.files import open_regular
 
 SCAN_WINDOW_BYTES: Final = 1 << 19
 """Where all bytes are wanted. Larger ones leave the CPU's cache."""
@@ -26,7 +27,7 @@ class LogFile:
     def __init__(self, path: str, window_bytes: int = SCAN_WINDOW_BYTES) -> None:
         """Raises OSError."""
         self.path = path
-        self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        self._fd = open_regular(path)
         self._window = memoryview(bytearray(window_bytes))
         self._start = 0
         self._end = 0

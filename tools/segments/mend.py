@@ -18,7 +18,7 @@ import msgspec
 
 from logbroker.errors import CorruptLogError, DataDirError
 from logbroker.storage.data_dir import META_NAME, DataDir
-from logbroker.storage.files import RealFiles, read_file, replace_file
+from logbroker.storage.files import RealFiles, open_regular, read_file, replace_file
 from logbroker.storage.header_walk import index_entries
 from logbroker.storage.index_file import OFFSET_ENTRY, TIME_ENTRY
 from logbroker.storage.metadata_store import MetadataStore
@@ -48,7 +48,7 @@ def exclusive(partition: PartitionFiles) -> Iterator[None]:
         finally:
             held.close()
     elif kafka_lock.exists():
-        with open(kafka_lock, "r+b") as file:
+        with open(open_regular(kafka_lock, os.O_RDWR), "r+b") as file:
             try:
                 fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:

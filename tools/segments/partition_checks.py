@@ -8,7 +8,7 @@ from itertools import zip_longest
 import msgspec
 
 from logbroker.storage.partition_checkpoint import PartitionCheckpoint
-from logbroker.storage.partition_files import EpochStart
+from logbroker.storage.partition_files import EpochStart, encode_epochs
 from logbroker.tools.segments.batch_checks import Fault
 
 
@@ -54,6 +54,32 @@ def epoch_faults(epochs: Sequence[EpochStart], runs: Sequence[EpochRun], end_off
         lowest = run.next_offset
     if epochs and epochs[-1].start_offset > end_offset and not live:
         faults.append(f"leader epoch {newest} begins at {epochs[-1].start_offset}, but the log ends at {end_offset}")
+    return faults
+
+
+def unknown_epochs(
+    epochs: Sequence[EpochStart], checkpoint: PartitionCheckpoint, runs: Sequence[EpochRun] | None, end_offset: int
+) -> list[str]:
+    """Compare a leader-epoch-checkpoint with what the metadata store says that it begins with.
+
+    Behind that it may name epochs that began since the recovery point: those of batches, and one at the log's end,
+    where nothing was appended yet. `runs` None: not all batches are known.
+    """
+    known = checkpoint.epochs
+    if not known:
+        return []  # of an older broker, or none was begun below the recovery point
+    if list(epochs[: len(known)]) != known:
+        return [f"it should begin with {encode_epochs(known).decode('ascii')!r}; restore it"]
+    faults = []
+    in_log = None if runs is None else {run.epoch for run in runs}
+    for entry in epochs[len(known) :]:
+        if entry.start_offset < checkpoint.recovery_point:
+            faults.append(
+                f"leader epoch {entry.epoch} from offset {entry.start_offset} on, below the recovery point, is not"
+                " known to the metadata store"
+            )
+        elif in_log is not None and entry.epoch not in in_log and entry.start_offset != end_offset:
+            faults.append(f"leader epoch {entry.epoch} from offset {entry.start_offset} on has no batch in the log")
     return faults
 
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import os
+from collections.abc import Container, Iterator, Sequence
 from pathlib import Path
 
-from logbroker.errors import CorruptLogError
-from logbroker.storage.partition_files import EPOCHS_NAME, METADATA_NAME, decode_epochs, decode_metadata
+from logbroker.errors import CorruptLogError, DataDirError
+from logbroker.errors.system import reason_of
+from logbroker.storage.data_dir import META_NAME
+from logbroker.storage.files import kind_name, read_regular
+from logbroker.storage.partition_files import EPOCHS_NAME, METADATA_NAME, decode_epochs, decode_metadata, encode_epochs
 from logbroker.tools.segments.findings import Finding, PartitionReport, Severity
 from logbroker.tools.segments.locate import Located, PartitionFiles, SegmentFile, file_bytes, segments_in
 from logbroker.tools.segments.metadata import Knowledge, Metadata, is_held, knowledge_of, open_metadata
@@ -18,6 +22,7 @@ from logbroker.tools.segments.partition_checks import (
     is_torn_tail,
     segment_faults,
     synced_bytes,
+    unknown_epochs,
 )
 from logbroker.tools.segments.verify_segment import Progress, SegmentCheck
 from logbroker.types import topic_id_text
@@ -26,7 +31,7 @@ from logbroker.types import topic_id_text
 def verify(located: Located, progress: Progress, *, gaps_allowed: bool | None = None) -> Iterator[PartitionReport]:
     """Verify partitions, one after the other; `gaps_allowed` None: where another program wrote the log.
 
-    Raises OSError where a file cannot be read.
+    What cannot be read is told as a finding, and the rest is verified.
     """
     by_data_dir: dict[Path | None, list[PartitionFiles]] = {data_dir: [] for data_dir in located.data_dirs}
     for partition in located.partitions:
@@ -34,27 +39,44 @@ def verify(located: Located, progress: Progress, *, gaps_allowed: bool | None = 
     for data_dir, members in by_data_dir.items():
         metadata, trouble = (None, "") if data_dir is None else open_metadata(data_dir)
         live = data_dir is not None and is_held(data_dir)
+        if data_dir in located.data_dirs and metadata is None:
+            yield _unreadable(data_dir / META_NAME, trouble)
         try:
             for partition in members:
                 known = knowledge_of(partition, metadata, live=live, trouble=trouble)
                 yield _PartitionVerification(partition, known, progress, gaps_allowed).run()
             if metadata is not None and data_dir in located.data_dirs and not live:
-                yield from _missing(data_dir, metadata)
+                yield from _missing(data_dir, metadata, {partition.directory for partition in members})
         finally:
             if metadata is not None:
                 metadata.close()
 
 
-def _missing(data_dir: Path, metadata: Metadata) -> Iterator[PartitionReport]:
-    """Report partitions that held records, but have no directory."""
+def _missing(data_dir: Path, metadata: Metadata, verified: Container[Path]) -> Iterator[PartitionReport]:
+    """Report partitions that held records, but have no directory, or have something else in its place."""
     for name, (topic_id, row) in metadata.topics.items():
         for number in range(row.partitions):
             path = data_dir / f"{name}-{number}"
-            checkpoint = None if path.is_dir() else metadata.checkpoint(topic_id, number)
-            if checkpoint is not None and checkpoint.recovery_point:
-                message = f"the directory is missing; it held offsets up to {checkpoint.recovery_point}"
-                finding = Finding(severity=Severity.ERROR, path=str(path), message=message)
-                yield PartitionReport(path=str(path), live=False, segments=[], findings=[finding])
+            if path in verified:
+                continue
+            try:
+                checkpoint = metadata.checkpoint(topic_id, number)
+                held = f"it held offsets up to {checkpoint.recovery_point}" if checkpoint is not None else ""
+                if path.is_dir():
+                    if checkpoint is not None and checkpoint.recovery_point:
+                        yield _unreadable(path, f"the directory has no file of a partition; {held}")
+                elif os.path.lexists(path):
+                    message = f"it is no directory, but {kind_name(os.lstat(path).st_mode)}"
+                    yield _unreadable(path, f"{message}; {held}" if held else message)
+                elif checkpoint is not None and checkpoint.recovery_point:
+                    yield _unreadable(path, f"the directory is missing; {held}")
+            except (CorruptLogError, DataDirError) as error:
+                yield _unreadable(path, error.message)
+
+
+def _unreadable(path: Path, message: str) -> PartitionReport:
+    finding = Finding(severity=Severity.ERROR, path=str(path), message=message)
+    return PartitionReport(path=str(path), live=False, segments=[], findings=[finding])
 
 
 class _PartitionVerification:
@@ -75,18 +97,27 @@ class _PartitionVerification:
         segments = partition.segments
         if partition.whole:
             # Listed anew: a running broker may have begun a segment that the metadata store knows already.
-            segments = segments_in(partition.directory)
+            try:
+                segments = segments_in(partition.directory)
+            except OSError as error:
+                self._tell_unreadable(partition.directory, error)
+                return self._report
             self._check_sizes(segments)
         end_offset: int | None = None
         leader_epoch = -1
         before_was_active = False
+        is_complete = True
         for segment in segments:
             try:
                 check = self._check_segment(segment, leader_epoch)
-            except FileNotFoundError:
-                # Retention is faster than we are.
-                self._tell(Severity.NOTE, segment.path, "it was removed meanwhile")
+            except OSError as error:
+                if isinstance(error, FileNotFoundError) and not os.path.lexists(segment.path):
+                    # Retention is faster than we are.
+                    self._tell(Severity.NOTE, segment.path, "it was removed meanwhile")
+                else:
+                    self._tell_unreadable(segment.path, error)
                 end_offset = None
+                is_complete = False
                 continue
             gap = None if end_offset is None else gap_between(end_offset, segment.base_offset)
             # A running broker makes the next file before it has written the end of this one.
@@ -102,7 +133,7 @@ class _PartitionVerification:
             leader_epoch = check.leader_epoch
         if partition.whole:
             self._check_metadata()
-            self._check_epochs(end_offset or 0)
+            self._check_epochs(end_offset or 0, is_complete=is_complete)
         return self._report
 
     def _check_sizes(self, segments: Sequence[SegmentFile]) -> None:
@@ -159,10 +190,13 @@ class _PartitionVerification:
         path = self._partition.directory / METADATA_NAME
         topic_id = self._known.topic_id
         try:
-            found = decode_metadata(str(path), path.read_bytes())
-        except FileNotFoundError:
-            severity = Severity.NOTE if topic_id is None else Severity.ERROR
-            self._tell(severity, str(path), "there is no such file")
+            found = decode_metadata(str(path), read_regular(path))
+        except OSError as error:
+            if isinstance(error, FileNotFoundError) and not os.path.lexists(path):
+                severity = Severity.NOTE if topic_id is None else Severity.ERROR
+                self._tell(severity, str(path), "there is no such file")
+            else:
+                self._tell_unreadable(path, error)
         except CorruptLogError as error:
             # A topic whose making was cut off leaves a directory with nothing in it.
             unfinished = topic_id is None and not self._report.segments
@@ -176,19 +210,36 @@ class _PartitionVerification:
                     f"it is of topic {topic_id_text(found)}, the directory's name of {topic_id_text(topic_id)}",
                 )
 
-    def _check_epochs(self, end_offset: int) -> None:
+    def _check_epochs(self, end_offset: int, *, is_complete: bool) -> None:
         path = self._partition.directory / EPOCHS_NAME
+        checkpoint = self._known.checkpoint
+        known = checkpoint.epochs if checkpoint is not None else []
         try:
-            epochs = decode_epochs(str(path), path.read_bytes())
-        except FileNotFoundError:
-            if self._epochs.runs and not self._known.live:
+            epochs = decode_epochs(str(path), read_regular(path))
+        except OSError as error:
+            if not isinstance(error, FileNotFoundError) or os.path.lexists(path):
+                self._tell_unreadable(path, error)
+            elif known:
+                content = encode_epochs(known).decode("ascii")
+                self._tell(Severity.ERROR, str(path), f"there is no such file; restore it, it began with {content!r}")
+            elif self._epochs.runs and not self._known.live:
                 self._tell(Severity.NOTE, str(path), "there is no such file")
             return
         except CorruptLogError as error:
             self._tell(Severity.ERROR, str(path), error.message.removeprefix(f"{path}: "))
             return
-        for reason in epoch_faults(epochs, self._epochs.runs, end_offset, live=self._known.live):
+        reasons = epoch_faults(epochs, self._epochs.runs, end_offset, live=self._known.live) if is_complete else []
+        if checkpoint is not None and not reasons:
+            runs = self._epochs.runs if is_complete and not self._known.live else None
+            reasons = unknown_epochs(epochs, checkpoint, runs, end_offset)
+        for reason in reasons:
             self._tell(Severity.ERROR, str(path), reason)
+
+    def _tell_unreadable(self, path: str | Path, error: OSError) -> None:
+        text = reason_of(error)
+        if isinstance(error, FileNotFoundError):
+            text = "it is a symbolic link to nothing"
+        self._tell(Severity.ERROR, str(path), f"it cannot be read: {text}")
 
     def _tell(
         self, severity: Severity, path: str, message: str, position: int | None = None, end: int | None = None

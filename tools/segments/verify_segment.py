@@ -6,6 +6,8 @@ import os
 from collections.abc import Callable
 from typing import Final
 
+from logbroker.errors.system import reason_of
+from logbroker.storage.files import open_regular
 from logbroker.storage.index_file import OFFSET_ENTRY, TIME_ENTRY
 from logbroker.tools.segments.batch_checks import Fault
 from logbroker.tools.segments.findings import Finding, SegmentFacts, Severity
@@ -137,10 +139,13 @@ class SegmentCheck:
             if size_bytes > _MAX_INDEX_BYTES:
                 self._tell(Severity.ERROR, path, f"{size_bytes} bytes are more than an index can have")
                 return b""
-            with open(path, "rb", buffering=0) as file:
+            with open(open_regular(path), "rb", buffering=0) as file:
                 content = file.read(size_bytes)
         except FileNotFoundError:
             return None
+        except OSError as error:
+            self._tell(Severity.ERROR, path, f"it cannot be read: {reason_of(error)}")
+            return b""
         # A write across pages can be seen in part.
         return content[: len(content) // entry_bytes * entry_bytes] if self._indexes_grow else content
 
