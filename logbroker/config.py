@@ -11,6 +11,7 @@ from typing import Any, Final
 import msgspec
 
 from logbroker.errors import ConfigFileError, InvalidConfigError, quoted
+from logbroker.errors.system import system_error_text
 from logbroker.record.bands import Band, bands_text, parse_bands
 from logbroker.types import Durability, PriorityRouting, TimestampType
 
@@ -27,6 +28,8 @@ OWN_BYTES: Final = 64 * 1024
 copy."""
 MAX_STORED_BATCH_BYTES: Final = MAX_BATCH_BYTES + OWN_BYTES
 """The largest max.message.bytes, that of topics which the broker makes."""
+LEAST_OPEN_SEGMENTS: Final = 16
+"""File handles for segments, however few a process may open."""
 MAX_SEGMENT_BYTES: Final = MAX_INT32
 """Positions in an index are int32."""
 
@@ -281,7 +284,7 @@ def load_broker_config(path: Path, **overrides: Any) -> BrokerConfig:
     try:
         raw = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise ConfigFileError(f"{path}: {error.strerror or error}") from None
+        raise ConfigFileError(system_error_text(error)) from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigFileError(f"{path}: not valid TOML: {error}") from None
     raw.update((name, value) for name, value in overrides.items() if value is not None)

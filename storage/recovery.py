@@ -13,8 +13,9 @@ from itertools import zip_longest
 
 from logbroker.config import TopicConfig
 from logbroker.errors import CorruptLogError
+from logbroker.errors.system import OUT_OF_PLACE
 from logbroker.storage.continuity import Continuity
-from logbroker.storage.files import Files, read_file, replace_file, storage_failed, write_file
+from logbroker.storage.files import Files, out_of_place, read_file, replace_file, storage_failed, write_file
 from logbroker.storage.handles import HandleCache
 from logbroker.storage.partition_checkpoint import PartitionCheckpoint, SegmentCheckpoint, boot_id
 from logbroker.storage.partition_files import (
@@ -67,7 +68,11 @@ def recover_partition(
         # It may begin again at any point: what it has cut or written by then is as it would be anyway.
         return handles.with_room(recovery.run)
     except OSError as error:
-        raise storage_failed("recover", error.filename or directory, error) from error
+        path = error.filename or directory
+        if error.errno in OUT_OF_PLACE:
+            # It is this partition's files that are not what they should be; the disk is well.
+            raise out_of_place(path, error) from None
+        raise storage_failed("recover", path, error) from error
 
 
 def probably_has_tail(directory: str, files: Files, checkpoint: PartitionCheckpoint | None) -> bool:

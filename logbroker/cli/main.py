@@ -13,6 +13,7 @@ import click
 
 from logbroker import __version__
 from logbroker.errors import LogbrokerError
+from logbroker.errors.system import system_error_text
 
 _COMMANDS: Final = {
     "serve": "Run a broker.",
@@ -100,6 +101,7 @@ def run(arguments: Sequence[str]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except (LogbrokerError, OSError) as error:
-        click.echo(f"logbroker: {' '.join(str(error).split())}", err=True)
+        text = system_error_text(error) if isinstance(error, OSError) else str(error)
+        click.echo(f"logbroker: {' '.join(text.split())}", err=True)
         return 1
     return code if isinstance(code, int) else 0

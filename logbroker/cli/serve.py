@@ -13,6 +13,7 @@ import click
 import uvloop
 
 from logbroker.config import BrokerConfig, load_broker_config
+from logbroker.grpc_api.process_tuning import check_descriptors
 from logbroker.grpc_api.server import serve as serve_grpc
 
 _LOG_LEVELS = ("debug", "info", "warning", "error")
@@ -44,6 +45,7 @@ def serve(
       logbroker serve --data-dir /var/lib/logbroker --listen 0.0.0.0:9192
       logbroker serve --config logbroker.toml
     """
+    check_descriptors()
     logging.basicConfig(
         stream=sys.stderr, level=log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import resource
 import sys
+from contextlib import suppress
 from typing import Final
 
-from logbroker.config import MIB
+from logbroker.config import LEAST_OPEN_SEGMENTS, MIB
+from logbroker.errors import TooManyOpenFilesError
 
 _M_TRIM_THRESHOLD: Final = -1
 _M_MMAP_THRESHOLD: Final = -3
 _M_ARENA_MAX: Final = -8
 _OTHER_DESCRIPTORS: Final = 64
 """For what is neither a connection nor a segment: the event loops, the metadata store, files open for a moment."""
+_OWN_DESCRIPTORS: Final = 24
+"""What a broker that does nothing has open: event loops and their wake-ups, sockets, the lock, the metadata store."""
+_LEAST_CONNECTIONS: Final = 8
+_STANDARD_STREAMS: Final = 3
 _MANY_CONNECTIONS: Final = 1 << 20
 
 
@@ -25,9 +32,37 @@ def tune_process(thread_switch_interval_seconds: float) -> None:
     """
     sys.setswitchinterval(thread_switch_interval_seconds)
     _keep_freed_memory()
-    # As many files as allowed: the soft limit is low for the sake of programs that use select().
+    _raise_descriptor_limit()
+
+
+def check_descriptors() -> None:
+    """Raise TooManyOpenFilesError where the process may not open what a broker needs at least.
+
+    Call it before anything is opened, the event loop too: gRPC and libuv end the process where they find no descriptor.
+    """
+    _raise_descriptor_limit()
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    opened = _open_descriptors()
+    needed = opened + _OWN_DESCRIPTORS + LEAST_OPEN_SEGMENTS + _LEAST_CONNECTIONS
+    if limit != resource.RLIM_INFINITY and limit < needed:
+        raise TooManyOpenFilesError(
+            f"the limit on open files is {limit}, and a broker needs at least {needed}: {opened} are open already,"
+            f" {_OWN_DESCRIPTORS} are its own, {LEAST_OPEN_SEGMENTS} for segments and {_LEAST_CONNECTIONS} for"
+            " connections; raise the limit, best to some thousands (ulimit -n, or LimitNOFILE= of systemd)"
+        )
+
+
+def _raise_descriptor_limit() -> None:
+    """As many files as allowed: the soft limit is low for the sake of programs that use select()."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def _open_descriptors() -> int:
+    for directory in ("/proc/self/fd", "/dev/fd"):
+        with suppress(OSError):
+            return len(os.listdir(directory)) - 1  # without the one of the listing
+    return _STANDARD_STREAMS
 
 
 def max_connections() -> int:

@@ -19,6 +19,10 @@ FILE_BYTES: Final = 32 * 1024 * 1024
 _CHECKPOINT: Final = "checkpoint"
 _BLOCKS: Final = ".blocks"
 
+# Not to wait where somebody has put a FIFO: what is read there is nothing, and nothing can be written.
+_READING: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
+_WRITING: Final = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NONBLOCK
+
 
 class SidecarFiles:
     """Of one queue group; made at the first need. All calls take microseconds in the page cache, and raise OSError."""
@@ -36,7 +40,7 @@ class SidecarFiles:
         if self._fd < 0:
             self._path.mkdir(parents=True, exist_ok=True)
             self._number = max(self._number, *self.numbers(), 0) + 1
-            self._fd = os.open(self._file(self._number), os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+            self._fd = os.open(self._file(self._number), _WRITING, 0o644)
             self._size_bytes = 0
         written = os.pwrite(self._fd, data, self._size_bytes)
         if written < len(data):
@@ -46,7 +50,7 @@ class SidecarFiles:
 
     def read(self, number: int, position: int, size_bytes: int) -> bytes:
         """Return what lies there, or less where the file ends."""
-        fd = os.open(self._file(number), os.O_RDONLY | os.O_CLOEXEC)
+        fd = os.open(self._file(number), _READING)
         try:
             return os.pread(fd, size_bytes, position)
         finally:
@@ -56,7 +60,7 @@ class SidecarFiles:
         """Write a checkpoint, a part with each step; with the last step it is in the place of the one before."""
         self._path.mkdir(parents=True, exist_ok=True)
         fresh = self._path / f"{_CHECKPOINT}.new"
-        fd = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+        fd = os.open(fresh, _WRITING, 0o644)
         try:
             for part in parts:
                 if os.write(fd, part) < len(part):
@@ -68,8 +72,8 @@ class SidecarFiles:
 
     def read_checkpoint(self) -> bytes:
         """Return the checkpoint, or b"" where there is none."""
-        with suppress(FileNotFoundError):
-            return (self._path / _CHECKPOINT).read_bytes()
+        with suppress(FileNotFoundError), open(os.open(self._path / _CHECKPOINT, _READING), "rb") as file:
+            return file.read()
         return b""
 
     def numbers(self) -> list[int]:

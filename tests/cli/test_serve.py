@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -11,15 +14,17 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.command import ENVIRONMENT, LOGBROKER, failure_of, line_of, logbroker
+from tests.cli.command import ENVIRONMENT, LOGBROKER, failure_of, line_of, logbroker, output_of
 
 TIMEOUT_SECONDS = 30
 
 
 @contextmanager
-def serving(*arguments: str | Path) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
-    """A broker process and its address."""
+def serving(*arguments: str | Path, limit: int = 0) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
+    """A broker process, which may open `limit` files, and its address."""
     command = [*LOGBROKER, "serve", *map(str, arguments)]
+    if limit:
+        command = ["bash", "-c", f'ulimit -n {limit}; exec "$@"', "-", *command]
     pipe = subprocess.PIPE
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, env=ENVIRONMENT) as process:
         try:
@@ -113,3 +118,104 @@ def test_a_wrong_call_exits_with_2() -> None:
     result = logbroker("serve", "--frobnicate")
     assert result.returncode == 2
     assert b"--frobnicate" in result.stderr
+
+
+@pytest.mark.parametrize("descriptors", [20, 26, 40])
+def test_too_few_descriptors_are_told_before_anything_is_opened(tmp_path: Path, descriptors: int) -> None:
+    # Python itself needs some to begin; the shell's limit holds for what it runs.
+    command = ["bash", "-c", f'ulimit -n {descriptors}; exec "$@"', "-", *LOGBROKER, "serve", "--data-dir"]
+    done = subprocess.run(
+        [*command, str(tmp_path / "data")], capture_output=True, env=ENVIRONMENT, timeout=TIMEOUT_SECONDS, check=False
+    )
+    assert done.returncode == 1, done
+    [line] = done.stderr.decode().splitlines()
+    assert f"the limit on open files is {descriptors}, and a broker needs at least" in line
+    assert "ulimit -n" in line
+    assert not (tmp_path / "data").exists()
+
+
+def test_the_fewest_descriptors_that_are_not_refused_are_enough(tmp_path: Path) -> None:
+    command = ["bash", "-c", 'ulimit -n 20; exec "$@"', "-", *LOGBROKER, "serve"]
+    refused = subprocess.run(command, capture_output=True, env=ENVIRONMENT, timeout=TIMEOUT_SECONDS, check=False)
+    found = re.search(rb"at least (\d+): (\d+) are open already", refused.stderr)
+    assert found, refused
+    # One more is open there, and one less must do.
+    fewest = int(found[1]) - int(found[2]) + 6
+    with serving("--data-dir", tmp_path / "data", "--listen", "127.0.0.1:0", limit=fewest) as (_, address):
+        for name in ("a", "b"):
+            output_of("topic", "create", name, "--partitions", "16", "--broker", address)
+            output_of("produce", name, "--broker", address, stdin=b"".join(b"%d\n" % n for n in range(200)))
+            consumed = output_of("consume", name, "--from", "earliest", "--until-end", "--broker", address)
+            assert len(consumed.splitlines()) == 200
+
+
+def in_the_place(put: str, path: Path) -> None:
+    path.unlink(missing_ok=True)
+    if put == "a FIFO":
+        os.mkfifo(path)
+    elif put == "a directory":
+        path.mkdir()
+    else:
+        path.symlink_to(path.name)
+
+
+@pytest.mark.parametrize("put", ["a directory", "a FIFO", "a loop"])
+@pytest.mark.parametrize("name", ["lock", "issued-numbers", "meta/data.mdb", "meta/lock.mdb"])
+def test_what_lies_in_the_place_of_a_file_is_named(used: Path, tmp_path: Path, put: str, name: str) -> None:
+    data_dir = tmp_path / "data"
+    shutil.copytree(used, data_dir)
+    in_the_place(put, data_dir / name)
+    line = failure_of("serve", "--data-dir", data_dir, "--listen", "127.0.0.1:0", "--log-level", "error")
+    assert str(data_dir / Path(name).parent) in line
+    assert Path(name).name in line or name == "meta/lock.mdb", line
+    assert "Errno" not in line
+    assert ";" in line, f"it does not say what to do: {line}"
+
+
+@pytest.fixture(scope="module")
+def used(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A data directory of a broker that has stopped."""
+    data_dir = tmp_path_factory.mktemp("used") / "data"
+    with serving("--data-dir", data_dir, "--listen", "127.0.0.1:0") as (process, address):
+        output_of("topic", "create", "t", "--broker", address)
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=TIMEOUT_SECONDS)
+    return data_dir
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("segment", "list", "{missing}"),
+        ("segment", "dump", "{missing}"),
+        ("segment", "verify", "{missing}"),
+        ("segment", "stats", "{missing}"),
+        ("segment", "find", "{missing}", "--key", "k"),
+        ("segment", "rebuild-index", "{missing}"),
+        ("segment", "repair", "{missing}"),
+        ("segment", "list", "{fifo}"),
+        ("segment", "dump", "{fifo}"),
+        ("segment", "stats", "{fifo}"),
+        ("segment", "find", "{fifo}", "--key", "k"),
+        ("segment", "rebuild-index", "{fifo}"),
+        ("segment", "repair", "{fifo}"),
+        ("meta", "backup", "--data-dir", "{missing}", "{tmp}/b"),
+        ("meta", "backup", "--data-dir", "{used}", "{missing}/b"),
+        ("meta", "restore", "--data-dir", "{used}", "{missing}"),
+        ("meta", "restore", "--data-dir", "{used}", "{fifo}"),
+        ("meta", "restore", "--data-dir", "{used}", "{tmp}"),
+        ("serve", "--config", "{missing}"),
+        ("serve", "--config", "{tmp}"),
+    ],
+    ids=" ".join,
+)
+def test_a_file_that_cannot_be_used_is_named(used: Path, tmp_path: Path, command: tuple[str, ...]) -> None:
+    missing, fifo = tmp_path / "missing", tmp_path / f"{0:020d}.log"
+    os.mkfifo(fifo)
+    names = {"missing": missing, "fifo": fifo, "tmp": tmp_path, "used": used}
+    arguments = [part.format(**names) for part in command]
+    line = failure_of(*arguments)
+    wanted = next(name for name in ("missing", "fifo", "tmp") if f"{{{name}}}" in " ".join(command))
+    assert str(names[wanted]) in line, line
+    assert "Errno" not in line
+    assert ";" in line, f"it does not say what to do: {line}"

@@ -23,14 +23,16 @@ from logbroker.broker.local_engine.state_store import LocalStateStore
 from logbroker.broker.local_engine.topic_changes import TopicChanges
 from logbroker.broker.local_engine.upkeep import Upkeep
 from logbroker.clock import Clock
-from logbroker.config import MAX_STORED_BATCH_BYTES, BrokerConfig
+from logbroker.config import LEAST_OPEN_SEGMENTS, MAX_STORED_BATCH_BYTES, BrokerConfig
 from logbroker.engine import Topic
 from logbroker.errors import DataDirError
-from logbroker.storage.data_dir import DataDir, partition_directories
+from logbroker.queues.sidecar_files import DIRECTORY as INDEX_DIRECTORY
+from logbroker.storage.data_dir import META_NAME, DataDir, other_directories, partition_directories
 from logbroker.storage.files import RealFiles
 from logbroker.storage.handles import HandleCache
 from logbroker.storage.issued_numbers import IssuedNumbers, read_issued, write_issued
 from logbroker.storage.metadata_store import MetadataStore, Write, is_missing
+from logbroker.storage.partition_files import METADATA_NAME
 from logbroker.types import TopicId
 
 _log = logging.getLogger(__name__)
@@ -39,6 +41,8 @@ _BROKER: Final = "broker"
 _CLEAN_STOP: Final = b"clean-stop"
 """A row that says that the last run synced everything before it stopped. No run has it while it takes appends."""
 _MAX_NAMES: Final = 5
+_OWN_DIRECTORIES: Final = {META_NAME, INDEX_DIRECTORY, "lost+found"}
+"""What belongs into a data directory beside partitions; the last is the file system's."""
 
 
 @asynccontextmanager
@@ -139,9 +143,18 @@ def _check_metadata_is_there(data_dir: DataDir) -> None:
 
 
 def _warn_of_strays(data_dir: DataDir, catalog: Catalog) -> None:
+    """Name, once, the directories that are not served."""
     known = {f"{topic.name}-{number}" for topic in catalog.all() for number in range(topic.partitions)}
     if found := partition_directories(data_dir.path, known):
         _log.warning("%d directories in %s belong to no topic: %s", len(found), data_dir.path, _some(found))
+    if found := other_directories(data_dir.path, known | _OWN_DIRECTORIES):
+        _log.warning(
+            "%d directories in %s have no %s, so they are no partitions, and are ignored: %s",
+            len(found),
+            data_dir.path,
+            METADATA_NAME,
+            _some(found),
+        )
 
 
 def _some(names: list[str]) -> str:
@@ -172,4 +185,4 @@ def _load_topics(
 def _default_open_segments() -> int:
     """Half of the descriptors that the process may have; the rest is for connections, indexes and the metadata."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return max(16, min(soft // 2, 4096))
+    return max(LEAST_OPEN_SEGMENTS, min(soft // 2, 4096))
