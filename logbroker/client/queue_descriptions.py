@@ -99,7 +99,7 @@ class QueuePartition(msgspec.Struct, frozen=True, kw_only=True):
 
     partition: int
     floor: int
-    """All records below it are done."""
+    """All records below it are done; -1 where the group is to begin at the end of a partition that is offline."""
     scanned: int
     end: int
     """The high watermark."""

@@ -15,7 +15,7 @@ from logbroker.grpc_api.status import Statuses
 from logbroker.pacing import Pace, in_turns
 from logbroker.queues.queue_group import QueueGroup
 from logbroker.queues.settings import OnExhausted, OnUndecodable, Ordering, Priority, PriorityRank, QueueSettings
-from logbroker.queues.starts import Rewound, StartAt
+from logbroker.queues.starts import UNSEEN_END, Rewound, StartAt
 from logbroker.types import TopicId
 from logbroker.v1 import queues_pb2 as pb
 
@@ -180,9 +180,10 @@ async def _counts(group: QueueGroup, pace: Pace) -> pb.QueueCounts:
 def _partition(
     engine: LogEngine, group: QueueGroup, topic_id: TopicId, partition: int, statuses: Statuses
 ) -> pb.QueuePartition:
-    described = pb.QueuePartition(
-        partition=partition, floor=group.queue.done.floor(partition), scanned=group.queue.position(partition), end=-1
-    )
+    floor, scanned = group.queue.done.floor(partition), group.queue.position(partition)
+    if floor >= UNSEEN_END:
+        floor = scanned = -1
+    described = pb.QueuePartition(partition=partition, floor=floor, scanned=scanned, end=-1)
     error: LogbrokerError | None = group.scanner.stopped.get(partition)
     try:
         described.end = engine.partition_facts(topic_id, partition).high_watermark

@@ -25,7 +25,7 @@ from logbroker.errors import (
     UnknownTopicError,
     WrongGroupTypeError,
 )
-from logbroker.group_store import GroupStore, check_group_id, stored_group_ids
+from logbroker.group_store import GroupStore, check_group_id, reading_rows, stored_group_ids
 from logbroker.queues.batch_cache import BatchCache
 from logbroker.queues.copies import delete_copies
 from logbroker.queues.dead_lettering import DeadLetterTopic
@@ -109,7 +109,8 @@ class QueueGroups:
         """Create a queue group, and its dead-letter topic; return it, and whether it was not there already.
 
         Raises InvalidGroupIdError, InvalidRequestError, WrongGroupTypeError, OverloadedError, UnknownTopicError,
-        PartitionOfflineError, or GroupExistsError where it is there with other settings.
+        PartitionOfflineError where it is to begin at a time and a partition is offline, or GroupExistsError where it is
+        there with other settings.
         """
         return await self._to_the_end(self._create(group_id, topic.id, settings, start))
 
@@ -159,9 +160,7 @@ class QueueGroups:
                 life=await self._new_life(),
             )
             for partition, offset in offsets.items():
-                if isinstance(offset, LogbrokerError):
-                    raise offset
-                queue.open_partition(partition, offset)
+                queue.open_partition(partition, _begun_at(start, offset))
             group = self._group(group_id, queue, letters, is_stored=False)
             await group.start()
             await group.dead_lettering.keep_room(room)
@@ -328,11 +327,13 @@ class QueueGroups:
                 continue
             stored[group_id] = rows
             if HEADER_ROW in rows:
-                self._next_life = max(self._next_life, end_of_life(decode_header(rows[HEADER_ROW]).life))
+                with reading_rows(group_id):
+                    self._next_life = max(self._next_life, end_of_life(decode_header(rows[HEADER_ROW]).life))
         life = await self._new_life() if stored else 0
         for group_id, rows in stored.items():
             try:
-                self._groups[group_id] = self._load(group_id, rows, life)
+                with reading_rows(group_id):
+                    self._groups[group_id] = self._load(group_id, rows, life)
             except UnknownTopicError:
                 _log.warning("queue group %s: its topic is gone, and the group with it", group_id)
                 await self._forget(group_id)
@@ -388,6 +389,21 @@ class QueueGroups:
         await asyncio.gather(*(group.stop() for group in self._groups.values()))
         for group in self._groups.values():
             group.queue.lanes.successors.close()
+
+
+def _begun_at(start: StartAt, found: int | LogbrokerError) -> int:
+    """Where a group begins in a partition; one that is offline is served from the next start on that finds it."""
+    if not isinstance(found, LogbrokerError):
+        return found
+    offset = start.offset_unseen() if isinstance(found, PartitionOfflineError) else None
+    if offset is not None:
+        return offset
+    if isinstance(found, PartitionOfflineError):
+        raise PartitionOfflineError(
+            f"{found.message}; a group cannot begin at a time in it: begin at the earliest or latest record, or at an"
+            " offset, or bring the partition back first"
+        )
+    raise found
 
 
 @asynccontextmanager

@@ -15,6 +15,8 @@ from logbroker.types import TopicId
 
 AT_ONCE: Final = 8
 """Partitions in which a time is looked up at once."""
+UNSEEN_END: Final = 1 << 47
+"""Stands for the end of a log that is not known: above all offsets, and where a page of what is done begins."""
 LOOKUP_STEPS: Final = 10
 """That one lookup takes on the event loop, about."""
 
@@ -63,6 +65,16 @@ class StartAt(msgspec.Struct, frozen=True, kw_only=True):
             found.update(zip(part, offsets, strict=True))
             await pace.step(LOOKUP_STEPS * len(part))
         return found
+
+    def offset_unseen(self) -> int | None:
+        """Return where to begin in a partition that is offline; None: that cannot be said before it is back.
+
+        The first start that finds it again cuts an offset behind the end of its log down to the end, and nothing is
+        appended before: so the highest one there is stands for the end as it is now.
+        """
+        if self.latest:
+            return UNSEEN_END
+        return None if self.timestamp_ms is not None else self.offset or 0
 
     async def _offset(
         self, engine: LogEngine, log: ReadableLog, topic_id: TopicId, partition: int
