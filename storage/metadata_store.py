@@ -15,7 +15,7 @@ import stat
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -25,13 +25,14 @@ import lmdb
 from logbroker.errors import CorruptLogError, DataDirError, LogbrokerError, OverloadedError, StorageFailedError
 from logbroker.errors.system import advice_for, reason_of
 from logbroker.storage.files import RealFiles, kind_name
-from logbroker.storage.store_pages import check_pages
+from logbroker.storage.store_pages import HARMLESS_COMMITS, check_pages
 
 FORMAT_VERSION: Final = b"1"
 TABLES: Final = ("broker", "topics", "partitions", "producers", "state")
 MAX_KEY_BYTES: Final = 511
 DATA_NAME: Final = "data.mdb"
 """LMDB's file within the store's directory."""
+_LOCK_NAME: Final = "lock.mdb"
 
 _FORMAT_KEY: Final = b"format"
 _CRC_BYTES: Final = 4
@@ -39,7 +40,6 @@ _INITIAL_MAP_BYTES: Final = 1 << 30
 _MAX_WAITING: Final = 10_000
 _MAX_GROUP: Final = 1_000
 _READ_TRIES: Final = 20
-_HARMLESS_COMMITS: Final = 2
 
 _DAMAGED: Final = (
     lmdb.BadDbiError,
@@ -241,15 +241,19 @@ class MetadataStore:
 
 
 class MetadataReader:
-    """The committed rows, read without a lock and without a trace, beside a live broker too; `close` it.
+    """The committed rows, beside a live broker too; `close` it.
 
-    LMDB does not know of such a reader, so the broker reuses pages that the reader's snapshot still holds: those freed
-    by the commit after the snapshot, from the third commit on. Reads are short, and repeated when that many happened.
+    It registers with LMDB, so that a broker leaves the pages of its snapshots alone: what is written over while it is
+    read would end this process. That needs the lock file, which a stopped store may lack, and which another user than
+    the broker's may not write. Without it the store is read without a lock and without a trace. LMDB does not know of
+    such a reader, so the broker reuses pages that the reader's snapshot still holds: those freed
+    by the commit after the snapshot, while the third commit is under way. Reads are short, and repeated when it may be.
     """
 
-    def __init__(self, path: Path, environment: lmdb.Environment) -> None:
+    def __init__(self, path: Path, environment: lmdb.Environment, *, is_registered: bool) -> None:
         self._path = path
         self._environment = environment
+        self._is_registered = is_registered
         self._tables: dict[str, Any] = {}
 
     @classmethod
@@ -261,19 +265,10 @@ class MetadataReader:
         """
         try:
             check_pages(path / DATA_NAME if path.is_dir() else path, live=True)
-            # A map of size 0 takes the size that the file names.
-            environment = lmdb.open(
-                str(path),
-                subdir=path.is_dir(),
-                map_size=0,
-                max_dbs=len(TABLES),
-                readonly=True,
-                create=False,
-                lock=False,
-            )
+            environment, is_registered = _open_to_read(path)
         except (OSError, lmdb.Error) as error:
             raise _failed("read", path, error) from None
-        reader = cls(path, environment)
+        reader = cls(path, environment, is_registered=is_registered)
         try:
             version = reader.get("broker", _FORMAT_KEY)
             if version != FORMAT_VERSION:
@@ -303,6 +298,7 @@ class MetadataReader:
         """Read from one snapshot; None where the table does not exist."""
         try:
             for _ in range(_READ_TRIES):
+                snapshot = 0
                 try:
                     if table not in self._tables:
                         self._tables[table] = self._environment.open_db(table.encode(), create=False)
@@ -314,11 +310,32 @@ class MetadataReader:
                 except lmdb.MapResizedError:
                     self._environment.set_mapsize(0)
                     continue
-                if self._environment.info()["last_txnid"] - snapshot <= _HARMLESS_COMMITS:
+                except _DAMAGED:
+                    if not self._has_moved(snapshot):
+                        raise
+                    continue
+                if not self._has_moved(snapshot):
                     return found
         except lmdb.Error as error:
             raise _failed(f"read table {table} of", self._path, error) from None
         raise DataDirError(f"the metadata store {self._path} changes faster than it can be read; try again")
+
+    def _has_moved(self, snapshot: int) -> bool:
+        """Whether pages of a snapshot may have been written over since."""
+        if self._is_registered:
+            return False
+        return bool(self._environment.info()["last_txnid"] - snapshot > HARMLESS_COMMITS)
+
+
+def _open_to_read(path: Path) -> tuple[lmdb.Environment, bool]:
+    """Open a store, or the copy of one; returns also whether LMDB knows of its readers."""
+    # A map of size 0 takes the size that the file names.
+    options: dict[str, Any] = {"map_size": 0, "max_dbs": len(TABLES), "readonly": True, "create": False}
+    if (path / _LOCK_NAME).is_file():
+        # Another user's lock file, or this process has the store open already.
+        with suppress(OSError, lmdb.Error):
+            return lmdb.open(str(path), **options), True
+    return lmdb.open(str(path), subdir=path.is_dir(), lock=False, **options), False
 
 
 def _failed(action: str, path: Path, error: Exception) -> LogbrokerError:

@@ -54,8 +54,8 @@ _MAX_MAP_BYTES: Final = 1 << 47
 _IN_USE: Final = 1
 _FREE: Final = 2
 
-_HARMLESS_COMMITS: Final = 2
-"""So many after a snapshot leave its pages alone."""
+HARMLESS_COMMITS: Final = 1
+"""So many after a snapshot leave its pages alone, and so does the next while it is under way."""
 _LIVE_TRIES: Final = 5
 
 
@@ -107,7 +107,7 @@ def check_pages(path: Path, *, live: bool = False) -> None:
 
 def _has_moved(fd: int, transaction: int) -> bool:
     try:
-        return _newest_meta(fd).transaction - transaction > _HARMLESS_COMMITS
+        return _newest_meta(fd).transaction - transaction > HARMLESS_COMMITS
     except _DamageError:
         return False
 

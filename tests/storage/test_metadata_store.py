@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import subprocess
 import sys
 import threading
@@ -15,6 +16,7 @@ import pytest
 from logbroker.errors import CorruptLogError, DataDirError, OverloadedError, StorageFailedError
 from logbroker.storage import metadata_store
 from logbroker.storage.metadata_store import MetadataStore, Write
+from tests.fast_directory import fast_directory
 
 
 def unexpected(error: StorageFailedError) -> None:
@@ -279,3 +281,42 @@ def test_an_error_of_any_kind_ends_no_writer_in_silence(tmp_path: Path, monkeypa
         wait(store.submit([("state", b"a", b"1")]))
     assert len(failures) == 1
     store.close()
+
+
+_READER = """
+import sys
+from pathlib import Path
+from logbroker.storage.metadata_store import MetadataReader, copy_store
+
+path = Path(sys.argv[1])
+for number in range(8):
+    reader = MetadataReader.open(path)
+    assert len(reader.scan("topics")) == 50
+    reader.scan("state")
+    reader.close()
+    with (path.parent / "copy").open("wb") as copy:
+        copy_store(path, copy.fileno())
+    reader = MetadataReader.open(path.parent / "copy")
+    assert len(reader.scan("topics")) == 50
+    reader.close()
+"""
+
+
+def test_readers_of_other_processes_see_whole_snapshots_beside_a_busy_writer() -> None:
+    rng = random.Random(3)
+    with fast_directory() as directory:
+        store = MetadataStore.open(directory / "meta", on_failure=unexpected)
+        wait(store.submit([("topics", b"%d" % number, bytes(500)) for number in range(50)]))
+        command = [sys.executable, "-c", _READER, str(directory / "meta")]
+        with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as reader:
+            while reader.poll() is None:
+                count = rng.choice((1, 5, 50))
+                sizes = [rng.choice((None, 50, 3000, 9000)) for _ in range(count)]
+                keys = [b"%05d" % rng.randrange(3000) for _ in range(count)]
+                writes: list[Write] = [
+                    ("state", key, None if size is None else bytes(size)) for key, size in zip(keys, sizes, strict=True)
+                ]
+                wait(store.submit([*writes, ("topics", b"%d" % rng.randrange(50), bytes(500))]))
+            assert reader.stderr is not None
+            assert reader.returncode == 0, f"exit code {reader.returncode}: {reader.stderr.read()}"
+        store.close()

@@ -29,10 +29,11 @@ class _Commits:
 def test_a_read_that_commits_have_overtaken_is_repeated(
     stopped: StoppedPartition, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    (stopped.data_dir / "meta" / "lock.mdb").unlink()  # so that LMDB does not know of the reader
     reader = MetadataReader.open(stopped.data_dir / "meta")
     environment = reader._environment
     try:
-        commits = [3, 7, 2, 0]
+        commits = [3, 7, 2, 1, 0]
         monkeypatch.setattr(reader, "_environment", _Commits(environment, commits))
         assert [key for key, _ in reader.scan("topics")] == [stopped.disk.topic_id]
         assert commits == [0]
