@@ -99,6 +99,19 @@ def test_a_directory_that_cannot_be_listed(stopped: StoppedPartition, monkeypatc
     assert finding.message == "it cannot be read: Permission denied"
 
 
+def test_a_metadata_store_that_nobody_may_look_at(stopped: StoppedPartition, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = os.lstat
+
+    def lstat(path: str | Path) -> os.stat_result:
+        if str(path).endswith("data.mdb"):
+            raise PermissionError(13, "Permission denied", str(path))
+        return real(path)
+
+    monkeypatch.setattr(os, "lstat", lstat)
+    (stopped.data_dir / "meta" / "data.mdb").unlink()
+    assert wrong(all_of(stopped.data_dir)["meta"])
+
+
 def test_a_leader_epoch_checkpoint_that_is_gone(stopped: StoppedPartition) -> None:
     (stopped.directory / EPOCHS_NAME).unlink()
     [message] = errors_of(report_of(stopped.directory), EPOCHS_NAME)

@@ -62,7 +62,7 @@ class PartitionFiles:
     def data_dir(self) -> Path | None:
         """The data directory of a broker of ours that it lies in."""
         parent = self.directory.parent
-        return parent if _has_store(parent) or os.path.lexists(parent / LOCK_NAME) else None
+        return parent if has_store(parent) or os.path.lexists(parent / LOCK_NAME) else None
 
     def is_last(self, segment: SegmentFile) -> bool:
         """Whether no segment with anything in it follows, whatever was named."""
@@ -91,7 +91,7 @@ def locate(paths: Iterable[Path]) -> Located:
         for partition in _partitions(path):
             key = str(partition.directory) if partition.whole else partition.segments[0].path
             found.setdefault(key, partition)
-    data_dirs = [path for path in absolute if _has_store(path)]
+    data_dirs = [path for path in absolute if has_store(path)]
     return Located(partitions=list(found.values()), data_dirs=data_dirs)
 
 
@@ -104,7 +104,7 @@ def _partitions(path: Path) -> list[PartitionFiles]:
     if _has_partition_files(path):
         return [_partition(path)]
     children = sorted((child for child in path.iterdir() if _is_partition(child)), key=_by_topic_and_number)
-    if not children and not _has_store(path):
+    if not children and not has_store(path):
         raise InvalidRequestError(f"{path} is neither a log file nor a partition's directory nor a data directory")
     return [_partition(child) for child in children]
 
@@ -125,8 +125,15 @@ def _has_partition_files(directory: Path) -> bool:
         return True  # Whoever reads it says why not.
 
 
-def _has_store(directory: Path) -> bool:
-    return os.path.lexists(directory / META_NAME / DATA_NAME)
+def has_store(directory: Path) -> bool:
+    """Whether a metadata store lies in a directory, or something in its place, or what nobody may look at."""
+    try:
+        os.lstat(directory / META_NAME / DATA_NAME)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError:
+        return True
+    return True
 
 
 def _by_topic_and_number(path: Path) -> tuple[str, int]:

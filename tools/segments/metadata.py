@@ -10,9 +10,9 @@ import msgspec
 
 from logbroker.errors import CorruptLogError, DataDirError, unreadable_row
 from logbroker.storage.data_dir import LOCK_NAME, META_NAME
-from logbroker.storage.metadata_store import DATA_NAME, MetadataReader
+from logbroker.storage.metadata_store import MetadataReader
 from logbroker.storage.partition_checkpoint import PartitionCheckpoint, boot_id, decode_partition
-from logbroker.tools.segments.locate import PartitionFiles
+from logbroker.tools.segments.locate import PartitionFiles, has_store
 from logbroker.types import TopicId
 
 _LOCKS_PATH: Final = Path("/proc/locks")
@@ -79,7 +79,7 @@ class Knowledge(msgspec.Struct, kw_only=True):
 
 def open_metadata(data_dir: Path) -> tuple[Metadata | None, str]:
     """Open the metadata store of a data directory, if there is one that can be read; else say why not."""
-    if not os.path.lexists(data_dir / META_NAME / DATA_NAME):
+    if not has_store(data_dir):
         return None, "there is no metadata store"
     try:
         return Metadata(data_dir), ""
