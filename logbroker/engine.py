@@ -71,6 +71,10 @@ class PartitionFacts(msgspec.Struct, frozen=True, kw_only=True):
     segments: int
     damage: str = ""
     """Why it cannot be read to its end, as far as somebody has met it; "": nothing is known."""
+    cut_bytes: int = 0
+    """How much recovery cut off its end at the start."""
+    cut_offset: int = 0
+    """Where it did so, if it did."""
 
 
 _NONE: Final[frozenset[TopicId]] = frozenset()

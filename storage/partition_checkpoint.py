@@ -60,6 +60,9 @@ class PartitionCheckpoint(msgspec.Struct, gc=False, omit_defaults=True):
     """At no time until the next checkpoint more bytes than these at the log's end are unsynced; -1: no bound."""
     gaps_below: int = 0
     """Batches that begin below it may leave gaps before them: another program wrote them. 0: there are no gaps."""
+    restored: bool = False
+    """A restored backup of the metadata store wrote it: nobody knows how often the broker or the machine has stopped
+    since, so damage above the recovery point is not taken for what a crash has left."""
 
 
 def encode_checkpoint(key: bytes, checkpoint: PartitionCheckpoint) -> list[Write]:

@@ -49,6 +49,8 @@ class PartitionLog:
         "_view",
         "_writer",
         "config",
+        "cut_bytes",
+        "cut_offset",
         "leader_epoch",
         "log_end_offset",
         "size_bytes",
@@ -71,6 +73,10 @@ class PartitionLog:
         """May be set at any time."""
         self.leader_epoch = found.epochs[-1].epoch if found.epochs else 0
         self.log_end_offset = found.log_end_offset
+        self.cut_bytes = found.cut_bytes
+        """How much recovery cut off the log's end when it was opened."""
+        self.cut_offset = found.log_end_offset if found.cut_bytes else 0
+        """Where it did so, if it did."""
         self.size_bytes = sum(segment.size_bytes for segment in segments)
         self._directory = directory
         self._files = files

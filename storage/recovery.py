@@ -46,6 +46,8 @@ class RecoveredPartition:
     producers: list[ProducerSnapshot]
     gaps_below: int
     """See PartitionCheckpoint."""
+    cut_bytes: int = 0
+    """How much was cut off the log's end, segments that were set aside included."""
 
 
 def recover_partition(
@@ -103,6 +105,9 @@ class _Recovery:
 
         self._rules = Continuity()
         self._same_boot = bool(self._checkpoint.boot_id) and self._checkpoint.boot_id == boot_id()
+        self._history_known = checkpoint is not None and not checkpoint.restored
+        """Whether the run that stored the checkpoint was the last one: a power cut since may have taken anything that
+        was not synced. Else no crash is known of, and what was synced may reach up to the end."""
 
     def run(self) -> RecoveredPartition:
         checkpoint = self._checkpoint
@@ -134,11 +139,12 @@ class _Recovery:
                 self._handles,
                 imported=self._imported,
                 stopped_cleanly=self._stopped_cleanly,
-                only_last_write_torn=self._same_boot,
+                only_last_write_torn=self._same_boot or not self._history_known,
                 unsynced_bound_bytes=self._unsynced_bound_bytes(),
             )
             tail.run(checkpoint.recovery_point, [self._segment(base) for base in new_bases], on_disk)
             cut = tail.cut
+            found.cut_bytes = tail.cut_bytes
             found.log_end_offset = tail.end_offset
             found.epochs = tail.epochs
             found.gaps_below = max(found.gaps_below, tail.gaps_below)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from logbroker.errors import CorruptLogError
@@ -101,6 +102,7 @@ class _PartitionVerification:
             before_was_active = check.active
             leader_epoch = check.leader_epoch
         if partition.whole:
+            self._tell_side_files()
             self._check_metadata()
             self._check_epochs(end_offset or 0)
         return self._report
@@ -154,6 +156,12 @@ class _PartitionVerification:
             self._tell(severity, segment.path, message, fault.position, fault.end)
         self._report.findings += check.findings
         return check
+
+    def _tell_side_files(self) -> None:
+        for path in sorted(self._partition.directory.glob("*.log.cut-*")):
+            with suppress(FileNotFoundError):
+                size_bytes = path.stat().st_size
+                self._tell(Severity.NOTE, str(path), f"{size_bytes} bytes that recovery or a repair cut off the log")
 
     def _check_metadata(self) -> None:
         path = self._partition.directory / METADATA_NAME

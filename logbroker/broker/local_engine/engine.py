@@ -123,6 +123,8 @@ class LocalEngine:
             size_bytes=log.size_bytes,
             segments=log.segment_count,
             damage=log.damage,
+            cut_bytes=log.cut_bytes,
+            cut_offset=log.cut_offset,
         )
 
     # --- appends ---
