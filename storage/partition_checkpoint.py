@@ -36,6 +36,8 @@ class SegmentCheckpoint(msgspec.Struct, gc=False, array_like=True):
     """Of the part below the recovery point."""
     max_timestamp_ms: int
     """At least that of its records; -1: none has one."""
+    first_crc: int = -1
+    """The CRC of its first batch, by which a file of another partition shows; -1: not known."""
 
 
 class PartitionCheckpoint(msgspec.Struct, gc=False, omit_defaults=True):
@@ -111,7 +113,10 @@ def segment_checkpoints(
 ) -> list[SegmentCheckpoint]:
     """What to store of the segments up to the one that holds the synced end; None: nothing is synced."""
     known = segments[: segments.index(synced_segment) + 1] if synced_segment else ()
-    rows = [SegmentCheckpoint(segment.base_offset, segment.size_bytes, segment.max_timestamp_ms) for segment in known]
+    rows = [
+        SegmentCheckpoint(segment.base_offset, segment.size_bytes, segment.max_timestamp_ms, segment.first_crc)
+        for segment in known
+    ]
     if rows:
         rows[-1].size_bytes = synced_position
     return rows

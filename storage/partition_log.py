@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from logbroker.config import MAX_INT64, TopicConfig
 from logbroker.engine import FoundOffset
 from logbroker.errors import OutOfOrderSequenceError, ProducerFencedError
-from logbroker.record.header import PREFIX_BYTES, BatchHeader, stamped_with_append_time, stored_prefix
+from logbroker.record.header import PREFIX_BYTES, BatchHeader, parse_header, stamped_with_append_time, stored_prefix
 from logbroker.storage.continuity import Continuity
 from logbroker.storage.files import Files, creation_failed, storage_failed
 from logbroker.storage.handles import HandleCache, PartitionHandles
@@ -213,6 +213,8 @@ class PartitionLog:
         if has_producer:
             self._producers.append(header, base_offset, self._progress.synced.offset)
         position = segment.append(next_offset - 1, size_bytes, timestamp_ms, config.index_interval_bytes)
+        if not position:
+            segment.first_crc = parse_header(batch).crc
         prefix = stored_prefix(base_offset, header.length, self.leader_epoch)
         group.add(segment, position, prefix, memoryview(batch)[PREFIX_BYTES:], position + size_bytes, next_offset)
         self.log_end_offset = next_offset

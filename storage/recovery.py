@@ -26,6 +26,7 @@ from logbroker.storage.partition_files import (
     decode_metadata,
     encode_epochs,
     encode_metadata,
+    owner_of,
 )
 from logbroker.storage.producer_state import ProducerSnapshot, ProducerStates
 from logbroker.storage.segment import Segment
@@ -177,22 +178,32 @@ class _Recovery:
 
     def _check_metadata(self, sizes: dict[str, int]) -> None:
         path = f"{self._directory}/{METADATA_NAME}"
+        owner = owner_of(self._directory, self._topic_id)
         content = read_file(self._files, path) if METADATA_NAME in sizes else b""
         if not self._checkpoint.recovery_point and not _can_be_read(path, content):
             # It was perhaps never synced, and a power cut took it.
             if content and self._same_boot:
                 decode_metadata(path, content)
-            write_file(self._files, path, encode_metadata(self._topic_id), sync=True)
+            write_file(self._files, path, encode_metadata(owner), sync=True)
             return
         if METADATA_NAME not in sizes:
-            text = encode_metadata(self._topic_id).decode("ascii")
+            text = encode_metadata(owner).decode("ascii")
             raise CorruptLogError(f"{path}: the file is missing; if these are the right files, restore it: {text!r}")
         found = decode_metadata(path, content)
-        if found != self._topic_id:
+        if found.topic_id != self._topic_id:
             raise CorruptLogError(
-                f"{path}: the files belong to topic {topic_id_text(found)}, not to {topic_id_text(self._topic_id)}; "
+                f"{path}: the files belong to topic {topic_id_text(found.topic_id)}, not to "
+                f"{topic_id_text(self._topic_id)}; move the directory away and restore the right one"
+            )
+        if found.partition not in (owner.partition, -1):
+            raise CorruptLogError(
+                f"{path}: the files belong to partition {found.partition} of the topic, not to {owner.partition}; "
                 "move the directory away and restore the right one"
             )
+        if found != owner:
+            # Of Kafka, or an older broker, which did not write the number.
+            replace_file(self._files, path, encode_metadata(owner))
+            self._files.sync_directory(self._directory)
 
     def _read_epochs(self, sizes: dict[str, int]) -> list[EpochStart]:
         path = f"{self._directory}/{EPOCHS_NAME}"
@@ -264,6 +275,7 @@ class _Recovery:
         segment = self._segment(entry.base_offset)
         segment.size_bytes = entry.size_bytes
         segment.max_timestamp_ms = entry.max_timestamp_ms
+        segment.first_crc = entry.first_crc
         segment.sealed = True
         return segment
 

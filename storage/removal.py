@@ -47,7 +47,7 @@ def set_aside(directories: list[Path], topic_id: TopicId, files: Files, handles:
 def _is_of_another_topic(directory: Path, topic_id: TopicId, files: Files, handles: HandleCache) -> bool:
     path = f"{directory}/{METADATA_NAME}"
     try:
-        return decode_metadata(path, handles.with_room(partial(read_file, files, path))) != topic_id
+        return decode_metadata(path, handles.with_room(partial(read_file, files, path))).topic_id != topic_id
     except (FileNotFoundError, CorruptLogError):
         return False  # a power cut took it, before the first append
     except OSError:

@@ -15,7 +15,7 @@ from typing import Final, TypeVar
 from logbroker.config import MAX_STORED_BATCH_BYTES, TopicConfig
 from logbroker.errors import CorruptLogError
 from logbroker.record.header import HEADER_BYTES, BatchHeader
-from logbroker.storage.continuity import ANY_ORDER, Continuity
+from logbroker.storage.continuity import ANY_ORDER, Continuity, DamagedLogError
 from logbroker.storage.files import Files, storage_failed
 from logbroker.storage.handles import Handle, HandleCache
 from logbroker.storage.header_walk import (
@@ -53,6 +53,7 @@ class Segment:
         "_stem",
         "base_offset",
         "created_ms",
+        "first_crc",
         "first_timestamp_ms",
         "loaded",
         "log_path",
@@ -76,6 +77,8 @@ class Segment:
         self.rules = rules
         """What its batches must say to continue their log."""
         self.size_bytes = 0
+        self.first_crc = -1
+        """Of the first batch; -1: not known."""
         self.first_timestamp_ms = NO_TIMESTAMP
         self.max_timestamp_ms = NO_TIMESTAMP
         self.max_timestamp_offset = base_offset
@@ -198,7 +201,12 @@ class Segment:
         self.max_timestamp_offset = self.base_offset + offsets - 1
         if self.size_bytes:
             with self._handles.pinned(self.log_path) as handle:
-                self.first_timestamp_ms = next(self.headers(handle, 0, self.size_bytes))[1].max_timestamp_ms
+                first = next(self.headers(handle, 0, self.size_bytes))[1]
+            if self.first_crc not in (first.crc, -1):
+                # Nothing in a batch tells whose it is, and all else may fit.
+                raise DamagedLogError(self.log_path, 0, self.base_offset, "is not the one that was written there")
+            self.first_crc = first.crc
+            self.first_timestamp_ms = first.max_timestamp_ms
 
     def _indexed_bytes(self) -> int:
         last = self.offset_index.last()
@@ -233,7 +241,7 @@ class Segment:
         with self._handles.pinned(self.log_path) as handle:
             walk = partial(self.headers, handle, 0, self.size_bytes, window_bytes=LONG_WALK_BYTES)
             offsets, _ = index_entries(walk(), self.base_offset)
-            # A lookup believes a time index of what lies before an entry: it holds what is sure, up to the first damage.
+            # A lookup believes an entry of what lies before it: there are some up to the first damage.
             _, times = index_entries(until_damage(walk(check_crc=True)), self.base_offset)
         self.offset_index.replace(offsets)
         self.time_index.replace(times)

@@ -169,6 +169,8 @@ class TailRecovery:
             if header.base_offset != self.end_offset or header.leader_epoch != self._epoch_at(header.base_offset):
                 self.gaps_below = header.next_offset
             self.end_offset = header.next_offset
+            if not segment.size_bytes:
+                segment.first_crc = header.crc
             segment.append(
                 header.next_offset - 1, header.size_bytes, header.max_timestamp_ms, self._index_interval_bytes
             )

@@ -285,7 +285,7 @@ class _Comparison:
     def _owner(self, name: str) -> TopicId | None:
         path = self._data_dir / name / METADATA_NAME
         try:
-            return decode_metadata(str(path), path.read_bytes())
+            return decode_metadata(str(path), path.read_bytes()).topic_id
         except CorruptLogError:
             return None
 

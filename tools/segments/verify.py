@@ -7,7 +7,9 @@ from contextlib import suppress
 from pathlib import Path
 
 from logbroker.errors import CorruptLogError
-from logbroker.storage.partition_files import EPOCHS_NAME, METADATA_NAME, decode_epochs, decode_metadata
+from logbroker.record.header import HEADER_BYTES, parse_header
+from logbroker.storage.partition_checkpoint import SegmentCheckpoint
+from logbroker.storage.partition_files import EPOCHS_NAME, METADATA_NAME, decode_epochs, decode_metadata, owner_of
 from logbroker.tools.segments.findings import Finding, PartitionReport, Severity
 from logbroker.tools.segments.locate import Located, PartitionFiles, SegmentFile, file_bytes, segments_in
 from logbroker.tools.segments.metadata import Knowledge, Metadata, is_held, knowledge_of, open_metadata
@@ -56,6 +58,13 @@ def _missing(data_dir: Path, metadata: Metadata) -> Iterator[PartitionReport]:
                 message = f"the directory is missing; it held offsets up to {checkpoint.recovery_point}"
                 finding = Finding(severity=Severity.ERROR, path=str(path), message=message)
                 yield PartitionReport(path=str(path), live=False, segments=[], findings=[finding])
+
+
+def _is_another(segment: SegmentFile, entry: SegmentCheckpoint) -> bool:
+    """Whether a file begins with another batch than the broker wrote there."""
+    with open(segment.path, "rb") as log:
+        header = log.read(HEADER_BYTES)
+    return len(header) == HEADER_BYTES and entry.first_crc not in (parse_header(header).crc, -1)
 
 
 class _PartitionVerification:
@@ -155,6 +164,8 @@ class _PartitionVerification:
                     message += f"; a good batch follows at byte {fault.end}"
             self._tell(severity, segment.path, message, fault.position, fault.end)
         self._report.findings += check.findings
+        if entry is not None and not any(fault.position == 0 for fault in check.faults) and _is_another(segment, entry):
+            self._tell(Severity.ERROR, segment.path, "its first batch is not the one that was written there", 0)
         return check
 
     def _tell_side_files(self) -> None:
@@ -177,12 +188,13 @@ class _PartitionVerification:
             severity = Severity.NOTE if unfinished else Severity.ERROR
             self._tell(severity, str(path), error.message.removeprefix(f"{path}: "))
         else:
-            if topic_id is not None and found != topic_id:
-                self._tell(
-                    Severity.ERROR,
-                    str(path),
-                    f"it is of topic {topic_id_text(found)}, the directory's name of {topic_id_text(topic_id)}",
-                )
+            number = owner_of(str(self._partition.directory), found.topic_id).partition
+            if topic_id is not None and found.topic_id != topic_id:
+                of = f"topic {topic_id_text(found.topic_id)}, the directory's name of {topic_id_text(topic_id)}"
+                self._tell(Severity.ERROR, str(path), f"it is of {of}")
+            elif found.partition >= 0 and found.partition != number:
+                of = f"partition {found.partition}, the directory's name of {number}"
+                self._tell(Severity.ERROR, str(path), f"it is of {of}")
 
     def _check_epochs(self, end_offset: int) -> None:
         path = self._partition.directory / EPOCHS_NAME
