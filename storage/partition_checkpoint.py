@@ -109,9 +109,12 @@ def _producer_key(key: bytes, producer_id: int) -> bytes:
 
 
 def segment_checkpoints(
-    segments: Sequence[Segment], synced_segment: Segment | None, synced_position: int
+    segments: Sequence[Segment], synced_segment: Segment | None, synced_position: int, max_timestamp_ms: int
 ) -> list[SegmentCheckpoint]:
-    """What to store of the segments up to the one that holds the synced end; None: nothing is synced."""
+    """What to store of the segments up to the one that holds the synced end; None: nothing is synced.
+
+    `max_timestamp_ms`: the largest in that one up to `synced_position`; it may have younger records behind.
+    """
     known = segments[: segments.index(synced_segment) + 1] if synced_segment else ()
     rows = [
         SegmentCheckpoint(segment.base_offset, segment.size_bytes, segment.max_timestamp_ms, segment.first_crc)
@@ -119,6 +122,7 @@ def segment_checkpoints(
     ]
     if rows:
         rows[-1].size_bytes = synced_position
+        rows[-1].max_timestamp_ms = max_timestamp_ms
     return rows
 
 

@@ -99,7 +99,8 @@ class PartitionLog:
         self._staged: WriteGroup | None = None
         self.unsynced_bound_bytes = -1
         """How much of a `synced` topic this run leaves unsynced at most at any time; -1: no bound."""
-        self._progress = LogProgress(LogEnd(found.log_end_offset, active, end_position))
+        max_timestamp_ms = active.max_timestamp_ms if active else -1
+        self._progress = LogProgress(LogEnd(found.log_end_offset, active, end_position, max_timestamp_ms))
 
     @staticmethod
     def create(directory: Path, topic_id: TopicId, files: Files) -> None:
@@ -358,7 +359,7 @@ class PartitionLog:
         return PartitionCheckpoint(
             recovery_point=synced.offset,
             log_start_offset=self.log_start_offset,
-            segments=segment_checkpoints(self._view.segments, synced.segment, synced.position),
+            segments=segment_checkpoints(self._view.segments, synced.segment, synced.position, synced.max_timestamp_ms),
             producers=self._producers.snapshot(synced.offset),
             forgotten_producers=self._producers.forgotten(),
             boot_id=boot_id(),
