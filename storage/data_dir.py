@@ -76,10 +76,7 @@ class DataDir:
 
 def partition_directories(data_dir: Path, known: Container[str] = ()) -> list[str]:
     """Names of the directories that hold a partition's files, but for the `known` ones; sorted. Raises OSError."""
-    with os.scandir(data_dir) as entries:
-        others = [
-            entry.name
-            for entry in entries
-            if entry.name not in known and not entry.name.endswith(REMOVED_SUFFIX) and entry.is_dir()
-        ]
-    return sorted(name for name in others if (data_dir / name / METADATA_NAME).exists())
+    others = [name for name in os.listdir(data_dir) if name not in known and not name.endswith(REMOVED_SUFFIX)]
+    # By os.path, which raises for nothing: not for a directory that only root may read, such as lost+found, nor for a
+    # link to itself.
+    return sorted(name for name in others if os.path.exists(data_dir / name / METADATA_NAME))

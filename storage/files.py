@@ -8,11 +8,18 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 import threading
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
-from logbroker.errors import DiskFullError, LogbrokerError, StorageFailedError, TooManyOpenFilesError
+from logbroker.errors import (
+    CorruptLogError,
+    DiskFullError,
+    LogbrokerError,
+    StorageFailedError,
+    TooManyOpenFilesError,
+)
 
 Buffer = bytes | bytearray | memoryview
 Cut = Callable[[Buffer], int]
@@ -20,6 +27,17 @@ Cut = Callable[[Buffer], int]
 
 OUT_OF_DESCRIPTORS: Final = (errno.EMFILE, errno.ENFILE)
 OUT_OF_SPACE: Final = (errno.ENOSPC, errno.EDQUOT)
+NOT_OURS: Final = (
+    errno.EISDIR,
+    errno.ENOTDIR,
+    errno.ENOTEMPTY,
+    errno.EEXIST,
+    errno.ELOOP,
+    errno.ENXIO,
+    errno.EACCES,
+    errno.EPERM,
+)
+"""Something else lies at a path than the broker made, or it may not use it: the disk is sound, and all else goes on."""
 MAX_BUFFERS: Final = os.sysconf("SC_IOV_MAX") if "SC_IOV_MAX" in os.sysconf_names else 16
 """How many buffers one pwritev takes."""
 
@@ -28,7 +46,7 @@ class Files(Protocol):
     """What storage needs of a file system. Paths are absolute; a descriptor is the caller's to close."""
 
     def open(self, path: str, *, create: bool = False) -> int:
-        """Open for reading and writing."""
+        """Open a regular file for reading and writing."""
         ...
 
     def close(self, fd: int) -> None: ...
@@ -83,7 +101,13 @@ class RealFiles:
         self._scratch = threading.local()
 
     def open(self, path: str, *, create: bool = False) -> int:
-        return os.open(path, os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0), 0o644)
+        flags = os.O_RDWR | os.O_CLOEXEC | os.O_NONBLOCK  # not to wait for the other end of a FIFO
+        # A link is no regular file of the directory, so a start would not find what is written through it.
+        fd = os.open(path, flags | (os.O_CREAT | os.O_NOFOLLOW if create else 0), 0o644)
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            os.close(fd)
+            raise OSError(errno.ENXIO, "not a regular file", path)
+        return fd
 
     def close(self, fd: int) -> None:
         os.close(fd)
@@ -157,6 +181,14 @@ def storage_failed(action: str, path: str, error: OSError) -> StorageFailedError
     return StorageFailedError(f"cannot {action} {path}: {reason}; check the disk, then start the broker again")
 
 
+def unusable(path: str, error: OSError) -> CorruptLogError:
+    """The error for a path at which something lies that is NOT_OURS: nothing has changed, so it is a refusal."""
+    return CorruptLogError(
+        f"cannot use {path}: {error.strerror or error}; move away what is there, or let the user of the broker read and"
+        " write it"
+    )
+
+
 def too_many_open_files(path: str) -> TooManyOpenFilesError:
     return TooManyOpenFilesError(
         f"no file descriptor is left to open {path}; raise the limit (ulimit -n) or try again later"
@@ -169,6 +201,8 @@ def creation_failed(path: str, error: OSError) -> LogbrokerError:
         return too_many_open_files(path)
     if error.errno in OUT_OF_SPACE:
         return DiskFullError(f"cannot create {path}: {error.strerror}; free some space, then try again")
+    if error.errno in NOT_OURS:
+        return unusable(path, error)
     return storage_failed("create", path, error)
 
 
@@ -233,5 +267,11 @@ def write_file(files: Files, path: str, content: bytes, *, sync: bool) -> None:
 def replace_file(files: Files, path: str, content: bytes) -> None:
     """Replace a file so that a crash leaves the old or the new one. The directory is the caller's to sync."""
     temporary = path + ".tmp"
-    write_file(files, temporary, content, sync=True)
+    try:
+        write_file(files, temporary, content, sync=True)
+    except OSError as error:
+        if error.errno not in NOT_OURS:
+            raise
+        files.unlink(temporary)  # A link or a FIFO: of no use to anybody.
+        write_file(files, temporary, content, sync=True)
     files.rename(temporary, path)

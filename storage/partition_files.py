@@ -10,7 +10,7 @@ from itertools import pairwise
 from typing import Final, NamedTuple
 
 from logbroker.errors import CorruptLogError, LogTruncatedError
-from logbroker.storage.files import Files, creation_failed, write_file
+from logbroker.storage.files import Files, creation_failed, unusable, write_file
 from logbroker.types import TopicId, parse_topic_id, topic_id_text
 
 METADATA_NAME: Final = "partition.metadata"
@@ -109,5 +109,7 @@ def create_partition(directory: str, topic_id: TopicId, files: Files) -> None:
             )
         path = f"{directory}/{METADATA_NAME}"
         write_file(files, path, encode_metadata(owner_of(directory, topic_id)), sync=False)
+    except FileNotFoundError as error:
+        raise unusable(path, error) from error  # A link that leads nowhere has the name.
     except OSError as error:
         raise creation_failed(path, error) from error

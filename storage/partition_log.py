@@ -7,6 +7,7 @@ at the same time; `read` and `offset_for_time` may run anywhere, at any time.
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -16,7 +17,7 @@ from logbroker.engine import FoundOffset
 from logbroker.errors import OutOfOrderSequenceError, ProducerFencedError
 from logbroker.record.header import PREFIX_BYTES, BatchHeader, parse_header, stamped_with_append_time, stored_prefix
 from logbroker.storage.continuity import Continuity
-from logbroker.storage.files import Files, creation_failed, storage_failed
+from logbroker.storage.files import NOT_OURS, Files, creation_failed, storage_failed, unusable
 from logbroker.storage.handles import HandleCache, PartitionHandles
 from logbroker.storage.log_reader import LogRead, LogReader, LogView
 from logbroker.storage.log_writer import LogWriter, SyncDue
@@ -184,7 +185,7 @@ class PartitionLog:
     def stage(self, batch: bytes | memoryview, header: BatchHeader, now_ms: int) -> Staged:
         """Give a checked batch its offset; it is written with the group that `take_staged` returns.
 
-        Raises ProducerFencedError, OutOfOrderSequenceError, UnknownProducerIdError, DiskFullError or
+        Raises ProducerFencedError, OutOfOrderSequenceError, UnknownProducerIdError, DiskFullError, CorruptLogError or
         TooManyOpenFilesError (nothing has changed then) and StorageFailedError.
         """
         has_producer = header.producer_id >= 0
@@ -236,6 +237,8 @@ class PartitionLog:
                     active.created_ms = now_ms
                 self._handles.ensure_open(active.log_path)
             except OSError as error:
+                if error.errno in (errno.ENOENT, *NOT_OURS):
+                    raise unusable(active.log_path, error) from error
                 raise storage_failed("open", active.log_path, error) from error
         return WriteGroup()
 

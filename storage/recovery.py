@@ -7,6 +7,8 @@ business of `tail_recovery`.
 
 from __future__ import annotations
 
+import errno
+import os
 import re
 from dataclasses import dataclass
 from itertools import zip_longest
@@ -14,7 +16,15 @@ from itertools import zip_longest
 from logbroker.config import TopicConfig
 from logbroker.errors import CorruptLogError
 from logbroker.storage.continuity import Continuity
-from logbroker.storage.files import Files, read_file, replace_file, storage_failed, write_file
+from logbroker.storage.files import (
+    NOT_OURS,
+    Files,
+    read_file,
+    replace_file,
+    storage_failed,
+    unusable,
+    write_file,
+)
 from logbroker.storage.handles import HandleCache
 from logbroker.storage.partition_checkpoint import PartitionCheckpoint, SegmentCheckpoint, boot_id
 from logbroker.storage.partition_files import (
@@ -70,7 +80,8 @@ def recover_partition(
         # It may begin again at any point: what it has cut or written by then is as it would be anyway.
         return handles.with_room(recovery.run)
     except OSError as error:
-        raise storage_failed("recover", error.filename or directory, error) from error
+        path = error.filename or directory
+        raise unusable(path, error) if error.errno in NOT_OURS else storage_failed("recover", path, error) from error
 
 
 def probably_has_tail(directory: str, files: Files, checkpoint: PartitionCheckpoint | None) -> bool:
@@ -113,6 +124,7 @@ class _Recovery:
     def run(self) -> RecoveredPartition:
         checkpoint = self._checkpoint
         sizes = self._list_files()
+        self._check_directories()
         self._check_metadata(sizes)
         epochs = self._read_epochs(sizes)
         self._rules = Continuity(epochs, checkpoint.gaps_below)
@@ -175,6 +187,13 @@ class _Recovery:
                 ) from None
         create_partition(self._directory, self._topic_id, self._files)
         return self._files.list_directory(self._directory)
+
+    def _check_directories(self) -> None:
+        """Refuse directories under the names of files that the partition cannot do without."""
+        for name in self._files.list_directories(self._directory):
+            if name.removesuffix(".tmp") in (METADATA_NAME, EPOCHS_NAME) or _LOG_NAME.fullmatch(name):
+                path = f"{self._directory}/{name}"
+                raise unusable(path, IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR)))
 
     def _check_metadata(self, sizes: dict[str, int]) -> None:
         path = f"{self._directory}/{METADATA_NAME}"

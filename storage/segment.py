@@ -6,6 +6,7 @@ bytes and look batches up below a limit that the owner gave them.
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -16,7 +17,7 @@ from logbroker.config import MAX_STORED_BATCH_BYTES, TopicConfig
 from logbroker.errors import CorruptLogError
 from logbroker.record.header import HEADER_BYTES, BatchHeader
 from logbroker.storage.continuity import ANY_ORDER, Continuity, DamagedLogError
-from logbroker.storage.files import Files, storage_failed
+from logbroker.storage.files import NOT_OURS, Files, storage_failed
 from logbroker.storage.handles import Handle, HandleCache
 from logbroker.storage.header_walk import (
     CHECKED_WALK_BYTES,
@@ -28,6 +29,8 @@ from logbroker.storage.header_walk import (
     walk_headers,
 )
 from logbroker.storage.index_file import OFFSET_ENTRY, TIME_ENTRY, Entry, IndexFile
+
+_log = logging.getLogger(__name__)
 
 SUFFIXES: Final = (".log", ".index", ".timeindex")
 MAX_RELATIVE_OFFSET: Final = 2**31 - 1
@@ -218,7 +221,7 @@ class Segment:
             self._handles.forget(self._stem + suffix)
 
     def remove_files(self) -> None:
-        """Delete the files. Raises StorageFailedError."""
+        """Delete the files; one that is none, or may not be deleted, is told and stays. Raises StorageFailedError."""
         self.close()
         for suffix in SUFFIXES:
             try:
@@ -226,7 +229,9 @@ class Segment:
             except FileNotFoundError:
                 pass
             except OSError as error:
-                raise storage_failed("delete", self._stem + suffix, error) from error
+                if error.errno not in NOT_OURS:
+                    raise storage_failed("delete", self._stem + suffix, error) from error
+                _log.warning("cannot delete %s: %s; remove it yourself", self._stem + suffix, error.strerror or error)
 
     def rebuild_indexes(self) -> None:
         """Build both indexes from the batch headers; the segment gets no more appends. Raises CorruptLogError."""

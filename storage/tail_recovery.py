@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from contextlib import suppress
 from itertools import chain, count
 from typing import Final
 
@@ -18,7 +17,7 @@ from logbroker.config import MAX_STORED_BATCH_BYTES
 from logbroker.errors import CorruptLogError
 from logbroker.record.header import HEADER_BYTES, parse_header
 from logbroker.storage.continuity import DamagedLogError
-from logbroker.storage.files import Files, write_all
+from logbroker.storage.files import NOT_OURS, Files, write_all
 from logbroker.storage.handles import Handle, HandleCache
 from logbroker.storage.log_scan import find_good_batch, good_batch
 from logbroker.storage.partition_files import EpochStart
@@ -252,7 +251,7 @@ class TailRecovery:
     def _free_path(self, path: str) -> str:
         """`path`, or one like it that nothing has yet."""
         directory, _, name = path.rpartition("/")
-        taken = self._files.list_directory(directory)
+        taken = {*self._files.list_directory(directory), *self._files.list_directories(directory)}
         names = chain([name], (f"{name}-{number}" for number in count(2)))
         return f"{directory}/{next(candidate for candidate in names if candidate not in taken)}"
 
@@ -289,8 +288,13 @@ class TailRecovery:
 
     def _drop_indexes(self, segment: Segment) -> None:
         for suffix in SUFFIXES[1:]:
-            with suppress(FileNotFoundError):
+            try:
                 self._files.unlink(segment.log_path.removesuffix(SUFFIXES[0]) + suffix)
+            except FileNotFoundError:
+                pass
+            except OSError as error:
+                if error.errno not in NOT_OURS:  # else the index does without a file
+                    raise
 
 
 def _cut_at(path: str) -> str:

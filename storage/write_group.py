@@ -40,7 +40,7 @@ class WriteGroup(msgspec.Struct):
     def add(
         self, segment: Segment, position: int, prefix: bytes, rest: Buffer, end_position: int, next_offset: int
     ) -> None:
-        """Add a batch that `segment` knows, in two parts, so that its bytes need not be copied to patch the first 16."""
+        """Add a batch that `segment` has, in two parts, so that its bytes need not be copied to patch the first 16."""
         runs = self.runs
         if runs and runs[-1][0] is segment:
             runs[-1][2].extend((prefix, rest))
