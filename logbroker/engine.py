@@ -159,6 +159,8 @@ class Read(msgspec.Struct, gc=False):
     max_bytes: int
     last_leader_epoch: int = -1
     """Of the last record the caller read; -1: not checked."""
+    check_crc: bool = False
+    """Whether the batches' CRCs are checked: for whoever decodes them here. A client checks what it is sent."""
 
 
 class ReadResult(msgspec.Struct, gc=False):

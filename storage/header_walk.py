@@ -11,7 +11,7 @@ import google_crc32c
 
 from logbroker.config import MAX_STORED_BATCH_BYTES
 from logbroker.record.header import CRC_START, HEADER_BYTES, BatchHeader, parse_header
-from logbroker.storage.continuity import Continuity, DamagedLogError, is_intact
+from logbroker.storage.continuity import DAMAGED_CRC, Continuity, DamagedLogError, is_intact
 from logbroker.storage.files import Files
 from logbroker.storage.handles import Handle
 from logbroker.storage.index_file import Entry
@@ -77,7 +77,7 @@ def walk_headers(
         if not fault and position + header.size_bytes > limit:
             fault = "is longer than what is left of its segment"
         if not fault and check_crc and not _is_intact(files, handle, position, header, window, start):
-            fault = "has another CRC-32C than its header says"
+            fault = DAMAGED_CRC
         if fault:
             raise damaged(fault)
         yield position, header

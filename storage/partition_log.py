@@ -298,14 +298,15 @@ class PartitionLog:
 
     # --- reading ---------------------------------------------------------------------------------------------------
 
-    def read(self, offset: int, max_bytes: int, *, nowait: bool) -> LogRead:
+    def read(self, offset: int, max_bytes: int, *, nowait: bool, check_crc: bool = False) -> LogRead:
         """Read whole batches from the one that holds `offset` on, below the high watermark.
 
         At least one batch, else at most `max_bytes`, from one segment (so a read may be shorter than what there is);
         empty at the high watermark. With `nowait`, raises BlockingIOError where the disk would have to be waited for:
-        repeat it without, on another thread. Raises OffsetOutOfRangeError, CorruptLogError, TooManyOpenFilesError.
+        repeat it without, on another thread. With `check_crc`, nothing is read from the first batch on whose CRC is
+        wrong. Raises OffsetOutOfRangeError, CorruptLogError, TooManyOpenFilesError.
         """
-        return self._reader.read(self._view, offset, max_bytes, nowait=nowait)
+        return self._reader.read(self._view, offset, max_bytes, nowait=nowait, check_crc=check_crc)
 
     def offset_for_time(self, timestamp_ms: int) -> FoundOffset:
         """Find the first record whose timestamp is at least `timestamp_ms`. Waits for the disk and decodes a batch.

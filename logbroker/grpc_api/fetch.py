@@ -259,7 +259,14 @@ class Fetch:
                 room = min(position.max_bytes, left)
                 if room <= 0 or self._is_at_end(index, position):
                     break
-                wish = Read(position.topic.id, position.partition, position.offset, room, position.last_leader_epoch)
+                wish = Read(
+                    position.topic.id,
+                    position.partition,
+                    position.offset,
+                    room,
+                    position.last_leader_epoch,
+                    check_crc=self._plain,
+                )
                 [outcome] = await self._engine.read([wish])
                 if isinstance(outcome, ReadResult) and len(outcome.batches) > room and not self._size_bytes:
                     # A batch larger than the room is sent whole if it is the first of the answer and memory is free.

@@ -197,7 +197,14 @@ class FetchStream:
             if position.generation and self._is_at_end(response, assigned):
                 continue
             limit = min(room, position.max_bytes)
-            wish = Read(position.topic.id, position.partition, position.offset, limit, position.last_leader_epoch)
+            wish = Read(
+                position.topic.id,
+                position.partition,
+                position.offset,
+                limit,
+                position.last_leader_epoch,
+                check_crc=self._plain,
+            )
             [outcome] = await self._engine.read([wish])
             await pace.step(READ_STEPS)
             if not session.is_current(assigned):

@@ -172,7 +172,7 @@ class _Gathering:
         offset = max(start.position, facts.log_start_offset)
         first_left: int | None = None
         while offset < facts.high_watermark:
-            [result] = await self._engine.read([Read(self._topic_id, partition, offset, READ_BYTES)])
+            [result] = await self._engine.read([Read(self._topic_id, partition, offset, READ_BYTES, check_crc=True)])
             if isinstance(result, OffsetOutOfRangeError):
                 offset = max(offset + 1, self._engine.partition_facts(self._topic_id, partition).log_start_offset)
                 continue
@@ -204,7 +204,7 @@ class _Gathering:
         return True
 
     async def _read_one(self, partition: int, offset: int) -> list[LogRecord]:
-        [result] = await self._engine.read([Read(self._topic_id, partition, offset, 1)])
+        [result] = await self._engine.read([Read(self._topic_id, partition, offset, 1, check_crc=True)])
         if isinstance(result, LogbrokerError):
             raise result
         records, errors = await in_decoder(partial(_records, result))

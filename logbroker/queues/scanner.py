@@ -264,7 +264,7 @@ class Scanner:
         if position >= self._generations.end(partition):
             self._marks.scanned_all(partition)
             return
-        [result] = await self._engine.read([Read(self._topic_id, partition, position, MAX_READ_BYTES)])
+        [result] = await self._engine.read([Read(self._topic_id, partition, position, MAX_READ_BYTES, check_crc=True)])
         # The topic may have grown meanwhile: what is of the next generation is readable only after that is known.
         end = self._generations.end(partition)
         if not self._is_at(partition, position):
