@@ -140,7 +140,8 @@ class IndexFile:
                 if error.errno in NOT_OURS:
                     # What was in it is lost, which costs time.
                     self._do_without_file(error)
-                    self._saved = 0
+                    with self._lock:
+                        self._saved = 0
                     return
                 raise storage_failed("write", self.path, error) from error
             with self._lock:

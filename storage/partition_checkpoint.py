@@ -62,9 +62,9 @@ class PartitionCheckpoint(msgspec.Struct, gc=False, omit_defaults=True):
     """At no time until the next checkpoint more bytes than these at the log's end are unsynced; -1: no bound."""
     gaps_below: int = 0
     """Batches that begin below it may leave gaps before them: another program wrote them. 0: there are no gaps."""
-    restored: bool = False
-    """A restored backup of the metadata store wrote it: nobody knows how often the broker or the machine has stopped
-    since, so damage above the recovery point is not taken for what a crash has left."""
+    history_unknown: bool = False
+    """Nobody knows how often the broker or the machine has stopped since: the row comes from a restored backup, or a
+    start has refused the partition. So damage above the recovery point is not taken for what a power cut has left."""
 
 
 def encode_checkpoint(key: bytes, checkpoint: PartitionCheckpoint) -> list[Write]:
@@ -92,6 +92,12 @@ def decode_checkpoint(row: bytes, producers: Iterable[ProducerSnapshot] = ()) ->
     checkpoint.producers = ProducerStates(found).snapshot(checkpoint.recovery_point)
     is_current = not old and all(producer.batches[-1].next_offset <= checkpoint.recovery_point for producer in found)
     return checkpoint, is_current
+
+
+def with_unknown_history(row: bytes) -> bytes:
+    """Return a partition's row that says that its history is unknown, and else the same."""
+    checkpoint = msgspec.msgpack.decode(row, type=PartitionCheckpoint)
+    return msgspec.msgpack.encode(msgspec.structs.replace(checkpoint, history_unknown=True))
 
 
 def decode_producers(rows: Iterable[tuple[bytes, bytes]]) -> dict[bytes, list[ProducerSnapshot]]:
@@ -123,6 +129,8 @@ def segment_checkpoints(
     if rows:
         rows[-1].size_bytes = synced_position
         rows[-1].max_timestamp_ms = max_timestamp_ms
+        if not synced_position:
+            rows[-1].first_crc = -1  # A crash may take the batch, and another one come.
     return rows
 
 

@@ -117,7 +117,7 @@ class _Recovery:
 
         self._rules = Continuity()
         self._same_boot = bool(self._checkpoint.boot_id) and self._checkpoint.boot_id == boot_id()
-        self._history_known = checkpoint is not None and not checkpoint.restored
+        self._history_known = checkpoint is not None and not checkpoint.history_unknown
         """Whether the run that stored the checkpoint was the last one: a power cut since may have taken anything that
         was not synced. Else no crash is known of, and what was synced may reach up to the end."""
 

@@ -225,7 +225,7 @@ class _Comparison:
         if checkpoint is None:
             self._plan.unscanned_bytes += sum(sizes.values())
             return
-        checkpoint.restored = True
+        checkpoint.history_unknown = True
         if not sizes:
             self._store(topic, number, checkpoint)
             return
@@ -266,7 +266,11 @@ class _Comparison:
         for number in numbers:
             if sizes := self._sizes(topic, number):
                 empty = PartitionCheckpoint(
-                    recovery_point=0, log_start_offset=0, segments=[], unsynced_bound_bytes=bound_bytes, restored=True
+                    recovery_point=0,
+                    log_start_offset=0,
+                    segments=[],
+                    unsynced_bound_bytes=bound_bytes,
+                    history_unknown=True,
                 )
                 self._store(topic, number, _from_the_start(min(sizes), empty))
                 self._plan.unscanned_bytes += sum(sizes.values())

@@ -8,9 +8,12 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from logbroker.client.sync import Admin
+from logbroker.storage.metadata_store import MetadataStore
+from logbroker.storage.partition_checkpoint import PartitionCheckpoint
 from tests.cli.command import output_of
 from tests.faults.serving import TOPIC, Served, in_directory
 
@@ -58,6 +61,40 @@ def test_synced_records_of_an_adopted_topic_are_not_cut_off_in_silence(
         assert 0 < len(left) < RECORDS
         served.produce(b"after")
     assert b"cut off the log" in output_of("segment", "verify", data_dir)
+
+
+def test_what_a_start_has_refused_is_not_cut_off_after_a_reboot(tmp_path: Path) -> None:
+    """Damage that no torn write explains is no power cut's doing either, though one comes before it is mended."""
+    data_dir = in_directory(tmp_path)
+    with Served(data_dir, checkpoint_seconds=3600) as served:
+        served.create_topic()
+        values = [served.produce(b"%03d" % number + bytes(300)) for number in range(RECORDS)]
+        served.process.kill()
+        served.process.wait()
+    (log,) = (data_dir / f"{TOPIC}-0").glob("*.log")
+    sound = log.read_bytes()
+    log.write_bytes(sound[:1000] + b"!" + sound[1001:])
+    damaged = log.read_bytes()
+    for _ in range(2):
+        with Served(data_dir) as served:
+            assert served.api.fetch(TOPIC, 0).status.reason == "PARTITION_OFFLINE"
+            served.process.kill()
+            served.process.wait()
+        _reboot(data_dir)
+    assert log.read_bytes() == damaged
+    log.write_bytes(sound)
+    with Served(data_dir) as served:
+        assert served.values() == values
+
+
+def _reboot(data_dir: Path) -> None:
+    """Let all recovery points be of an earlier boot of the machine."""
+    store = MetadataStore.open(data_dir / "meta", on_failure=lambda _failure: None)
+    for key, value in store.scan("partitions"):
+        checkpoint = msgspec.msgpack.decode(value, type=PartitionCheckpoint)
+        checkpoint.boot_id = "an earlier boot"
+        store.submit([("partitions", key, msgspec.msgpack.encode(checkpoint))]).result(20)
+    store.close()
 
 
 def test_what_a_start_cut_off_is_told(tmp_path: Path) -> None:

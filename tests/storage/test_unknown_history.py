@@ -57,7 +57,7 @@ class Unknown:
             )
             if history == "restored":
                 checkpoint = msgspec.structs.replace(before, boot_id="an earlier boot")
-            checkpoint.restored = True
+            checkpoint.history_unknown = True
             disk.stored = msgspec.msgpack.encode(checkpoint)
         known = before.segments[-1] if history == "restored" else SegmentCheckpoint(0, 0, -1)
         self.places = [
@@ -163,4 +163,4 @@ def test_a_tail_with_nothing_good_behind_is_cut_off_and_told(
     unknown.disk.stop()
     stored = unknown.disk.stored_checkpoint()
     assert stored is not None
-    assert not stored.restored
+    assert not stored.history_unknown

@@ -34,7 +34,7 @@ def state_of(data_dir: Path) -> dict[tuple[str, bytes], bytes]:
         found = {(table, key): value for table in ("topics", "state") for key, value in reader.scan(table)}
         for key, value in reader.scan("partitions"):
             checkpoint = msgspec.msgpack.decode(value, type=PartitionCheckpoint)
-            checkpoint.restored = False
+            checkpoint.history_unknown = False
             found["partitions", key] = msgspec.msgpack.encode(checkpoint)
         return found
     finally:

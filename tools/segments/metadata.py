@@ -79,7 +79,7 @@ class Knowledge(msgspec.Struct, kw_only=True):
     def power_cut(self) -> bool:
         """Whether the machine has restarted since the last checkpoint, and nothing else is known to have happened."""
         checkpoint = self.checkpoint
-        return checkpoint is not None and checkpoint.boot_id != boot_id() and not checkpoint.restored
+        return checkpoint is not None and checkpoint.boot_id != boot_id() and not checkpoint.history_unknown
 
 
 def open_metadata(data_dir: Path) -> tuple[Metadata | None, str]:
