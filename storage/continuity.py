@@ -247,7 +247,7 @@ def first_damaged(batches: bytes) -> tuple[int, int] | None:
     while position < len(batches):
         header = parse_header(batches, position)
         end = position + header.size_bytes
-        if google_crc32c.value(batches[position + CRC_START : end]) != header.crc:
+        if not is_intact(batches[position:end]):
             return position, header.base_offset
         position = end
     return None

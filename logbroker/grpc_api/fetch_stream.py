@@ -20,6 +20,7 @@ from logbroker.grpc_api.fetch import (
     facts_at_end,
     fail_result,
     generation_end,
+    name_damage,
     note_end,
     position_of,
     read_up_to,
@@ -197,14 +198,7 @@ class FetchStream:
             if position.generation and self._is_at_end(response, assigned):
                 continue
             limit = min(room, position.max_bytes)
-            wish = Read(
-                position.topic.id,
-                position.partition,
-                position.offset,
-                limit,
-                position.last_leader_epoch,
-                check_crc=self._plain,
-            )
+            wish = Read(position.topic.id, position.partition, position.offset, limit, position.last_leader_epoch)
             [outcome] = await self._engine.read([wish])
             await pace.step(READ_STEPS)
             if not session.is_current(assigned):
@@ -304,6 +298,8 @@ class FetchStream:
             return
         if self._plain:
             records = await self._decoded(response, result, outcome.batches, room, pace)
+            if result.HasField("status"):
+                await name_damage(self._engine, result)
             self._add_frame(response, result, records=records)
             if result.HasField("status"):
                 self._leave(assigned)

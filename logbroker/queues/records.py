@@ -120,7 +120,7 @@ class Records:
 
     def _wish(self, first: int, last: int) -> Read:
         size_bytes = min(MAX_READ_BYTES, int((last - first + 1) * self._record_bytes))
-        return Read(self._topic_id, partition_of(first), offset_of(first), max(1, size_bytes), check_crc=True)
+        return Read(self._topic_id, partition_of(first), offset_of(first), max(1, size_bytes))
 
     def _take_in(self, first: int, last: int, result: ReadResult | LogbrokerError, loaded: list[Found]) -> int:
         """Add what was read for a span; return the place up to which it is covered now."""

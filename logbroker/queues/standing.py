@@ -364,7 +364,7 @@ class StandingRecords:
         done = self._queue.done
         while (offset := offset_of(done.skip_full(place_of(partition, start)))) < until:
             begun_at = loop.time()
-            [result] = await self._log.read([Read(self._topic_id, partition, offset, MAX_READ_BYTES, check_crc=True)])
+            [result] = await self._log.read([Read(self._topic_id, partition, offset, MAX_READ_BYTES)])
             if isinstance(result, LogbrokerError):
                 raise result
             if result.next_offset <= offset:
