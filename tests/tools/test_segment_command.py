@@ -232,7 +232,8 @@ def test_repair_asks_and_keeps(segment: Segment, stopped: StoppedPartition, monk
     assert log.read_bytes() + side.read_bytes() == damaged
     # The bad batch comes first in there.
     segment("dump", side, exit_code=1)
-    assert segment("verify", stopped.data_dir).startswith("checked ")
+    [finding] = segment.json("verify", stopped.data_dir)["partitions"][0]["findings"]
+    assert (finding["severity"], finding["path"]) == ("note", str(side))
 
 
 @pytest.mark.parametrize("arguments", [("repair", "--yes"), ("repair", "--dry-run"), ("rebuild-index",)])
