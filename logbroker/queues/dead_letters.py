@@ -133,9 +133,9 @@ class DeadLetters:
         waiting = self._lanes.get(place)
         return None if waiting is None else waiting.lane
 
-    def refused_lanes(self) -> Iterator[Lane]:
-        """The lanes whose heads the dead-letter topic does not take. Looks at all that wait."""
-        return (waiting.lane for place, waiting in self._lanes.items() if self.refusal(place))
+    def lanes(self) -> list[Lane]:
+        """The lanes that wait for their heads to go."""
+        return [waiting.lane for waiting in self._lanes.values()]
 
     def forget_lanes(self) -> None:
         """The lanes are made anew: those whose head has no intent will ask again."""

@@ -15,14 +15,13 @@ who settles twice is told that.
 from __future__ import annotations
 
 import heapq
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from typing import Final
 
 import msgspec
 
 from logbroker.errors import LogbrokerError, NotHolderError
-from logbroker.pacing import Steps
 from logbroker.queues.holders import Grant, Session, Worker
 from logbroker.queues.lane import Lane
 from logbroker.queues.lost_receipts import LostReceipts
@@ -336,14 +335,18 @@ class Deliveries:
 
     # --- what is asked -----------------------------------------------------------------------------------------------
 
-    def holders(self) -> Steps[dict[int, Grant]]:
-        """Return who holds a lane in flight, by the lane's identity."""
-        found: dict[int, Grant] = {}
-        for grant in [grant for grant in self._grants if grant.left]:
-            if grant.lanes is not None:
-                found.update((id(lane), grant) for lane in grant.lanes if lane is not None)
-                yield 1 + len(grant.lanes) // 4
-        return found
+    def next_grant(self, receipt: int) -> Grant | None:
+        """Return the first grant from a receipt on; it may be over."""
+        index = bisect_left(self._firsts, receipt)
+        return self._grants[index] if index < len(self._grants) else None
+
+    def holder_of(self, lane: Lane, receipt: int) -> Grant | None:
+        """Return the grant of a lane that was handed out under a receipt, unless it is no more in flight by that."""
+        index = bisect_right(self._firsts, receipt) - 1
+        grant = self._grants[index] if index >= 0 else None
+        if grant is None or grant.lanes is None or not grant.first <= receipt < grant.end:
+            return None
+        return grant if grant.lanes[receipt - grant.first] is lane else None
 
     def places(self) -> Iterator[int | range]:
         """All that is in flight."""

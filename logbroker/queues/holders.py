@@ -33,6 +33,15 @@ class Session(msgspec.Struct, eq=False):
     """In the order of their receipts, which is the order of the records; some are over."""
     in_flight: int = 0
 
+    @property
+    def first(self) -> Lane | None:
+        """The first record that is in flight: what waits of the lane lies behind it."""
+        for grant in self.grants:
+            for lane in grant.lanes or ():
+                if lane is not None:
+                    return lane
+        return None
+
 
 class Grant(msgspec.Struct, eq=False):
     """Deliveries of consecutive receipts to one worker, under one lease."""

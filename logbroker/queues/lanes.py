@@ -92,6 +92,11 @@ class Lanes:
         """How many lanes a key finds."""
         return len(self._by_key)
 
+    def only_in_sessions(self) -> list[bytes]:
+        """The keys of lanes all of whose records are in flight in sessions: no key finds them."""
+        by_key = self._by_key
+        return [key for key, session in self.sessions.items() if session.in_flight and key not in by_key]
+
     @property
     def ready_records(self) -> int:
         """How many records could be handed out at once."""
