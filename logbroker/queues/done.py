@@ -122,11 +122,7 @@ class DoneRecords:
         self._set_range(floor >> PAGE_SHIFT << PAGE_SHIFT, floor)
         self._moved[partition] = None
 
-    def rewind(self, partition: int, offset: int, kept: Places | None = None) -> None:
-        """As `rewind_all`, of one partition."""
-        self.rewind_all({partition: offset}, {} if kept is None else {partition: kept})
-
-    def rewind_all(self, targets: Mapping[int, int], kept: Mapping[int, Places]) -> None:
+    def rewind(self, targets: Mapping[int, int], kept: Mapping[int, Places]) -> None:
         """In some partitions, all below an offset counts as done, but for those of `kept` that are not, and nothing
         from there on. Raises KeyError for a partition not open."""
         for partition in targets:

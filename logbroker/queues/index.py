@@ -38,7 +38,7 @@ class Index:
         self._ledger.mark_handed_out()
         for partition in targets:
             parts.redelivery.mark_below(place_of(partition, parts.intake.reached(partition)))
-        parts.done.rewind_all(targets, kept or {})
+        parts.done.rewind(targets, kept or {})
         if include_parked:
             parts.held.forget_parked(lambda parked: partition_of(parked.head) in targets)
         if kept is None:

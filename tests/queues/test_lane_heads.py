@@ -25,6 +25,7 @@ from logbroker.v1 import queues_pb2 as pb
 from tests.queues.shell import Shell, ack, hello, nack, shell, take, until
 
 ROOM = 1 << 22
+ORDERS = [pb.LaneOrder.Name(order) for order in pb.LaneOrder.values()]
 RECORDS = 3
 """Of key k; offset 0 of the partition is of another key, so that its first one has offset 1."""
 
@@ -124,7 +125,7 @@ async def all_answers(group: QueueGroup, key: bytes) -> dict[str, pb.Lane]:
     """The lane of a key as each answer shows it; those that keep only the last reason are given all."""
     [explained] = (await explain_lanes(group, [key], ROOM)).lanes
     answers = {"explain": explained}
-    for order in pb.LaneOrder.keys():
+    for order in ORDERS:
         listed = await list_lanes(group, pb.ListLanesRequest(order=order, top=10), ROOM)
         found = [lane for lane in listed.lanes if lane.key == key]
         assert len(found) <= 1 <= listed.total + (not listed.lanes)
@@ -320,7 +321,7 @@ async def test_an_answer_is_of_one_moment(tmp_path: Path, monkeypatch: pytest.Mo
         monkeypatch.setattr(Pace, "give_way", meddled)
         monkeypatch.setattr(group.records, "fetch", fetch_late)
         for _ in range(3):
-            for order in pb.LaneOrder.keys():
+            for order in ORDERS:
                 answer = await list_lanes(group, pb.ListLanesRequest(order=order, top=100), ROOM)
                 check_answer(list(answer.lanes))
                 assert answer.total >= len(answer.lanes)

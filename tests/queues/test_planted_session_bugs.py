@@ -142,12 +142,12 @@ def a_goodbye_leaves_sessions_open(patch: pytest.MonkeyPatch) -> None:
 
 
 def a_rewind_drops_what_stands(patch: pytest.MonkeyPatch) -> None:
-    rewind_all = DoneRecords.rewind_all
-    patch.setattr(DoneRecords, "rewind_all", lambda self, targets, kept: rewind_all(self, targets, {}))
+    rewind = DoneRecords.rewind
+    patch.setattr(DoneRecords, "rewind", lambda self, targets, kept: rewind(self, targets, {}))
 
 
 def a_rewind_forgets_nothing_that_is_done(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(DoneRecords, "rewind_all", lambda *_: None)
+    patch.setattr(DoneRecords, "rewind", lambda *_: None)
 
 
 def a_rewind_leaves_receipts_good(patch: pytest.MonkeyPatch) -> None:

@@ -148,7 +148,7 @@ def test_pages_of_what_is_done_follow(target: int) -> None:
         done.mark_range(start + 2 * PAGE_RECORDS, start + 3 * PAGE_RECORDS)
         done.mark_range(start + 5 * PAGE_RECORDS + 7, start + 5 * PAGE_RECORDS + 70)
     keep()
-    done.rewind(0, target)
+    done.rewind({0: target}, {})
     keep()
     again = DoneRecords()
     again.load(rows, {0: 1 << 40, 1: 1 << 40})
@@ -163,7 +163,7 @@ def test_pages_of_what_is_done_follow(target: int) -> None:
         assert kept.floor(0) == target + 2 * PAGE_RECORDS
     assert len([key for key in rows if key[:1] == b"p" and key[4] == 0]) <= 1
     with pytest.raises(KeyError):
-        done.rewind(2, 0)
+        done.rewind({2: 0}, {})
 
 
 OFFSETS = st.one_of(
@@ -193,7 +193,7 @@ def test_what_is_kept_stays_what_it_was(
     places.add(base | offset for offset in below)
     undone = {offset for offset in below if not was_done[offset]}
     assert done.count_undone(places) == len(undone)
-    done.rewind(partition, target, places)
+    done.rewind({partition: target}, {partition: places})
     for event in done.take_rows():
         if event.value is None:
             del rows[event.key]
