@@ -24,7 +24,7 @@ import msgspec
 from logbroker.errors import LogbrokerError, NotHolderError
 from logbroker.queues.holders import Grant, Session, Worker
 from logbroker.queues.lane import Lane
-from logbroker.queues.lost_receipts import LostReceipts
+from logbroker.queues.lost_receipts import Loss, LostReceipts
 
 COUNTER_BITS: Final = 44
 MAX_COUNTED_LIFE: Final = (1 << 19) - 1
@@ -282,34 +282,34 @@ class Deliveries:
         while self._deadlines and self._deadlines[0][0] <= now:
             deadline, _, grant = heapq.heappop(self._deadlines)
             if grant.left and grant.deadline == deadline:
-                lost.append(self._lose(grant))
+                lost.append(self._lose(grant, Loss.LEASE_ENDED))
         return lost
 
-    def lose_all(self, worker_id: str) -> list[Settled]:
+    def lose_all(self, worker_id: str, why: Loss) -> list[Settled]:
         """Forget a worker, and take out all that it holds."""
         worker = self._workers.pop(worker_id, None)
-        return [] if worker is None else [self._lose(grant) for grant in list(worker.grants.values())]
+        return [] if worker is None else [self._lose(grant, why) for grant in list(worker.grants.values())]
 
-    def lose_everything(self) -> None:
+    def lose_everything(self, why: Loss) -> None:
         """Forget all workers and what they hold."""
         for grant in [grant for grant in self._grants if grant.left]:
-            self._lose(grant, ended=grant.session is not None)
+            self._lose(grant, why, ended=grant.session is not None)
         self._workers.clear()
 
-    def lose_from(self, session: Session, receipt: int = 0, *, ended: bool = False) -> list[Lane]:
+    def lose_from(self, session: Session, why: Loss, receipt: int = 0, *, ended: bool = False) -> list[Lane]:
         """Take out what is in flight of a session, from a receipt on; return it in its order."""
         lost: list[Lane] = []
         for grant in session.grants:
             if grant.left and grant.end > receipt:
                 part = self._cut(grant, max(receipt, grant.first))
                 if part.left:
-                    lost += [lane for lane in self._lose(part, ended=ended) if isinstance(lane, Lane)]
+                    lost += [lane for lane in self._lose(part, why, ended=ended) if isinstance(lane, Lane)]
         session.grants = [grant for grant in session.grants if grant.left]
         return lost
 
-    def _lose(self, grant: Grant, *, ended: bool = False) -> Settled:
+    def _lose(self, grant: Grant, why: Loss, *, ended: bool = False) -> Settled:
         if grant.lanes is None:
-            self._lost.add(grant.first, grant.end - 1, ended=ended)
+            self._lost.add(grant.first, grant.end - 1, why, ended=ended)
             held: Settled = grant.places or range(0)
         else:
             held = []
@@ -319,7 +319,7 @@ class Deliveries:
                     held.append(lane)
                     begun = receipt if begun < 0 else begun
                 elif begun >= 0:
-                    self._lost.add(begun, receipt - 1, ended=ended)
+                    self._lost.add(begun, receipt - 1, why, ended=ended)
                     begun = -1
         self._finish(grant, grant.left)
         return held

@@ -302,6 +302,8 @@ class Operator:
         for partition, why in letters.troubles.items():
             place = NO_PLACE if partition == WHOLE_TOPIC else place_of(partition, 0)
             yield Alarm(AlarmKind.LETTERS, None, place, why)
+        if WHOLE_TOPIC in letters.troubles:
+            return  # What was said of single letters was said of the topic as it was.
         for place, why in islice(letters.refusals.items(), MAX_LETTER_ALARMS):
             lane = letters.find(place)
             key = None if lane is None else lane.key

@@ -9,6 +9,7 @@ from logbroker.queues.deliveries import Deliveries
 from logbroker.queues.graces import Graces
 from logbroker.queues.held import HeldLanes
 from logbroker.queues.ledger import Ledger
+from logbroker.queues.lost_receipts import Loss
 from logbroker.queues.places import Moment
 from logbroker.queues.sessions import Sessions
 
@@ -59,8 +60,8 @@ class Presence:
         """A worker leaves: what it holds is free at once, and no attempt is counted."""
         self._tick(now)
         self._graces.cancel(worker_id)
-        self._sessions.end_all(worker_id, None, now)
-        for settled in reversed(self._deliveries.lose_all(worker_id)):
+        self._sessions.end_all(worker_id, Loss.WORKER_LEFT, now)
+        for settled in reversed(self._deliveries.lose_all(worker_id, Loss.WORKER_LEFT)):
             self._ledger.give_back(settled)
         self._tick(now)
 
@@ -70,7 +71,7 @@ class Presence:
             self._lose(worker_id, now)
 
     def _lose(self, worker_id: str, now: Moment) -> None:
-        self._sessions.end_all(worker_id, WORKER_LOST, now)
-        for settled in self._deliveries.lose_all(worker_id):
+        self._sessions.end_all(worker_id, Loss.WORKER_LOST, now)
+        for settled in self._deliveries.lose_all(worker_id, Loss.WORKER_LOST):
             self._ledger.tally.leases_lost += len(settled)
             self._ledger.fail(settled, WORKER_LOST, None, now)

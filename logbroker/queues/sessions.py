@@ -33,6 +33,7 @@ from logbroker.queues.holders import Session, Worker
 from logbroker.queues.lane import IN_FLIGHT, IN_SESSION, NO_PLACE, Lane
 from logbroker.queues.lanes import Lanes
 from logbroker.queues.ledger import Ledger
+from logbroker.queues.lost_receipts import Loss
 from logbroker.queues.messages import Granted, SessionWrite
 from logbroker.queues.places import Moment
 from logbroker.queues.redelivery import Redelivery
@@ -44,7 +45,8 @@ MAX_PREFETCH: Final = 1_000
 MAX_SESSIONS: Final = 100_000
 """Open ones of a queue group."""
 
-LOCK_ENDED: Final = "the lock of the session ended"
+_REASONS: Final = {Loss.LOCK_ENDED: "the lock of the session ended", Loss.WORKER_LOST: "the worker was lost"}
+"""Of the attempt that failed, where a session ends by that."""
 
 
 class Sessions:
@@ -72,7 +74,7 @@ class Sessions:
         self._tick = tick
         self._states = SessionStates()
         self._table = SessionTable(life, lanes.sessions)
-        self._lost: list[Session] = []
+        self._lost: list[tuple[Session, Loss]] = []
 
     def load(self, rows: Mapping[bytes, bytes]) -> None:
         """Take over what is stored. Raises CorruptLogError."""
@@ -161,7 +163,7 @@ class Sessions:
     def close(self, worker_id: str, key: bytes, token: int, now: Moment) -> None:
         """Free a session; what is in flight comes back, and no attempt is counted. Raises StaleSessionError."""
         self._tick(now)
-        self._end(self._own(worker_id, key, token), None, now)
+        self._end(self._own(worker_id, key, token), Loss.CLOSED, now)
 
     def take(self, session: Session, now: Moment) -> list[Granted]:
         """Hand out the next records of a session to its holder, as many as its prefetch has room for."""
@@ -218,7 +220,7 @@ class Sessions:
         records = _records(settled)
         if records:
             self.prolong(session, now)
-            records += self._deliveries.lose_from(session, end)
+            records += self._deliveries.lose_from(session, Loss.CAME_BACK, end)
             self._put_back(session.key, records, reason, delay_seconds, now)
             self._go_on(session, now)
 
@@ -236,12 +238,12 @@ class Sessions:
     def expire(self, now: Moment) -> None:
         """End the sessions whose lock is over."""
         for session in self._table.expired(now.seconds):
-            self._end(session, LOCK_ENDED, now)
+            self._end(session, Loss.LOCK_ENDED, now)
 
-    def end_all(self, worker_id: str, reason: str | None, now: Moment) -> None:
-        """End all sessions of a worker; None: no attempt is counted."""
+    def end_all(self, worker_id: str, why: Loss, now: Moment) -> None:
+        """End all sessions of a worker; an attempt is counted where it is lost."""
         for session in self.held_by(worker_id):
-            self._end(session, reason, now)
+            self._end(session, why, now)
 
     def offer_again(self, worker_id: str) -> None:
         """A worker came back in time: its sessions may have something to take."""
@@ -253,10 +255,10 @@ class Sessions:
             self.paused = False
             self._lanes.offered.update(dict.fromkeys(self._lanes.sessions))
 
-    def void(self) -> None:
+    def void(self, why: Loss) -> None:
         """All sessions are over, as the index is; nothing is in flight."""
         for session in list(self._table):
-            self._lost.append(session)
+            self._lost.append((session, why))
             self._table.remove(session)
             self._deliveries.remove_session(session)
         self._table.forget_unclaimed()
@@ -264,8 +266,8 @@ class Sessions:
 
     # --- outputs -----------------------------------------------------------------------------------------------------
 
-    def take_lost(self) -> list[Session]:
-        """Return the sessions that ended since the last call without their holder's wish."""
+    def take_lost(self) -> list[tuple[Session, Loss]]:
+        """Return the sessions that ended since the last call without their holder's wish, and why."""
         lost, self._lost = self._lost, []
         return lost
 
@@ -305,7 +307,8 @@ class Sessions:
         session = self._table.get(key)
         if session is None or session.token != token or session.worker.id != worker_id:
             raise StaleSessionError(
-                "the session is over: its lock ended, or it was closed; stop working on it, and open another"
+                "the session is over: its lock ended, it was closed, or the queue group began anew; stop working on it,"
+                " and open another"
             )
         return session
 
@@ -317,14 +320,14 @@ class Sessions:
         self._lanes.reserve(key)
         return session
 
-    def _end(self, session: Session, reason: str | None, now: Moment) -> None:
-        key = session.key
-        records = self._deliveries.lose_from(session, ended=True)
+    def _end(self, session: Session, why: Loss, now: Moment) -> None:
+        key, reason = session.key, _REASONS.get(why)
+        records = self._deliveries.lose_from(session, why, ended=True)
         self._deliveries.remove_session(session)
         self._table.remove(session)
         self._lanes.offered.pop(key, None)
         if reason is not None:
-            self._lost.append(session)
+            self._lost.append((session, why))
             self._ledger.tally.leases_lost += len(records)
         if records:
             self._put_back(key, records, reason, None, now)

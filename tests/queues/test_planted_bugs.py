@@ -207,7 +207,7 @@ def what_may_be_a_dead_letter_is_resumed(patch: pytest.MonkeyPatch) -> None:
 
 
 def a_goodbye_drops_what_was_held(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Deliveries, "lose_all", lambda self, worker_id: [])
+    patch.setattr(Deliveries, "lose_all", lambda self, worker_id, why: [])
 
 
 def a_changed_ordering_does_not_drain(patch: pytest.MonkeyPatch) -> None:

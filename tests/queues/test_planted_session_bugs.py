@@ -12,6 +12,7 @@ from logbroker.queues.done import DoneRecords
 from logbroker.queues.holders import Session
 from logbroker.queues.lane import READY, Lane
 from logbroker.queues.lanes import Lanes
+from logbroker.queues.lost_receipts import Loss
 from logbroker.queues.places import Moment
 from logbroker.queues.redelivery import Redelivery
 from logbroker.queues.session_states import SessionStates
@@ -60,8 +61,8 @@ def sessions_forgotten_at_a_start(patch: pytest.MonkeyPatch) -> None:
 def a_failure_returns_only_itself(patch: pytest.MonkeyPatch) -> None:
     lose_from: Callable[..., list[Lane]] = Deliveries.lose_from
 
-    def bug(self: Deliveries, session: Session, receipt: int = 0, *, ended: bool = False) -> list[Lane]:
-        return lose_from(self, session, receipt, ended=ended) if ended else []
+    def bug(self: Deliveries, session: Session, why: Loss, receipt: int = 0, *, ended: bool = False) -> list[Lane]:
+        return lose_from(self, session, why, receipt, ended=ended) if ended else []
 
     patch.setattr(Deliveries, "lose_from", bug)
 

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from logbroker.errors import LeaseLostError, StaleSessionError
 from logbroker.queues.done import PAGE_RECORDS, DoneRecords, Places
+from logbroker.queues.lost_receipts import Loss
 from logbroker.queues.messages import Nack, SessionWrite, Settlement
 from logbroker.queues.operator import Operator
 from logbroker.queues.places import place_of
@@ -101,7 +102,7 @@ def test_sessions_end_and_their_states_stay() -> None:
     write = SessionWrite(b"k", session.token, b"state")
     assert queue.settle("w", Settlement(acks=[(receipt, receipt)], states=[write]), at(0)) == []
     queue.rewind({0: 0}, at(0))
-    assert queue.sessions.take_lost() == [session]
+    assert queue.sessions.take_lost() == [(session, Loss.REWOUND)]
     refused = queue.settle("w", Settlement(acks=[(receipt + 1, receipt + 1)]), at(0))
     assert [type(refusal.error) for refusal in refused] == [StaleSessionError]
     scan_again(queue, keys)
