@@ -36,10 +36,10 @@ class Index:
         for partition in targets:
             if not parts.done.is_open(partition):
                 raise KeyError(partition)
-        self._ledger.mark_handed_out()
+        self._ledger.note_handed_out()
         for partition in targets:
-            parts.redelivery.mark_below(place_of(partition, parts.intake.reached(partition)))
-        parts.done.rewind(targets, kept or {})
+            parts.redelivery.mark_below(place_of(partition, parts.done.floor(partition)))
+        parts.redelivery.note_pages(parts.done.rewind(targets, kept or {}))
         if include_parked:
             parts.held.forget_parked(lambda parked: partition_of(parked.head) in targets)
         if kept is None:
@@ -56,12 +56,13 @@ class Index:
             stays = not include_parked if failure.state == retry.PARKED else is_below
             if place in parts.done or not stays:
                 parts.failures.forget(place)
+                parts.redelivery.returned.add(place)
         parts.deliveries.lose_everything(Loss.REWOUND)
         self._empty(Loss.REWOUND)
 
     def _empty(self, why: Loss, then: Callable[[], None] | None = None) -> None:
         parts = self._parts
-        self._ledger.mark_handed_out()
+        self._ledger.note_handed_out()
         self._sessions.void(why)
         parts.lanes.clear()
         if then is not None:

@@ -391,6 +391,8 @@ class Operator:
 
     def _take_over(self, lane: Lane) -> None:
         self._check_held(lane)
+        if (cause := self._queue.held.cause_of(lane)) != lane.head:
+            self._queue.redelivery.returned.add(cause)  # Its failures, by which that was known, are forgotten.
         self._queue.held.let_go(lane)
 
     def _check_held(self, lane: Lane) -> None:
