@@ -148,7 +148,7 @@ def a_rewind_drops_what_stands(patch: pytest.MonkeyPatch) -> None:
 
 
 def a_rewind_forgets_nothing_that_is_done(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(DoneRecords, "rewind", lambda *_: None)
+    patch.setattr(DoneRecords, "rewind", lambda *_: {})
 
 
 def a_rewind_leaves_receipts_good(patch: pytest.MonkeyPatch) -> None:
