@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from logbroker.queues.lane import Lane
+from logbroker.queues.lost_receipts import Loss
 
 
 class Worker(msgspec.Struct, eq=False):
@@ -16,6 +17,8 @@ class Worker(msgspec.Struct, eq=False):
     sessions: dict[bytes, Session]
     """By their keys."""
     in_flight: int = 0
+    gone: Loss | None = None
+    """It is gone by this, and what it had is taken from it by and by: to itself it is lost already."""
 
 
 class Session(msgspec.Struct, eq=False):

@@ -35,6 +35,12 @@ class Loss(enum.Enum):
         """What the holder of a session that ended by it is told."""
         return StaleSessionError(f"the session is over: {self.value}; stop working on it, and open another")
 
+    def of_delivery(self, *, session_ended: bool) -> LogbrokerError:
+        """What who settles a delivery that was lost by it is told."""
+        if session_ended:
+            return StaleSessionError(f"the session of the delivery is over: {self.value}; open another")
+        return LeaseLostError(f"the delivery is not the worker's any more: {self.value}")
+
 
 class LostReceipts:
     """Ranges of receipts, each with why it was lost, and whether a session ended with it."""
@@ -80,11 +86,7 @@ class LostReceipts:
         end = min(end, given.stop)
         if (lost := self._find(receipt)) is not None:
             last, why, session_ended = lost
-            if session_ended:
-                return min(end, last + 1), StaleSessionError(
-                    f"the session of the delivery is over: {why.value}; open another"
-                )
-            return min(end, last + 1), LeaseLostError(f"the delivery is not the worker's any more: {why.value}")
+            return min(end, last + 1), why.of_delivery(session_ended=session_ended)
         if (following := self._next(receipt)) is not None:
             end = min(end, following)
         return end, AlreadySettledError(f"receipt {receipt} was settled before, or lost long ago")

@@ -279,7 +279,8 @@ class Queue:
     # --- time --------------------------------------------------------------------------------------------------------
 
     def tick(self, now: Moment) -> None:
-        """Whatever is due happens: leases and graces end, backoffs and delays are over."""
+        """Whatever is due happens: leases and graces end, backoffs and delays are over. Where that is much, some of it
+        is left to the next tick, which is due at once; whoever lost something by then is refused all the same."""
         for settled in self.deliveries.pop_expired(now.seconds):
             self.ledger.tally.leases_lost += len(settled)
             self.ledger.fail(settled, LEASE_ENDED, None, now)
@@ -290,7 +291,7 @@ class Queue:
 
     def deadline(self) -> float | None:
         """The monotonic moment at which `tick` is to be called, at the latest. May be early."""
-        if self.alteration.index_is_broken and not self.draining:
+        if (self.alteration.index_is_broken and not self.draining) or self.presence.is_taking_back:
             return 0.0
         moments = (self.deliveries.deadline(), self.held.waits.next(), self._graces.next, self.sessions.deadline())
         earliest = min(moment for moment in moments if moment is not None)
@@ -335,6 +336,7 @@ class Queue:
         """
         self.tick(now)
         self._index.rewind(targets, include_parked=include_parked, kept=kept)
+        self.presence.forget_going()
         self.ages.clear()
         self.alteration.rebuild_if_drained()
 

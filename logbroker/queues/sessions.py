@@ -42,6 +42,7 @@ from logbroker.queues.session_table import SessionTable
 from logbroker.queues.settings import Ordering
 
 MAX_PREFETCH: Final = 1_000
+ENDED_AT_ONCE: Final = 300
 MAX_SESSIONS: Final = 100_000
 """Open ones of a queue group."""
 
@@ -75,6 +76,7 @@ class Sessions:
         self._states = SessionStates()
         self._table = SessionTable(life, lanes.sessions)
         self._lost: list[tuple[Session, Loss]] = []
+        self._now = 0.0
 
     def load(self, rows: Mapping[bytes, bytes]) -> None:
         """Take over what is stored. Raises CorruptLogError."""
@@ -171,6 +173,8 @@ class Sessions:
         self._lanes.offered.pop(session.key, None)
         if self.paused or session.worker.id in self._graces or self._table.get(session.key) is not session:
             return []
+        if not self._is_good(session):
+            return []
         records: list[Lane] = []
         lane = self._lanes.get(session.key)
         while (
@@ -236,14 +240,14 @@ class Sessions:
         return self._table.deadline()
 
     def expire(self, now: Moment) -> None:
-        """End the sessions whose lock is over."""
-        for session in self._table.expired(now.seconds):
+        """End sessions whose lock is over, up to `ENDED_AT_ONCE` of them; those that are left are over all the same."""
+        self._now = now.seconds
+        for session in self._table.expired(now.seconds, ENDED_AT_ONCE):
             self._end(session, Loss.LOCK_ENDED, now)
 
-    def end_all(self, worker_id: str, why: Loss, now: Moment) -> None:
-        """End all sessions of a worker; an attempt is counted where it is lost."""
-        for session in self.held_by(worker_id):
-            self._end(session, why, now)
+    def end(self, session: Session, why: Loss, now: Moment) -> None:
+        """End the session of a worker that is gone; an attempt is counted where it is lost."""
+        self._end(session, why, now)
 
     def offer_again(self, worker_id: str) -> None:
         """A worker came back in time: its sessions may have something to take."""
@@ -305,12 +309,16 @@ class Sessions:
 
     def _own(self, worker_id: str, key: bytes, token: int) -> Session:
         session = self._table.get(key)
-        if session is None or session.token != token or session.worker.id != worker_id:
+        if session is None or session.token != token or session.worker.id != worker_id or not self._is_good(session):
             raise StaleSessionError(
                 "the session is over: its lock ended, it was closed, or the queue group began anew; stop working on it,"
                 " and open another"
             )
         return session
+
+    def _is_good(self, session: Session) -> bool:
+        """Whether a session is not over, but for that it is not ended yet."""
+        return session.worker.gone is None and session.deadline > self._now
 
     def _begin(self, worker: Worker, key: bytes, token: int, prefetch: int, now: Moment) -> Session:
         deadline = now.seconds + self._held.settings.lease_seconds

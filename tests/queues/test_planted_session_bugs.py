@@ -139,7 +139,7 @@ def locks_never_end(patch: pytest.MonkeyPatch) -> None:
 
 
 def a_goodbye_leaves_sessions_open(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Sessions, "end_all", lambda *_: None)
+    patch.setattr(Sessions, "end", lambda self, session, why, now: self._deliveries.remove_session(session))
 
 
 def a_rewind_drops_what_stands(patch: pytest.MonkeyPatch) -> None:
