@@ -52,17 +52,24 @@ class Places:
         for place in places:
             page = pages.get(place >> PAGE_SHIFT)
             if page is None:
-                page = pages[place >> PAGE_SHIFT] = bytearray(PAGE_BYTES)
-            page[place >> 3 & 4095] |= 1 << (place & 7)
+                page = pages[place >> PAGE_SHIFT] = bytearray()
+            index = place >> 3 & 4095
+            if index >= len(page):
+                _lengthen(page, index)
+            page[index] |= 1 << (place & 7)
 
     def add_page(self, page_id: int, page: bytes | bytearray) -> None:
-        """Add the records of a bitmap."""
-        known = int.from_bytes(self.pages.get(page_id, b""), "little") | int.from_bytes(page, "little")
-        self.pages[page_id] = bytearray(known.to_bytes(PAGE_BYTES, "little"))
+        """Add the records of a bitmap, which nobody else changes."""
+        known = self.pages.get(page_id)
+        if known is None:
+            self.pages[page_id] = page if isinstance(page, bytearray) else bytearray(page)
+            return
+        bits = int.from_bytes(known, "little") | int.from_bytes(page, "little")
+        self.pages[page_id] = bytearray(bits.to_bytes(max(len(known), len(page)), "little"))
 
     def __contains__(self, place: int) -> bool:
-        page = self.pages.get(place >> PAGE_SHIFT)
-        return page is not None and bool(page[place >> 3 & 4095] & 1 << (place & 7))
+        page, index = self.pages.get(place >> PAGE_SHIFT), place >> 3 & 4095
+        return page is not None and index < len(page) and bool(page[index] & 1 << (place & 7))
 
     def last_of_pages(self) -> Iterator[int]:
         """Yield the last record of each page."""

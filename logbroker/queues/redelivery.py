@@ -112,7 +112,10 @@ class Redelivery:
     def note_pages(self, pages: Mapping[int, bytes | bytearray]) -> None:
         """The records of bitmaps, by page, were handed out."""
         for page_id, page in pages.items():
-            self._pages.add_page(page_id, page)
+            start = page_id << PAGE_SHIFT
+            # Most have nothing above what is marked as a whole.
+            if start + 8 * len(page.rstrip(b"\0")) > (self.marks.get(partition_of(start), 0) | 7):
+                self._pages.add_page(page_id, page)
 
     def mark_below(self, place: int) -> None:
         """Whatever lies below a place, in its partition, may have been handed out."""

@@ -152,7 +152,7 @@ def a_rewind_forgets_nothing_that_is_done(patch: pytest.MonkeyPatch) -> None:
 
 
 def a_rewind_leaves_receipts_good(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Deliveries, "lose_everything", lambda _: None)
+    patch.setattr(Deliveries, "lose_everything", lambda *_: None)
 
 
 def what_a_rewind_brings_back_is_not_marked(patch: pytest.MonkeyPatch) -> None:
