@@ -187,6 +187,7 @@ class Intake:
                 return of_level(columns.offsets, columns.priorities, columns.times, level)
             return of_level(*self._left(columns, base, start, end), level)
 
+        self._lanes.has_keyless = True
         ranking.admit_unread(Unread(base, start, end, counts, heads, read))
         return sum(counts)
 
@@ -216,6 +217,7 @@ class Intake:
         times: Sequence[int],
     ) -> None:
         attention = self._held.attention
+        self._lanes.has_keyless = self._lanes.has_keyless or settings.ordering is Ordering.NONE
         special = bool(attention) and not attention.isdisjoint([base | offset for offset in offsets])
 
         def enter(lane: Lane) -> None:

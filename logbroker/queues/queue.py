@@ -39,7 +39,7 @@ from logbroker.queues.graces import NEVER, Graces
 from logbroker.queues.held import HeldLanes
 from logbroker.queues.index import Index
 from logbroker.queues.intake import Intake
-from logbroker.queues.lane import Run
+from logbroker.queues.lane import Lane, Run
 from logbroker.queues.lanes import Lanes
 from logbroker.queues.ledger import Ledger
 from logbroker.queues.messages import Granted, Outputs, PriorityCounts, Settlement, Tally
@@ -250,15 +250,18 @@ class Queue:
         line = self.lanes.line
         return line.records if isinstance(line, FifoLine) else line.ready(levels_of(band))
 
-    def reclaim(self, worker_id: str, places: Sequence[int], now: Moment) -> list[Granted]:
+    def reclaim(
+        self, worker_id: str, places: Sequence[int], now: Moment, found: Sequence[Lane] | None = None
+    ) -> list[Granted]:
         """Hand a worker anew what it held when the broker crashed; what is not ready is left out. For the grace after
-        such a start, in which the shell takes nothing for anybody else. Goes through all that is ready."""
+        such a start, in which the shell takes nothing for anybody else. `found`: what `Lanes.find_heads` returned for
+        them, without which it goes through all that is ready."""
         self.tick(now)
         if self.draining:
             return []
         worker = self.deliveries.worker(worker_id)
         room = max(0, self.settings.max_in_flight - worker.in_flight)
-        lanes = self.lanes.take_these(sorted(set(places))[:room])
+        lanes = self.lanes.take_these(sorted(set(places))[:room], found)
         return [self.ledger.hand_out(worker, lanes, now.seconds + self.settings.lease_seconds)] if lanes else []
 
     def settle(self, worker_id: str, settlement: Settlement, now: Moment) -> list[Refusal]:

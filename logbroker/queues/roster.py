@@ -68,6 +68,7 @@ class Roster:
             try:
                 held = await in_turns(self._may_reclaim(hello), Pace())
                 await self._wait_for_scan(held, reserved_until)
+                found = await in_turns(self._queue.lanes.find_heads(held), Pace())
             except BaseException:
                 link.disconnected()
                 raise
@@ -75,7 +76,7 @@ class Roster:
                 link.sessions = [
                     session for session in hello.sessions if self._has(link, session) or self._reclaim(link, session)
                 ]
-                link.reclaimed = self._queue.reclaim(link.worker_id, held, self._moment())
+                link.reclaimed = self._queue.reclaim(link.worker_id, held, self._moment(), found)
         link.is_in = True
         self._touched()
 
