@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from itertools import islice
 from typing import Final, TypeVar
 
 from logbroker.engine import LogEngine, ReadableLog
@@ -40,8 +39,6 @@ DROPPED_AT_ONCE: Final = 500
 
 _log = logging.getLogger(__name__)
 
-REWOUND_AT_ONCE: Final = 1_500
-"""Partitions: each takes some microseconds."""
 MAX_LOOKS: Final = 20
 """For what stands, before a rewind gives up."""
 
@@ -122,8 +119,7 @@ class Operations:
         dry_run: bool = False,
     ) -> list[Rewound | LogbrokerError]:
         """Begin partitions (None: all) anew elsewhere; returns when that is synced. A partition whose offset cannot be
-        told, or that cannot be read for what stands below it, has its error, and stays where it is. Many are begun anew
-        `REWOUND_AT_ONCE` at a time: where the broker ends meanwhile, the others are where they were.
+        told, or that cannot be read for what stands below it, has its error, and stays where it is.
 
         Records of blocked and parked lanes that lie below stay, unless they are dropped; `Rewound` counts them. Raises
         what hinders the reading of their keys, or OverloadedError where others come to stand all the time.
@@ -149,27 +145,16 @@ class Operations:
         for partition, target in found.items():
             if isinstance(target, int):
                 queue.open_partition(partition, 0)  # The topic may have grown a moment ago.
-        before: dict[int, int] = {}
-        counts: dict[int, int] = {}
-        parts = [
-            dict(islice(found.items(), start, start + REWOUND_AT_ONCE))
-            for start in range(0, len(found), REWOUND_AT_ONCE)
-        ]
-        pace = Pace()
-        for part in parts:
-            standing = await self._standing_below(part)
-            self._check_serving()
-            found.update(part)
-            targets = {partition: target for partition, target in part.items() if isinstance(target, int)}
-            before.update((partition, queue.done.floor(partition)) for partition in targets)
-            counts.update((partition, queue.done.count_undone(places)) for partition, places in standing.items())
-            if targets and not dry_run:
-                queue.rewind(
-                    targets, self._moment(), include_parked=include_parked, kept=None if drop_standing else standing
-                )
-                self._hold.rewound(targets)
-                self._touched()
-            await pace.step(3 * len(part))
+        standing = await self._standing_below(found)
+        self._check_serving()
+        targets = {partition: target for partition, target in found.items() if isinstance(target, int)}
+        before = {partition: queue.done.floor(partition) for partition in targets}
+        counts = {partition: queue.done.count_undone(places) for partition, places in standing.items()}
+        if targets and not dry_run:
+            queue.rewind(
+                targets, self._moment(), include_parked=include_parked, kept=None if drop_standing else standing
+            )
+            self._hold.rewound(targets)
         self._touched()
         rewound = [
             Rewound(partition, before[partition], target, counts.get(partition, 0))

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from logbroker.pacing import Pace
 from logbroker.queues.messages import Nack, Settlement
-from logbroker.queues.places import Moment
 from logbroker.queues.scanner import Scanner
 from logbroker.queues.settings import OnExhausted, Ordering
 from logbroker.queues.standing import Standing, StandingRecords
@@ -184,40 +181,3 @@ async def test_what_was_let_go_is_held_again_after_a_rewind(tmp_path: Path) -> N
         while group.operator.counts().open:
             await life.work_once()
         assert life.done[b"k"] == list(range(40))
-
-
-async def test_many_partitions_are_begun_anew_by_and_by_and_what_comes_to_stand_meanwhile_stays(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A lane of the last partition is blocked when the first ones are begun anew."""
-    partitions = 5
-    monkeypatch.setattr("logbroker.queues.operations.REWOUND_AT_ONCE", 2, raising=False)
-    async with shell(tmp_path) as opened:
-        await opened.topic(partitions=partitions)
-        group = await opened.group(max_attempts=1, on_exhausted=OnExhausted.BLOCK)
-        for partition in range(partitions):
-            await opened.append((b"%d" % partition, b"first"), (b"%d" % partition, b"second"), partition=partition)
-        queue = group.queue
-        await until(lambda: queue.open_records == 2 * partitions)
-        at_once: list[list[int]] = []
-        rewind = queue.rewind
-
-        def noted(targets: dict[int, int], now: Moment, **options: Any) -> None:
-            at_once.append(sorted(targets))
-            rewind(targets, now, **options)
-
-        async def meddled(pace: Pace, steps: int = 1) -> None:
-            if len(at_once) == 1:
-                await until(lambda: queue.lanes.get(b"4") is not None)
-                for receipt in [
-                    receipt for piece in queue.take("w", 99, group.moment()) for receipt in piece.receipts()
-                ]:
-                    group.settle("w", Settlement(nacks=[Nack(receipt, receipt, "broken")]))
-
-        monkeypatch.setattr(queue, "rewind", noted)
-        monkeypatch.setattr(Pace, "step", meddled)
-        rewound = await group.operations.rewind(StartAt(latest=True))
-        assert at_once == [[0, 1], [2, 3], [4]]
-        assert rewound == [Rewound(partition, 0, 2, 2 * (partition > 1)) for partition in range(partitions)]
-        await until(lambda: queue.open_records == 6)
-        assert sorted(lane.key or b"" for lane in group.operator.held()) == [b"2", b"3", b"4"]
