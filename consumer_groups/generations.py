@@ -157,6 +157,13 @@ class Generations:
             if reading.topic is not None and reading.topic.generation > 1:
                 yield reading.topic, reading.generation
 
+    def grown_topic(self, topic_id: TopicId) -> tuple[Topic, int] | None:
+        """A topic as `grown` yields it, if it does."""
+        reading = self._readings.get(topic_id)
+        if reading is None or reading.topic is None or reading.topic.generation == 1:
+            return None
+        return reading.topic, reading.generation
+
     def waits(self, topic_id: TopicId, now: float) -> list[Wait]:
         """Return the partitions that the generation of a topic waits for."""
         reading = self._readings.get(topic_id)

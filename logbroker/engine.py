@@ -13,7 +13,7 @@ from typing import Final, Protocol
 import msgspec
 
 from logbroker.config import TopicConfig
-from logbroker.errors import LogbrokerError
+from logbroker.errors import CorruptLogError, LogbrokerError
 from logbroker.record.bands import Band
 from logbroker.types import Durability, PartitionKey, PriorityRouting, TopicId
 
@@ -71,6 +71,10 @@ class PartitionFacts(msgspec.Struct, frozen=True, kw_only=True):
     segments: int
     damage: str = ""
     """Why it cannot be read to its end, as far as somebody has met it; "": nothing is known."""
+    cut_bytes: int = 0
+    """How much recovery cut off its end at the start."""
+    cut_offset: int = 0
+    """Where it did so, if it did."""
 
 
 _NONE: Final[frozenset[TopicId]] = frozenset()
@@ -155,6 +159,9 @@ class Read(msgspec.Struct, gc=False):
     max_bytes: int
     last_leader_epoch: int = -1
     """Of the last record the caller read; -1: not checked."""
+    check_crc: bool = False
+    """Whether nothing is read from the first batch on whose CRC is wrong. Who decodes batches checks them anyway, so
+    this is for a look at one that has proved to be damaged: see `damage_at`."""
 
 
 class ReadResult(msgspec.Struct, gc=False):
@@ -347,6 +354,13 @@ class LogEngine(ReadableLog, Protocol):
     async def init_producer_id(self, producer_id: int = -1, producer_epoch: int = -1) -> tuple[int, int]:
         """Return a new producer id with epoch 0, or the given one with its epoch raised; never the same pair twice."""
         ...
+
+
+async def damage_at(engine: ReadableLog, topic_id: TopicId, partition: int, offset: int) -> CorruptLogError | None:
+    """Let the engine look at a batch that cannot be decoded: return the error that names file and byte where its bytes
+    are not those that were stored. The engine remembers it, and tells whoever reads on there. None: they are."""
+    [found] = await engine.read([Read(topic_id, partition, offset, 1, check_crc=True)])
+    return found if isinstance(found, CorruptLogError) else None
 
 
 class StateEvent(msgspec.Struct, frozen=True, gc=False):

@@ -22,6 +22,8 @@ TURN_STEPS: Final = 1_000
 """A step is what one small thing takes: a microsecond or two. So a turn takes one or two milliseconds."""
 FIRST_STEPS: Final = 300
 """Of the first turn, for which nobody waits in line: about what a call takes however small it is."""
+MOMENT_STEPS: Final = 4 * TURN_STEPS
+"""What work may take that is to be of one moment."""
 FREED_PER_STEP: Final = 4
 """Objects that are let go in the time of a step."""
 
@@ -76,6 +78,20 @@ def at_once(work: Steps[T]) -> T:
             next(work)
         except StopIteration as end:
             return cast("T", end.value)
+
+
+def in_large_steps(work: Steps[T]) -> Steps[T]:
+    """The same work, that is at its end in one go unless it takes more than `MOMENT_STEPS`: so what little work tells
+    is of one moment."""
+    done = 0
+    while True:
+        try:
+            done += next(work)
+        except StopIteration as end:
+            return cast("T", end.value)
+        if done >= MOMENT_STEPS:
+            yield done
+            done = 0
 
 
 async def let_go(containers: list[Any]) -> None:

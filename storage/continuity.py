@@ -38,6 +38,8 @@ _TAG: Final = struct.Struct(">ib")
 """Leader epoch and magic."""
 _MIN_LENGTH: Final = HEADER_BYTES - LENGTH_OVERHEAD_BYTES
 _FIRST_EPOCH: Final = 0
+DAMAGED_CRC: Final = "has another CRC-32C than its header says"
+"""A fault of a batch."""
 
 
 class DamagedLogError(CorruptLogError):
@@ -237,6 +239,18 @@ def _continues(buffer: Buffer, position: int, limit_bytes: int, offset: int, end
         and 0 <= delta < end_offset - offset
         and _MIN_LENGTH <= length <= min(MAX_STORED_BATCH_BYTES, limit_bytes - position - LENGTH_OVERHEAD_BYTES)
     )
+
+
+def first_damaged(batches: bytes) -> tuple[int, int] | None:
+    """Position and base offset of the first of whole batches whose CRC is wrong; None: all are right."""
+    position = 0
+    while position < len(batches):
+        header = parse_header(batches, position)
+        end = position + header.size_bytes
+        if not is_intact(batches[position:end]):
+            return position, header.base_offset
+        position = end
+    return None
 
 
 def is_intact(batch: bytes) -> bool:

@@ -81,18 +81,19 @@ class DataDir:
 
 def partition_directories(data_dir: Path, known: Container[str] = ()) -> list[str]:
     """Names of the directories that hold a partition's files, but for the `known` ones; sorted. Raises OSError."""
-    return [name for name in _directories(data_dir, known) if os.path.exists(data_dir / name / METADATA_NAME)]
+    return [name for name in _names(data_dir, known) if os.path.exists(data_dir / name / METADATA_NAME)]
 
 
 def other_directories(data_dir: Path, known: Container[str]) -> list[str]:
     """Names of the directories that hold no partition's files, but for the `known` ones; sorted. Raises OSError."""
-    return [name for name in _directories(data_dir, known) if not os.path.exists(data_dir / name / METADATA_NAME)]
+    return [
+        name
+        for name in _names(data_dir, known)
+        if os.path.isdir(data_dir / name) and not os.path.exists(data_dir / name / METADATA_NAME)
+    ]
 
 
-def _directories(data_dir: Path, known: Container[str]) -> list[str]:
-    with os.scandir(data_dir) as entries:
-        return sorted(
-            entry.name
-            for entry in entries
-            if entry.name not in known and not entry.name.endswith(REMOVED_SUFFIX) and entry.is_dir()
-        )
+def _names(data_dir: Path, known: Container[str]) -> list[str]:
+    # Looked at by os.path, which raises for nothing: not for a directory that only root may read, such as lost+found,
+    # nor for a link to itself.
+    return sorted(name for name in os.listdir(data_dir) if name not in known and not name.endswith(REMOVED_SUFFIX))

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
 from logbroker.errors import CorruptLogError, DiskFullError, LogbrokerError, StorageFailedError, TooManyOpenFilesError
-from logbroker.errors.system import OUT_OF_PLACE, advice_for, reason_of
+from logbroker.errors.system import reason_of
 
 Buffer = bytes | bytearray | memoryview
 Cut = Callable[[Buffer], int]
@@ -22,6 +22,17 @@ Cut = Callable[[Buffer], int]
 
 OUT_OF_DESCRIPTORS: Final = (errno.EMFILE, errno.ENFILE)
 OUT_OF_SPACE: Final = (errno.ENOSPC, errno.EDQUOT)
+NOT_OURS: Final = (
+    errno.EISDIR,
+    errno.ENOTDIR,
+    errno.ENOTEMPTY,
+    errno.EEXIST,
+    errno.ELOOP,
+    errno.ENXIO,
+    errno.EACCES,
+    errno.EPERM,
+)
+"""Something else lies at a path than the broker made, or it may not use it: the disk is sound, and all else goes on."""
 MAX_BUFFERS: Final = os.sysconf("SC_IOV_MAX") if "SC_IOV_MAX" in os.sysconf_names else 16
 """How many buffers one pwritev takes."""
 
@@ -30,7 +41,7 @@ class Files(Protocol):
     """What storage needs of a file system. Paths are absolute; a descriptor is the caller's to close."""
 
     def open(self, path: str, *, create: bool = False) -> int:
-        """Open for reading and writing."""
+        """Open a regular file for reading and writing."""
         ...
 
     def close(self, fd: int) -> None: ...
@@ -85,7 +96,8 @@ class RealFiles:
         self._scratch = threading.local()
 
     def open(self, path: str, *, create: bool = False) -> int:
-        return open_regular(path, os.O_RDWR | (os.O_CREAT if create else 0))
+        # A link is no regular file of the directory, so a start would not find what is written through it.
+        return open_regular(path, os.O_RDWR | (os.O_CREAT | os.O_NOFOLLOW if create else 0))
 
     def close(self, fd: int) -> None:
         os.close(fd)
@@ -163,7 +175,7 @@ def open_regular(path: str | os.PathLike[str], flags: int = os.O_RDONLY) -> int:
     if stat.S_ISREG(mode):
         return fd
     os.close(fd)
-    raise OSError(errno.EINVAL, f"it is no file, but {kind_name(mode)}", os.fspath(path))
+    raise OSError(errno.ENXIO, f"it is no file, but {kind_name(mode)}", os.fspath(path))
 
 
 def read_regular(path: str | os.PathLike[str]) -> bytes:
@@ -193,17 +205,20 @@ def storage_failed(action: str, path: str, error: OSError) -> StorageFailedError
     )
 
 
+def unusable(path: str, error: OSError) -> CorruptLogError:
+    """The error for a path at which something lies that is NOT_OURS, or nothing: nothing has changed, so it is a refusal."""
+    advice = "move away what is there, or let the user of the broker read and write it"
+    if not isinstance(error, FileNotFoundError):
+        return CorruptLogError(f"cannot use {path}: {reason_of(error)}; {advice}")
+    if os.path.islink(path):
+        return CorruptLogError(f"cannot use {path}: it is a symbolic link to nothing; restore what it led to")
+    return CorruptLogError(f"cannot use {path}: {reason_of(error)}; restore what is missing")
+
+
 def too_many_open_files(path: str) -> TooManyOpenFilesError:
     return TooManyOpenFilesError(
         f"no file descriptor is left to open {path}; raise the limit (ulimit -n) or try again later"
     )
-
-
-def out_of_place(path: str, error: OSError) -> CorruptLogError:
-    """The error where something else lies in the place of a file or directory: nothing was changed."""
-    if isinstance(error, FileNotFoundError) and os.path.islink(path):
-        return CorruptLogError(f"{path}: it is a symbolic link to nothing; move it away, or restore what it led to")
-    return CorruptLogError(f"{path}: {reason_of(error)}; {advice_for(error.errno or 0)}")
 
 
 def creation_failed(path: str, error: OSError) -> LogbrokerError:
@@ -212,8 +227,8 @@ def creation_failed(path: str, error: OSError) -> LogbrokerError:
         return too_many_open_files(path)
     if error.errno in OUT_OF_SPACE:
         return DiskFullError(f"cannot create {path}: {error.strerror}; free some space, then try again")
-    if error.errno in OUT_OF_PLACE:
-        return out_of_place(path, error)
+    if error.errno in (*NOT_OURS, errno.ENOENT):
+        return unusable(path, error)
     return storage_failed("create", path, error)
 
 
@@ -278,5 +293,11 @@ def write_file(files: Files, path: str, content: bytes, *, sync: bool) -> None:
 def replace_file(files: Files, path: str, content: bytes) -> None:
     """Replace a file so that a crash leaves the old or the new one. The directory is the caller's to sync."""
     temporary = path + ".tmp"
-    write_file(files, temporary, content, sync=True)
+    try:
+        write_file(files, temporary, content, sync=True)
+    except OSError as error:
+        if error.errno not in NOT_OURS:
+            raise
+        files.unlink(temporary)  # A link or a FIFO: of no use to anybody.
+        write_file(files, temporary, content, sync=True)
     files.rename(temporary, path)

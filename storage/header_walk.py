@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Final
 
+import google_crc32c
+
 from logbroker.config import MAX_STORED_BATCH_BYTES
-from logbroker.record.header import HEADER_BYTES, BatchHeader, parse_header
-from logbroker.storage.continuity import Continuity, DamagedLogError, is_intact
+from logbroker.record.header import CRC_START, HEADER_BYTES, BatchHeader, parse_header
+from logbroker.storage.continuity import DAMAGED_CRC, Continuity, DamagedLogError, is_intact
 from logbroker.storage.files import Files
 from logbroker.storage.handles import Handle
 from logbroker.storage.index_file import Entry
 
 SHORT_WALK_BYTES: Final = 4096
 """Read at a time where a few headers are wanted: small batches share a read, of large ones little is read in vain."""
+CHECKED_WALK_BYTES: Final = 1 << 14
+"""Read at a time where the batches themselves are checked."""
 LONG_WALK_BYTES: Final = 1 << 18
 """Read at a time where all headers of a segment are wanted."""
 NO_TIMESTAMP: Final = -1
@@ -33,11 +38,13 @@ def walk_headers(
     exact: bool = True,
     nowait: bool = False,
     window_bytes: int = SHORT_WALK_BYTES,
+    check_crc: bool = False,
 ) -> Iterator[tuple[int, BatchHeader]]:
     """Yield (position, header) of the batches from `position` to `limit`, both batch boundaries.
 
     The first one must go on at `offset`, or not `exact`, begin there or later. Raises DamagedLogError where the headers
-    do not continue each other, and BlockingIOError if `nowait` and not in the page cache.
+    do not continue each other, or with `check_crc` a batch is not what it was, and BlockingIOError if `nowait` and not
+    in the page cache.
     """
     read = files.pread_cached if nowait else files.pread
     window = b""
@@ -69,12 +76,38 @@ def walk_headers(
         fault = rules.fault(header, offset, epoch)
         if not fault and position + header.size_bytes > limit:
             fault = "is longer than what is left of its segment"
+        if not fault and check_crc and not _is_intact(files, handle, position, header, window, start):
+            fault = DAMAGED_CRC
         if fault:
             raise damaged(fault)
         yield position, header
         before = position, offset
         offset, epoch = header.next_offset, header.leader_epoch
         position += header.size_bytes
+
+
+def _is_intact(
+    files: Files, handle: Handle, position: int, header: BatchHeader, window: bytes, window_start: int
+) -> bool:
+    """Whether the CRC of a batch is that of its bytes, which begin in the window."""
+    size_bytes = header.size_bytes
+    content = window[position - window_start : position - window_start + size_bytes]
+    crc: int = google_crc32c.value(content[CRC_START:])
+    done = len(content)
+    while done < size_bytes:
+        # In pieces: what it takes does not grow with the batch.
+        part = files.pread(handle.fd, min(LONG_WALK_BYTES, size_bytes - done), position + done)
+        if not part:
+            return False
+        crc = google_crc32c.extend(crc, part)
+        done += len(part)
+    return crc == header.crc
+
+
+def until_damage(headers: Iterator[tuple[int, BatchHeader]]) -> Iterator[tuple[int, BatchHeader]]:
+    """Yield what a walk yields, and end where it raises DamagedLogError."""
+    with suppress(DamagedLogError):
+        yield from headers
 
 
 def index_entries(headers: Iterator[tuple[int, BatchHeader]], base_offset: int) -> tuple[list[Entry], list[Entry]]:

@@ -10,14 +10,18 @@ correctness, and is rebuilt from the log.
 
 from __future__ import annotations
 
+import errno
+import logging
 import struct
 import threading
 from bisect import bisect_right
 from collections.abc import Iterable
 from typing import Final
 
-from logbroker.storage.files import Files, replace_file, storage_failed, write_all
+from logbroker.storage.files import NOT_OURS, Files, replace_file, storage_failed, write_all
 from logbroker.storage.handles import HandleCache
+
+_log = logging.getLogger(__name__)
 
 OFFSET_ENTRY: Final = struct.Struct(">ii")
 TIME_ENTRY: Final = struct.Struct(">qi")
@@ -34,7 +38,7 @@ class IndexFile:
     One thread appends; any may save and look up.
     """
 
-    __slots__ = ("_entry", "_files", "_handles", "_lock", "_saved", "_saving", "_tail", "path")
+    __slots__ = ("_entry", "_files", "_handles", "_has_file", "_lock", "_saved", "_saving", "_tail", "path")
 
     def __init__(self, path: str, entry: struct.Struct, files: Files, handles: HandleCache) -> None:
         self.path = path
@@ -45,6 +49,7 @@ class IndexFile:
         self._saving = threading.Lock()
         self._saved = 0
         self._tail = bytearray()
+        self._has_file = True
 
     def __len__(self) -> int:
         with self._lock:
@@ -52,7 +57,7 @@ class IndexFile:
 
     @property
     def unsaved_bytes(self) -> int:
-        return len(self._tail)
+        return len(self._tail) if self._has_file else 0
 
     def load(self, below: Entry) -> bool:
         """Take over the file's entries; those that do not ascend or do not lie below the bounds are cut off.
@@ -71,6 +76,9 @@ class IndexFile:
         except FileNotFoundError:
             return False
         except OSError as error:
+            if error.errno in NOT_OURS:
+                self._do_without_file(error)
+                return False
             raise storage_failed("load the index", self.path, error) from error
         self._saved = count
         return True
@@ -95,24 +103,32 @@ class IndexFile:
                 return unpack(tail, (found - 1) * size)
         if not saved:
             return None
-        with self._handles.pinned(self.path) as handle:
-            fd = handle.fd
-            # Down to one block by single entries, then within the block: half as many reads.
-            blocks = range(0, saved, _BLOCK_ENTRIES)
-            block = bisect_right(blocks, target, key=lambda index: self._read(fd, index, nowait=nowait)[0]) - 1
-            if block < 0:
-                return None
-            read = self._files.pread_cached if nowait else self._files.pread
-            first = blocks[block]
-            content = read(fd, min(_BLOCK_ENTRIES, saved - first) * size, first * size)
-            unpack = self._entry.unpack_from
-            found = bisect_right(
-                range(len(content) // size), target, key=lambda index: unpack(content, index * size)[0]
-            )
-            return unpack(content, (found - 1) * size) if found else None
+        try:
+            with self._handles.pinned(self.path) as handle:
+                return self._search(handle.fd, saved, target, nowait=nowait)
+        except OSError as error:
+            if error.errno not in (errno.ENOENT, *NOT_OURS):
+                raise
+            return None  # It is gone, so the log has to be walked.
+
+    def _search(self, fd: int, saved: int, target: int, *, nowait: bool) -> Entry | None:
+        size = self._entry.size
+        # Down to one block by single entries, then within the block: half as many reads.
+        blocks = range(0, saved, _BLOCK_ENTRIES)
+        block = bisect_right(blocks, target, key=lambda index: self._read(fd, index, nowait=nowait)[0]) - 1
+        if block < 0:
+            return None
+        read = self._files.pread_cached if nowait else self._files.pread
+        first = blocks[block]
+        content = read(fd, min(_BLOCK_ENTRIES, saved - first) * size, first * size)
+        unpack = self._entry.unpack_from
+        found = bisect_right(range(len(content) // size), target, key=lambda index: unpack(content, index * size)[0])
+        return unpack(content, (found - 1) * size) if found else None
 
     def save(self) -> None:
         """Append the unsaved entries to the file; creates it even if there are none. Raises StorageFailedError."""
+        if not self._has_file:
+            return
         with self._saving:
             with self._lock:
                 saved, content = self._saved, bytes(self._tail)
@@ -121,6 +137,12 @@ class IndexFile:
                     if content:
                         write_all(self._files, handle.fd, [content], saved * self._entry.size)
             except OSError as error:
+                if error.errno in NOT_OURS:
+                    # What was in it is lost, which costs time.
+                    self._do_without_file(error)
+                    with self._lock:
+                        self._saved = 0
+                    return
                 raise storage_failed("write", self.path, error) from error
             with self._lock:
                 self._saved += len(content) // self._entry.size
@@ -128,6 +150,8 @@ class IndexFile:
 
     def sync(self) -> None:
         """Make what is saved durable. Raises StorageFailedError."""
+        if not self._has_file:
+            return
         try:
             with self._handles.pinned(self.path) as handle:
                 self._files.fdatasync(handle.fd)
@@ -140,11 +164,25 @@ class IndexFile:
         try:
             self._handles.with_room(lambda: replace_file(self._files, self.path, content))
         except OSError as error:
-            raise storage_failed("write", self.path, error) from error
+            if error.errno not in NOT_OURS:
+                raise storage_failed("write", self.path, error) from error
+            self._do_without_file(error)
+            with self._lock:
+                self._saved, self._tail = 0, bytearray(content)
+            return
         self._handles.forget(self.path)
+        self._has_file = True
         with self._lock:
             self._saved = len(content) // self._entry.size
             self._tail = bytearray()
+
+    def _do_without_file(self, error: OSError) -> None:
+        """Keep all entries in memory: the file of an index can be made anew at any time, so nothing else suffers."""
+        if self._has_file:
+            _log.warning(
+                "the index %s is kept in memory: %s; move away what is there", self.path, error.strerror or error
+            )
+        self._has_file = False
 
     def _entries_at(self, index: int, *, nowait: bool) -> Entry:
         with self._lock:

@@ -28,7 +28,7 @@ from logbroker.errors import (
     UnsupportedCompressionError,
 )
 from logbroker.record.header import HEADER_BYTES, BatchHeader
-from logbroker.storage.continuity import Continuity, DamagedLogError, Followed
+from logbroker.storage.continuity import DAMAGED_CRC, Continuity, DamagedLogError, Followed, first_damaged
 from logbroker.storage.files import Buffer, Cut, Files, cut_bytes
 from logbroker.storage.handles import Handle, HandleCache
 from logbroker.storage.segment import Segment
@@ -140,7 +140,7 @@ class LogReader:
         damage = self._damage
         return None if damage is None or damage.segment.removed else damage
 
-    def read(self, view: LogView, offset: int, max_bytes: int, *, nowait: bool) -> LogRead:
+    def read(self, view: LogView, offset: int, max_bytes: int, *, nowait: bool, check_crc: bool) -> LogRead:
         """See PartitionLog.read."""
         while True:
             if not view.log_start_offset <= offset <= view.high_watermark:
@@ -155,7 +155,9 @@ class LogReader:
                     if nowait:
                         raise BlockingIOError("the segment's index has to be opened")
                     segment.load(view.end_of(index)[1])
-                found = self._read_segment(segment, limit, end_offset, offset, max_bytes, nowait=nowait)
+                found = self._read_segment(
+                    segment, limit, end_offset, offset, max_bytes, nowait=nowait, check_crc=check_crc
+                )
             except DamagedLogError as error:
                 if segment.removed:
                     raise self._out_of_range(view, offset) from None
@@ -194,7 +196,15 @@ class LogReader:
             _log.error("partition %s cannot be read from offset %d on: %s", self._name, error.offset, error.message)
 
     def _read_segment(
-        self, segment: Segment, limit: int, end_offset: int, offset: int, max_bytes: int, *, nowait: bool
+        self,
+        segment: Segment,
+        limit: int,
+        end_offset: int,
+        offset: int,
+        max_bytes: int,
+        *,
+        nowait: bool,
+        check_crc: bool,
     ) -> LogRead | None:
         handles = self._handles
         handle = handles.acquire(segment.log_path)
@@ -231,6 +241,9 @@ class LogReader:
         finally:
             handles.release(handle)
         followed = chunk.followed
+        if check_crc and (damaged_at := first_damaged(batches)) is not None:
+            followed = Followed(*damaged_at, DAMAGED_CRC)
+            batches = batches[: followed.size_bytes]
         end = start + followed.size_bytes
         if followed.fault or not followed.size_bytes:
             fault = followed.fault or "is cut off: the file ends within it"
@@ -306,16 +319,15 @@ class LogReader:
 def _first_record(
     batch: bytes, header: BatchHeader, timestamp_ms: int, log_start_offset: int
 ) -> tuple[int, int] | None:
-    """(offset, timestamp) of the first record of a batch that is young enough."""
+    """(offset, timestamp) of the first record of a batch, whose CRC is right, that is young enough."""
     # Lazily, since most brokers never look a time up and the codec is the larger part of their memory.
-    from logbroker.record.codec import check_crc, decode_batch
+    from logbroker.record.codec import decode_batch
 
     if header.is_control:
         return None
     if header.is_log_append_time:
         return max(header.base_offset, log_start_offset), header.max_timestamp_ms
     try:
-        check_crc(header, batch)
         for record in decode_batch(batch):
             if record.timestamp_ms >= timestamp_ms and record.offset >= log_start_offset:
                 return record.offset, record.timestamp_ms

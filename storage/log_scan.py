@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
-import struct
+import re
+from collections.abc import Iterator
 from typing import Final
 
 import google_crc32c
 
+from logbroker.config import MAX_STORED_BATCH_BYTES
 from logbroker.record.header import CRC_START, HEADER_BYTES, LENGTH_OVERHEAD_BYTES, MAGIC, BatchHeader, parse_header
+from logbroker.storage.files import Files
 
-_LEADER_EPOCH_AT: Final = 12
-_EPOCH_AND_MAGIC = struct.Struct(">ib")
+_SEARCH_BYTES: Final = 1 << 20
+_HEADER_LIKE: Final = re.compile(rb"(?s)(?=.{8}[\x00-\x7f].{3}(?:\x00\x00..|\xff{4})\x02)")
+"""A length above 0, a leader epoch below 65536 or none, and magic 2; overlapping ones are all found."""
+
+
+def header_like(content: bytes) -> Iterator[int]:
+    """Find positions where a header may begin, from its bytes that are nearly always the same."""
+    return (match.start() for match in _HEADER_LIKE.finditer(content))
 
 
 def good_batch(
@@ -38,13 +47,22 @@ def good_batch(
     return header
 
 
-def find_good_batch(buffer: bytes, offset: int, leader_epoch: int) -> int:
-    """Position of the first good batch at or above `offset` anywhere in the bytes, of the given epoch; -1: none."""
-    pattern = _EPOCH_AND_MAGIC.pack(leader_epoch, MAGIC)
-    found = buffer.find(pattern)
-    while found >= 0:
-        position = found - _LEADER_EPOCH_AT
-        if position >= 0 and good_batch(buffer, position, offset, gaps_allowed=True) is not None:
-            return position
-        found = buffer.find(pattern, found + 1)
+def find_good_batch(files: Files, fd: int, start: int, end: int, offset: int) -> int:
+    """Position of the first good batch at or above `offset` between two positions of a file; -1: there is none.
+
+    Of whatever leader epoch: one that is lower than it should be is no work of a torn write either. Raises OSError.
+    """
+    while end - start >= HEADER_BYTES:
+        content = files.pread(fd, min(_SEARCH_BYTES + HEADER_BYTES, end - start), start)
+        for found in header_like(content):
+            if found >= _SEARCH_BYTES or len(content) - found < HEADER_BYTES:
+                break
+            position = start + found
+            header = parse_header(content, found)
+            if header.base_offset < offset or header.size_bytes > min(end - position, MAX_STORED_BATCH_BYTES):
+                continue
+            batch = files.pread(fd, header.size_bytes, position)
+            if good_batch(batch, 0, offset, gaps_allowed=True) is not None:
+                return position
+        start += _SEARCH_BYTES
     return -1

@@ -362,7 +362,7 @@ def _advice(error: Exception) -> str:
     else:  # LMDB keeps the words of a system error, and drops its number
         number = next((each for each in errno.errorcode if str(error).endswith(os.strerror(each))), 0)
     advice = advice_for(number)
-    if advice and number not in (errno.EINVAL, errno.EIO, errno.ENOENT):
+    if advice and number not in (errno.EIO, errno.ENOENT):
         return advice
     return "check the disk, and restore a backup if the store is damaged (logbroker meta restore)"
 

@@ -38,6 +38,8 @@ class SegmentCheckpoint(msgspec.Struct, gc=False, array_like=True):
     """Of the part below the recovery point."""
     max_timestamp_ms: int
     """At least that of its records; -1: none has one."""
+    first_crc: int = -1
+    """The CRC of its first batch, by which a file of another partition shows; -1: not known."""
 
 
 class PartitionCheckpoint(msgspec.Struct, gc=False, omit_defaults=True):
@@ -62,6 +64,9 @@ class PartitionCheckpoint(msgspec.Struct, gc=False, omit_defaults=True):
     """At no time until the next checkpoint more bytes than these at the log's end are unsynced; -1: no bound."""
     gaps_below: int = 0
     """Batches that begin below it may leave gaps before them: another program wrote them. 0: there are no gaps."""
+    history_unknown: bool = False
+    """Nobody knows how often the broker or the machine has stopped since: the row comes from a restored backup, or a
+    start has refused the partition. So damage above the recovery point is not taken for what a power cut has left."""
 
 
 def encode_checkpoint(key: bytes, checkpoint: PartitionCheckpoint) -> list[Write]:
@@ -109,6 +114,12 @@ def decode_partition(key: bytes, row: bytes) -> PartitionCheckpoint:
     return checkpoint
 
 
+def with_unknown_history(row: bytes) -> bytes:
+    """Return a partition's row that says that its history is unknown, and else the same."""
+    checkpoint = msgspec.msgpack.decode(row, type=PartitionCheckpoint)
+    return msgspec.msgpack.encode(msgspec.structs.replace(checkpoint, history_unknown=True))
+
+
 def decode_producers(rows: Iterable[tuple[bytes, bytes]]) -> dict[bytes, list[ProducerSnapshot]]:
     """Return what rows of producers tell, by the keys of their partitions; other rows are passed over.
 
@@ -133,13 +144,22 @@ def _producer_key(key: bytes, producer_id: int) -> bytes:
 
 
 def segment_checkpoints(
-    segments: Sequence[Segment], synced_segment: Segment | None, synced_position: int
+    segments: Sequence[Segment], synced_segment: Segment | None, synced_position: int, max_timestamp_ms: int
 ) -> list[SegmentCheckpoint]:
-    """What to store of the segments up to the one that holds the synced end; None: nothing is synced."""
+    """What to store of the segments up to the one that holds the synced end; None: nothing is synced.
+
+    `max_timestamp_ms`: the largest in that one up to `synced_position`; it may have younger records behind.
+    """
     known = segments[: segments.index(synced_segment) + 1] if synced_segment else ()
-    rows = [SegmentCheckpoint(segment.base_offset, segment.size_bytes, segment.max_timestamp_ms) for segment in known]
+    rows = [
+        SegmentCheckpoint(segment.base_offset, segment.size_bytes, segment.max_timestamp_ms, segment.first_crc)
+        for segment in known
+    ]
     if rows:
         rows[-1].size_bytes = synced_position
+        rows[-1].max_timestamp_ms = max_timestamp_ms
+        if not synced_position:
+            rows[-1].first_crc = -1  # A crash may take the batch, and another one come.
     return rows
 
 

@@ -10,11 +10,19 @@ from itertools import pairwise
 from typing import Final, NamedTuple
 
 from logbroker.errors import CorruptLogError, LogTruncatedError
-from logbroker.storage.files import Files, creation_failed, write_file
+from logbroker.storage.files import Files, creation_failed, unusable, write_file
 from logbroker.types import TopicId, parse_topic_id, topic_id_text
 
 METADATA_NAME: Final = "partition.metadata"
 EPOCHS_NAME: Final = "leader-epoch-checkpoint"
+
+
+class Owner(NamedTuple):
+    """Whose partition a directory is."""
+
+    topic_id: TopicId
+    partition: int
+    """-1: the file does not say, as in what Kafka or an older broker wrote."""
 
 
 class EpochStart(NamedTuple):
@@ -24,17 +32,27 @@ class EpochStart(NamedTuple):
     start_offset: int
 
 
-def encode_metadata(topic_id: TopicId) -> bytes:
-    return f"version: 0\ntopic_id: {topic_id_text(topic_id)}\n".encode("ascii")
+def owner_of(directory: str, topic_id: TopicId) -> Owner:
+    """Whose a partition's directory must be, by its name: `<topic>-<partition>`."""
+    number = directory.rpartition("/")[2].rpartition("-")[2]
+    return Owner(topic_id, int(number) if number.isascii() and number.isdigit() else -1)
 
 
-def decode_metadata(path: str, content: bytes) -> TopicId:
+def encode_metadata(owner: Owner) -> bytes:
+    number = f"partition: {owner.partition}\n" if owner.partition >= 0 else ""
+    return f"version: 0\ntopic_id: {topic_id_text(owner.topic_id)}\n{number}".encode("ascii")
+
+
+def decode_metadata(path: str, content: bytes) -> Owner:
     """Raises CorruptLogError."""
     fields = dict(line.partition(": ")[::2] for line in content.decode("ascii", "replace").splitlines())
     if fields.get("version") != "0":
         raise CorruptLogError(f"{path}: not a partition.metadata file of version 0")
+    number = fields.get("partition")
+    if number is not None and not (number.isascii() and number.isdigit()):
+        raise CorruptLogError(f"{path}: {number!r} is no partition number")
     try:
-        return parse_topic_id(fields.get("topic_id", ""))
+        return Owner(parse_topic_id(fields.get("topic_id", "")), -1 if number is None else int(number))
     except ValueError as error:
         raise CorruptLogError(f"{path}: {error}") from None
 
@@ -90,6 +108,8 @@ def create_partition(directory: str, topic_id: TopicId, files: Files) -> None:
                 f"{directory} holds segments of another topic already; move it out of the data directory"
             )
         path = f"{directory}/{METADATA_NAME}"
-        write_file(files, path, encode_metadata(topic_id), sync=False)
+        write_file(files, path, encode_metadata(owner_of(directory, topic_id)), sync=False)
+    except FileNotFoundError as error:
+        raise unusable(path, error) from error  # A link that leads nowhere has the name.
     except OSError as error:
         raise creation_failed(path, error) from error

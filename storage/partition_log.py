@@ -7,6 +7,7 @@ at the same time; `read` and `offset_for_time` may run anywhere, at any time.
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -14,9 +15,9 @@ from msgspec.structs import replace
 from logbroker.config import MAX_INT64, TopicConfig
 from logbroker.engine import FoundOffset
 from logbroker.errors import OutOfOrderSequenceError, ProducerFencedError
-from logbroker.record.header import PREFIX_BYTES, BatchHeader, stamped_with_append_time, stored_prefix
+from logbroker.record.header import PREFIX_BYTES, BatchHeader, parse_header, stamped_with_append_time, stored_prefix
 from logbroker.storage.continuity import Continuity
-from logbroker.storage.files import Files, creation_failed, storage_failed
+from logbroker.storage.files import NOT_OURS, Files, creation_failed, storage_failed, unusable
 from logbroker.storage.handles import HandleCache, PartitionHandles
 from logbroker.storage.log_reader import LogRead, LogReader, LogView
 from logbroker.storage.log_writer import LogWriter, SyncDue
@@ -49,6 +50,8 @@ class PartitionLog:
         "_view",
         "_writer",
         "config",
+        "cut_bytes",
+        "cut_offset",
         "leader_epoch",
         "log_end_offset",
         "size_bytes",
@@ -71,6 +74,10 @@ class PartitionLog:
         """May be set at any time."""
         self.leader_epoch = found.epochs[-1].epoch if found.epochs else 0
         self.log_end_offset = found.log_end_offset
+        self.cut_bytes = found.cut_bytes
+        """How much recovery cut off the log's end when it was opened."""
+        self.cut_offset = found.log_end_offset if found.cut_bytes else 0
+        """Where it did so, if it did."""
         self.size_bytes = sum(segment.size_bytes for segment in segments)
         self._directory = directory
         self._files = files
@@ -93,7 +100,8 @@ class PartitionLog:
         self._staged: WriteGroup | None = None
         self.unsynced_bound_bytes = -1
         """How much of a `synced` topic this run leaves unsynced at most at any time; -1: no bound."""
-        self._progress = LogProgress(LogEnd(found.log_end_offset, active, end_position))
+        max_timestamp_ms = active.max_timestamp_ms if active else -1
+        self._progress = LogProgress(LogEnd(found.log_end_offset, active, end_position, max_timestamp_ms))
 
     @staticmethod
     def create(directory: Path, topic_id: TopicId, files: Files) -> None:
@@ -177,7 +185,7 @@ class PartitionLog:
     def stage(self, batch: bytes | memoryview, header: BatchHeader, now_ms: int) -> Staged:
         """Give a checked batch its offset; it is written with the group that `take_staged` returns.
 
-        Raises ProducerFencedError, OutOfOrderSequenceError, UnknownProducerIdError, DiskFullError or
+        Raises ProducerFencedError, OutOfOrderSequenceError, UnknownProducerIdError, DiskFullError, CorruptLogError or
         TooManyOpenFilesError (nothing has changed then) and StorageFailedError.
         """
         has_producer = header.producer_id >= 0
@@ -207,6 +215,8 @@ class PartitionLog:
         if has_producer:
             self._producers.append(header, base_offset, self._progress.synced.offset)
         position = segment.append(next_offset - 1, size_bytes, timestamp_ms, config.index_interval_bytes)
+        if not position:
+            segment.first_crc = parse_header(batch).crc
         prefix = stored_prefix(base_offset, header.length, self.leader_epoch)
         group.add(segment, position, prefix, memoryview(batch)[PREFIX_BYTES:], position + size_bytes, next_offset)
         self.log_end_offset = next_offset
@@ -227,6 +237,8 @@ class PartitionLog:
                     active.created_ms = now_ms
                 self._handles.ensure_open(active.log_path)
             except OSError as error:
+                if error.errno in (errno.ENOENT, *NOT_OURS):
+                    raise unusable(active.log_path, error) from error
                 raise storage_failed("open", active.log_path, error) from error
         return WriteGroup()
 
@@ -286,14 +298,15 @@ class PartitionLog:
 
     # --- reading ---------------------------------------------------------------------------------------------------
 
-    def read(self, offset: int, max_bytes: int, *, nowait: bool) -> LogRead:
+    def read(self, offset: int, max_bytes: int, *, nowait: bool, check_crc: bool = False) -> LogRead:
         """Read whole batches from the one that holds `offset` on, below the high watermark.
 
         At least one batch, else at most `max_bytes`, from one segment (so a read may be shorter than what there is);
         empty at the high watermark. With `nowait`, raises BlockingIOError where the disk would have to be waited for:
-        repeat it without, on another thread. Raises OffsetOutOfRangeError, CorruptLogError, TooManyOpenFilesError.
+        repeat it without, on another thread. With `check_crc`, nothing is read from the first batch on whose CRC is
+        wrong. Raises OffsetOutOfRangeError, CorruptLogError, TooManyOpenFilesError.
         """
-        return self._reader.read(self._view, offset, max_bytes, nowait=nowait)
+        return self._reader.read(self._view, offset, max_bytes, nowait=nowait, check_crc=check_crc)
 
     def offset_for_time(self, timestamp_ms: int) -> FoundOffset:
         """Find the first record whose timestamp is at least `timestamp_ms`. Waits for the disk and decodes a batch.
@@ -350,7 +363,7 @@ class PartitionLog:
         return PartitionCheckpoint(
             recovery_point=synced.offset,
             log_start_offset=self.log_start_offset,
-            segments=segment_checkpoints(self._view.segments, synced.segment, synced.position),
+            segments=segment_checkpoints(self._view.segments, synced.segment, synced.position, synced.max_timestamp_ms),
             producers=self._producers.snapshot(synced.offset),
             forgotten_producers=self._producers.forgotten(),
             boot_id=boot_id(),

@@ -14,6 +14,8 @@ class LogEnd(msgspec.Struct, gc=False, frozen=True):
     offset: int
     segment: Segment | None
     position: int
+    max_timestamp_ms: int = -1
+    """The largest of the segment, up to there."""
 
 
 class LogProgress:
@@ -29,7 +31,7 @@ class LogProgress:
 
     def wrote(self, group: WriteGroup, *, synced: bool) -> LogEnd:
         """Go on behind a group; returns its end."""
-        end = self.written = LogEnd(group.end_offset, group.runs[-1][0], group.end_position)
+        end = self.written = LogEnd(group.end_offset, group.runs[-1][0], group.end_position, group.max_timestamp_ms)
         if synced:
             self.synced = end
         return end

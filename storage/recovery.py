@@ -7,15 +7,24 @@ business of `tail_recovery`.
 
 from __future__ import annotations
 
+import errno
+import os
 import re
 from dataclasses import dataclass
 from itertools import zip_longest
 
 from logbroker.config import TopicConfig
 from logbroker.errors import CorruptLogError
-from logbroker.errors.system import OUT_OF_PLACE
 from logbroker.storage.continuity import Continuity
-from logbroker.storage.files import Files, out_of_place, read_file, replace_file, storage_failed, write_file
+from logbroker.storage.files import (
+    NOT_OURS,
+    Files,
+    read_file,
+    replace_file,
+    storage_failed,
+    unusable,
+    write_file,
+)
 from logbroker.storage.handles import HandleCache
 from logbroker.storage.partition_checkpoint import PartitionCheckpoint, SegmentCheckpoint, boot_id
 from logbroker.storage.partition_files import (
@@ -27,6 +36,7 @@ from logbroker.storage.partition_files import (
     decode_metadata,
     encode_epochs,
     encode_metadata,
+    owner_of,
 )
 from logbroker.storage.producer_state import ProducerSnapshot, ProducerStates
 from logbroker.storage.segment import Segment
@@ -47,6 +57,8 @@ class RecoveredPartition:
     producers: list[ProducerSnapshot]
     gaps_below: int
     """See PartitionCheckpoint."""
+    cut_bytes: int = 0
+    """How much was cut off the log's end, segments that were set aside included."""
 
 
 def recover_partition(
@@ -69,9 +81,9 @@ def recover_partition(
         return handles.with_room(recovery.run)
     except OSError as error:
         path = error.filename or directory
-        if error.errno in OUT_OF_PLACE:
+        if error.errno in (*NOT_OURS, errno.ENOENT):
             # It is this partition's files that are not what they should be; the disk is well.
-            raise out_of_place(path, error) from None
+            raise unusable(path, error) from None
         raise storage_failed("recover", path, error) from error
 
 
@@ -108,10 +120,14 @@ class _Recovery:
 
         self._rules = Continuity()
         self._same_boot = bool(self._checkpoint.boot_id) and self._checkpoint.boot_id == boot_id()
+        self._history_known = checkpoint is not None and not checkpoint.history_unknown
+        """Whether the run that stored the checkpoint was the last one: a power cut since may have taken anything that
+        was not synced. Else no crash is known of, and what was synced may reach up to the end."""
 
     def run(self) -> RecoveredPartition:
         checkpoint = self._checkpoint
         sizes = self._list_files()
+        self._check_directories()
         self._check_metadata(sizes)
         epochs = self._read_epochs(sizes)
         self._rules = Continuity(epochs, checkpoint.gaps_below)
@@ -139,11 +155,12 @@ class _Recovery:
                 self._handles,
                 imported=self._imported,
                 stopped_cleanly=self._stopped_cleanly,
-                only_last_write_torn=self._same_boot,
+                only_last_write_torn=self._same_boot or not self._history_known,
                 unsynced_bound_bytes=self._unsynced_bound_bytes(),
             )
             tail.run(checkpoint.recovery_point, [self._segment(base) for base in new_bases], on_disk)
             cut = tail.cut
+            found.cut_bytes = tail.cut_bytes
             found.log_end_offset = tail.end_offset
             found.epochs = tail.epochs
             found.gaps_below = max(found.gaps_below, tail.gaps_below)
@@ -174,24 +191,41 @@ class _Recovery:
         create_partition(self._directory, self._topic_id, self._files)
         return self._files.list_directory(self._directory)
 
+    def _check_directories(self) -> None:
+        """Refuse directories under the names of files that the partition cannot do without."""
+        for name in self._files.list_directories(self._directory):
+            if name.removesuffix(".tmp") in (METADATA_NAME, EPOCHS_NAME) or _LOG_NAME.fullmatch(name):
+                path = f"{self._directory}/{name}"
+                raise unusable(path, IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR)))
+
     def _check_metadata(self, sizes: dict[str, int]) -> None:
         path = f"{self._directory}/{METADATA_NAME}"
+        owner = owner_of(self._directory, self._topic_id)
         content = read_file(self._files, path) if METADATA_NAME in sizes else b""
         if not self._checkpoint.recovery_point and not _can_be_read(path, content):
             # It was perhaps never synced, and a power cut took it.
             if content and self._same_boot:
                 decode_metadata(path, content)
-            write_file(self._files, path, encode_metadata(self._topic_id), sync=True)
+            write_file(self._files, path, encode_metadata(owner), sync=True)
             return
         if METADATA_NAME not in sizes:
-            text = encode_metadata(self._topic_id).decode("ascii")
+            text = encode_metadata(owner).decode("ascii")
             raise CorruptLogError(f"{path}: the file is missing; if these are the right files, restore it: {text!r}")
         found = decode_metadata(path, content)
-        if found != self._topic_id:
+        if found.topic_id != self._topic_id:
             raise CorruptLogError(
-                f"{path}: the files belong to topic {topic_id_text(found)}, not to {topic_id_text(self._topic_id)}; "
+                f"{path}: the files belong to topic {topic_id_text(found.topic_id)}, not to "
+                f"{topic_id_text(self._topic_id)}; move the directory away and restore the right one"
+            )
+        if found.partition not in (owner.partition, -1):
+            raise CorruptLogError(
+                f"{path}: the files belong to partition {found.partition} of the topic, not to {owner.partition}; "
                 "move the directory away and restore the right one"
             )
+        if found != owner:
+            # Of Kafka, or an older broker, which did not write the number.
+            replace_file(self._files, path, encode_metadata(owner))
+            self._files.sync_directory(self._directory)
 
     def _read_epochs(self, sizes: dict[str, int]) -> list[EpochStart]:
         path = f"{self._directory}/{EPOCHS_NAME}"
@@ -263,6 +297,7 @@ class _Recovery:
         segment = self._segment(entry.base_offset)
         segment.size_bytes = entry.size_bytes
         segment.max_timestamp_ms = entry.max_timestamp_ms
+        segment.first_crc = entry.first_crc
         segment.sealed = True
         return segment
 

@@ -6,16 +6,19 @@ leaves set aside is removed at the next start.
 
 from __future__ import annotations
 
+import logging
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Final
 
 from logbroker.errors import CorruptLogError, TooManyOpenFilesError
-from logbroker.storage.files import Files, read_file, storage_failed
+from logbroker.storage.files import NOT_OURS, Files, read_file, storage_failed
 from logbroker.storage.handles import HandleCache
 from logbroker.storage.partition_files import METADATA_NAME, decode_metadata
 from logbroker.types import TopicId, topic_id_text
+
+_log = logging.getLogger(__name__)
 
 SUFFIX: Final = "-delete"
 
@@ -47,7 +50,7 @@ def set_aside(directories: list[Path], topic_id: TopicId, files: Files, handles:
 def _is_of_another_topic(directory: Path, topic_id: TopicId, files: Files, handles: HandleCache) -> bool:
     path = f"{directory}/{METADATA_NAME}"
     try:
-        return decode_metadata(path, handles.with_room(partial(read_file, files, path))) != topic_id
+        return decode_metadata(path, handles.with_room(partial(read_file, files, path))).topic_id != topic_id
     except (FileNotFoundError, CorruptLogError):
         return False  # a power cut took it, before the first append
     except OSError:
@@ -57,18 +60,29 @@ def _is_of_another_topic(directory: Path, topic_id: TopicId, files: Files, handl
 def remove_set_aside(data_dir: Path, files: Files, handles: HandleCache) -> None:
     """Remove every directory that was set aside, with its files; the next call does what lacks descriptors now.
 
-    Raises StorageFailedError.
+    One in which something lies that the broker did not make, or may not remove, is told and stays. Raises
+    StorageFailedError.
     """
     path = str(data_dir)
     try:
         for name in handles.with_room(partial(files.list_directories, path)):
             if name.endswith(SUFFIX):
                 path = f"{data_dir}/{name}"
-                with suppress(FileNotFoundError):  # Another deletion was faster.
-                    for file_name in handles.with_room(partial(files.list_directory, path)):
-                        files.unlink(f"{path}/{file_name}")
-                    files.remove_directory(path)
+                _remove(path, files, handles)
     except TooManyOpenFilesError:
         return
     except OSError as error:
         raise storage_failed("remove", path, error) from error
+
+
+def _remove(path: str, files: Files, handles: HandleCache) -> None:
+    try:
+        with suppress(FileNotFoundError):  # Another deletion was faster.
+            for file_name in handles.with_room(partial(files.list_directory, path)):
+                files.unlink(f"{path}/{file_name}")
+            files.remove_directory(path)
+    except OSError as error:
+        if error.errno not in NOT_OURS:
+            raise
+        reason = error.strerror or error
+        _log.warning("cannot remove %s, of a deleted topic: %s; remove what is in it yourself", path, reason)

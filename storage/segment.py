@@ -6,25 +6,31 @@ bytes and look batches up below a limit that the owner gave them.
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import partial
 from typing import Final, TypeVar
 
 from logbroker.config import MAX_STORED_BATCH_BYTES, TopicConfig
 from logbroker.errors import CorruptLogError
 from logbroker.record.header import HEADER_BYTES, BatchHeader
-from logbroker.storage.continuity import ANY_ORDER, Continuity
-from logbroker.storage.files import Files, storage_failed
+from logbroker.storage.continuity import ANY_ORDER, Continuity, DamagedLogError
+from logbroker.storage.files import NOT_OURS, Files, storage_failed
 from logbroker.storage.handles import Handle, HandleCache
 from logbroker.storage.header_walk import (
+    CHECKED_WALK_BYTES,
     LONG_WALK_BYTES,
     NO_TIMESTAMP,
     SHORT_WALK_BYTES,
     index_entries,
+    until_damage,
     walk_headers,
 )
 from logbroker.storage.index_file import OFFSET_ENTRY, TIME_ENTRY, Entry, IndexFile
+
+_log = logging.getLogger(__name__)
 
 SUFFIXES: Final = (".log", ".index", ".timeindex")
 MAX_RELATIVE_OFFSET: Final = 2**31 - 1
@@ -50,6 +56,7 @@ class Segment:
         "_stem",
         "base_offset",
         "created_ms",
+        "first_crc",
         "first_timestamp_ms",
         "loaded",
         "log_path",
@@ -73,6 +80,8 @@ class Segment:
         self.rules = rules
         """What its batches must say to continue their log."""
         self.size_bytes = 0
+        self.first_crc = -1
+        """Of the first batch; -1: not known."""
         self.first_timestamp_ms = NO_TIMESTAMP
         self.max_timestamp_ms = NO_TIMESTAMP
         self.max_timestamp_offset = base_offset
@@ -195,7 +204,12 @@ class Segment:
         self.max_timestamp_offset = self.base_offset + offsets - 1
         if self.size_bytes:
             with self._handles.pinned(self.log_path) as handle:
-                self.first_timestamp_ms = next(self.headers(handle, 0, self.size_bytes))[1].max_timestamp_ms
+                first = next(self.headers(handle, 0, self.size_bytes))[1]
+            if self.first_crc not in (first.crc, -1):
+                # Nothing in a batch tells whose it is, and all else may fit.
+                raise DamagedLogError(self.log_path, 0, self.base_offset, "is not the one that was written there")
+            self.first_crc = first.crc
+            self.first_timestamp_ms = first.max_timestamp_ms
 
     def _indexed_bytes(self) -> int:
         last = self.offset_index.last()
@@ -207,7 +221,7 @@ class Segment:
             self._handles.forget(self._stem + suffix)
 
     def remove_files(self) -> None:
-        """Delete the files. Raises StorageFailedError."""
+        """Delete the files; one that is none, or may not be deleted, is told and stays. Raises StorageFailedError."""
         self.close()
         for suffix in SUFFIXES:
             try:
@@ -215,7 +229,9 @@ class Segment:
             except FileNotFoundError:
                 pass
             except OSError as error:
-                raise storage_failed("delete", self._stem + suffix, error) from error
+                if error.errno not in NOT_OURS:
+                    raise storage_failed("delete", self._stem + suffix, error) from error
+                _log.warning("cannot delete %s: %s; remove it yourself", self._stem + suffix, error.strerror or error)
 
     def rebuild_indexes(self) -> None:
         """Build both indexes from the batch headers; the segment gets no more appends. Raises CorruptLogError."""
@@ -228,10 +244,10 @@ class Segment:
 
     def _rebuild(self) -> None:
         with self._handles.pinned(self.log_path) as handle:
-            headers = walk_headers(
-                self._files, handle, self.rules, self.base_offset, 0, self.size_bytes, window_bytes=LONG_WALK_BYTES
-            )
-            offsets, times = index_entries(headers, self.base_offset)
+            walk = partial(self.headers, handle, 0, self.size_bytes, window_bytes=LONG_WALK_BYTES)
+            offsets, _ = index_entries(walk(), self.base_offset)
+            # A lookup believes an entry of what lies before it: there are some up to the first damage.
+            _, times = index_entries(until_damage(walk(check_crc=True)), self.base_offset)
         self.offset_index.replace(offsets)
         self.time_index.replace(times)
 
@@ -246,6 +262,7 @@ class Segment:
         *,
         nowait: bool = False,
         window_bytes: int = SHORT_WALK_BYTES,
+        check_crc: bool = False,
     ) -> Iterator[tuple[int, BatchHeader]]:
         """Walk the batches from `position` to `limit`, the first of which goes on at `offset`; see `walk_headers`.
 
@@ -261,6 +278,7 @@ class Segment:
             exact=offset is not None or not position,
             nowait=nowait,
             window_bytes=window_bytes,
+            check_crc=check_crc,
         )
 
     def locate(self, handle: Handle, offset: int, limit: int, *, nowait: bool) -> tuple[int, int]:
@@ -301,16 +319,20 @@ class Segment:
         return limit
 
     def locate_time(self, handle: Handle, timestamp_ms: int, limit: int) -> Iterator[tuple[int, BatchHeader]]:
-        """Walk from a batch before which every record is older than `timestamp_ms`."""
+        """Walk from a batch before which every record is older than `timestamp_ms`.
+
+        What is passed over on the way must have been what it says, so each batch is checked as a whole.
+        """
+        checked = partial(self.headers, handle, limit=limit, window_bytes=CHECKED_WALK_BYTES, check_crc=True)
         before_ms = timestamp_ms
         while entry := self.time_index.last_at_most(before_ms - 1, nowait=False):
             start, offset = self.locate(handle, self.base_offset + entry[1], limit, nowait=False)
             _, header = next(self.headers(handle, start, limit, offset), (limit, None))
             # What an entry says of the batches before its own cannot be checked, so it must at least fit that one.
             if header and entry == (header.max_timestamp_ms, header.next_offset - 1 - self.base_offset):
-                return self.headers(handle, start, limit, offset)
+                return checked(position=start, offset=offset)
             before_ms = entry[0]
-        return self.headers(handle, 0, limit)
+        return checked(position=0)
 
     def _from_entry(
         self, handle: Handle, entry: Entry | None, limit: int, *, nowait: bool

@@ -1,23 +1,23 @@
 """What a crash left above the recovery point: every batch is checked, and the log ends at the first bad one.
 
 After a killed process (the machine did not restart) only the last write can be torn, so a good batch behind a bad one
-means damage of another kind: the partition is not opened, nothing is touched. After a power cut anything unsynced may
-be missing. What is cut off goes to a side file. What is kept is written again and synced, since nobody knows whether
-the pages that a read returned ever reached the disk.
+means damage of another kind: the partition is not opened, nothing is touched. So it is where nobody knows which crashes
+there were. After a power cut anything unsynced may be missing. What is cut off goes to a side file. What is kept is
+written again and synced, since nobody knows whether the pages that a read returned ever reached the disk.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from contextlib import suppress
 from itertools import chain, count
 from typing import Final
 
+from logbroker.config import MAX_STORED_BATCH_BYTES
 from logbroker.errors import CorruptLogError
 from logbroker.record.header import HEADER_BYTES, parse_header
 from logbroker.storage.continuity import DamagedLogError
-from logbroker.storage.files import Files, write_all
+from logbroker.storage.files import NOT_OURS, Files, write_all
 from logbroker.storage.handles import Handle, HandleCache
 from logbroker.storage.log_scan import find_good_batch, good_batch
 from logbroker.storage.partition_files import EpochStart
@@ -52,6 +52,8 @@ class TailRecovery:
         """After the last good batch."""
         self.cut = False
         """Whether anything was cut off."""
+        self.cut_bytes = 0
+        """How much, segments that were set aside included."""
         self.gaps_below = 0
         """Above all gaps, and all batches whose epochs are not those of `epochs`, in what was taken over."""
         self._producers = producers
@@ -104,8 +106,10 @@ class TailRecovery:
         if self._imported and (segment.base_offset > self.end_offset or not self.segments):
             return True
         if self._only_last_write_torn or self._stopped_cleanly:
+            ends = self.segments[-1].log_path if self.segments else ""
             raise CorruptLogError(
                 f"{segment.log_path}: the log before it ends at offset {self.end_offset}; restore what is missing"
+                + (f", or {_cut_at(ends)}" if ends else "")
             )
         return False
 
@@ -143,7 +147,8 @@ class TailRecovery:
         window = self._files.pread(handle.fd, min(_WINDOW_BYTES, file_bytes - start), start)
         if len(window) >= HEADER_BYTES:
             size_bytes = parse_header(window).size_bytes
-            if len(window) < size_bytes <= file_bytes - start:
+            longest = file_bytes if self._imported else MAX_STORED_BATCH_BYTES
+            if len(window) < size_bytes <= min(longest, file_bytes - start):
                 window = self._files.pread(handle.fd, size_bytes, start)
         return window
 
@@ -163,6 +168,8 @@ class TailRecovery:
             if header.base_offset != self.end_offset or header.leader_epoch != self._epoch_at(header.base_offset):
                 self.gaps_below = header.next_offset
             self.end_offset = header.next_offset
+            if not segment.size_bytes:
+                segment.first_crc = header.crc
             segment.append(
                 header.next_offset - 1, header.size_bytes, header.max_timestamp_ms, self._index_interval_bytes
             )
@@ -178,7 +185,7 @@ class TailRecovery:
         if self._stopped_cleanly:
             raise CorruptLogError(
                 f"{segment.log_path}: the batch at byte {start} (offset {self.end_offset}) is damaged, but the broker "
-                "had stopped cleanly; restore the file from a backup, or cut it there to lose what follows"
+                f"had stopped cleanly; restore the file from a backup, or {_cut_at(segment.log_path)}"
             )
         self._check_bound(segment.log_path, start, [segment, *later])
         if self._only_last_write_torn:
@@ -191,22 +198,21 @@ class TailRecovery:
             raise CorruptLogError(
                 f"{path}: the batch at byte {start} (offset {self.end_offset}) is damaged or missing, and {lost_bytes} "
                 f"bytes follow, but at most {self._unsynced_bound_bytes} were not synced; restore the file from a "
-                "backup, or cut it there to lose what follows"
+                f"backup, or {_cut_at(path)}"
             )
 
     def _check_torn(self, segment: Segment, handle: Handle, file_bytes: int, later: Sequence[Segment]) -> None:
         start = segment.size_bytes
-        rest = self._files.pread(handle.fd, file_bytes - start, start)
-        found = find_good_batch(rest, self.end_offset, self.epochs[-1].epoch if self.epochs else 0)
+        found = find_good_batch(self._files, handle.fd, start, file_bytes, self.end_offset)
         if found >= 0:
-            what = f"a good one follows at byte {start + found}"
+            what = f"a good one follows at byte {found}"
         elif later:
             what = f"{later[0].log_path} follows"
         else:
             return
         raise CorruptLogError(
             f"{segment.log_path}: the batch at byte {start} (offset {self.end_offset}) is damaged, but {what}, so no "
-            "torn write explains it; restore the file from a backup, or cut it there to lose what follows"
+            f"torn write explains it; restore the file from a backup, or {_cut_at(segment.log_path)}"
         )
 
     def _cut(self, segment: Segment, handle: Handle) -> None:
@@ -221,6 +227,7 @@ class TailRecovery:
             self._files.truncate(side.fd, position - end)
             self._files.fdatasync(side.fd)
         self._handles.forget(side_path)
+        self.cut_bytes += position - end
         _log.warning(
             "%s: cut at byte %d, where offset %d belongs: the batch there is damaged, or not whole. What was cut off,"
             " %d bytes, is kept in %s",
@@ -244,7 +251,7 @@ class TailRecovery:
     def _free_path(self, path: str) -> str:
         """`path`, or one like it that nothing has yet."""
         directory, _, name = path.rpartition("/")
-        taken = self._files.list_directory(directory)
+        taken = {*self._files.list_directory(directory), *self._files.list_directories(directory)}
         names = chain([name], (f"{name}-{number}" for number in count(2)))
         return f"{directory}/{next(candidate for candidate in names if candidate not in taken)}"
 
@@ -269,6 +276,7 @@ class TailRecovery:
             self.end_offset,
             side_path,
         )
+        self.cut_bytes += self._file_bytes[segment.base_offset]
         self._files.rename(segment.log_path, side_path)
         self._drop_indexes(segment)
 
@@ -280,5 +288,15 @@ class TailRecovery:
 
     def _drop_indexes(self, segment: Segment) -> None:
         for suffix in SUFFIXES[1:]:
-            with suppress(FileNotFoundError):
+            try:
                 self._files.unlink(segment.log_path.removesuffix(SUFFIXES[0]) + suffix)
+            except FileNotFoundError:
+                pass
+            except OSError as error:
+                if error.errno not in NOT_OURS:  # else the index does without a file
+                    raise
+
+
+def _cut_at(path: str) -> str:
+    """What to do to go on without what follows the damage in a file."""
+    return f"run `logbroker segment repair {path}` to lose what follows"

@@ -27,6 +27,8 @@ class WriteGroup(msgspec.Struct):
     """The log end offset after it."""
     end_position: int = 0
     """Where it ends in its last segment."""
+    max_timestamp_ms: int = -1
+    """The largest of that segment, up to there."""
     runs: list[tuple[Segment, int, list[Buffer]]] = []
     """Per segment: where to write, and what."""
     sealed: list[Segment] = []
@@ -38,7 +40,7 @@ class WriteGroup(msgspec.Struct):
     def add(
         self, segment: Segment, position: int, prefix: bytes, rest: Buffer, end_position: int, next_offset: int
     ) -> None:
-        """Add a batch in two parts, so that its bytes need not be copied to patch the first 16."""
+        """Add a batch that `segment` has, in two parts, so that its bytes need not be copied to patch the first 16."""
         runs = self.runs
         if runs and runs[-1][0] is segment:
             runs[-1][2].extend((prefix, rest))
@@ -46,3 +48,4 @@ class WriteGroup(msgspec.Struct):
             runs.append((segment, position, [prefix, rest]))
         self.end_offset = next_offset
         self.end_position = end_position
+        self.max_timestamp_ms = segment.max_timestamp_ms

@@ -223,8 +223,12 @@ class _Comparison:
 
     def _compare_partition(self, topic: Topic, number: int, checkpoint: PartitionCheckpoint | None) -> None:
         sizes = self._sizes(topic, number)
-        if checkpoint is None or not sizes:
+        if checkpoint is None:
             self._plan.unscanned_bytes += sum(sizes.values())
+            return
+        checkpoint.history_unknown = True
+        if not sizes:
+            self._store(topic, number, checkpoint)
             return
         first = min(sizes)
         if first > checkpoint.log_start_offset:
@@ -233,8 +237,8 @@ class _Comparison:
             checkpoint.segments = [entry for entry in checkpoint.segments if entry.base_offset >= first]
             if not checkpoint.segments:
                 checkpoint = _from_the_start(first, checkpoint)
-            self._store(topic, number, checkpoint)
             self._note(f"{topic.name}-{number}: begins at offset {first} now, as retention left it since the backup")
+        self._store(topic, number, checkpoint)
         known = {entry.base_offset: entry.size_bytes for entry in checkpoint.segments}
         last = max(known, default=-1)
         self._plan.unscanned_bytes += sum(
@@ -263,7 +267,11 @@ class _Comparison:
         for number in numbers:
             if sizes := self._sizes(topic, number):
                 empty = PartitionCheckpoint(
-                    recovery_point=0, log_start_offset=0, segments=[], unsynced_bound_bytes=bound_bytes
+                    recovery_point=0,
+                    log_start_offset=0,
+                    segments=[],
+                    unsynced_bound_bytes=bound_bytes,
+                    history_unknown=True,
                 )
                 self._store(topic, number, _from_the_start(min(sizes), empty))
                 self._plan.unscanned_bytes += sum(sizes.values())
@@ -282,7 +290,7 @@ class _Comparison:
     def _owner(self, name: str) -> TopicId | None:
         path = self._data_dir / name / METADATA_NAME
         try:
-            return decode_metadata(str(path), read_regular(path))
+            return decode_metadata(str(path), read_regular(path)).topic_id
         except (CorruptLogError, OSError):
             return None
 

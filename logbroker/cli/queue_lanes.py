@@ -116,6 +116,10 @@ def explanation(lane: LaneDescription, queue: QueueDescription) -> Iterator[str]
     if lane.offset >= 0:
         rows.append(("first record", f"{queue.topic}-{lane.partition}, offset {lane.offset}"))
         rows.append(("attempts", f"{lane.attempt - 1} of {queue.settings.max_attempts} failed"))
+    if lane.cause is not None:
+        partition, offset = lane.cause
+        times = "once" if lane.cause_attempts == 1 else f"{lane.cause_attempts} times"
+        rows.append(("parked for", f"{queue.topic}-{partition}, offset {offset}, which failed {times}"))
     if lane.level is not None:
         rank = "first" if queue.settings.priority_rank == "head" else "most urgent"
         rows.append(("level", f"{lane.level}, as its {rank} record"))

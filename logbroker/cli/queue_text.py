@@ -115,7 +115,10 @@ def age_ms(lane: LaneDescription) -> int | None:
 def lane_document(lane: LaneDescription) -> dict[str, Any]:
     """All of a lane, for programs."""
     fields = msgspec.structs.asdict(lane)
-    del fields["key"]
+    del fields["key"], fields["cause"], fields["cause_attempts"]
+    if lane.cause is not None:
+        partition, offset = lane.cause
+        fields["cause"] = {"partition": partition, "offset": offset, "failures": lane.cause_attempts}
     head = {name: None if fields[name] < 0 else fields[name] for name in ("partition", "offset")}
     return {
         **key_document(lane.key),

@@ -21,7 +21,7 @@ from logbroker.tools.segments import find as finding
 from logbroker.tools.segments import mend
 from logbroker.tools.segments.findings import PartitionReport, Severity
 from logbroker.tools.segments.listing import list_segments
-from logbroker.tools.segments.locate import Located, file_bytes, locate
+from logbroker.tools.segments.locate import Located, PartitionFiles, file_bytes, locate
 from logbroker.tools.segments.metadata import is_held
 from logbroker.tools.segments.reading import UNREADABLE, Batch, Progress, SegmentReading, records_of
 from logbroker.tools.segments.stats import Stats
@@ -101,7 +101,7 @@ def dump(file: Path, with_records: bool, first_offset: int, as_json: bool) -> No
             output.print_line(output.batch_line(batch.position, batch.header))
         if with_records:
             undecodable += not _dump_records(batch, first_offset, as_json=as_json)
-    _raise_for(located, reading, undecodable)
+    _raise_for(located.partitions[0], reading, undecodable)
 
 
 @segment.command()
@@ -187,7 +187,8 @@ def find(
 ) -> None:
     """Find records by key or time: their offsets, and where their batches lie.
 
-    T is ISO 8601 or milliseconds since 1970. Exits with 1 where there is no such record.
+    T is ISO 8601 or milliseconds since 1970. Exits with 1 where there is no such record, or where damage, which is
+    passed over and named at the end, may have held some.
 
     \b
     Examples:
@@ -199,17 +200,20 @@ def find(
     located = locate(paths)
     wanted = _key_bytes(key, is_base64=key_is_base64) if key is not None else b""
     none = True
+    damaged: list[tuple[PartitionFiles, SegmentReading]] = []
     with _progress("searching", located) as progress:
         if timestamp_ms is not None:
-            results = finding.find_time(located, timestamp_ms, progress)
+            results = finding.find_time(located, timestamp_ms, progress, damaged)
         else:
-            results = finding.find_key(located, wanted, progress)
+            results = finding.find_key(located, wanted, progress, damaged)
         for found in results:
             none = False
             if as_json:
                 output.write_line(found)
             else:
                 output.print_line(output.found_line(found))
+    for partition, reading in damaged:
+        _raise_for(partition, reading)
     if none:
         what = f"with the key {key!r}" if key is not None else "of that time or later"
         raise LogbrokerError(f"there is no record {what}")
@@ -311,9 +315,9 @@ def _dump_records(batch: Batch, first_offset: int, *, as_json: bool) -> bool:
     return True
 
 
-def _raise_for(located: Located, reading: SegmentReading, undecodable: int) -> None:
+def _raise_for(partition: PartitionFiles, reading: SegmentReading, undecodable: int = 0) -> None:
     """Raise CorruptLogError for damage, but not for what a running broker is just writing."""
-    data_dir = located.partitions[0].data_dir
+    data_dir = partition.data_dir
     faults = reading.faults
     if faults and not faults[-1].followed and data_dir is not None and is_held(data_dir):
         faults = faults[:-1]

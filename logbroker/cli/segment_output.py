@@ -261,9 +261,10 @@ def found_line(found: Found) -> str:
 def plan_lines(plan: RepairPlan) -> list[str]:
     """Describe what a repair would do."""
     lines = [
-        f"{short(plan.path)}: the first bad batch is at byte {plan.position} (offset {plan.offset}): {plan.reason}",
-        f"  cut the file there; {plan.removed_bytes:,} bytes go to {short(plan.side_path)}",
+        f"{short(plan.path)}: the log ends at byte {plan.position} (offset {plan.offset}): {plan.reason}",
     ]
+    if plan.removed_bytes:
+        lines.append(f"  cut the file there; {plan.removed_bytes:,} bytes go to {short(plan.side_path)}")
     if plan.good_batches:
         lines.append(
             f"  with them go {plan.good_batches:,} good batches ({plan.good_records:,} records) behind the bad one"

@@ -212,6 +212,7 @@ def _document(description: TopicDescription) -> dict[str, Any]:
                 "leader_epoch": item.leader_epoch,
                 "size_bytes": item.size_bytes,
                 "segments": item.segments,
+                **({"cut_bytes": item.cut_bytes, "cut_offset": item.cut_offset} if item.cut_bytes else {}),
             }
             for item in description.partitions
         ],
@@ -226,17 +227,22 @@ def _show(description: TopicDescription) -> None:
         _show_bands(info)
     columns = ("partition", "start offset", "high watermark", "end offset", "leader epoch", "segments", "size")
     rows = terminal.table(*columns, numbers=columns)
-    damaged: list[str] = []
+    told: list[str] = []
     for item in description.partitions:
         if isinstance(item.error, CorruptLogError):
-            damaged.append(f"partition {item.partition} cannot be read to its end: {item.error}")
+            told.append(f"partition {item.partition} cannot be read to its end: {item.error}")
         elif item.error is not None:
             rows.add_row(str(item.partition), f"offline: {item.error}")
             continue
+        if item.cut_bytes:
+            told.append(
+                f"partition {item.partition} was cut at offset {item.cut_offset} when the broker started: "
+                f"{item.cut_bytes:,} bytes, kept in side files (*.cut-*)"
+            )
         offsets = (item.log_start_offset, item.high_watermark, item.log_end_offset, item.leader_epoch, item.segments)
         rows.add_row(str(item.partition), *map(str, offsets), terminal.size_text(item.size_bytes))
     terminal.show(rows)
-    terminal.say(*damaged)
+    terminal.say(*told)
     configs = terminal.table("config", "value", "")
     for config in description.configs:
         configs.add_row(config.name, config.value, "" if config.is_default else "set by the topic")

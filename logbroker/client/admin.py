@@ -63,6 +63,10 @@ class PartitionDescription(msgspec.Struct, frozen=True, kw_only=True):
     leader_epoch: int
     size_bytes: int
     segments: int
+    cut_bytes: int = 0
+    """How much the broker cut off the end of the log when it started, as a crash had torn it; kept in side files."""
+    cut_offset: int = 0
+    """Where it did so, if it did."""
     error: LogbrokerError | None = None
 
 
@@ -306,6 +310,8 @@ def _description(result: admin_pb2.DescribeTopicsResult) -> TopicDescription:
                 leader_epoch=partition.leader_epoch,
                 size_bytes=partition.size_bytes,
                 segments=partition.segments,
+                cut_bytes=partition.cut_bytes,
+                cut_offset=partition.cut_offset,
                 error=error_of_item(partition.status),
             )
             for partition in result.partitions

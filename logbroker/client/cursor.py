@@ -13,7 +13,7 @@ from contextlib import suppress
 import msgspec
 
 from logbroker.client.fetcher import Assigned, Chunk
-from logbroker.errors import CorruptLogError
+from logbroker.errors import CorruptBatchError, CorruptLogError
 from logbroker.record.codec import Headers, check_crc, decode_records, split_batches
 from logbroker.record.header import BatchHeader
 from logbroker.record.message_headers import priority_of
@@ -64,6 +64,17 @@ def _check_continues(chunk: Chunk, first: int, end: int = 0) -> None:
     )
 
 
+def _check_intact(chunk: Chunk, header: BatchHeader, batch: bytes) -> None:
+    """Raise CorruptLogError where a batch is not what the producer has sent."""
+    try:
+        check_crc(header, batch)
+    except CorruptBatchError:
+        raise CorruptLogError(
+            f"{chunk.assigned.partition}: the CRC-32C of the batch at offset {header.base_offset} does not match its"
+            " bytes; nothing is delivered from there on. Check the broker's files with `logbroker segment verify`"
+        ) from None
+
+
 class Cursor:
     """The place of one consumer in the chunks it was given."""
 
@@ -110,7 +121,7 @@ class Cursor:
                 self._chunk = self.assigned = None
                 continue
             header, batch = item
-            check_crc(header, batch)
+            _check_intact(chunk, header, batch)
             _check_continues(chunk, header.base_offset, header.next_offset)
             if header.is_control:
                 assigned.position = header.next_offset

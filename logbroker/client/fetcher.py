@@ -30,6 +30,7 @@ from logbroker.client.permit import Permit
 from logbroker.client.status import error_of_item
 from logbroker.errors import (
     BrokerUnavailableError,
+    CorruptLogError,
     LogbrokerError,
     LogTruncatedError,
     NoCommittedOffsetError,
@@ -253,11 +254,35 @@ class Fetcher:
                 self.move(assigned)
 
     def fail(self, assigned: Assigned, error: LogbrokerError) -> None:
-        """End a partition with an error, which is raised before anything else is handed out."""
+        """End a partition with an error, which is raised before anything else is handed out.
+
+        Where its log is damaged, the broker is asked first what it knows: file and byte. It remembers what it finds.
+        """
         self._withdraw(assigned)
         self._clear(assigned)
-        assigned.failed, assigned.error = True, error
+        assigned.failed = True
         assigned.fetched = assigned.position
+        if isinstance(error, CorruptLogError):
+            self._searching[assigned] = task = asyncio.create_task(self._find_damage(assigned, error))
+            task.add_done_callback(lambda task: self._search_ended(assigned, task))
+        else:
+            self._end_with(assigned, error)
+
+    async def _find_damage(self, assigned: Assigned, error: LogbrokerError) -> None:
+        version = assigned.version
+        item = _fetch_item(assigned, assigned.position, max_bytes=1)
+        # To send plain records, it decodes what lies there, and checks it.
+        request = log_pb2.FetchRequest(items=[item], plain_records=True)
+        try:
+            response = await self._connection.unary("Fetch", request, retry=False)
+            found = _error_in(response.results[0])
+        except LogbrokerError as failure:
+            found = failure
+        if assigned.version == version:
+            self._end_with(assigned, found if isinstance(found, CorruptLogError) else error)
+
+    def _end_with(self, assigned: Assigned, error: LogbrokerError) -> None:
+        assigned.error = error
         self._note_end(assigned)
         self._chunks.appendleft(Chunk(assigned, assigned.version, b"", assigned.position, error))
         self._arrived.set()

@@ -155,7 +155,7 @@ class LaneDescription(msgspec.Struct, frozen=True, kw_only=True):
     state: str
     """ready, in flight, waiting, blocked, parked, dead-lettering, in session, or idle (nothing of it waits)."""
     partition: int
-    """Of its head, as the offset; -1: none is known."""
+    """Of its head, the first record that is not done, as the offset; -1: none is known."""
     offset: int
     waiting: int
     """Records, the head included."""
@@ -167,7 +167,7 @@ class LaneDescription(msgspec.Struct, frozen=True, kw_only=True):
     oldest_timestamp_ms: int | None
     """Of the head."""
     first_failure_ms: int | None
-    """Of the head, as the next two."""
+    """Of the head or, where that is not None, of `cause`, as the next two."""
     last_failure_ms: int | None
     reasons: tuple[str, ...]
     session_token: int
@@ -176,6 +176,10 @@ class LaneDescription(msgspec.Struct, frozen=True, kw_only=True):
     """As how urgent it counts, 0 to 9; None: the queue group has no priorities."""
     refusal: str
     """Why the dead-letter topic does not take its head, and what to do; empty: it does, or is not asked to."""
+    cause: tuple[int, int] | None = None
+    """Partition and offset of the record that the lane was parked for, where a rewind put others before it."""
+    cause_attempts: int = 0
+    """How many attempts at it failed."""
 
 
 LaneOrder = Literal["hottest", "oldest", "held"]
@@ -281,4 +285,6 @@ def lane_description(lane: queues_pb2.Lane) -> LaneDescription:
         session_token=lane.session_token,
         level=lane.level if lane.HasField("level") else None,
         refusal=lane.refusal,
+        cause=(lane.cause.partition, lane.cause.offset) if lane.HasField("cause") else None,
+        cause_attempts=lane.cause_attempts,
     )

@@ -14,7 +14,7 @@ _ADVICE: Final = {
     errno.ENOTDIR: "a directory belongs there: put it back, or choose another path",
     errno.EISDIR: "a file belongs there: move the directory away, or choose another path",
     errno.ELOOP: "put the file or directory itself in the place of the symbolic links",
-    errno.EINVAL: "put the file that belongs there in its place",
+    errno.ENXIO: "put the file that belongs there in its place",
     errno.ENAMETOOLONG: "choose a shorter path",
     errno.ENOSPC: "free some space, then try again",
     errno.EDQUOT: "free some space, then try again",
@@ -24,11 +24,6 @@ _ADVICE: Final = {
     errno.ENOMEM: "raise the limit on memory (ulimit -v), or end other programs",
     errno.EIO: "check the disk, and restore the file from a backup",
 }
-
-OUT_OF_PLACE: Final = frozenset(
-    {errno.EACCES, errno.EINVAL, errno.EISDIR, errno.ELOOP, errno.ENOENT, errno.ENOTDIR, errno.EPERM}
-)
-"""Errors that say that something else is there than what was asked for, or nothing: the disk itself is well."""
 
 
 def advice_for(number: int) -> str:

@@ -164,6 +164,8 @@ class AdminService:
                     leader_epoch=facts.leader_epoch,
                     size_bytes=facts.size_bytes,
                     segments=facts.segments,
+                    cut_bytes=facts.cut_bytes,
+                    cut_offset=facts.cut_offset,
                 )
             await pace.step(PARTITION_STEPS)
 

@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from logbroker.engine import LogEngine, PartitionFacts, Read, ReadResult, Topic
+from logbroker.engine import LogEngine, PartitionFacts, Read, ReadResult, Topic, damage_at
 from logbroker.errors import (
     InvalidRequestError,
     LogbrokerError,
@@ -25,7 +25,7 @@ from logbroker.grpc_api.refs import check_isolation, check_item_count, echoed_id
 from logbroker.grpc_api.status import Statuses, item_status
 from logbroker.pacing import Pace
 from logbroker.record.codec import split_batches
-from logbroker.types import PartitionKey
+from logbroker.types import PartitionKey, TopicId
 from logbroker.v1.common_pb2 import Status
 from logbroker.v1.log_pb2 import FetchItem, FetchRequest, FetchResult
 
@@ -139,6 +139,13 @@ def fail_result(result: FetchResult, error: LogbrokerError, status: Status | Non
         result.cut_offset = error.cut_offset
 
 
+async def name_damage(engine: LogEngine, result: FetchResult) -> None:
+    """Where a batch cannot be decoded, as it is not what was stored, let the result say so, with file and byte."""
+    damage = await damage_at(engine, TopicId(result.topic_id), result.partition, result.next_offset)
+    if damage is not None:
+        fail_result(result, damage)
+
+
 class Fetch:
     """One unary fetch: reads what is there, and goes on while it waits for min_bytes."""
 
@@ -199,6 +206,8 @@ class Fetch:
                 held_bytes = self._size_bytes
                 await self._pace.step(min(sum(map(len, chunks)), INLINE_BYTES) // DECODED_PER_STEP)
                 records = await plain_records(result, b"".join(chunks), item.offset, room, self._budget, held_bytes)
+                if result.HasField("status") and chunks:
+                    await name_damage(self._engine, result)
                 response.add(result, records=records)
                 room -= sum(map(len, records))
                 self._hold(sum(map(len, records)))

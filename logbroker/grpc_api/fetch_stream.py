@@ -20,6 +20,7 @@ from logbroker.grpc_api.fetch import (
     facts_at_end,
     fail_result,
     generation_end,
+    name_damage,
     note_end,
     position_of,
     read_up_to,
@@ -297,6 +298,8 @@ class FetchStream:
             return
         if self._plain:
             records = await self._decoded(response, result, outcome.batches, room, pace)
+            if result.HasField("status"):
+                await name_damage(self._engine, result)
             self._add_frame(response, result, records=records)
             if result.HasField("status"):
                 self._leave(assigned)

@@ -20,7 +20,7 @@ from logbroker.grpc_api.paging import FRAME_BYTES, ITEM_STEPS, items_within, out
 from logbroker.grpc_api.queue_admin_messages import queue_state
 from logbroker.grpc_api.refs import check_item_count, echoed_id, echoed_name, topic_of
 from logbroker.grpc_api.status import Context, answers
-from logbroker.pacing import Pace
+from logbroker.pacing import Pace, Steps, in_large_steps, in_turns
 from logbroker.queues.rows import GROUP_TYPE as QUEUE_GROUP_TYPE
 from logbroker.types import TopicId
 from logbroker.v1 import groups_pb2 as pb
@@ -125,7 +125,7 @@ class GroupsService:
         """Return what is committed in some partitions; none named: in all. Raises OverloadedError where that is more
         than an answer takes."""
         result = pb.CommittedTopic(topic=topic_name(self._engine, topic_id), topic_id=topic_id)
-        of_topic = group.offsets.of_topic(topic_id)
+        of_topic = dict(group.offsets.of_topic(topic_id))  # As they are now, though it takes some turns to tell them.
         room_bytes = self._max_response_bytes
         for number in numbers or sorted(of_topic):
             found = of_topic.get(number) or _NONE
@@ -147,32 +147,30 @@ class GroupsService:
 
         Who holds what is of one moment: else a partition that goes from one to another meanwhile would have two owners.
         """
+        generations = await in_turns(in_large_steps(_describe_generations(group)), pace)
         machine = group.machine
         held = [
-            (member, member.epoch, member.held, machine.target(member), member.connected)
+            (member.join, member.epoch, member.subscription, member.held, machine.target(member), member.connected)
             for member in sorted(machine.members(), key=lambda member: member.member_id)
             if member.member_id > members_after
         ]
         result = pb.DescribedGroup(
-            group=_listed(group), assignor=machine.assignor, epoch=machine.epoch, growth_order=machine.growth_order
+            group=_listed(group),
+            assignor=machine.assignor,
+            epoch=machine.epoch,
+            growth_order=machine.growth_order,
+            generations=generations,
         )
-        now = asyncio.get_running_loop().time()
-        for topic, generation in list(group.generations.grown()):
-            waits = group.generations.waits(topic.id, now)
-            result.generations.append(_described_generation(topic, generation, waits))
-            await pace.step(ITEM_STEPS + topic.partitions // 2)
         await pace.step(ITEM_STEPS + len(machine))
         room_bytes = self._max_response_bytes - result.ByteSize()
-        for member, epoch, owned, target, connected in held:
+        for join, epoch, subscription, owned, target, connected in held:
             described = pb.DescribedMember(
-                member_id=member.member_id,
-                instance_id=member.join.instance_id,
-                client_name=member.join.client_name,
+                member_id=join.member_id,
+                instance_id=join.instance_id,
+                client_name=join.client_name,
                 epoch=epoch,
                 subscription=pb.Subscription(
-                    topics=member.subscription.topics,
-                    topic_pattern=member.subscription.topic_pattern,
-                    bands=member.subscription.bands,
+                    topics=subscription.topics, topic_pattern=subscription.topic_pattern, bands=subscription.bands
                 ),
                 owned=await partition_lists(self._engine, owned, pace),
                 target=await partition_lists(self._engine, target, pace),
@@ -183,13 +181,25 @@ class GroupsService:
                 result.next_members_after = result.members[-1].member_id
                 break
             result.members.append(described)
-            await pace.step(ITEM_STEPS + len(member.subscription.topics) // 8)
+            await pace.step(ITEM_STEPS + len(subscription.topics) // 8)
         return result
 
 
 MAX_NAMED_WAITS: Final = 100
 """Of the partitions that a generation waits for, so many are named."""
 _NONE: Final = Committed(-1, -1, "", -1)
+
+
+def _describe_generations(group: Coordinator) -> Steps[list[pb.DescribedGeneration]]:
+    """Each with what it waits for as it is now: another may have begun since the group was asked for its topics."""
+    now = asyncio.get_running_loop().time()
+    described: list[pb.DescribedGeneration] = []
+    for topic_id in [topic.id for topic, _ in group.generations.grown()]:
+        found = group.generations.grown_topic(topic_id)
+        if found is not None:
+            described.append(_described_generation(*found, group.generations.waits(topic_id, now)))
+            yield ITEM_STEPS + found[0].partitions // 2
+    return described
 
 
 def _described_generation(topic: Topic, generation: int, waits: Sequence[Wait]) -> pb.DescribedGeneration:

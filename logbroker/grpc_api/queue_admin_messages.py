@@ -12,7 +12,8 @@ from logbroker.engine import LogEngine, Topic
 from logbroker.errors import InvalidRequestError, LogbrokerError, quoted
 from logbroker.grpc_api.group_messages import topic_name
 from logbroker.grpc_api.status import Statuses
-from logbroker.pacing import Pace, in_turns
+from logbroker.pacing import Pace, Steps, in_large_steps, in_turns
+from logbroker.queues.operator import Counts
 from logbroker.queues.queue_group import QueueGroup
 from logbroker.queues.settings import OnExhausted, OnUndecodable, Ordering, Priority, PriorityRank, QueueSettings
 from logbroker.queues.starts import UNSEEN_END, Rewound, StartAt
@@ -88,18 +89,48 @@ def read_start(message: pb.StartAt) -> StartAt:
 
 
 async def described_queue(engine: LogEngine, group: QueueGroup, pace: Pace) -> pb.DescribedQueue:
-    """Looks at all lanes that are blocked or parked, and at all partitions. Raises UnknownGroupError where the group
-    goes meanwhile."""
+    """Looks at all lanes that are blocked or parked, and at all partitions; all that is told is of one moment, where
+    these are not very many. Raises UnknownGroupError where the group goes meanwhile."""
+    described = await in_turns(in_large_steps(_describe(engine, group)), pace)
+    await pace.step(DESCRIBED_STEPS + len(described.workers) + PARTITION_STEPS * len(described.partitions))
+    return described
+
+
+def _describe(engine: LogEngine, group: QueueGroup) -> Steps[pb.DescribedQueue]:
     queue = group.queue
     topic_id = TopicId(queue.topic_id)
-    alarms = await group.alarms.check()
-    counts = await _counts(group, pace)
-    described = pb.DescribedQueue(
+    alarms = yield from group.alarms.checking()
+    statuses = Statuses()
+    partitions: list[pb.QueuePartition] = []
+    copied_bytes = 0
+    for partition in sorted(queue.done.partitions()):
+        partitions.append(_partition(engine, group, topic_id, partition, statuses))
+        copied_bytes += group.hold.copies.size_bytes(partition)
+        yield PARTITION_STEPS + 1
+    unscanned = yield from group.scanner.count_unscanned()
+    workers: list[pb.DescribedWorker] = []
+    for link in list(group.links.values()):
+        worker = queue.deliveries.worker(link.worker_id)
+        workers.append(
+            pb.DescribedWorker(
+                worker_id=link.worker_id,
+                client_name=link.client_name,
+                in_flight=worker.in_flight,
+                credit=link.seat.credit,
+                sessions=len(worker.sessions),
+                connected=link.connected,
+            )
+        )
+        yield 2
+    counts = yield from group.operator.count_lanes()
+    return pb.DescribedQueue(
         group_id=group.group_id,
         topic=topic_name(engine, topic_id),
         topic_id=topic_id,
         settings=settings_message(queue.latest_settings),
-        counts=counts,
+        counts=_counts(group, counts, unscanned, copied_bytes),
+        workers=workers,
+        partitions=partitions,
         alarms=[pb.Alarm(kind=alarm.kind.value, key=alarm.key, message=alarm.message) for alarm in alarms[:MAX_ALARMS]],
         state=queue_state(group),
         priorities=[
@@ -113,23 +144,6 @@ async def described_queue(engine: LogEngine, group: QueueGroup, pace: Pace) -> p
             for counted in queue.priority_counts()
         ],
     )
-    await pace.step(DESCRIBED_STEPS)
-    for link in list(group.links.values()):
-        worker = queue.deliveries.worker(link.worker_id)
-        described.workers.add(
-            worker_id=link.worker_id,
-            client_name=link.client_name,
-            in_flight=worker.in_flight,
-            credit=link.seat.credit,
-            sessions=len(worker.sessions),
-            connected=link.connected,
-        )
-        await pace.step(2)
-    statuses = Statuses()
-    for partition in sorted(queue.done.partitions()):
-        described.partitions.append(_partition(engine, group, topic_id, partition, statuses))
-        await pace.step(PARTITION_STEPS)
-    return described
 
 
 def queue_state(group: QueueGroup) -> str:
@@ -146,14 +160,8 @@ def queue_state(group: QueueGroup) -> str:
     return "indexing" if group.scanner.is_indexing else "serving"
 
 
-async def _counts(group: QueueGroup, pace: Pace) -> pb.QueueCounts:
+def _counts(group: QueueGroup, counts: Counts, unscanned: int, copied_bytes: int) -> pb.QueueCounts:
     queue = group.queue
-    counts = await in_turns(group.operator.count_lanes(), pace)
-    unscanned = await in_turns(group.scanner.count_unscanned(), pace)
-    copied_bytes = 0
-    for partition in list(queue.done.partitions()):
-        copied_bytes += group.hold.copies.size_bytes(partition)
-        await pace.step()
     return pb.QueueCounts(
         open=counts.open,
         ready=counts.ready,

@@ -7,14 +7,14 @@ import heapq
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
-from logbroker.errors import InvalidRequestError, LogbrokerError, UnknownLaneError
+from logbroker.errors import InvalidRequestError, LogbrokerError
 from logbroker.grpc_api.paging import FRAME_BYTES, FULL
 from logbroker.grpc_api.queue_messages import read_place
 from logbroker.grpc_api.status import Statuses, item_status
 from logbroker.pacing import Pace, in_turns
-from logbroker.queues.lane import NO_PLACE, Lane
+from logbroker.queues.lane import IN_SESSION, NO_PLACE, Lane
 from logbroker.queues.lanes import lane_key
-from logbroker.queues.operator import LANES_PER_STEP, LaneFacts, Operator
+from logbroker.queues.operator import LaneFacts, Operator
 from logbroker.queues.places import Moment, offset_of, partition_of
 from logbroker.queues.queue_group import QueueGroup
 from logbroker.record.codec import LogRecord
@@ -28,6 +28,8 @@ MAX_DATED: Final = 1_000
 """Lanes whose heads are read for one answer: for a date that is in no index."""
 SLICE_LANES: Final = 1_000
 """That are looked at in one go."""
+MOMENT_LANES: Final = 500
+"""That are told of as they are at one moment."""
 # Of a `Pace`:
 EXPLAINED_STEPS: Final = 15
 DECIDED_STEPS: Final = 20
@@ -41,31 +43,42 @@ IDLE: Final = "idle"
 
 
 async def list_lanes(group: QueueGroup, request: pb.ListLanesRequest, room_bytes: int) -> pb.ListLanesResponse:
-    """Raises InvalidRequestError."""
+    """Choose lanes, by what they are while all are gone through; then tell of these what they are at one moment.
+
+    Raises InvalidRequestError.
+    """
     top = request.top if request.HasField("top") else DEFAULT_TOP
     if not 1 <= top <= MAX_TOP:
         raise InvalidRequestError(f"top must be 1 to {MAX_TOP:,}, not {top}")
     pace = Pace()
-    if request.order == pb.LANE_ORDER_HOTTEST:
-        lanes = await _all_lanes(group, pace)
-        total, shown = len(lanes), await _most(top, lanes, len, pace)
-        dates = await _dates(group, shown[:MAX_DATED])
+    operator = group.operator
+
+    def has_records(lane: Lane) -> bool:
+        return operator.first_of(lane) != NO_PLACE
+
+    if request.order == pb.LANE_ORDER_HELD:
+        lanes = await in_turns(operator.held_lanes(), pace)
+        chosen = await _most(top, lanes, lambda lane: -_held_since(group, lane), pace)
+        told = [facts for facts in await _facts(group, chosen, operator.is_held, pace) if facts is not None]
+        told.sort(key=lambda facts: 0 if facts.failure is None else facts.failure.last_ms)
+        dates = await _dates(group, told[:MAX_DATED])
+    elif request.order == pb.LANE_ORDER_HOTTEST:
+        lanes = await in_turns(operator.all_lanes(), pace)
+        chosen = await _most(top, lanes, operator.size, pace)
+        told = [facts for facts in await _facts(group, chosen, has_records, pace) if facts is not None]
+        told.sort(key=lambda facts: -facts.waiting)
+        dates = await _dates(group, told[:MAX_DATED])
     elif request.order == pb.LANE_ORDER_OLDEST:
-        lanes = await _all_lanes(group, pace)
-        candidates = await _oldest(top, lanes, pace)
-        dates = await _dates(group, candidates)
-        candidates.sort(key=lambda lane: (dates.get(lane.head, -1) < 0, dates.get(lane.head, -1)))
-        total, shown = len(lanes), candidates[:top]
-    elif request.order == pb.LANE_ORDER_HELD:
-        lanes = await in_turns(group.operator.held_lanes(), pace)
-        total, shown = len(lanes), await _most(top, lanes, lambda lane: -_held_since(group, lane), pace)
-        dates = await _dates(group, shown[:MAX_DATED])
+        lanes = await in_turns(operator.all_lanes(), pace)
+        chosen = await _oldest(top, lanes, operator.first_of, pace)
+        told = [facts for facts in await _facts(group, chosen, has_records, pace) if facts is not None]
+        dates = await _dates(group, told)
+        told.sort(key=lambda facts: (dates.get(facts.head, -1) < 0, dates.get(facts.head, -1)))
+        del told[top:]
     else:
         raise InvalidRequestError(f"order {request.order} is unknown; leave it out or use a value of queues.proto")
-    response = pb.ListLanesResponse(total=total)
-    explanation = await in_turns(group.operator.explanation(), pace)
-    for lane in shown:
-        facts = explanation.of(lane, group.moment())
+    response = pb.ListLanesResponse(total=len(lanes))
+    for facts in told:
         message = _lane(facts, dates.get(facts.head, -1))
         del message.reasons[:-1]
         room_bytes -= message.ByteSize() + FRAME_BYTES
@@ -78,33 +91,42 @@ async def list_lanes(group: QueueGroup, request: pb.ListLanesRequest, room_bytes
 
 async def explain_lanes(group: QueueGroup, keys: Sequence[bytes], room_bytes: int) -> pb.ExplainLanesResponse:
     pace = Pace()
-    lanes: list[Lane | None] = []
+    named: list[Lane] = []
     for key in keys:
-        try:
-            lanes.append(group.operator.lane(lane_key(key)))
-        except UnknownLaneError:
-            lanes.append(None)
+        named.append(Lane(lane_key(key), NO_PLACE, IN_SESSION))
         await pace.step(2 + len(key) // HASHED_PER_STEP)
-    dates = await _dates(group, [lane for lane in lanes if lane is not None][:MAX_DATED])
-    explanation = await in_turns(group.operator.explanation(), pace)
+    told = await _facts(group, named, lambda _: True, pace)
+    dates = await _dates(group, [facts for facts in told if facts is not None][:MAX_DATED])
     response = pb.ExplainLanesResponse()
     full = item_status(FULL)
-    for key, lane in zip(keys, lanes, strict=True):
-        if lane is None:
-            message = pb.Lane(key=lane_key(key), state=IDLE, partition=-1, offset=-1, oldest_timestamp_ms=-1)
+    for lane, facts in zip(named, told, strict=True):
+        if facts is None:
+            message = pb.Lane(key=lane.key, state=IDLE, partition=-1, offset=-1, oldest_timestamp_ms=-1)
         else:
-            facts = explanation.of(lane, group.moment())
             message = _lane(facts, dates.get(facts.head, -1))
         room_bytes -= message.ByteSize() + FRAME_BYTES
         response.lanes.append(message if room_bytes >= 0 else pb.Lane(key=message.key, status=full))
-        await pace.step(EXPLAINED_STEPS + len(key) // HASHED_PER_STEP)
+        await pace.step(EXPLAINED_STEPS + len(message.key) // HASHED_PER_STEP)
     return response
 
 
-async def _all_lanes(group: QueueGroup, pace: Pace) -> Sequence[Lane]:
-    lanes = list(group.queue.lanes)
-    await pace.step(len(lanes) // LANES_PER_STEP)
-    return lanes
+async def _facts(
+    group: QueueGroup, found: Sequence[Lane], is_asked_for: Callable[[Lane], bool], pace: Pace
+) -> list[LaneFacts | None]:
+    """What holds now of lanes that were found or named some time ago, `MOMENT_LANES` of them at one moment; None: the
+    lane is no more, or is not asked for any more."""
+    operator = group.operator
+    explanation = operator.explanation(lane.key for lane in found if lane.key is not None)
+    told: list[LaneFacts | None] = []
+    for start in range(0, len(found), MOMENT_LANES):
+        if start:
+            await pace.step(MOMENT_LANES * EXPLAINED_STEPS)
+        await in_turns(explanation.catch_up(), pace)
+        now = group.moment()
+        for each in found[start : start + MOMENT_LANES]:
+            lane = operator.as_it_is(each)
+            told.append(explanation.of(lane, now) if lane is not None and is_asked_for(lane) else None)
+    return told
 
 
 async def _most(count: int, lanes: Sequence[Lane], weight: Callable[[Lane], int], pace: Pace) -> list[Lane]:
@@ -124,19 +146,19 @@ async def _most(count: int, lanes: Sequence[Lane], weight: Callable[[Lane], int]
     return [lane for *_, lane in best]
 
 
-async def _oldest(count: int, lanes: Sequence[Lane], pace: Pace) -> list[Lane]:
+async def _oldest(count: int, lanes: Sequence[Lane], first_of: Callable[[Lane], int], pace: Pace) -> list[Lane]:
     """The lanes whose heads have the lowest offsets of their partitions: among them are the oldest ones."""
-    by_partition: dict[int, list[Lane]] = {}
+    by_partition: dict[int, list[tuple[int, int, Lane]]] = {}
     for start in range(0, len(lanes), SLICE_LANES):
-        for lane in lanes[start : start + SLICE_LANES]:
-            if lane.head != NO_PLACE:
-                by_partition.setdefault(partition_of(lane.head), []).append(lane)
+        for number, lane in enumerate(lanes[start : start + SLICE_LANES], start):
+            if (head := first_of(lane)) != NO_PLACE:
+                by_partition.setdefault(partition_of(head), []).append((head, number, lane))
         share = min(count, max(1, MAX_DATED // max(1, len(by_partition))))
         for partition, found in by_partition.items():
             if len(found) > share:
-                by_partition[partition] = heapq.nsmallest(share, found, key=lambda lane: lane.head)
+                by_partition[partition] = heapq.nsmallest(share, found)
         await pace.step(2 * SLICE_LANES)
-    return [lane for found in by_partition.values() for lane in found][:MAX_DATED]
+    return [lane for found in by_partition.values() for *_, lane in found][:MAX_DATED]
 
 
 def _held_since(group: QueueGroup, lane: Lane) -> int:
@@ -144,9 +166,9 @@ def _held_since(group: QueueGroup, lane: Lane) -> int:
     return 0 if failure is None else failure.last_ms
 
 
-async def _dates(group: QueueGroup, lanes: Iterable[Lane]) -> dict[int, int]:
+async def _dates(group: QueueGroup, told: Iterable[LaneFacts]) -> dict[int, int]:
     """The timestamps of heads, by place; of those that can be read."""
-    heads = sorted({group.queue.held.first_of(lane) for lane in lanes} - {NO_PLACE})
+    heads = sorted({facts.head for facts in told} - {NO_PLACE})
     records = await group.records.fetch(heads) if heads else []
     return {
         head: record.timestamp_ms for head, record in zip(heads, records, strict=True) if isinstance(record, LogRecord)
@@ -170,6 +192,9 @@ def _lane(facts: LaneFacts, timestamp_ms: int) -> pb.Lane:
     if facts.due_in_seconds > 0:
         message.due_in_ms = round(facts.due_in_seconds * 1000)
     if facts.failure is not None:
+        if facts.cause != facts.head:
+            message.cause.partition, message.cause.offset = partition_of(facts.cause), offset_of(facts.cause)
+            message.cause_attempts = facts.failure.count
         message.first_failure_ms = facts.failure.first_ms
         message.last_failure_ms = facts.failure.last_ms
         message.reasons.extend(facts.failure.reasons)

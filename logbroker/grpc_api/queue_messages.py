@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from logbroker.errors import InvalidRequestError, LogbrokerError, StaleSessionError
+from logbroker.errors import InvalidRequestError, LogbrokerError
 from logbroker.grpc_api.refs import MAX_ITEMS
 from logbroker.grpc_api.status import item_status
 from logbroker.pacing import Pace, Steps, at_once
@@ -237,7 +237,6 @@ def settle_refused(correlation_id: int, error: LogbrokerError) -> pb.SettleAnswe
 # --- sessions ------------------------------------------------------------------------------------------------------
 
 
-def session_lost(key: bytes, token: int) -> pb.SessionAnswer:
+def session_lost(key: bytes, token: int, why: LogbrokerError) -> pb.SessionAnswer:
     """Return the word that a session has ended without its holder's wish."""
-    error = StaleSessionError("the session is over, as its lock ended: stop working on it, and open another")
-    return pb.SessionAnswer(status=item_status(error), key=key, token=token)
+    return pb.SessionAnswer(status=item_status(why), key=key, token=token)

@@ -37,9 +37,9 @@ class WorkerSessions:
         has waited goes on later than one whose turn came at once."""
         link.on_session_lost = self._lost
 
-    def _lost(self, key: bytes, token: int) -> None:
+    def _lost(self, key: bytes, token: int, why: LogbrokerError) -> None:
         self._told.discard(token)
-        self._answer(session_lost(key, token))
+        self._answer(session_lost(key, token, why))
 
     def knows(self, delivered: Delivered) -> bool:
         """Whether the worker was told of the session that these are of, if any: none of its records come before."""

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from logbroker.errors import quoted
-from logbroker.pacing import Pace, in_turns
+from logbroker.pacing import Pace, Steps, in_turns
 from logbroker.queues.messages import Notice, NoticeKind
 from logbroker.queues.operator import Alarm, AlarmKind, Operator
 from logbroker.queues.places import Moment
@@ -45,7 +45,11 @@ class Alarms:
 
     async def check(self) -> list[Alarm]:
         """Look for causes of alarm, log those that are new, and return all that there are."""
-        alarms = await in_turns(self._operator.find_alarms(self._moment()), Pace())
+        return await in_turns(self.checking(), Pace())
+
+    def checking(self) -> Steps[list[Alarm]]:
+        """See `check`."""
+        alarms = yield from self._operator.find_alarms(self._moment())
         causes = {(alarm.kind, alarm.key, alarm.place): alarm for alarm in alarms}
         new = [alarm for cause, alarm in causes.items() if cause not in self._known]
         self.raised += len(new)

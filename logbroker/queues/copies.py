@@ -142,7 +142,7 @@ class Copies:
         )
         offset = max(known | {start_offset})
         while offset < facts.high_watermark:
-            [result] = await self._engine.read([Read(topic_id, partition, offset, 1)])
+            [result] = await self._engine.read([Read(topic_id, partition, offset, 1, check_crc=True)])
             if isinstance(result, LogbrokerError):
                 raise result
             base_offset = parse_header(result.batches).base_offset
@@ -206,7 +206,7 @@ class Copies:
         """
         if self.topic_id is None:
             raise UnknownTopicError(f"the topic {self._name} is gone, and the records that it kept")
-        [result] = await self._engine.read([Read(self.topic_id, partition, batch.base_offset, 1)])
+        [result] = await self._engine.read([Read(self.topic_id, partition, batch.base_offset, 1, check_crc=True)])
         if isinstance(result, LogbrokerError) and not isinstance(result, OffsetOutOfRangeError):
             raise result
         if (

@@ -133,9 +133,9 @@ class DeadLetters:
         waiting = self._lanes.get(place)
         return None if waiting is None else waiting.lane
 
-    def refused_lanes(self) -> Iterator[Lane]:
-        """The lanes whose heads the dead-letter topic does not take. Looks at all that wait."""
-        return (waiting.lane for place, waiting in self._lanes.items() if self.refusal(place))
+    def lanes(self) -> list[Lane]:
+        """The lanes that wait for their heads to go."""
+        return [waiting.lane for waiting in self._lanes.values()]
 
     def forget_lanes(self) -> None:
         """The lanes are made anew: those whose head has no intent will ask again."""
@@ -257,13 +257,14 @@ class DeadLetters:
         return self._refusals
 
     def refusal(self, place: int) -> str:
-        """Why a record that is on its way does not arrive; "": nothing is known to hinder it."""
+        """Why a record that is on its way does not arrive; "": nothing is known to hinder it. What hinders all letters
+        comes first: before that is mended, nothing else helps."""
+        waiting = self._lanes.get(place)
+        if self._troubles and (waiting is not None or place in self._refusals) and WHOLE_TOPIC in self._troubles:
+            return self._troubles[WHOLE_TOPIC]
         if why := self._refusals.get(place):
             return why
-        waiting = self._lanes.get(place)
-        if waiting is None or not self._troubles:
-            return ""
-        return self._troubles.get(WHOLE_TOPIC) or self._troubles.get(waiting.partition, "")
+        return "" if waiting is None or not self._troubles else self._troubles.get(waiting.partition, "")
 
     # --- outputs -----------------------------------------------------------------------------------------------------
 

@@ -15,23 +15,24 @@ who settles twice is told that.
 from __future__ import annotations
 
 import heapq
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from typing import Final
 
 import msgspec
 
 from logbroker.errors import LogbrokerError, NotHolderError
-from logbroker.pacing import Steps
 from logbroker.queues.holders import Grant, Session, Worker
 from logbroker.queues.lane import Lane
-from logbroker.queues.lost_receipts import LostReceipts
+from logbroker.queues.lost_receipts import Loss, LostReceipts
 
 COUNTER_BITS: Final = 44
 MAX_COUNTED_LIFE: Final = (1 << 19) - 1
 """Lives of brokers before were counted from 1, and were the upper bits of receipts."""
 FIRST_LIFE: Final = 1 << COUNTER_BITS
 
+LOST_AT_ONCE: Final = 1_000
+"""Deliveries that are taken back in one go: each fails, which takes some microseconds."""
 _COMPACT_AT: Final = 64
 
 
@@ -83,6 +84,8 @@ class Deliveries:
         """A heap; void where the grant is over or has another deadline."""
         self._workers: dict[str, Worker] = {}
         self._lost = LostReceipts()
+        self._now = 0.0
+        """Leases that end by then are over, though not all of them are taken back."""
         self.in_flight = 0
 
     @property
@@ -107,8 +110,8 @@ class Deliveries:
         self._forget_if_idle(worker)
 
     def _forget_if_idle(self, worker: Worker) -> None:
-        if not worker.in_flight and not worker.sessions:
-            self._workers.pop(worker.id, None)
+        if not worker.in_flight and not worker.sessions and self._workers.get(worker.id) is worker:
+            del self._workers[worker.id]
 
     def held_by(self, worker_id: str) -> Iterator[tuple[int, int]]:
         """Yield receipt and place of all that a worker holds."""
@@ -162,7 +165,9 @@ class Deliveries:
             grant = self._grants[index] if index >= 0 else None
             if grant is not None and grant.left and position < grant.end:
                 end = min(last + 1, grant.end)
-                if grant.worker.id == worker_id:
+                if (why := self._gone_by(grant)) is not None:
+                    refusals.append(Refusal(position, end - 1, why.of_delivery(session_ended=bool(grant.session))))
+                elif grant.worker.id == worker_id:
                     yield grant, position, end
                 else:
                     error = NotHolderError("the delivery is another worker's: settle only what you were handed")
@@ -171,6 +176,14 @@ class Deliveries:
                 end = min(last + 1, self._next_grant(index + 1))
                 self._refuse(position, end, refusals)
             position = end
+
+    def _gone_by(self, grant: Grant) -> Loss | None:
+        """Why a grant is lost that is not taken back yet, as much else was lost with it."""
+        if grant.worker.gone is not None:
+            return grant.worker.gone
+        if grant.session is not None:
+            return Loss.LOCK_ENDED if grant.session.deadline <= self._now else None
+        return Loss.LEASE_ENDED if grant.deadline <= self._now else None
 
     def _next_grant(self, index: int) -> int:
         for grant in self._grants[index : index + 1]:
@@ -278,39 +291,56 @@ class Deliveries:
         return self._deadlines[0][0] if self._deadlines else None
 
     def pop_expired(self, now: float) -> list[Settled]:
-        """Take out all grants whose lease has ended, and return what they held."""
+        """Take out grants whose lease has ended, about `LOST_AT_ONCE` deliveries of them, and return what they held."""
+        self._now = now
         lost: list[Settled] = []
-        while self._deadlines and self._deadlines[0][0] <= now:
+        room = LOST_AT_ONCE
+        while self._deadlines and self._deadlines[0][0] <= now and room > 0:
             deadline, _, grant = heapq.heappop(self._deadlines)
             if grant.left and grant.deadline == deadline:
-                lost.append(self._lose(grant))
+                part = self._cut(grant, min(grant.end, grant.first + LOST_AT_ONCE), upper=False)
+                if part.left:
+                    lost.append(self._lose(part, Loss.LEASE_ENDED))
+                    room -= len(lost[-1])
         return lost
 
-    def lose_all(self, worker_id: str) -> list[Settled]:
-        """Forget a worker, and take out all that it holds."""
+    def let_go(self, worker_id: str, why: Loss) -> Worker | None:
+        """Forget a worker; what it has is to be taken from it, by `lose_some`. None: it has nothing."""
         worker = self._workers.pop(worker_id, None)
-        return [] if worker is None else [self._lose(grant) for grant in list(worker.grants.values())]
+        if worker is not None:
+            worker.gone = why
+        return worker
 
-    def lose_everything(self) -> None:
+    def lose_some(self, worker: Worker, why: Loss, *, last: bool) -> Settled:
+        """Take out the first or last deliveries that a worker has, which has no sessions; up to `LOST_AT_ONCE`."""
+        grants = worker.grants.values()
+        grant = next(reversed(grants) if last else iter(grants))
+        if last:
+            part = self._cut(grant, max(grant.first, grant.end - LOST_AT_ONCE))
+        else:
+            part = self._cut(grant, min(grant.end, grant.first + LOST_AT_ONCE), upper=False)
+        return self._lose(part, why) if part.left else []
+
+    def lose_everything(self, why: Loss) -> None:
         """Forget all workers and what they hold."""
         for grant in [grant for grant in self._grants if grant.left]:
-            self._lose(grant, ended=grant.session is not None)
+            self._lose(grant, why, ended=grant.session is not None)
         self._workers.clear()
 
-    def lose_from(self, session: Session, receipt: int = 0, *, ended: bool = False) -> list[Lane]:
+    def lose_from(self, session: Session, why: Loss, receipt: int = 0, *, ended: bool = False) -> list[Lane]:
         """Take out what is in flight of a session, from a receipt on; return it in its order."""
         lost: list[Lane] = []
         for grant in session.grants:
             if grant.left and grant.end > receipt:
                 part = self._cut(grant, max(receipt, grant.first))
                 if part.left:
-                    lost += [lane for lane in self._lose(part, ended=ended) if isinstance(lane, Lane)]
+                    lost += [lane for lane in self._lose(part, why, ended=ended) if isinstance(lane, Lane)]
         session.grants = [grant for grant in session.grants if grant.left]
         return lost
 
-    def _lose(self, grant: Grant, *, ended: bool = False) -> Settled:
+    def _lose(self, grant: Grant, why: Loss, *, ended: bool = False) -> Settled:
         if grant.lanes is None:
-            self._lost.add(grant.first, grant.end - 1, ended=ended)
+            self._lost.add(grant.first, grant.end - 1, why, ended=ended)
             held: Settled = grant.places or range(0)
         else:
             held = []
@@ -320,7 +350,7 @@ class Deliveries:
                     held.append(lane)
                     begun = receipt if begun < 0 else begun
                 elif begun >= 0:
-                    self._lost.add(begun, receipt - 1, ended=ended)
+                    self._lost.add(begun, receipt - 1, why, ended=ended)
                     begun = -1
         self._finish(grant, grant.left)
         return held
@@ -336,14 +366,18 @@ class Deliveries:
 
     # --- what is asked -----------------------------------------------------------------------------------------------
 
-    def holders(self) -> Steps[dict[int, Grant]]:
-        """Return who holds a lane in flight, by the lane's identity."""
-        found: dict[int, Grant] = {}
-        for grant in [grant for grant in self._grants if grant.left]:
-            if grant.lanes is not None:
-                found.update((id(lane), grant) for lane in grant.lanes if lane is not None)
-                yield 1 + len(grant.lanes) // 4
-        return found
+    def next_grant(self, receipt: int) -> Grant | None:
+        """Return the first grant from a receipt on; it may be over."""
+        index = bisect_left(self._firsts, receipt)
+        return self._grants[index] if index < len(self._grants) else None
+
+    def holder_of(self, lane: Lane, receipt: int) -> Grant | None:
+        """Return the grant of a lane that was handed out under a receipt, unless it is no more in flight by that."""
+        index = bisect_right(self._firsts, receipt) - 1
+        grant = self._grants[index] if index >= 0 else None
+        if grant is None or grant.lanes is None or not grant.first <= receipt < grant.end:
+            return None
+        return grant if grant.lanes[receipt - grant.first] is lane else None
 
     def places(self) -> Iterator[int | range]:
         """All that is in flight."""

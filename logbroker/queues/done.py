@@ -52,8 +52,30 @@ class Places:
         for place in places:
             page = pages.get(place >> PAGE_SHIFT)
             if page is None:
-                page = pages[place >> PAGE_SHIFT] = bytearray(PAGE_BYTES)
-            page[place >> 3 & 4095] |= 1 << (place & 7)
+                page = pages[place >> PAGE_SHIFT] = bytearray()
+            index = place >> 3 & 4095
+            if index >= len(page):
+                _lengthen(page, index)
+            page[index] |= 1 << (place & 7)
+
+    def add_page(self, page_id: int, page: bytes | bytearray) -> None:
+        """Add the records of a bitmap, which nobody else changes."""
+        known = self.pages.get(page_id)
+        if known is None:
+            self.pages[page_id] = page if isinstance(page, bytearray) else bytearray(page)
+            return
+        bits = int.from_bytes(known, "little") | int.from_bytes(page, "little")
+        self.pages[page_id] = bytearray(bits.to_bytes(max(len(known), len(page)), "little"))
+
+    def __contains__(self, place: int) -> bool:
+        page, index = self.pages.get(place >> PAGE_SHIFT), place >> 3 & 4095
+        return page is not None and index < len(page) and bool(page[index] & 1 << (place & 7))
+
+    def last_of_pages(self) -> Iterator[int]:
+        """Yield the last record of each page."""
+        for page_id, page in self.pages.items():
+            if bits := int.from_bytes(page, "little"):
+                yield (page_id << PAGE_SHIFT) + bits.bit_length() - 1
 
 
 class DoneRecords:
@@ -122,24 +144,23 @@ class DoneRecords:
         self._set_range(floor >> PAGE_SHIFT << PAGE_SHIFT, floor)
         self._moved[partition] = None
 
-    def rewind(self, partition: int, offset: int, kept: Places | None = None) -> None:
-        """As `rewind_all`, of one partition."""
-        self.rewind_all({partition: offset}, {} if kept is None else {partition: kept})
-
-    def rewind_all(self, targets: Mapping[int, int], kept: Mapping[int, Places]) -> None:
+    def rewind(self, targets: Mapping[int, int], kept: Mapping[int, Places]) -> dict[int, bytes | bytearray]:
         """In some partitions, all below an offset counts as done, but for those of `kept` that are not, and nothing
-        from there on. Raises KeyError for a partition not open."""
+        from there on. Return the bitmaps, by page, of what was done in them above their floors, absent ones included.
+        Raises KeyError for a partition not open."""
         for partition in targets:
             if partition not in self._floors:
                 raise KeyError(partition)
         undone = {partition: self._undone_of(kept[partition]) for partition in targets if partition in kept}
         # In one pass: the partitions, and their pages, may be many.
+        were: dict[int, bytes | bytearray] = {}
         for page_id in [page_id for page_id in (*self._pages, *self._full) if page_id >> PAGES_SHIFT in targets]:
-            self._pages.pop(page_id, None)
+            were[page_id] = self._pages.pop(page_id, _FULL)
             self._full.discard(page_id)
             self._dirty.add(page_id)
         for partition, offset in targets.items():
             self._rewind(partition, place_of(partition, offset), undone.get(partition, {}))
+        return were
 
     def _rewind(self, partition: int, end: int, undone: Mapping[int, int]) -> None:
         """All below a place is done but for these, in a partition without pages."""

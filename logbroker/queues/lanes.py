@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from itertools import compress
 from typing import Any, Final
 
+from logbroker.pacing import Steps
 from logbroker.queues.choosers import ALL_LEVELS, Chooser
 from logbroker.queues.fifo_line import FifoLine
 from logbroker.queues.holders import Session
@@ -30,6 +31,8 @@ from logbroker.queues.priority_line import PriorityLine
 from logbroker.queues.ranking import Ranking
 from logbroker.queues.successors import ChunkStore, Successors
 
+LANES_AT_ONCE: Final = 2_000
+"""That are looked at in one go."""
 MAX_KEY_BYTES: Final = 256
 SHOWN_BYTES: Final = 64
 
@@ -56,6 +59,8 @@ class Lanes:
         self.ranking: Ranking | None = None
         """With priorities; its line is `line`."""
         self._by_key: dict[bytes, Lane] = {}
+        self.has_keyless = False
+        """There are, or were, records that no key finds."""
         self.successors = Successors(store)
         self.discarded: list[Any] = []
         """Containers with what was forgotten, to be let go in turns."""
@@ -92,6 +97,11 @@ class Lanes:
         """How many lanes a key finds."""
         return len(self._by_key)
 
+    def only_in_sessions(self) -> list[bytes]:
+        """The keys of lanes all of whose records are in flight in sessions: no key finds them."""
+        by_key = self._by_key
+        return [key for key, session in self.sessions.items() if session.in_flight and key not in by_key]
+
     @property
     def ready_records(self) -> int:
         """How many records could be handed out at once."""
@@ -115,6 +125,8 @@ class Lanes:
                 lane = Lane(key, base | offset, READY)
                 if key is not None:
                     by_key[key] = lane
+                else:
+                    self.has_keyless = True
                 put(lane)
             else:
                 tail = lane.tail
@@ -133,7 +145,7 @@ class Lanes:
         ranking: Ranking,
         base: int,
         offsets: Sequence[int],
-        keys: Iterable[bytes | None],
+        keys: Sequence[bytes | None],
         priorities: bytes,
         times: Sequence[int],
         attention: Set[int],
@@ -159,6 +171,7 @@ class Lanes:
                 if key is not None:
                     by_key[key] = lane
                 (enter if place in attention else self.make_ready)(lane)
+        self.has_keyless = self.has_keyless or None in keys
         if any(without_key):
             ranking.admit(
                 base,
@@ -184,9 +197,31 @@ class Lanes:
         lanes = self.ranking.take(credit, levels)
         return [lanes] if lanes else []
 
-    def take_these(self, wanted: Sequence[int]) -> list[Lane]:
-        """Take those of the `wanted` records out of the line that are in it; they are sorted. Goes through it all."""
-        lanes = self.line.take_these(wanted)
+    def find_heads(self, places: Sequence[int]) -> Steps[list[Lane]]:
+        """Return the lanes whose heads are some records, of those that a key finds."""
+        wanted = set(places)
+        found: list[Lane] = []
+        lanes = list(self._by_key.values()) if wanted else []
+        for start in range(0, len(lanes), LANES_AT_ONCE):
+            yield LANES_AT_ONCE // 8
+            found += [lane for lane in lanes[start : start + LANES_AT_ONCE] if lane.head in wanted]
+        return found
+
+    def take_these(self, wanted: Sequence[int], found: Sequence[Lane] | None = None) -> list[Lane]:
+        """Take those of the `wanted` records, which are sorted, out of the line that are in it. `found`: what
+        `find_heads` returned for them; without it, or where there are records without a key, this goes through it
+        all."""
+        if found is None or self.has_keyless:
+            lanes = self.line.take_these(wanted)
+        else:
+            heads, get = set(wanted), self._by_key.get
+            # They may have gone on meanwhile.
+            lanes = [
+                lane
+                for lane in found
+                if lane.key is not None and get(lane.key) is lane and lane.state == READY and lane.head in heads
+            ]
+            self.line.take_out(lanes)
         if self.ranking is not None:
             self.ranking.hand_out(lanes)
         return lanes
@@ -332,6 +367,7 @@ class Lanes:
         self.successors.clear()
         self.discarded += [self._by_key, *self.line.containers]
         self._by_key = {}
+        self.has_keyless = False
         self.line.clear()
         self.offered.clear()
         if self.ranking is not None:

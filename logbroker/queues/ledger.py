@@ -120,8 +120,19 @@ class Ledger:
             self._redelivery.returned.update(lane.head for lane in settled)
             self._lanes.give_back(settled)
 
+    def note_handed_out(self) -> None:
+        """What is in flight or came back was handed out, though the index is forgotten: record by record."""
+        redelivery = self._redelivery
+        redelivery.note_returned()
+        if isinstance(self._lanes.line, FifoLine):
+            for run in self._lanes.line.runs():
+                if run.redelivered:
+                    redelivery.note(range(run.start, run.end))
+        for places in self._deliveries.places():
+            redelivery.note(places if isinstance(places, range) else (places,))
+
     def mark_handed_out(self) -> None:
-        """What is in flight or came back may have been handed out, whatever else is forgotten."""
+        """For after a clean stop: up to where what is in flight or came back was handed out."""
         self._redelivery.mark_returned()
         if isinstance(self._lanes.line, FifoLine):
             self._redelivery.mark(run.end - 1 for run in self._lanes.line.runs() if run.redelivered)

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from logbroker.config import MAX_INT64, MIB
-from logbroker.engine import LogEngine, Read, ReadResult, Topic
+from logbroker.engine import LogEngine, Read, ReadResult, Topic, damage_at
 from logbroker.errors import LogbrokerError, OffsetOutOfRangeError
 from logbroker.queues.decoding import in_decoder
 from logbroker.queues.places import offset_of, partition_of, place_of
@@ -180,6 +180,8 @@ class _Gathering:
                 raise result
             records, errors = await in_decoder(partial(_records, result))
             for base_offset, why in errors:
+                damage = await damage_at(self._engine, self._topic_id, partition, base_offset)
+                why = why if damage is None else damage.message
                 held.add(place_of(partition, max(offset, base_offset)), None, why)
             for record in records:
                 if record.offset < offset or record.offset in start.redriven:
@@ -204,7 +206,7 @@ class _Gathering:
         return True
 
     async def _read_one(self, partition: int, offset: int) -> list[LogRecord]:
-        [result] = await self._engine.read([Read(self._topic_id, partition, offset, 1)])
+        [result] = await self._engine.read([Read(self._topic_id, partition, offset, 1, check_crc=True)])
         if isinstance(result, LogbrokerError):
             raise result
         records, errors = await in_decoder(partial(_records, result))

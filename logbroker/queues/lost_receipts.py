@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 from bisect import bisect_left, bisect_right, insort
 from collections import deque
 from typing import Final
@@ -17,26 +18,50 @@ from logbroker.errors import (
 MAX_REMEMBERED: Final = 4096
 
 
+class Loss(enum.Enum):
+    """Why a delivery is its worker's no more though nobody settled it, and what helps against that."""
+
+    LEASE_ENDED = "its lease ended; extend it in time"
+    WORKER_LOST = "the worker's stream broke, and it did not come back within the grace"
+    WORKER_LEFT = "the worker said goodbye"
+    CAME_BACK = "one before it in its session failed or was given back; it comes again after that one"
+    LOCK_ENDED = "its lock ended; renew it in time"
+    CLOSED = "it was closed"
+    REWOUND = "an operator had the queue group begin elsewhere"
+    REARRANGED = "the queue group took another ordering, or made its index anew"
+
+    @property
+    def of_session(self) -> StaleSessionError:
+        """What the holder of a session that ended by it is told."""
+        return StaleSessionError(f"the session is over: {self.value}; stop working on it, and open another")
+
+    def of_delivery(self, *, session_ended: bool) -> LogbrokerError:
+        """What who settles a delivery that was lost by it is told."""
+        if session_ended:
+            return StaleSessionError(f"the session of the delivery is over: {self.value}; open another")
+        return LeaseLostError(f"the delivery is not the worker's any more: {self.value}")
+
+
 class LostReceipts:
-    """Ranges of receipts, each with whether a session ended with it."""
+    """Ranges of receipts, each with why it was lost, and whether a session ended with it."""
 
     def __init__(self) -> None:
         self._firsts: list[int] = []
-        self._ranges: dict[int, tuple[int, bool]] = {}
-        """Last receipt, and whether a session ended, by the first."""
+        self._ranges: dict[int, tuple[int, Loss, bool]] = {}
+        """Last receipt, why, and whether a session ended, by the first."""
         self._order: deque[int] = deque()
 
-    def add(self, first: int, last: int, *, ended: bool) -> None:
+    def add(self, first: int, last: int, why: Loss, *, ended: bool) -> None:
         insort(self._firsts, first)
-        self._ranges[first] = last, ended
+        self._ranges[first] = last, why, ended
         self._order.append(first)
         if len(self._order) > MAX_REMEMBERED:
             oldest = self._order.popleft()
             del self._firsts[bisect_left(self._firsts, oldest)]
             del self._ranges[oldest]
 
-    def _find(self, receipt: int) -> tuple[int, bool] | None:
-        """The last receipt of the range that holds this one, and whether a session ended with it."""
+    def _find(self, receipt: int) -> tuple[int, Loss, bool] | None:
+        """The last receipt of the range that holds this one, why it was lost, and whether a session ended with it."""
         index = bisect_right(self._firsts, receipt) - 1
         found = self._ranges[self._firsts[index]] if index >= 0 else None
         return found if found is not None and receipt <= found[0] else None
@@ -55,18 +80,13 @@ class LostReceipts:
             )
         if receipt < given.start:
             return min(end, given.start), LeaseLostError(
-                "the delivery was made before the broker, or the group, began anew, and is void: the record comes again"
+                f"receipt {receipt} is of no delivery since the broker, or the queue group, began anew: if it is of one"
+                " before that, that is void, and the record comes again"
             )
         end = min(end, given.stop)
         if (lost := self._find(receipt)) is not None:
-            last, session_ended = lost
-            if session_ended:
-                return min(end, last + 1), StaleSessionError(
-                    "the session of the delivery is over: open another; what was not settled comes again"
-                )
-            return min(end, last + 1), LeaseLostError(
-                "the delivery is not the worker's any more: its lease ended, or it was given back; extend in time"
-            )
+            last, why, session_ended = lost
+            return min(end, last + 1), why.of_delivery(session_ended=session_ended)
         if (following := self._next(receipt)) is not None:
             end = min(end, following)
         return end, AlreadySettledError(f"receipt {receipt} was settled before, or lost long ago")

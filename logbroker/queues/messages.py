@@ -11,6 +11,7 @@ import msgspec
 
 from logbroker.engine import StateEvent
 from logbroker.queues.holders import Session
+from logbroker.queues.lost_receipts import Loss
 from logbroker.queues.places import OFFSET_MASK, PARTITION_SHIFT
 
 # Of a `Pace`:
@@ -224,7 +225,7 @@ class Outputs(msgspec.Struct):
     events: list[StateEvent]
     dead_letters: list[DeadLetter]
     notices: list[Notice]
-    lost_sessions: list[Session]
+    lost_sessions: list[tuple[Session, Loss]]
     """Sessions that ended without their holder's wish: it should hear of it."""
     rescan: bool
     """The index was emptied, as another ordering took effect: scan every partition again, from `Queue.position` on,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import enum
 import heapq
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator
+from copy import copy
 from itertools import islice
 from typing import Final
 
@@ -37,6 +38,8 @@ MAX_LETTER_ALARMS: Final = 50
 """Records that are refused by the dead-letter topic and told of one by one."""
 LANES_PER_STEP: Final = 64
 """That are put into a list in the time of a step."""
+MAX_CATCHES: Final = 10
+"""Before what was handed out meanwhile is looked through at once."""
 
 
 class Counts(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,10 +67,11 @@ class LaneFacts(msgspec.Struct, frozen=True, kw_only=True):
     key: bytes | None
     state: str
     head: int
-    """Its place; -1 where none is admitted yet."""
+    """The place of its first record that is not done, wherever that is; -1 where none is admitted yet."""
     waiting: int
     """Records, the head and what a session has in flight included."""
     attempt: int
+    """Failures of the head + 1."""
     worker_id: str
     """Who holds it; "": nobody."""
     session_token: int
@@ -75,6 +79,9 @@ class LaneFacts(msgspec.Struct, frozen=True, kw_only=True):
     due_in_seconds: float
     """Until the lease or the lock of the session ends, or the lane is ready again; 0: nothing is awaited."""
     failure: Failure | None
+    """Of the record by which the lane stands."""
+    cause: int
+    """The place of that record: the head, but where a rewind put others before the one that the lane was parked for."""
     level: int | None
     """The priority as which it counts; None: the group has no priorities, or nothing of the lane is admitted."""
     refusal: str
@@ -138,7 +145,8 @@ class Operator:
         return at_once(self.count_lanes())
 
     def count_lanes(self) -> Steps[Counts]:
-        """The queue group in numbers. Looks at every lane that is set aside."""
+        """The queue group in numbers, of the moment of the return but for what it looks at one by one: every lane that
+        is set aside."""
         queue = self._queue
         lanes = yield from self.held_lanes()
         parked = blocked_lanes = parked_lanes = refused_letters = 0
@@ -155,7 +163,7 @@ class Operator:
             open=queue.open_records,
             ready=queue.lanes.ready_records,
             in_flight=queue.deliveries.in_flight,
-            lanes=queue.lanes.count,
+            lanes=queue.lanes.count + len(queue.lanes.only_in_sessions()),
             held_lanes=queue.held.count,
             blocked_lanes=blocked_lanes,
             parked_lanes=parked_lanes,
@@ -164,43 +172,88 @@ class Operator:
             refused_letters=refused_letters,
         )
 
+    def first_of(self, lane: Lane) -> int:
+        """The first record of a lane that is not done, as far as it is scanned: in flight, in a session or not, or
+        waiting; NO_PLACE where there is none."""
+        sessions = self._queue.lanes.sessions
+        session = sessions.get(lane.key) if sessions and lane.key is not None else None
+        first = None if session is None else session.first
+        return self._queue.held.first_of(lane) if first is None else first.head
+
+    def size(self, lane: Lane) -> int:
+        """How many records a lane has, what a session has in flight included."""
+        sessions = self._queue.lanes.sessions
+        session = sessions.get(lane.key) if sessions and lane.key is not None else None
+        return len(lane) if session is None else len(lane) + session.in_flight
+
     def explain(self, lane: Lane, now: Moment) -> LaneFacts:
         """Why a lane stands still. Looks through all that is in flight."""
-        return at_once(self.explanation()).of(lane, now)
+        explanation = Explanation(self._queue, () if lane.key is None else (lane.key,))
+        at_once(explanation.catch_up())
+        return explanation.of(lane, now)
 
-    def explanation(self) -> Steps[Explanation]:
-        """Return what explains lanes. Looks through all that is in flight, once for all lanes."""
-        holders = yield from self._queue.deliveries.holders()
-        return Explanation(self._queue, holders)
+    def explanation(self, keys: Iterable[bytes]) -> Explanation:
+        """Return what explains the lanes of some keys, and those without a key that are not in flight."""
+        return Explanation(self._queue, keys)
+
+    def all_lanes(self) -> Steps[list[Lane]]:
+        """All lanes that a key finds, those included all of whose records a session has in flight."""
+        queue = self._queue
+        lanes, keys = list(queue.lanes), queue.lanes.only_in_sessions()
+        yield (len(lanes) + len(keys)) // LANES_PER_STEP
+        for key in keys:
+            lanes.append(Lane(key, NO_PLACE, IN_SESSION))
+            yield 1
+        return lanes
 
     def hottest(self, count: int) -> list[Lane]:
         """The lanes with the most records, most first. Looks at every lane: for people, not for loops."""
-        return heapq.nlargest(count, self._queue.lanes, key=len)
+        return heapq.nlargest(count, at_once(self.all_lanes()), key=self.size)
 
     def held(self) -> list[Lane]:
         """As `held_lanes`, at once."""
         return at_once(self.held_lanes())
 
     def held_lanes(self) -> Steps[list[Lane]]:
-        """All blocked and parked lanes, and those whose heads the dead-letter topic does not take."""
+        """All blocked and parked lanes, and those whose heads the dead-letter topic does not take; each once, though
+        they may change between two steps."""
         held, find = self._queue.held, self._queue.lanes.get
-        # What is handed on is a list of what there is now: it may change between two steps.
-        lanes = list(held.set_aside.values())
-        keys = list(held.parked)
-        yield (len(lanes) + len(keys)) // LANES_PER_STEP
+        letters = self._queue.dead_letters
+        aside, keys = list(held.set_aside.values()), list(held.parked)
+        refused = letters.lanes() if letters.refusals or letters.troubles else []
+        yield (len(aside) + len(keys) + len(refused)) // LANES_PER_STEP
+        lanes: dict[bytes | int, Lane] = {}
+        for lane in aside:
+            lanes[lane.head if lane.key is None else lane.key] = lane
+            yield 1
         for key in keys:
             # Those that no record of which is admitted yet are not set aside.
-            if (lane := find(key)) is not None and held.set_aside.get(lane.head) is not lane:
-                lanes.append(lane)
+            if (found := find(key)) is not None and found.state == PARKED:
+                lanes[key] = found
             yield 1
-        for lane in list(self._refused_lanes()):
-            lanes.append(lane)
+        for lane in refused:
+            if lane.state == DEAD_LETTERING and letters.refusal(lane.head):
+                lanes[lane.head if lane.key is None else lane.key] = lane
             yield 1
-        return lanes
+        return list(lanes.values())
 
-    def _refused_lanes(self) -> Iterator[Lane]:
-        letters = self._queue.dead_letters
-        return letters.refused_lanes() if letters.refusals or letters.troubles else iter(())
+    def is_held(self, lane: Lane) -> bool:
+        """Whether a lane is one of `held_lanes`, now."""
+        if lane.state == DEAD_LETTERING:
+            letters = self._queue.dead_letters
+            return letters.find(lane.head) is lane and bool(letters.refusal(lane.head))
+        if lane.state == PARKED and lane.key is not None:
+            return lane.key in self._queue.held.parked and self._queue.lanes.get(lane.key) is lane
+        return self._queue.held.set_aside.get(lane.head) is lane
+
+    def as_it_is(self, lane: Lane) -> Lane | None:
+        """The lane that has the place of one that was found some time ago; None: it is no more."""
+        if lane.key is None:
+            return self._queue.held.find(lane.head)
+        try:
+            return self.lane(lane.key)
+        except UnknownLaneError:
+            return None
 
     def alarms(self, now: Moment) -> list[Alarm]:
         """As `find_alarms`, at once."""
@@ -212,11 +265,12 @@ class Operator:
         queue, settings = self._queue, self._queue.settings
         alarms: list[Alarm] = []
         for lane in list(queue.lanes.successors.long_lanes()):
-            if len(lane) > settings.alarm_share * queue.open_records:
-                text = f"{len(lane)} of {queue.open_records} records that wait are of one key"
+            size, first = self.size(lane), self.first_of(lane)
+            if size > settings.alarm_share * queue.open_records:
+                text = f"{size} of {queue.open_records} records that wait are of one key"
                 alarms.append(Alarm(AlarmKind.SHARE, lane.key, NO_PLACE, text))
-            if lane.head not in queue.held.set_aside and (seconds := self._too_old(lane.head, now)):
-                text = f"the oldest of {len(lane)} records of the lane has waited for {seconds} s"
+            if lane.head not in queue.held.set_aside and (seconds := self._too_old(first, now)):
+                text = f"the oldest of {size} records of the lane has waited for {seconds} s"
                 alarms.append(Alarm(AlarmKind.AGE, lane.key, NO_PLACE, text))
             yield 3
         parked = 0
@@ -248,6 +302,8 @@ class Operator:
         for partition, why in letters.troubles.items():
             place = NO_PLACE if partition == WHOLE_TOPIC else place_of(partition, 0)
             yield Alarm(AlarmKind.LETTERS, None, place, why)
+        if WHOLE_TOPIC in letters.troubles:
+            return  # What was said of single letters was said of the topic as it was.
         for place, why in islice(letters.refusals.items(), MAX_LETTER_ALARMS):
             lane = letters.find(place)
             key = None if lane is None else lane.key
@@ -335,6 +391,8 @@ class Operator:
 
     def _take_over(self, lane: Lane) -> None:
         self._check_held(lane)
+        if (cause := self._queue.held.cause_of(lane)) != lane.head:
+            self._queue.redelivery.returned.add(cause)  # Its failures, by which that was known, are forgotten.
         self._queue.held.let_go(lane)
 
     def _check_held(self, lane: Lane) -> None:
@@ -346,39 +404,81 @@ class Operator:
 
 
 class Explanation:
-    """Why lanes stand still, by what was in flight when it was made."""
+    """Why lanes stand still. `of` tells what holds when it is called, if `catch_up` has ended at that moment."""
 
-    def __init__(self, queue: Queue, holders: Mapping[int, Grant]) -> None:
-        """`holders`: who holds a lane, by its identity."""
+    def __init__(self, queue: Queue, keys: Iterable[bytes]) -> None:
+        """`keys`: of the lanes that it explains."""
         self._queue = queue
-        self._holders = holders
+        self._keys = frozenset(keys)
+        self._receipts: dict[bytes, int] = {}
+        """Under which a lane was handed out last, outside of sessions."""
+        self._next = 0
+        """The first receipt that is not looked at."""
+
+    def catch_up(self) -> Steps[None]:
+        """Look for who holds the lanes, through all that was handed out since the last time."""
+        deliveries = self._queue.deliveries
+        for _ in range(MAX_CATCHES):
+            # Meanwhile more is handed out; less and less, unless that is faster than this.
+            end = deliveries.next_receipt
+            while self._next < end:
+                yield self._look()
+        while self._next < deliveries.next_receipt:
+            self._look()
+
+    def _look(self) -> int:
+        """Look through one grant; return what that takes, in steps."""
+        grant = self._queue.deliveries.next_grant(self._next)
+        if grant is None:
+            self._next = self._queue.deliveries.next_receipt
+            return 1
+        self._next = max(grant.first + 1, grant.end)
+        if grant.lanes is None or grant.session is not None:
+            return 1
+        keys, receipts = self._keys, self._receipts
+        for receipt, lane in enumerate(grant.lanes, grant.first):
+            if lane is not None and lane.key in keys:
+                receipts[lane.key] = receipt
+        return 1 + len(grant.lanes) // 4
 
     def of(self, lane: Lane, now: Moment) -> LaneFacts:
+        """One that is there, or the one of no records that `Operator.lane` returns."""
         queue = self._queue
-        worker_id, due, in_session = "", now.seconds, 0
+        worker_id, due, in_session, first = "", now.seconds, 0, None
         session = queue.sessions.get(lane.key) if lane.key is not None else None
         if session is not None:
-            worker_id, due, in_session = session.worker.id, session.deadline, session.in_flight
-        if lane.state == IN_FLIGHT and (grant := self._holders.get(id(lane))) is not None:
+            worker_id, due, in_session, first = session.worker.id, session.deadline, session.in_flight, session.first
+        if lane.state == IN_FLIGHT and (grant := self._holder(lane)) is not None:
             worker_id, due = grant.worker.id, grant.deadline
-        elif lane.state == WAITING and queue.held.waits.get(lane.head) is lane:  # The index may be another by now.
+        elif lane.state == WAITING:
             due = queue.held.waits.due(lane)
-        failure = queue.held.failure_of(lane)
+        head = queue.held.first_of(lane) if first is None else first.head
+        cause = queue.held.cause_of(lane) if first is None else head
+        failure = queue.failures.get(cause)
         return LaneFacts(
             key=lane.key,
             state=STATE_NAMES[lane.state],
-            head=queue.held.first_of(lane),
+            head=head,
             waiting=len(lane) + in_session,
-            attempt=1 if failure is None else failure.count + 1,
+            attempt=queue.failures.count(head) + 1,
             worker_id=worker_id,
             session_token=0 if session is None else session.token,
             due_in_seconds=max(0.0, due - now.seconds),
-            failure=failure,
-            level=self._level(lane),
+            # The one that is kept goes on with the record.
+            failure=None if failure is None else copy(failure),
+            cause=cause,
+            level=self._level(lane, first),
             refusal=queue.dead_letters.refusal(lane.head) if lane.state == DEAD_LETTERING else "",
         )
 
-    def _level(self, lane: Lane) -> int | None:
+    def _holder(self, lane: Lane) -> Grant | None:
+        receipt = self._receipts.get(lane.key) if lane.key is not None else None
+        return None if receipt is None else self._queue.deliveries.holder_of(lane, receipt)
+
+    def _level(self, lane: Lane, first: Lane | None) -> int | None:
+        by_head = self._queue.settings.priority_rank is PriorityRank.HEAD
+        if isinstance(first, RankedLane) and (by_head or lane.head == NO_PLACE):
+            return first.priority
         if not isinstance(lane, RankedLane) or lane.head == NO_PLACE:
             return None
-        return lane.priority if self._queue.settings.priority_rank is PriorityRank.HEAD else lane.urgency
+        return lane.priority if by_head else lane.urgency

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from typing import Final
 
-from logbroker.queues.deliveries import Deliveries
+from logbroker.queues.deliveries import LOST_AT_ONCE, Deliveries
 from logbroker.queues.graces import Graces
 from logbroker.queues.held import HeldLanes
+from logbroker.queues.holders import Worker
 from logbroker.queues.ledger import Ledger
+from logbroker.queues.lost_receipts import Loss
 from logbroker.queues.places import Moment
 from logbroker.queues.sessions import Sessions
 
@@ -34,6 +37,8 @@ class Presence:
         self._ledger = ledger
         self._graces = graces
         self._tick = tick
+        self._going: deque[Worker] = deque()
+        """Workers that are gone, and have something still."""
 
     def gone(self, worker_id: str, now: Moment) -> None:
         """The stream of a worker broke: it keeps what it holds for the grace, and is handed out nothing."""
@@ -52,25 +57,54 @@ class Presence:
         """Another life of a worker came while the one before had its grace: that one is gone for good."""
         self._tick(now)
         self._graces.cancel(worker_id)
-        self._lose(worker_id, now)
+        self._let_go(worker_id, Loss.WORKER_LOST)
         self._tick(now)
 
     def goodbye(self, worker_id: str, now: Moment) -> None:
         """A worker leaves: what it holds is free at once, and no attempt is counted."""
         self._tick(now)
         self._graces.cancel(worker_id)
-        self._sessions.end_all(worker_id, None, now)
-        for settled in reversed(self._deliveries.lose_all(worker_id)):
-            self._ledger.give_back(settled)
+        self._let_go(worker_id, Loss.WORKER_LEFT)
         self._tick(now)
 
     def end_graces(self, now: Moment) -> None:
-        """Those who did not come back in time are lost. For `tick`."""
+        """Those who did not come back in time are lost; some of what those have who are gone is taken back. For
+        `tick`."""
         for worker_id in self._graces.pop(now.seconds):
-            self._lose(worker_id, now)
+            self._let_go(worker_id, Loss.WORKER_LOST)
+        room = LOST_AT_ONCE
+        while self._going and room > 0:
+            room -= self._take_back(self._going[0], now)
 
-    def _lose(self, worker_id: str, now: Moment) -> None:
-        self._sessions.end_all(worker_id, WORKER_LOST, now)
-        for settled in self._deliveries.lose_all(worker_id):
+    @property
+    def is_taking_back(self) -> bool:
+        """Whether workers that are gone have something still: `tick` goes on with that."""
+        return bool(self._going)
+
+    def forget_going(self) -> None:
+        """Nothing is in flight any more, and no session is open."""
+        self._going.clear()
+
+    def _let_go(self, worker_id: str, why: Loss) -> None:
+        worker = self._deliveries.let_go(worker_id, why)
+        if worker is not None:
+            self._going.append(worker)
+
+    def _take_back(self, worker: Worker, now: Moment) -> int:
+        """Take some of what a worker has that is gone, the sessions first; return how much, or 1."""
+        why = worker.gone
+        assert why is not None
+        for session in worker.sessions.values():
+            count = session.in_flight
+            self._sessions.end(session, why, now)
+            return 1 + count
+        if not worker.grants:
+            self._going.popleft()
+            return 1
+        settled = self._deliveries.lose_some(worker, why, last=why is Loss.WORKER_LEFT)
+        if why is Loss.WORKER_LEFT:
+            self._ledger.give_back(settled)
+        else:
             self._ledger.tally.leases_lost += len(settled)
             self._ledger.fail(settled, WORKER_LOST, None, now)
+        return 1 + len(settled)

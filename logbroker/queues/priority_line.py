@@ -214,6 +214,12 @@ class PriorityLine:
                 found += self._take_out(source, by_base[source.base])
         return found
 
+    def take_out(self, lanes: Sequence[Lane]) -> None:
+        """Take some lanes out, wherever they are."""
+        for lane in lanes:
+            self.remove(lane)
+            lane.state = IN_FLIGHT
+
     def _take_out(self, cursor: Cursor, offsets: set[int]) -> list[RankedLane]:
         found = cursor.take(offsets)
         if found:

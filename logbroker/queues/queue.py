@@ -39,7 +39,7 @@ from logbroker.queues.graces import NEVER, Graces
 from logbroker.queues.held import HeldLanes
 from logbroker.queues.index import Index
 from logbroker.queues.intake import Intake
-from logbroker.queues.lane import Run
+from logbroker.queues.lane import Lane, Run
 from logbroker.queues.lanes import Lanes
 from logbroker.queues.ledger import Ledger
 from logbroker.queues.messages import Granted, Outputs, PriorityCounts, Settlement, Tally
@@ -250,15 +250,18 @@ class Queue:
         line = self.lanes.line
         return line.records if isinstance(line, FifoLine) else line.ready(levels_of(band))
 
-    def reclaim(self, worker_id: str, places: Sequence[int], now: Moment) -> list[Granted]:
+    def reclaim(
+        self, worker_id: str, places: Sequence[int], now: Moment, found: Sequence[Lane] | None = None
+    ) -> list[Granted]:
         """Hand a worker anew what it held when the broker crashed; what is not ready is left out. For the grace after
-        such a start, in which the shell takes nothing for anybody else. Goes through all that is ready."""
+        such a start, in which the shell takes nothing for anybody else. `found`: what `Lanes.find_heads` returned for
+        them, without which it goes through all that is ready."""
         self.tick(now)
         if self.draining:
             return []
         worker = self.deliveries.worker(worker_id)
         room = max(0, self.settings.max_in_flight - worker.in_flight)
-        lanes = self.lanes.take_these(sorted(set(places))[:room])
+        lanes = self.lanes.take_these(sorted(set(places))[:room], found)
         return [self.ledger.hand_out(worker, lanes, now.seconds + self.settings.lease_seconds)] if lanes else []
 
     def settle(self, worker_id: str, settlement: Settlement, now: Moment) -> list[Refusal]:
@@ -279,7 +282,8 @@ class Queue:
     # --- time --------------------------------------------------------------------------------------------------------
 
     def tick(self, now: Moment) -> None:
-        """Whatever is due happens: leases and graces end, backoffs and delays are over."""
+        """Whatever is due happens: leases and graces end, backoffs and delays are over. Where that is much, some of it
+        is left to the next tick, which is due at once; whoever lost something by then is refused all the same."""
         for settled in self.deliveries.pop_expired(now.seconds):
             self.ledger.tally.leases_lost += len(settled)
             self.ledger.fail(settled, LEASE_ENDED, None, now)
@@ -290,7 +294,7 @@ class Queue:
 
     def deadline(self) -> float | None:
         """The monotonic moment at which `tick` is to be called, at the latest. May be early."""
-        if self.alteration.index_is_broken and not self.draining:
+        if (self.alteration.index_is_broken and not self.draining) or self.presence.is_taking_back:
             return 0.0
         moments = (self.deliveries.deadline(), self.held.waits.next(), self._graces.next, self.sessions.deadline())
         earliest = min(moment for moment in moments if moment is not None)
@@ -335,6 +339,7 @@ class Queue:
         """
         self.tick(now)
         self._index.rewind(targets, include_parked=include_parked, kept=kept)
+        self.presence.forget_going()
         self.ages.clear()
         self.alteration.rebuild_if_drained()
 

@@ -17,6 +17,7 @@ from logbroker.pacing import Pace, Steps, in_turns
 from logbroker.queues.handouts import Handouts
 from logbroker.queues.holders import Session
 from logbroker.queues.lanes import lane_key
+from logbroker.queues.lost_receipts import Loss
 from logbroker.queues.places import Moment, offset_of, partition_of
 from logbroker.queues.queue import Queue
 from logbroker.queues.worker_messages import HeldSession, Hello
@@ -67,6 +68,7 @@ class Roster:
             try:
                 held = await in_turns(self._may_reclaim(hello), Pace())
                 await self._wait_for_scan(held, reserved_until)
+                found = await in_turns(self._queue.lanes.find_heads(held), Pace())
             except BaseException:
                 link.disconnected()
                 raise
@@ -74,7 +76,7 @@ class Roster:
                 link.sessions = [
                     session for session in hello.sessions if self._has(link, session) or self._reclaim(link, session)
                 ]
-                link.reclaimed = self._queue.reclaim(link.worker_id, held, self._moment())
+                link.reclaimed = self._queue.reclaim(link.worker_id, held, self._moment(), found)
         link.is_in = True
         self._touched()
 
@@ -189,12 +191,12 @@ class Roster:
         for link in away:
             del self.links[link.worker_id]
 
-    def tell_lost(self, sessions: Iterable[Session]) -> None:
+    def tell_lost(self, sessions: Iterable[tuple[Session, Loss]]) -> None:
         """Sessions ended without their holders' wish."""
-        for session in sessions:
+        for session, why in sessions:
             link = self.links.get(session.worker.id)
             if link is not None and link.connected:
-                link.on_session_lost(session.key, session.token)
+                link.on_session_lost(session.key, session.token, why.of_session)
 
     def end_all(self, error: LogbrokerError) -> None:
         """The group is no more."""

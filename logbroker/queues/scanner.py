@@ -18,7 +18,7 @@ from contextlib import suppress
 from itertools import takewhile
 from typing import Final
 
-from logbroker.engine import Read, ReadableLog, ReadResult, Watch
+from logbroker.engine import Read, ReadableLog, ReadResult, Watch, damage_at
 from logbroker.errors import LogbrokerError, OffsetOutOfRangeError, StorageFailedError, UnknownTopicError
 from logbroker.pacing import Steps, at_once
 from logbroker.queues.admissions import Admissions
@@ -321,6 +321,11 @@ class Scanner:
                     self._marks.scanned_all(partition)
                 return
             if isinstance(piece, Undecodable):
+                damage = await damage_at(self._engine, self._topic_id, partition, piece.batch.header.base_offset)
+                if damage is not None:
+                    raise damage
+                if not self._is_at(partition, position):
+                    return
                 error = self._admissions.admit_undecodable(partition, piece)
                 if error is not None:
                     name = self._name_of(partition)

@@ -84,10 +84,10 @@ class SessionTable:
         """The next moment at which a lock may end."""
         return self._locks[0][0] if self._locks else NEVER
 
-    def expired(self, now: float) -> list[Session]:
-        """Return the sessions whose lock is over."""
+    def expired(self, now: float, at_most: int) -> list[Session]:
+        """Return sessions whose lock is over, which are ended then."""
         over: list[Session] = []
-        while self._locks and self._locks[0][0] <= now:
+        while self._locks and self._locks[0][0] <= now and len(over) < at_most:
             _, token, session = heapq.heappop(self._locks)
             if self._open.get(session.key) is not session:
                 continue

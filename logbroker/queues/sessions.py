@@ -33,6 +33,7 @@ from logbroker.queues.holders import Session, Worker
 from logbroker.queues.lane import IN_FLIGHT, IN_SESSION, NO_PLACE, Lane
 from logbroker.queues.lanes import Lanes
 from logbroker.queues.ledger import Ledger
+from logbroker.queues.lost_receipts import Loss
 from logbroker.queues.messages import Granted, SessionWrite
 from logbroker.queues.places import Moment
 from logbroker.queues.redelivery import Redelivery
@@ -41,10 +42,12 @@ from logbroker.queues.session_table import SessionTable
 from logbroker.queues.settings import Ordering
 
 MAX_PREFETCH: Final = 1_000
+ENDED_AT_ONCE: Final = 300
 MAX_SESSIONS: Final = 100_000
 """Open ones of a queue group."""
 
-LOCK_ENDED: Final = "the lock of the session ended"
+_REASONS: Final = {Loss.LOCK_ENDED: "the lock of the session ended", Loss.WORKER_LOST: "the worker was lost"}
+"""Of the attempt that failed, where a session ends by that."""
 
 
 class Sessions:
@@ -72,7 +75,8 @@ class Sessions:
         self._tick = tick
         self._states = SessionStates()
         self._table = SessionTable(life, lanes.sessions)
-        self._lost: list[Session] = []
+        self._lost: list[tuple[Session, Loss]] = []
+        self._now = 0.0
 
     def load(self, rows: Mapping[bytes, bytes]) -> None:
         """Take over what is stored. Raises CorruptLogError."""
@@ -161,13 +165,15 @@ class Sessions:
     def close(self, worker_id: str, key: bytes, token: int, now: Moment) -> None:
         """Free a session; what is in flight comes back, and no attempt is counted. Raises StaleSessionError."""
         self._tick(now)
-        self._end(self._own(worker_id, key, token), None, now)
+        self._end(self._own(worker_id, key, token), Loss.CLOSED, now)
 
     def take(self, session: Session, now: Moment) -> list[Granted]:
         """Hand out the next records of a session to its holder, as many as its prefetch has room for."""
         self._tick(now)
         self._lanes.offered.pop(session.key, None)
         if self.paused or session.worker.id in self._graces or self._table.get(session.key) is not session:
+            return []
+        if not self._is_good(session):
             return []
         records: list[Lane] = []
         lane = self._lanes.get(session.key)
@@ -218,7 +224,7 @@ class Sessions:
         records = _records(settled)
         if records:
             self.prolong(session, now)
-            records += self._deliveries.lose_from(session, end)
+            records += self._deliveries.lose_from(session, Loss.CAME_BACK, end)
             self._put_back(session.key, records, reason, delay_seconds, now)
             self._go_on(session, now)
 
@@ -234,14 +240,14 @@ class Sessions:
         return self._table.deadline()
 
     def expire(self, now: Moment) -> None:
-        """End the sessions whose lock is over."""
-        for session in self._table.expired(now.seconds):
-            self._end(session, LOCK_ENDED, now)
+        """End sessions whose lock is over, up to `ENDED_AT_ONCE` of them; those that are left are over all the same."""
+        self._now = now.seconds
+        for session in self._table.expired(now.seconds, ENDED_AT_ONCE):
+            self._end(session, Loss.LOCK_ENDED, now)
 
-    def end_all(self, worker_id: str, reason: str | None, now: Moment) -> None:
-        """End all sessions of a worker; None: no attempt is counted."""
-        for session in self.held_by(worker_id):
-            self._end(session, reason, now)
+    def end(self, session: Session, why: Loss, now: Moment) -> None:
+        """End the session of a worker that is gone; an attempt is counted where it is lost."""
+        self._end(session, why, now)
 
     def offer_again(self, worker_id: str) -> None:
         """A worker came back in time: its sessions may have something to take."""
@@ -253,10 +259,10 @@ class Sessions:
             self.paused = False
             self._lanes.offered.update(dict.fromkeys(self._lanes.sessions))
 
-    def void(self) -> None:
+    def void(self, why: Loss) -> None:
         """All sessions are over, as the index is; nothing is in flight."""
         for session in list(self._table):
-            self._lost.append(session)
+            self._lost.append((session, why))
             self._table.remove(session)
             self._deliveries.remove_session(session)
         self._table.forget_unclaimed()
@@ -264,8 +270,8 @@ class Sessions:
 
     # --- outputs -----------------------------------------------------------------------------------------------------
 
-    def take_lost(self) -> list[Session]:
-        """Return the sessions that ended since the last call without their holder's wish."""
+    def take_lost(self) -> list[tuple[Session, Loss]]:
+        """Return the sessions that ended since the last call without their holder's wish, and why."""
         lost, self._lost = self._lost, []
         return lost
 
@@ -303,11 +309,16 @@ class Sessions:
 
     def _own(self, worker_id: str, key: bytes, token: int) -> Session:
         session = self._table.get(key)
-        if session is None or session.token != token or session.worker.id != worker_id:
+        if session is None or session.token != token or session.worker.id != worker_id or not self._is_good(session):
             raise StaleSessionError(
-                "the session is over: its lock ended, or it was closed; stop working on it, and open another"
+                "the session is over: its lock ended, it was closed, or the queue group began anew; stop working on it,"
+                " and open another"
             )
         return session
+
+    def _is_good(self, session: Session) -> bool:
+        """Whether a session is not over, but for that it is not ended yet."""
+        return session.worker.gone is None and session.deadline > self._now
 
     def _begin(self, worker: Worker, key: bytes, token: int, prefetch: int, now: Moment) -> Session:
         deadline = now.seconds + self._held.settings.lease_seconds
@@ -317,14 +328,14 @@ class Sessions:
         self._lanes.reserve(key)
         return session
 
-    def _end(self, session: Session, reason: str | None, now: Moment) -> None:
-        key = session.key
-        records = self._deliveries.lose_from(session, ended=True)
+    def _end(self, session: Session, why: Loss, now: Moment) -> None:
+        key, reason = session.key, _REASONS.get(why)
+        records = self._deliveries.lose_from(session, why, ended=True)
         self._deliveries.remove_session(session)
         self._table.remove(session)
         self._lanes.offered.pop(key, None)
         if reason is not None:
-            self._lost.append(session)
+            self._lost.append((session, why))
             self._ledger.tally.leases_lost += len(records)
         if records:
             self._put_back(key, records, reason, None, now)

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable
+from typing import Final
 
 from logbroker.queues.lane import Lane
+
+READY_AT_ONCE: Final = 4_000
+"""The others are ready a moment later."""
 
 
 class Waits:
@@ -43,9 +47,9 @@ class Waits:
         return self._due[0][0] if self._due else None
 
     def pop(self, now: float) -> list[Lane]:
-        """Return the lanes that are due, in the order of their times."""
+        """Return lanes that are due, in the order of their times, up to `READY_AT_ONCE` of them."""
         lanes: list[Lane] = []
-        while self._due and self._due[0][0] <= now:
+        while self._due and self._due[0][0] <= now and len(lanes) < READY_AT_ONCE:
             due, place = heapq.heappop(self._due)
             entry = self._lanes.get(place)
             if entry is not None and entry[0] == due:

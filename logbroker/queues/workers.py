@@ -41,8 +41,8 @@ class WorkerLink:
         """After a start: what the worker listed as held and has again, with new receipts."""
         self.sessions: list[HeldSession] = []
         """Those that the worker listed as held and still has."""
-        self.on_session_lost: Callable[[bytes, int], None] = lambda key, token: None
-        """Called with key and token of a session that ended without the worker's wish; set by the stream."""
+        self.on_session_lost: Callable[[bytes, int, LogbrokerError], None] = lambda key, token, why: None
+        """Called with key and token of a session that ended without the worker's wish, and why; set by the stream."""
         self.seat = Seat(hello.worker_id, band)
         self._unsent: deque[Delivered] = deque()
         self._error: LogbrokerError | None = None

@@ -157,7 +157,7 @@ class ConfigEntry(_message.Message):
     def __init__(self, name: _Optional[str] = ..., value: _Optional[str] = ..., is_default: _Optional[bool] = ..., documentation: _Optional[str] = ...) -> None: ...
 
 class PartitionDescription(_message.Message):
-    __slots__ = ("status", "partition", "log_start_offset", "high_watermark", "log_end_offset", "leader_epoch", "size_bytes", "segments")
+    __slots__ = ("status", "partition", "log_start_offset", "high_watermark", "log_end_offset", "leader_epoch", "size_bytes", "segments", "cut_bytes", "cut_offset")
     STATUS_FIELD_NUMBER: _ClassVar[int]
     PARTITION_FIELD_NUMBER: _ClassVar[int]
     LOG_START_OFFSET_FIELD_NUMBER: _ClassVar[int]
@@ -166,6 +166,8 @@ class PartitionDescription(_message.Message):
     LEADER_EPOCH_FIELD_NUMBER: _ClassVar[int]
     SIZE_BYTES_FIELD_NUMBER: _ClassVar[int]
     SEGMENTS_FIELD_NUMBER: _ClassVar[int]
+    CUT_BYTES_FIELD_NUMBER: _ClassVar[int]
+    CUT_OFFSET_FIELD_NUMBER: _ClassVar[int]
     status: _common_pb2.Status
     partition: int
     log_start_offset: int
@@ -174,7 +176,9 @@ class PartitionDescription(_message.Message):
     leader_epoch: int
     size_bytes: int
     segments: int
-    def __init__(self, status: _Optional[_Union[_common_pb2.Status, _Mapping]] = ..., partition: _Optional[int] = ..., log_start_offset: _Optional[int] = ..., high_watermark: _Optional[int] = ..., log_end_offset: _Optional[int] = ..., leader_epoch: _Optional[int] = ..., size_bytes: _Optional[int] = ..., segments: _Optional[int] = ...) -> None: ...
+    cut_bytes: int
+    cut_offset: int
+    def __init__(self, status: _Optional[_Union[_common_pb2.Status, _Mapping]] = ..., partition: _Optional[int] = ..., log_start_offset: _Optional[int] = ..., high_watermark: _Optional[int] = ..., log_end_offset: _Optional[int] = ..., leader_epoch: _Optional[int] = ..., size_bytes: _Optional[int] = ..., segments: _Optional[int] = ..., cut_bytes: _Optional[int] = ..., cut_offset: _Optional[int] = ...) -> None: ...
 
 class AlterTopicsRequest(_message.Message):
     __slots__ = ("topics", "validate_only")

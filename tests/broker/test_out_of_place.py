@@ -98,7 +98,7 @@ async def test_in_the_place_of_a_new_partition(open_at: OpenEngine, tmp_path: Pa
     async with open_at() as opened:
         path = tmp_path / "data" / "new-1"
         put(path)
-        with pytest.raises(CorruptLogError, match=f"{path}: "):
+        with pytest.raises(CorruptLogError, match=f"cannot use {path}: "):
             await opened.engine.create_topic("new", 2, {})
         assert opened.failures == []
         path.unlink()

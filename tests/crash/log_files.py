@@ -90,7 +90,8 @@ class LogFiles:
         metadata = directory / "partition.metadata"
         if match is None or not metadata.exists():
             return None
-        topic_id = metadata.read_text(encoding="ascii").rpartition(" ")[2].strip()
+        fields = dict(line.partition(": ")[::2] for line in metadata.read_text(encoding="ascii").splitlines())
+        topic_id = fields.get("topic_id", "")
         return Log(match[1], int(match[2]), topic_id if match[1] in self._incarnated else "")
 
     def _read_log(self, log: LogOnDisk, directory: Path, *, power_cut: bool) -> None:

@@ -23,6 +23,7 @@ from logbroker.record.codec import decode_batch, split_batches
 from logbroker.record.header import parse_header
 from logbroker.storage.metadata_store import MetadataStore
 from logbroker.types import TopicPartition
+from tests.cli.command import failure_of
 from tests.faults.serving import TOPIC, Served, in_directory
 from tests.tools.segment_files import kafka_partition
 
@@ -119,6 +120,48 @@ def test_no_reader_passes_over_records(data_dir: Path, tmp_path: Path, damage: C
         assert _worked_off(address, TOTAL - readable, None) == list(range(readable, TOTAL))
         with Admin(address) as admin:
             assert admin.describe_topic(TOPIC).partitions[0].error is None
+
+
+Reader = Callable[[Served, int, str], list[int]]
+
+READERS: dict[str, Reader] = {
+    "plain records": lambda served, _, pattern: _fetched(served, pattern, plain_records=True),
+    "consumer": lambda served, _, pattern: _consumed(served.address, pattern),
+    "consumer group": lambda served, _, pattern: _consumed_in_group(served.address, pattern),
+    "queue group": lambda served, readable, pattern: _worked_off(served.address, readable, pattern),
+}
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_whoever_decodes_tells_all_readers_of_damage_that_the_crc_shows(data_dir: Path, reader: str) -> None:
+    """Whichever is the first to find a damaged record: it gets file and byte, and so do all others from then on."""
+    logs = sorted((data_dir / f"{TOPIC}-0").glob("*.log"))
+    sound = logs[-1].read_bytes()
+    path, position, readable = _flip(logs[-1], -2, 8 * 100 + 3)
+    pattern = rf"{re.escape(str(path))}: .*byte {position}\b"
+    with Served(data_dir) as served:
+        # As it lies there: who fetches batches checks them.
+        assert len(_batches_of(served)) == BATCHES
+        assert READERS[reader](served, readable, pattern) == list(range(readable))
+        with Admin(served.address) as admin:
+            (partition,) = admin.describe_topic(TOPIC).partitions
+            assert re.search(pattern, str(partition.error))
+        assert _fetched(served, pattern, plain_records=False) == list(range(readable))
+        assert _consumed(served.address, pattern) == list(range(readable))
+    shown = failure_of("segment", "verify", data_dir)
+    assert f"{path.name} at byte {position}: " in shown
+    path.write_bytes(sound)
+
+
+def _batches_of(served: Served) -> list[int]:
+    found: list[int] = []
+    offset = 0
+    while offset < TOTAL:
+        result = served.api.fetch(TOPIC, 0, offset, max_bytes=2000)
+        assert not result.status.code
+        found += (header.base_offset for header, _ in split_batches(result.batches))
+        offset = result.next_offset
+    return found
 
 
 def _fetched(served: Served, pattern: str, **fields: Any) -> list[int]:

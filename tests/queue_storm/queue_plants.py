@@ -53,6 +53,7 @@ def late_settlements_accepted() -> None:
         return leave_open
 
     _replace(Deliveries, "pop_expired", make)
+    Deliveries._gone_by = lambda *_: None  # type: ignore[method-assign]
 
 
 def answered_before_synced() -> None:

@@ -53,6 +53,12 @@ class Shell:
         assert isinstance(result, Appended), result
         return result.base_offset
 
+    async def append_records(self, records: Sequence[tuple[Any, ...]], topic: str = "t", partition: int = 0) -> None:
+        """Append keys, values, headers and, if given, timestamps as one batch."""
+        batch = encode_batch([NewRecord(value, key, headers, *stamp) for key, value, headers, *stamp in records])
+        [result] = await self.engine.append([Append(self.engine.topic(topic).id, partition, batch)])
+        assert isinstance(result, Appended), result
+
     @contextmanager
     def commits_held(self) -> Iterator[asyncio.Event]:
         """Let no commit of groups begin before the event is set."""

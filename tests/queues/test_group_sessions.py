@@ -87,7 +87,7 @@ async def test_a_holder_hears_that_its_lock_ended(tmp_path: Path) -> None:
         group = await opened.group(lease_seconds=0.2, backoff_initial_seconds=0.0)
         link, other = await group.connect(hello()), await group.connect(hello("other"))
         lost: list[tuple[bytes, int]] = []
-        link.on_session_lost = lambda key, token: lost.append((key, token))
+        link.on_session_lost = lambda key, token, why: lost.append((key, token))
         session = await link.open_session(b"a")
         await opened.append((b"a", b"a1"))
         delivered = await next_of(link)

@@ -17,9 +17,11 @@ from logbroker.queues.deliveries import Deliveries, Settled
 from logbroker.queues.done import DoneRecords
 from logbroker.queues.fifo_line import FifoLine
 from logbroker.queues.held import HeldLanes
+from logbroker.queues.holders import Worker
 from logbroker.queues.lane import Lane, Run
 from logbroker.queues.lanes import Lanes
 from logbroker.queues.ledger import Ledger
+from logbroker.queues.lost_receipts import Loss
 from logbroker.queues.messages import DeadLetter, LetterProducer
 from logbroker.queues.redelivery import Redelivery
 from logbroker.queues.retry import Failure, Failures
@@ -65,6 +67,7 @@ def ack_after_lease_loss_accepted(patch: pytest.MonkeyPatch) -> None:
         return lost
 
     patch.setattr(Deliveries, "pop_expired", bug)
+    patch.setattr(Deliveries, "_gone_by", lambda *_: None)
 
 
 def ack_by_another_worker_accepted(patch: pytest.MonkeyPatch) -> None:
@@ -207,7 +210,13 @@ def what_may_be_a_dead_letter_is_resumed(patch: pytest.MonkeyPatch) -> None:
 
 
 def a_goodbye_drops_what_was_held(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Deliveries, "lose_all", lambda self, worker_id: [])
+    lose_some: Callable[..., Settled] = Deliveries.lose_some
+
+    def bug(self: Deliveries, worker: Worker, why: Loss, *, last: bool) -> Settled:
+        lost = lose_some(self, worker, why, last=last)
+        return [] if why is Loss.WORKER_LEFT else lost
+
+    patch.setattr(Deliveries, "lose_some", bug)
 
 
 def a_changed_ordering_does_not_drain(patch: pytest.MonkeyPatch) -> None:

@@ -12,6 +12,7 @@ from logbroker.queues.done import DoneRecords
 from logbroker.queues.holders import Session
 from logbroker.queues.lane import READY, Lane
 from logbroker.queues.lanes import Lanes
+from logbroker.queues.lost_receipts import Loss
 from logbroker.queues.places import Moment
 from logbroker.queues.redelivery import Redelivery
 from logbroker.queues.session_states import SessionStates
@@ -60,8 +61,8 @@ def sessions_forgotten_at_a_start(patch: pytest.MonkeyPatch) -> None:
 def a_failure_returns_only_itself(patch: pytest.MonkeyPatch) -> None:
     lose_from: Callable[..., list[Lane]] = Deliveries.lose_from
 
-    def bug(self: Deliveries, session: Session, receipt: int = 0, *, ended: bool = False) -> list[Lane]:
-        return lose_from(self, session, receipt, ended=ended) if ended else []
+    def bug(self: Deliveries, session: Session, why: Loss, receipt: int = 0, *, ended: bool = False) -> list[Lane]:
+        return lose_from(self, session, why, receipt, ended=ended) if ended else []
 
     patch.setattr(Deliveries, "lose_from", bug)
 
@@ -138,20 +139,20 @@ def locks_never_end(patch: pytest.MonkeyPatch) -> None:
 
 
 def a_goodbye_leaves_sessions_open(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Sessions, "end_all", lambda *_: None)
+    patch.setattr(Sessions, "end", lambda self, session, why, now: self._deliveries.remove_session(session))
 
 
 def a_rewind_drops_what_stands(patch: pytest.MonkeyPatch) -> None:
-    rewind_all = DoneRecords.rewind_all
-    patch.setattr(DoneRecords, "rewind_all", lambda self, targets, kept: rewind_all(self, targets, {}))
+    rewind = DoneRecords.rewind
+    patch.setattr(DoneRecords, "rewind", lambda self, targets, kept: rewind(self, targets, {}))
 
 
 def a_rewind_forgets_nothing_that_is_done(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(DoneRecords, "rewind_all", lambda *_: None)
+    patch.setattr(DoneRecords, "rewind", lambda *_: {})
 
 
 def a_rewind_leaves_receipts_good(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Deliveries, "lose_everything", lambda _: None)
+    patch.setattr(Deliveries, "lose_everything", lambda *_: None)
 
 
 def what_a_rewind_brings_back_is_not_marked(patch: pytest.MonkeyPatch) -> None:

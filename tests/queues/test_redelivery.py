@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import random
+from collections.abc import Callable, Sequence
+
 import pytest
 
-from logbroker.queues.messages import Settlement
+from logbroker.queues.done import PAGE_RECORDS
+from logbroker.queues.messages import Nack, Settlement
+from logbroker.queues.operator import Operator
 from logbroker.queues.queue import Queue
 from logbroker.queues.restart import load_queue
-from logbroker.queues.settings import Ordering
+from logbroker.queues.settings import OnExhausted, Ordering, Priority, QueueSettings
 from tests.queues.groups import ack, admit, at, commit, keep, nack, new_queue, places, receipts
 
 
@@ -79,3 +84,109 @@ def test_what_came_back_is_not_known_one_by_one_once_all_before_it_is_marked() -
     assert all(flags[place] for place in range(5, 10))
     ack(queue, granted)
     assert queue.redelivery.returned == set()
+
+
+def read(queue: Queue, count: int, keys: Sequence[bytes] = ()) -> None:
+    """Let the scan that an emptied index asks for go through a partition."""
+    assert queue.take_outputs().rescan
+    queue.begin_generation(1, ())
+    offsets = range(queue.position(0), count)
+    wanted = keys[offsets.start :] if queue.settings.ordering is Ordering.KEY else ()
+    queue.admit(0, 1, offsets, count, wanted, (), at(0))
+
+
+def flags(queue: Queue, count: int, worker_id: str = "v") -> dict[int, bool]:
+    """Whether what is handed out now is marked, by place."""
+    return {
+        place: flag
+        for piece in queue.take(worker_id, count, at(0))
+        for place, flag in zip(piece.places, piece.redelivered or [False] * len(piece), strict=True)
+    }
+
+
+def other_ordering(queue: Queue) -> None:
+    changed = Ordering.NONE if queue.settings.ordering is Ordering.KEY else Ordering.KEY
+    queue.alter(QueueSettings(ordering=changed, max_in_flight=1_000))
+
+
+def priorities(queue: Queue) -> None:
+    queue.alter(QueueSettings(ordering=queue.settings.ordering, max_in_flight=1_000, priority=Priority.STRICT))
+
+
+def rewind_elsewhere(queue: Queue) -> None:
+    queue.rewind({1: 0}, at(0))
+
+
+def rewind_here(queue: Queue) -> None:
+    queue.rewind({0: 0}, at(0))
+
+
+@pytest.mark.parametrize("happens", [other_ordering, priorities, rewind_elsewhere, rewind_here])
+@pytest.mark.parametrize("ordering", [Ordering.KEY, Ordering.NONE])
+@pytest.mark.parametrize("seed", range(6))
+def test_when_the_index_is_made_anew_only_what_was_handed_out_is_marked(
+    happens: Callable[[Queue], None], ordering: Ordering, seed: int
+) -> None:
+    """Of records that are handed out, and come back or are done, in any order; some wait behind others of their key."""
+    chance = random.Random(seed)
+    count = 60
+    queue = new_queue(2, ordering=ordering, max_in_flight=1_000)
+    keys = [b"%d" % chance.randrange(25) for _ in range(count)]
+    queue.admit(0, 1, range(count), count, keys if ordering is Ordering.KEY else [], (), at(0))
+    seen: set[int] = set()
+    for _ in range(2):
+        granted = queue.take("w", chance.randrange(10, 25), at(0))
+        seen.update(places(granted))
+        pairs = list(zip(receipts(granted), places(granted), strict=True))
+        chance.shuffle(pairs)
+        acked = {place: receipt for receipt, place in pairs[: len(pairs) // 3]}
+        # A rewind says of all below the floor that it was handed out: the first record is not among it.
+        acked.pop(0, None)
+        others = [receipt for receipt, place in pairs if place not in acked]
+        failed, released = others[::2], others[1::2]
+        held = released if happens in (rewind_elsewhere, rewind_here) and chance.random() < 0.5 else []
+        settlement = Settlement(
+            acks=[(receipt, receipt) for receipt in acked.values()],
+            nacks=[Nack(receipt, receipt, "broken", 0.0) for receipt in failed],
+            releases=[] if held else [(receipt, receipt) for receipt in released],
+        )
+        assert queue.settle("w", settlement, at(0)) == []
+    happens(queue)
+    read(queue, count, keys)
+    told: dict[int, bool] = {}
+    while granted := queue.take("v", 1_000, at(0)):
+        for piece in granted:
+            told.update(zip(piece.places, piece.redelivered or [False] * len(piece), strict=True))
+        ack(queue, granted, worker_id="v")
+    assert told.keys() >= set(range(count)) - seen
+    assert {place for place, flag in told.items() if flag} == seen & told.keys()
+    assert len(seen) < count
+
+
+def test_what_was_noted_is_forgotten_below_the_floor() -> None:
+    queue = new_queue(ordering=Ordering.NONE, max_in_flight=1_000_000)
+    count = 3 * PAGE_RECORDS
+    queue.admit(0, 1, range(count), count, (), (), at(0))
+    assert len(places(queue.take("w", count, at(0)))) == count
+    queue.rewind({0: 0}, at(0))
+    read(queue, count)
+    assert queue.redelivery.noted_pages == 3
+    ack(queue, queue.take("w", count, at(0)))
+    for _ in range(4):
+        queue.take_outputs()
+    assert queue.redelivery.noted_pages == 0
+
+
+def test_a_resumed_lane_does_not_forget_that_the_record_behind_was_handed_out() -> None:
+    """It was parked for it, and a rewind put another before it."""
+    queue = new_queue(max_attempts=1, on_exhausted=OnExhausted.PARK)
+    admit(queue, [b"k", b"k"])
+    ack(queue, queue.take("w", 1, at(0)))
+    nack(queue, queue.take("w", 1, at(0)))
+    queue.rewind({0: 0}, at(0))
+    assert queue.take_outputs().rescan
+    queue.begin_generation(1, ())
+    admit(queue, [b"k", b"k"])
+    operator = Operator(queue)
+    operator.skip(operator.lane(b"k"), at(0))
+    assert flags(queue, 1) == {1: True}

@@ -113,6 +113,32 @@ async def test_one_that_is_too_large_holds_back_its_lane_and_no_other(tmp_path: 
         assert sorted(found) == sorted([*numbers, *numbers, 200, 201, 202])
 
 
+async def test_what_is_said_of_letters_is_of_the_topic_as_it_is(tmp_path: Path) -> None:
+    """Of one that was too large nothing is said while there is no topic: to raise a limit would not help."""
+    async with shell(tmp_path) as opened:
+        await opened.topic()
+        await opened.append((b"large", LARGE))
+        group = await failing_group(opened)
+        await limit(opened, 1000)
+        await fail(group, 1)
+        await until(lambda: alarms(group))
+        lane = group.operator.lane(b"large")
+        await opened.engine.delete_topic(opened.engine.topic(LETTERS).id)
+        await until(lambda: group.queue.dead_letters.troubles)
+        told = [message for _, message in alarms(group)]
+        told.append(group.operator.explain(lane, group.moment()).refusal)
+        assert all(LETTERS in message and "max.message.bytes" not in message for message in told), told
+        assert group.operator.counts().refused_letters == 1
+        await opened.engine.create_topic(LETTERS, 1, {"max.message.bytes": "1000"})
+        await until(lambda: not group.queue.dead_letters.troubles)
+        [(key, message)] = alarms(group)
+        assert (key, "raise max.message.bytes" in message) == (b"large", True)
+        await opened.engine.delete_topic(opened.engine.topic(LETTERS).id)
+        await opened.engine.create_topic(LETTERS, 1, {})
+        await until(lambda: group.dead_lettering.sent == 1)
+        assert alarms(group) == []
+
+
 async def test_a_refused_letter_is_not_tried_again_and_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with shell(tmp_path) as opened:
         await opened.topic()

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from logbroker.errors import LeaseLostError, StaleSessionError
 from logbroker.queues.done import PAGE_RECORDS, DoneRecords, Places
+from logbroker.queues.lost_receipts import Loss
 from logbroker.queues.messages import Nack, SessionWrite, Settlement
 from logbroker.queues.operator import Operator
 from logbroker.queues.places import place_of
@@ -101,7 +102,7 @@ def test_sessions_end_and_their_states_stay() -> None:
     write = SessionWrite(b"k", session.token, b"state")
     assert queue.settle("w", Settlement(acks=[(receipt, receipt)], states=[write]), at(0)) == []
     queue.rewind({0: 0}, at(0))
-    assert queue.sessions.take_lost() == [session]
+    assert queue.sessions.take_lost() == [(session, Loss.REWOUND)]
     refused = queue.settle("w", Settlement(acks=[(receipt + 1, receipt + 1)]), at(0))
     assert [type(refusal.error) for refusal in refused] == [StaleSessionError]
     scan_again(queue, keys)
@@ -148,7 +149,7 @@ def test_pages_of_what_is_done_follow(target: int) -> None:
         done.mark_range(start + 2 * PAGE_RECORDS, start + 3 * PAGE_RECORDS)
         done.mark_range(start + 5 * PAGE_RECORDS + 7, start + 5 * PAGE_RECORDS + 70)
     keep()
-    done.rewind(0, target)
+    done.rewind({0: target}, {})
     keep()
     again = DoneRecords()
     again.load(rows, {0: 1 << 40, 1: 1 << 40})
@@ -163,7 +164,7 @@ def test_pages_of_what_is_done_follow(target: int) -> None:
         assert kept.floor(0) == target + 2 * PAGE_RECORDS
     assert len([key for key in rows if key[:1] == b"p" and key[4] == 0]) <= 1
     with pytest.raises(KeyError):
-        done.rewind(2, 0)
+        done.rewind({2: 0}, {})
 
 
 OFFSETS = st.one_of(
@@ -193,7 +194,7 @@ def test_what_is_kept_stays_what_it_was(
     places.add(base | offset for offset in below)
     undone = {offset for offset in below if not was_done[offset]}
     assert done.count_undone(places) == len(undone)
-    done.rewind(partition, target, places)
+    done.rewind({partition: target}, {partition: places})
     for event in done.take_rows():
         if event.value is None:
             del rows[event.key]

@@ -7,6 +7,7 @@ import pytest
 from logbroker.errors import (
     StaleSessionError,
 )
+from logbroker.queues.lost_receipts import Loss
 from logbroker.queues.messages import Extension, SessionWrite, Settlement
 from logbroker.queues.settings import Ordering, QueueSettings
 from tests.queues.groups import ack, admit, at, commit, new_queue, places, receipts, restart
@@ -24,7 +25,7 @@ def test_a_lock_that_ends_frees_the_session_and_only_the_first_in_flight_has_fai
     queue.tick(at(14))
     queue.take_outputs()
     queue.tick(at(15))
-    assert queue.take_outputs().lost_sessions == [session]
+    assert queue.take_outputs().lost_sessions == [(session, Loss.LOCK_ENDED)]
     write = SessionWrite(b"k", session.token, b"late")
     assert settled(queue, Settlement(acks=[(first, second)]), 15) == [StaleSessionError]
     assert settled(queue, Settlement(states=[write]), 15) == [StaleSessionError]
@@ -133,5 +134,5 @@ def test_another_ordering_ends_sessions_when_what_they_have_is_settled() -> None
     ack(queue, held)
     outputs = queue.take_outputs()
     assert outputs.rescan
-    assert session in outputs.lost_sessions
+    assert (session, Loss.REARRANGED) in outputs.lost_sessions
     assert len(queue.sessions) == 0

@@ -10,11 +10,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from logbroker.cli.main import run
 from logbroker.errors import CorruptLogError, DataDirError
 from logbroker.storage.metadata_store import MetadataReader, MetadataStore
+from logbroker.storage.partition_checkpoint import PartitionCheckpoint
 from logbroker.tools.metadata_backup import Backup, back_up, read_backup
 from logbroker.tools.metadata_restore import extracted, plan_restore, restore
 from tests.tools.segment_files import StoppedPartition
@@ -26,9 +28,15 @@ def made(stopped: StoppedPartition, tmp_path: Path) -> Backup:
 
 
 def state_of(data_dir: Path) -> dict[tuple[str, bytes], bytes]:
+    """What the store holds, but for the mark of partitions that a restore leaves."""
     reader = MetadataReader.open(data_dir / "meta")
     try:
-        return {(table, key): value for table in ("topics", "partitions", "state") for key, value in reader.scan(table)}
+        found = {(table, key): value for table in ("topics", "state") for key, value in reader.scan(table)}
+        for key, value in reader.scan("partitions"):
+            checkpoint = msgspec.msgpack.decode(value, type=PartitionCheckpoint)
+            checkpoint.history_unknown = False
+            found["partitions", key] = msgspec.msgpack.encode(checkpoint)
+        return found
     finally:
         reader.close()
 

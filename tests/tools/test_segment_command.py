@@ -232,7 +232,8 @@ def test_repair_asks_and_keeps(segment: Segment, stopped: StoppedPartition, monk
     assert log.read_bytes() + side.read_bytes() == damaged
     # The bad batch comes first in there.
     segment("dump", side, exit_code=1)
-    assert segment("verify", stopped.data_dir).startswith("checked ")
+    [finding] = segment.json("verify", stopped.data_dir)["partitions"][0]["findings"]
+    assert (finding["severity"], finding["path"]) == ("note", str(side))
 
 
 @pytest.mark.parametrize("arguments", [("repair", "--yes"), ("repair", "--dry-run"), ("rebuild-index",)])
@@ -288,3 +289,13 @@ def test_a_live_broker_is_inspected_while_it_writes(segment: Segment) -> None:
         found = segment.json("list", broker.data_dir)
         assert sum(facts["records"] for facts in found) == 6000
         assert segment.json("stats", broker.data_dir)["keys"] == 7
+
+
+@pytest.mark.parametrize("wanted", [("--time", str(NOW_MS + 22)), ("--key", "nobody")])
+def test_find_names_the_damage_that_it_passes_over(stopped: StoppedPartition, wanted: tuple[str, str]) -> None:
+    """Also where only the header is another: a batch of an earlier time than it had."""
+    log = stopped.logs()[1]
+    position = batch_positions(log)[1]
+    overwrite(log, position + 35, bytes(8))
+    shown = failure_of("segment", "find", stopped.directory, *wanted)
+    assert f"{log}: damaged at bytes {position}-" in shown

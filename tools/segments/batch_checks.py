@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator
 from typing import Final
 
 import msgspec
@@ -21,9 +19,6 @@ MAX_RELATIVE_OFFSET: Final = 2**31 - 1
 """Relative offsets in an index are int32."""
 
 _ZERO_HEADER: Final = BatchHeader(*HEADER.unpack(bytes(HEADER_BYTES)))
-
-_HEADER_LIKE: Final = re.compile(rb"(?s)(?=.{8}[\x00-\x7f].{3}(?:\x00\x00..|\xff{4})\x02)")
-"""A length above 0, a leader epoch below 65536 or none, and magic 2; overlapping ones are all found."""
 
 
 class Fault(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,8 +77,3 @@ def place_fault(
     if header.base_offset > expected_offset and not gaps_allowed:
         return f"offsets {expected_offset} to {header.base_offset - 1} are missing"
     return None
-
-
-def header_like(content: bytes) -> Iterator[int]:
-    """Find positions where a header may begin, from its bytes that are nearly always the same."""
-    return (match.start() for match in _HEADER_LIKE.finditer(content))

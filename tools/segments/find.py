@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import msgspec
 
 from logbroker.record.codec import LogRecord
-from logbroker.tools.segments.locate import Located
+from logbroker.tools.segments.locate import Located, PartitionFiles
 from logbroker.tools.segments.reading import UNREADABLE, Batch, Progress, SegmentReading, records_of
 
 
@@ -23,26 +23,38 @@ class Found(msgspec.Struct, kw_only=True, gc=False):
     """Milliseconds since 1970; -1: none."""
 
 
-def find_key(located: Located, key: bytes, progress: Progress) -> Iterator[Found]:
-    """Yield every record with this key; batches that cannot be decoded are passed over. Raises OSError."""
-    for partition in located.partitions:
-        for segment in partition.segments:
-            for batch in SegmentReading(segment, progress).batches():
-                for record in _records(batch, holding=key):
-                    if record.key == key:
-                        yield _found(segment.path, batch, record)
+def find_key(
+    located: Located, key: bytes, progress: Progress, damaged: list[tuple[PartitionFiles, SegmentReading]]
+) -> Iterator[Found]:
+    """Yield every record with this key; batches that cannot be decoded are passed over. Raises OSError.
 
-
-def find_time(located: Located, timestamp_ms: int, progress: Progress) -> Iterator[Found]:
-    """Yield for each partition its first record of this time or later. Raises OSError.
-
-    Goes by the headers of the log, not by its time index, so that a damaged index does not mislead.
+    Segments that have damage are added to `damaged`: nobody knows what was there.
     """
     for partition in located.partitions:
         for segment in partition.segments:
-            found = next(
-                _at_or_after(segment.path, SegmentReading(segment, progress, headers_only=True), timestamp_ms), None
-            )
+            reading = SegmentReading(segment, progress)
+            for batch in reading.batches():
+                for record in _records(batch, holding=key):
+                    if record.key == key:
+                        yield _found(segment.path, batch, record)
+            if reading.faults:
+                damaged.append((partition, reading))
+
+
+def find_time(
+    located: Located, timestamp_ms: int, progress: Progress, damaged: list[tuple[PartitionFiles, SegmentReading]]
+) -> Iterator[Found]:
+    """Yield for each partition its first record of this time or later. Raises OSError.
+
+    Goes by the batches of the log, each of which is checked, not by its time index, so that a damaged header or index
+    does not mislead. Segments in which there is damage before the record are added to `damaged`.
+    """
+    for partition in located.partitions:
+        for segment in partition.segments:
+            reading = SegmentReading(segment, progress)
+            found = next(_at_or_after(segment.path, reading, timestamp_ms), None)
+            if reading.faults:
+                damaged.append((partition, reading))
             if found is not None:
                 yield found
                 break

@@ -27,6 +27,7 @@ from logbroker.storage.partition_files import EPOCHS_NAME, EpochStart, decode_ep
 from logbroker.tools.segments.locate import PartitionFiles, SegmentFile, segments_in
 from logbroker.tools.segments.log_file import HEADERS_WINDOW_BYTES, LogFile
 from logbroker.tools.segments.metadata import Knowledge, checkpoint_key, knowledge_of, open_metadata
+from logbroker.tools.segments.partition_checks import gap_between
 from logbroker.tools.segments.reading import Progress
 from logbroker.tools.segments.scan import LogScan
 
@@ -65,7 +66,9 @@ def rebuild_index(segment: SegmentFile, progress: Progress) -> tuple[int, int]:
     """
     with LogFile(segment.path, HEADERS_WINDOW_BYTES) as log:
         scan = LogScan(log, segment.base_offset, check_crc=False)
-        offsets, times = index_entries(scan.batches(), segment.base_offset)
+        offsets, _ = index_entries(scan.batches(), segment.base_offset)
+        # Up to the first damage: what an entry says of the batches before it is believed.
+        _, times = index_entries(LogScan(log, segment.base_offset).batches(), segment.base_offset)
         progress(log.size_bytes)
     if scan.faults:
         fault = scan.faults[0]
@@ -108,7 +111,9 @@ class RepairPlan(msgspec.Struct, kw_only=True):
 
 
 def plan_repair(partition: PartitionFiles, progress: Progress) -> RepairPlan | None:
-    """Look for the first bad batch of the one segment named; None: there is none. Writes nothing.
+    """Look for the first bad batch of the one segment named, or what is missing behind it; None: all goes on there.
+
+    Writes nothing.
 
     Raises DataDirError and CorruptLogError where the metadata store is there, but cannot be read, and OSError.
     """
@@ -130,14 +135,22 @@ def plan_repair(partition: PartitionFiles, progress: Progress) -> RepairPlan | N
                 max_timestamp_ms = max(max_timestamp_ms, header.max_timestamp_ms)
         size_bytes = log.size_bytes
         progress(size_bytes)
-    if not scan.faults and not _is_short(known.checkpoint, segment, size_bytes):
-        return None
-    checkpoint = _lowered(known.checkpoint, segment, position, offset, max_timestamp_ms)
     # Where gaps are allowed, what follows in other segments is still good.
     later = [other for other in segments_in(partition.directory) if other.base_offset > segment.base_offset]
+    reason = ""
+    if scan.faults:
+        reason = scan.faults[0].reason
+    elif _is_short(known.checkpoint, segment, size_bytes):
+        reason = "the file was longer when it was synced"
+    elif later and not known.may_have_gaps:
+        reason = gap_between(offset, later[0].base_offset) or ""
+        reason = reason and f"{os.path.basename(later[0].path)} does not go on there: {reason}"
+    if not reason:
+        return None
+    checkpoint = _lowered(known.checkpoint, segment, position, offset, max_timestamp_ms)
     return RepairPlan(
         path=segment.path,
-        reason=scan.faults[0].reason if scan.faults else "the file was longer when it was synced",
+        reason=reason,
         position=position,
         offset=offset,
         removed_bytes=size_bytes - position,

@@ -73,8 +73,9 @@ class Knowledge(msgspec.Struct, kw_only=True):
 
     @property
     def power_cut(self) -> bool:
-        """Whether the machine has restarted since the last checkpoint."""
-        return self.checkpoint is not None and self.checkpoint.boot_id != boot_id()
+        """Whether the machine has restarted since the last checkpoint, and nothing else is known to have happened."""
+        checkpoint = self.checkpoint
+        return checkpoint is not None and checkpoint.boot_id != boot_id() and not checkpoint.history_unknown
 
 
 def open_metadata(data_dir: Path) -> tuple[Metadata | None, str]:

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from typing import Final
 
 from logbroker.record.header import HEADER_BYTES, BatchHeader
+from logbroker.storage.log_scan import header_like
 from logbroker.tools.segments.batch_checks import (
     MAX_RELATIVE_OFFSET,
     Fault,
     content_fault,
     header_fault,
-    header_like,
     place_fault,
 )
 from logbroker.tools.segments.log_file import LogFile

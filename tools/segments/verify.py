@@ -4,13 +4,23 @@ from __future__ import annotations
 
 import os
 from collections.abc import Container, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from logbroker.errors import CorruptLogError, DataDirError
 from logbroker.errors.system import reason_of
+from logbroker.record.header import HEADER_BYTES, parse_header
 from logbroker.storage.data_dir import META_NAME
 from logbroker.storage.files import kind_name, read_regular
-from logbroker.storage.partition_files import EPOCHS_NAME, METADATA_NAME, decode_epochs, decode_metadata, encode_epochs
+from logbroker.storage.partition_checkpoint import SegmentCheckpoint
+from logbroker.storage.partition_files import (
+    EPOCHS_NAME,
+    METADATA_NAME,
+    decode_epochs,
+    decode_metadata,
+    encode_epochs,
+    owner_of,
+)
 from logbroker.tools.segments.findings import Finding, PartitionReport, Severity
 from logbroker.tools.segments.locate import Located, PartitionFiles, SegmentFile, file_bytes, segments_in
 from logbroker.tools.segments.metadata import Knowledge, Metadata, is_held, knowledge_of, open_metadata
@@ -79,6 +89,13 @@ def _unreadable(path: Path, message: str) -> PartitionReport:
     return PartitionReport(path=str(path), live=False, segments=[], findings=[finding])
 
 
+def _is_another(segment: SegmentFile, entry: SegmentCheckpoint) -> bool:
+    """Whether a file begins with another batch than the broker wrote there."""
+    with open(segment.path, "rb") as log:
+        header = log.read(HEADER_BYTES)
+    return len(header) == HEADER_BYTES and entry.first_crc not in (parse_header(header).crc, -1)
+
+
 class _PartitionVerification:
     def __init__(
         self, partition: PartitionFiles, known: Knowledge, progress: Progress, gaps_allowed: bool | None
@@ -132,6 +149,7 @@ class _PartitionVerification:
             before_was_active = check.active
             leader_epoch = check.leader_epoch
         if partition.whole:
+            self._tell_side_files()
             self._check_metadata()
             self._check_epochs(end_offset or 0, is_complete=is_complete)
         return self._report
@@ -184,7 +202,15 @@ class _PartitionVerification:
                     message += f"; a good batch follows at byte {fault.end}"
             self._tell(severity, segment.path, message, fault.position, fault.end)
         self._report.findings += check.findings
+        if entry is not None and not any(fault.position == 0 for fault in check.faults) and _is_another(segment, entry):
+            self._tell(Severity.ERROR, segment.path, "its first batch is not the one that was written there", 0)
         return check
+
+    def _tell_side_files(self) -> None:
+        for path in sorted(self._partition.directory.glob("*.log.cut-*")):
+            with suppress(FileNotFoundError):
+                size_bytes = path.stat().st_size
+                self._tell(Severity.NOTE, str(path), f"{size_bytes} bytes that recovery or a repair cut off the log")
 
     def _check_metadata(self) -> None:
         path = self._partition.directory / METADATA_NAME
@@ -203,12 +229,13 @@ class _PartitionVerification:
             severity = Severity.NOTE if unfinished else Severity.ERROR
             self._tell(severity, str(path), error.message.removeprefix(f"{path}: "))
         else:
-            if topic_id is not None and found != topic_id:
-                self._tell(
-                    Severity.ERROR,
-                    str(path),
-                    f"it is of topic {topic_id_text(found)}, the directory's name of {topic_id_text(topic_id)}",
-                )
+            number = owner_of(str(self._partition.directory), found.topic_id).partition
+            if topic_id is not None and found.topic_id != topic_id:
+                of = f"topic {topic_id_text(found.topic_id)}, the directory's name of {topic_id_text(topic_id)}"
+                self._tell(Severity.ERROR, str(path), f"it is of {of}")
+            elif found.partition >= 0 and found.partition != number:
+                of = f"partition {found.partition}, the directory's name of {number}"
+                self._tell(Severity.ERROR, str(path), f"it is of {of}")
 
     def _check_epochs(self, end_offset: int, *, is_complete: bool) -> None:
         path = self._partition.directory / EPOCHS_NAME

@@ -123,6 +123,8 @@ class LocalEngine:
             size_bytes=log.size_bytes,
             segments=log.segment_count,
             damage=log.damage,
+            cut_bytes=log.cut_bytes,
+            cut_offset=log.cut_offset,
         )
 
     # --- appends ---
@@ -274,7 +276,7 @@ class LocalEngine:
         if wish.last_leader_epoch >= 0:
             log.check_leader_epoch(wish.last_leader_epoch, wish.offset)
         high_watermark = log.high_watermark
-        chunk = log.read(wish.offset, wish.max_bytes, nowait=nowait)
+        chunk = log.read(wish.offset, wish.max_bytes, nowait=nowait, check_crc=wish.check_crc)
         return ReadResult(
             chunk.batches, chunk.next_offset, high_watermark, log.log_start_offset, log.leader_epoch, log.gaps_below
         )

@@ -23,6 +23,7 @@ from logbroker.storage.partition_checkpoint import (
     decode_checkpoint,
     decode_producers,
     encode_checkpoint,
+    with_unknown_history,
 )
 from logbroker.storage.partition_log import PartitionCheckpoint, PartitionLog
 from logbroker.storage.producer_state import ProducerCount, ProducerSnapshot, common_level
@@ -173,6 +174,11 @@ class PartitionTable:
                 writes = encode_checkpoint(key, checkpoint)
                 if writes != [(PARTITIONS, key, stored.get(key))]:
                     rows += writes
+            elif (row := stored.get(key)) is not None:
+                # The machine may restart before it is mended: what is there now is no power cut's doing then.
+                refused = with_unknown_history(row)
+                if refused != row:
+                    rows.append((PARTITIONS, key, refused))
         return opened, rows
 
     def _open_one(
