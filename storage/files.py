@@ -206,7 +206,7 @@ def storage_failed(action: str, path: str, error: OSError) -> StorageFailedError
 
 
 def unusable(path: str, error: OSError) -> CorruptLogError:
-    """The error for a path at which something lies that is NOT_OURS, or nothing: nothing has changed, so it is a refusal."""
+    """The error for a path at which something NOT_OURS lies, or nothing: nothing has changed, so it is a refusal."""
     advice = "move away what is there, or let the user of the broker read and write it"
     if not isinstance(error, FileNotFoundError):
         return CorruptLogError(f"cannot use {path}: {reason_of(error)}; {advice}")
