@@ -22,7 +22,7 @@ from logbroker.storage.handles import Handle, HandleCache
 from logbroker.storage.log_scan import find_good_batch, good_batch
 from logbroker.storage.partition_files import EpochStart
 from logbroker.storage.producer_state import ProducerStates
-from logbroker.storage.segment import SUFFIXES, Segment
+from logbroker.storage.segment import MAX_RELATIVE_OFFSET, SUFFIXES, Segment
 
 _log = logging.getLogger(__name__)
 
@@ -161,6 +161,8 @@ class TailRecovery:
             gaps_allowed=self._imported,
             leader_epoch=None if self._imported else self._epoch_at(self.end_offset),
         ):
+            if header.next_offset - 1 - segment.base_offset > MAX_RELATIVE_OFFSET:
+                break  # No broker writes such an offset into this segment.
             if not self.epochs or header.leader_epoch > self.epochs[-1].epoch:
                 self.epochs.append(EpochStart(max(header.leader_epoch, 0), header.base_offset))
             if header.producer_id >= 0 and not header.is_control:

@@ -20,6 +20,8 @@ from tests.storage.partition import NOW_MS, PartitionOnDisk, batch_of
 
 BOUND_BYTES = 1 << 26
 HISTORIES = ["adopted", "restored", "imported"]
+OFFSET_BYTES, EPOCH_AT, MAGIC_AT = 8, 12, 16
+"""In a batch's header."""
 DAMAGES = ["bit", "page", "hole", "short", "segment short", "segment missing"]
 
 
@@ -81,8 +83,14 @@ class Unknown:
         path, position, size_bytes = chance.choice(self.places[:-2])  # a page may reach into the next one
         logs = self.disk.logs()
         if kind == "bit":
-            bit = chance.randrange(position * 8, (position + size_bytes) * 8)
+            bits = range(position * 8, (position + size_bytes) * 8)
+            if self.disk.stored is None:
+                # Nobody knows the leader epochs of another program: whatever stands there, nothing is cut off.
+                bits = range(bits.start, bits.start + EPOCH_AT * 8) if chance.random() < 0.5 else bits[MAGIC_AT * 8 :]
+            bit = chance.choice(bits)
             _overwrite(path, bit // 8, bytes([path.read_bytes()[bit // 8] ^ 1 << bit % 8]))
+            if self.disk.stored is None and bit // 8 - position < OFFSET_BYTES:
+                position = -1  # It may be a gap that another program left; then the next batch is at fault.
         elif kind == "page":
             _overwrite(path, position + chance.randrange(size_bytes), chance.randbytes(1 + size_bytes // 2))
             position = -1
