@@ -152,7 +152,7 @@ async def test_a_topic_that_grows_while_it_is_read(growing: GrowingTopic) -> Non
         await growing.fill(0)
         found += await read(consumer, COUNT)
         await growing.fill(1)
-        found += await consumer.poll(max_records=1, timeout_seconds=5)
+        found += await consumer.poll(max_records=1, timeout_seconds=25)
         await growing.grow(4)
         await growing.fill(0, 3)
         await growing.grow(5)
@@ -314,7 +314,7 @@ async def test_what_is_read_and_not_committed_is_not_finished(growing: GrowingTo
         await other.commit()
         assert await read_some(one) == await read_some(other) == []
         await one.commit()
-        assert set(generations(await one.poll(timeout_seconds=10))) == {2}
+        assert set(generations(await one.poll(timeout_seconds=25))) == {2}
 
 
 async def test_describe_tells_what_is_waited_for(growing: GrowingTopic) -> None:
@@ -483,7 +483,7 @@ async def test_a_group_can_give_the_order_up(growing: GrowingTopic) -> None:
             with pytest.raises(GrowthOrderMismatchError, match="none"):
                 await third.subscribe(growing.name)
         assert (await growing.admin.describe_group(growing.name)).growth_order == "none"
-        assert await other.poll(timeout_seconds=5)
+        assert await other.poll(timeout_seconds=25)
 
 
 async def test_a_bounded_loop_of_a_member_ends(growing: GrowingTopic) -> None:
