@@ -95,11 +95,13 @@ async def read_some(consumer: Consumer, seconds: float = 0.3) -> list[Record]:
     return found
 
 
-async def read(consumer: Consumer, count: int) -> list[Record]:
+async def read(consumer: Consumer, count: int, *raised: type[Exception]) -> list[Record]:
+    """`raised`: what may be raised meanwhile."""
     found: list[Record] = []
     async with asyncio.timeout(30):
         while len(found) < count:
-            found += await consumer.poll(timeout_seconds=0.2)
+            with suppress(*raised):
+                found += await consumer.poll(timeout_seconds=0.2)
     return found
 
 
@@ -212,11 +214,7 @@ async def test_who_begins_behind_the_end_of_a_generation_waits_for_nothing(growi
 async def test_a_partition_that_cannot_be_read_holds_nobody_up(damaged: GrowingTopic) -> None:
     async with Consumer(damaged.address) as consumer:
         await consumer.assign(damaged.name)
-        found: list[Record] = []
-        async with asyncio.timeout(20):
-            while len(found) < 3 * COUNT:
-                with suppress(CorruptBatchError):
-                    found += await consumer.poll(timeout_seconds=0.2)
+        found = await read(consumer, 3 * COUNT, CorruptBatchError)
     assert generations(found) == [1] * COUNT + [2] * 2 * COUNT
 
 
@@ -437,11 +435,7 @@ async def test_a_reset_of_the_offsets_takes_the_generation_with_it(growing: Grow
 async def test_a_member_that_cannot_read_a_partition_holds_nobody_up(damaged: GrowingTopic) -> None:
     async with Consumer(damaged.address, group=damaged.name) as consumer:
         await consumer.subscribe(damaged.name)
-        found: list[Record] = []
-        async with asyncio.timeout(20):
-            while len(found) < 3 * COUNT:
-                with suppress(CorruptBatchError):
-                    found += await consumer.poll(timeout_seconds=0.2)
+        found = await read(consumer, 3 * COUNT, CorruptBatchError)
     assert generations(found) == [1] * COUNT + [2] * 2 * COUNT
 
 
