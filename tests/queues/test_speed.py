@@ -42,5 +42,5 @@ def test_a_delivery_costs_the_same_however_much_waits() -> None:
 
 
 def test_memory_per_lane_and_per_waiting_record() -> None:
-    assert memory_mb(lambda queue: fill_lanes(queue, 100_000)) < 25
-    assert memory_mb(lambda queue: fill_deep(queue, 100, 500_000)) < 8
+    assert memory_mb(lambda queue: fill_lanes(queue, 20_000)) < 5
+    assert memory_mb(lambda queue: fill_deep(queue, 100, 100_000)) < 1.6
