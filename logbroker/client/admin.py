@@ -9,13 +9,14 @@ from typing import Self, TypeVar
 import msgspec
 
 from logbroker.client import group_offsets, groups
+from logbroker.client.answers import items
 from logbroker.client.connection import Connection
 from logbroker.client.group_offsets import CommittedOffset
 from logbroker.client.groups import GroupDescription, GroupInfo, PartitionLag
 from logbroker.client.metadata import TopicInfo, topic_info
 from logbroker.client.offsets import ListedOffset, When, list_offsets
 from logbroker.client.status import error_of_item
-from logbroker.errors import LogbrokerError, OverloadedError
+from logbroker.errors import LogbrokerError
 from logbroker.types import TopicPartition
 from logbroker.v1 import admin_pb2
 
@@ -146,21 +147,14 @@ class Admin:
 
     async def describe_topics(self, names: Sequence[str]) -> list[TopicDescription | LogbrokerError]:
         """Return all that is known of these topics."""
-        found: dict[str, TopicDescription | LogbrokerError] = {}
-        left = list(dict.fromkeys(names))
-        while left:
-            request = admin_pb2.DescribeTopicsRequest(
-                topics=[admin_pb2.TopicRef(name=name) for name in left], include_partitions=True
-            )
-            response = await self._connection.unary("DescribeTopics", request)
-            full: list[str] = []
-            for number, (name, result) in enumerate(zip(left, response.results, strict=True)):
-                error = error_of_item(result.status)
-                if isinstance(error, OverloadedError) and number:
-                    full.append(name)  # The answer was full: it comes with the next one.
-                else:
-                    found[name] = error or _description(result)
-            left = full
+
+        async def ask(some: list[str]) -> Sequence[admin_pb2.DescribeTopicsResult]:
+            refs = [admin_pb2.TopicRef(name=name) for name in some]
+            request = admin_pb2.DescribeTopicsRequest(topics=refs, include_partitions=True)
+            response: admin_pb2.DescribeTopicsResponse = await self._connection.unary("DescribeTopics", request)
+            return response.results
+
+        found = {name: error or _description(result) async for name, result, error in items(names, ask)}
         return [found[name] for name in names]
 
     async def alter_topic(

@@ -8,11 +8,12 @@ from typing import Final
 
 import msgspec
 
+from logbroker.client.answers import items
 from logbroker.client.connection import Connection
 from logbroker.client.group_offsets import CommittedOffset, fetch_offsets
 from logbroker.client.offsets import ListedOffset, list_offsets
 from logbroker.client.status import error_of_item
-from logbroker.errors import LogbrokerError, OverloadedError
+from logbroker.errors import LogbrokerError
 from logbroker.record.codec import LogRecord, decode_batch, split_batches
 from logbroker.types import TopicPartition
 from logbroker.v1 import groups_pb2, log_pb2
@@ -123,24 +124,22 @@ async def list_groups(connection: Connection) -> list[GroupInfo]:
 
 async def describe_groups(connection: Connection, ids: Sequence[str]) -> list[GroupDescription | LogbrokerError]:
     """Return each group with its members, or its error."""
+
+    async def ask(some: list[str]) -> Sequence[groups_pb2.DescribedGroup]:
+        response: groups_pb2.DescribeGroupsResponse = await connection.unary(
+            "DescribeGroups", groups_pb2.DescribeGroupsRequest(group_ids=some)
+        )
+        return response.groups
+
     found: dict[str, GroupDescription | LogbrokerError] = {}
-    left = list(dict.fromkeys(ids))
-    while left:
-        response = await connection.unary("DescribeGroups", groups_pb2.DescribeGroupsRequest(group_ids=left))
-        full: list[str] = []
-        for number, (group_id, group) in enumerate(zip(left, response.groups, strict=True)):
-            error = error_of_item(group.status)
-            if isinstance(error, OverloadedError) and number:
-                full.append(group_id)
-                continue
-            while group.next_members_after and error is None:
-                more = groups_pb2.DescribeGroupsRequest(group_ids=[group_id], members_after=group.next_members_after)
-                (rest,) = (await connection.unary("DescribeGroups", more)).groups
-                error = error_of_item(rest.status)
-                group.members.extend(rest.members)
-                group.next_members_after = rest.next_members_after
-            found[group_id] = error or _description(group)
-        left = full
+    async for group_id, group, error in items(ids, ask):
+        while group.next_members_after and error is None:
+            more = groups_pb2.DescribeGroupsRequest(group_ids=[group_id], members_after=group.next_members_after)
+            (rest,) = (await connection.unary("DescribeGroups", more)).groups
+            error = error_of_item(rest.status)
+            group.members.extend(rest.members)
+            group.next_members_after = rest.next_members_after
+        found[group_id] = error or _description(group)
     return [found[group_id] for group_id in ids]
 
 

@@ -7,10 +7,10 @@ from typing import Final
 
 import msgspec
 
+from logbroker.client.answers import items
 from logbroker.client.connection import Connection
-from logbroker.client.status import error_of_item
 from logbroker.config import MAX_BATCH_BYTES, BrokerConfig, TopicConfig
-from logbroker.errors import InvalidRequestError, OverloadedError, quoted
+from logbroker.errors import InvalidRequestError, quoted
 from logbroker.record.bands import Band
 from logbroker.types import TopicId
 from logbroker.v1 import admin_pb2
@@ -79,22 +79,21 @@ def topic_info(topic: admin_pb2.Topic, max_request_bytes: int = 0) -> TopicInfo:
 
 async def find_topics(connection: Connection, names: Sequence[str]) -> list[TopicInfo]:
     """Ask the broker; raises UnknownTopicError for the first that is not there."""
-    found: dict[str, TopicInfo] = {}
-    left = list(dict.fromkeys(names))
-    while left:
+    max_request_bytes = 0
+
+    async def ask(some: list[str]) -> Sequence[admin_pb2.DescribeTopicsResult]:
+        nonlocal max_request_bytes
         response: admin_pb2.DescribeTopicsResponse = await connection.unary(
-            "DescribeTopics", admin_pb2.DescribeTopicsRequest(topics=[admin_pb2.TopicRef(name=name) for name in left])
+            "DescribeTopics", admin_pb2.DescribeTopicsRequest(topics=[admin_pb2.TopicRef(name=name) for name in some])
         )
-        full: list[str] = []
-        for number, (name, result) in enumerate(zip(left, response.results, strict=True)):
-            error = error_of_item(result.status)
-            if isinstance(error, OverloadedError) and number:
-                full.append(name)  # The answer was full: it comes with the next one.
-            elif error is not None:
-                raise error
-            else:
-                found[name] = topic_info(result.topic, response.max_request_bytes)
-        left = full
+        max_request_bytes = response.max_request_bytes
+        return response.results
+
+    found: dict[str, TopicInfo] = {}
+    async for name, result, error in items(names, ask):
+        if error is not None:
+            raise error
+        found[name] = topic_info(result.topic, max_request_bytes)
     return [found[name] for name in names]
 
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, Final, Literal, Self
 
+from logbroker.client.answers import items
 from logbroker.client.connection import Connection
 from logbroker.client.groups import GroupInfo, list_groups
 from logbroker.client.offsets import milliseconds
@@ -22,7 +23,7 @@ from logbroker.client.queue_descriptions import (
     settings_message,
 )
 from logbroker.client.status import error_of_item
-from logbroker.errors import InvalidRequestError, LogbrokerError, OverloadedError
+from logbroker.errors import InvalidRequestError, LogbrokerError
 from logbroker.record.codec import Headers
 from logbroker.v1 import common_pb2, queues_pb2
 
@@ -72,19 +73,13 @@ class QueueAdmin:
 
     async def describe_queues(self, groups: Sequence[str]) -> list[QueueDescription | LogbrokerError]:
         """Return the settings and numbers of queue groups, or their errors."""
-        found: dict[str, QueueDescription | LogbrokerError] = {}
-        left = list(dict.fromkeys(groups))
-        while left:
-            request = queues_pb2.DescribeQueuesRequest(group_ids=left)
-            response = await self._connection.unary("DescribeQueues", request)
-            full: list[str] = []
-            for number, (group_id, queue) in enumerate(zip(left, response.queues, strict=True)):
-                error = error_of_item(queue.status)
-                if isinstance(error, OverloadedError) and number:
-                    full.append(group_id)  # The answer was full: it comes with the next one.
-                else:
-                    found[group_id] = error or queue_description(queue)
-            left = full
+
+        async def ask(some: list[str]) -> Sequence[queues_pb2.DescribedQueue]:
+            request = queues_pb2.DescribeQueuesRequest(group_ids=some)
+            response: queues_pb2.DescribeQueuesResponse = await self._connection.unary("DescribeQueues", request)
+            return response.queues
+
+        found = {name: error or queue_description(queue) async for name, queue, error in items(groups, ask)}
         return [found[group_id] for group_id in groups]
 
     async def alter_queue(self, group: str, settings: QueueSettings) -> tuple[QueueDescription, bool]:

@@ -241,7 +241,7 @@ async def test_a_watch_tells_what_moved(open_at: OpenEngine) -> None:
             watch.add(PartitionKey(topic.id, number))
         await opened.engine.append([Append(topic.id, number, batch(b"x")) for number in (0, 2)])
         moved: set[PartitionKey] = set()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(25):
             while len(moved) < 2:
                 await wake.wait()
                 wake.clear()
@@ -250,7 +250,7 @@ async def test_a_watch_tells_what_moved(open_at: OpenEngine) -> None:
         await opened.engine.append([Append(topic.id, 0, batch(b"x"))])
         watch.remove(PartitionKey(topic.id, 0))
         await opened.engine.append([Append(topic.id, 0, batch(b"x")), Append(topic.id, 1, batch(b"x"))])
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(25):
             await wake.wait()
         assert watch.moved() == {PartitionKey(topic.id, 1)}
         assert not watch.moved()
@@ -316,7 +316,7 @@ async def test_a_failure_leaves_nobody_waiting(open_at: OpenEngine, monkeypatch:
     async with open_at() as opened:
         topic = await opened.engine.create_topic("t", 2, {"durability": "written"})
         monkeypatch.setattr(os, "pwritev", refuse)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(25):
             outcomes = await opened.engine.append([Append(topic.id, number, batch(b"x")) for number in (0, 1)])
         assert [type(outcome) for outcome in outcomes] == [StorageFailedError, StorageFailedError]
 
@@ -333,7 +333,7 @@ async def test_a_failure_elsewhere_leaves_nobody_waiting(
         await asyncio.sleep(0)
         opened.engine._failure.report(StorageFailedError("the metadata store failed"))
         held_sync.release.set()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(25):
             for call in (first, second):
                 with pytest.raises(StorageFailedError):
                     await call

@@ -36,7 +36,7 @@ async def test_every_job_runs_once_and_completes_on_the_loop() -> None:
 
 async def test_jobs_run_side_by_side() -> None:
     pool = IoPool(3)
-    meeting = threading.Barrier(3, timeout=10)
+    meeting = threading.Barrier(3, timeout=25)
     finished = threading.Semaphore(0)
 
     def job() -> None:
@@ -46,7 +46,7 @@ async def test_jobs_run_side_by_side() -> None:
     for _ in range(3):
         pool.submit(job)
     for _ in range(3):
-        assert await asyncio.to_thread(finished.acquire, timeout=10)
+        assert await asyncio.to_thread(finished.acquire, timeout=25)
     pool.close()
 
 
@@ -56,7 +56,7 @@ async def test_closing_finishes_what_was_submitted() -> None:
     done: list[str] = []
 
     def first() -> None:
-        assert gate.wait(10)
+        assert gate.wait(25)
         pool.complete(lambda: done.append("first"))
 
     pool.submit(first)

@@ -114,7 +114,7 @@ class World:
             self.count += 1
             link = await group.connect(Hello(worker_id="w", incarnation=self.count))
             link.add_credit(1)
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(25):
                 delivered = await link.next_deliveries()
             [(_, batch)] = split_batches(delivered.batches)
             for record in decode_batch(batch):
@@ -290,7 +290,7 @@ async def test_a_group_that_was_made_anew_does_not_expire_for_the_one_before(
             await forget(events)  # type: ignore[arg-type]
 
         monkeypatch.setattr(old["a"]._store, "delete", held_up)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(25):
             await begun.wait()
             await groups.delete("b")
             await groups.commit_offsets("b", [commit])
@@ -306,7 +306,7 @@ async def test_a_group_that_was_made_anew_does_not_expire_for_the_one_before(
             return False
 
         monkeypatch.setattr(again, "is_expired", not_expired)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(25):
             while not expired_checks:
                 await asyncio.sleep(0.001)
                 assert groups.ids() == ["b"], "it went for the one before"

@@ -93,7 +93,7 @@ async def test_retention_begins_when_it_is_told_to(open_at: OpenEngine) -> None:
         await asyncio.sleep(0.2)
         assert opened.engine.partition_facts(topic.id, 0).log_start_offset == 0
         opened.engine.start_retention()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(25):
             while not opened.engine.partition_facts(topic.id, 0).log_start_offset:
                 await asyncio.sleep(0.01)
 
@@ -120,7 +120,7 @@ async def test_at_a_start_nothing_goes_before_queue_groups_hold_it(
         await asyncio.sleep(0.2)
         assert broker.engine.partition_facts(topic.id, 0).log_start_offset == 0
         await broker.queues.delete("g")
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(25):
             while not broker.engine.partition_facts(topic.id, 0).log_start_offset:
                 await asyncio.sleep(0.01)
 

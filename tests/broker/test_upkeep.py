@@ -71,7 +71,7 @@ async def test_an_interrupted_deletion_is_finished_at_start(open_at: OpenEngine,
         topic = await opened.engine.create_topic("t", 2, {})
         await opened.append(topic.id, b"x")
     store = MetadataStore.open(tmp_path / "data" / "meta", on_failure=print)
-    store.submit([(TOPICS, topic.id, encode_topic(topic, deleted=True))]).result(10)
+    store.submit([(TOPICS, topic.id, encode_topic(topic, deleted=True))]).result(25)
     store.close()
     async with open_at() as opened:
         with pytest.raises(UnknownTopicError):

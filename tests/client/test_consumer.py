@@ -36,7 +36,7 @@ async def fill(address: str, topic: str, records: int, partitions: int = 1, batc
 
 
 async def produce_batch(address: str, topic: str, batch: bytes, partition: int = 0) -> None:
-    connection = Connection(address, request_timeout_seconds=5)
+    connection = Connection(address, request_timeout_seconds=25)
     item = log_pb2.ProduceItem(topic=topic, partition=partition, batch=batch)
     response = await connection.unary("Produce", log_pb2.ProduceRequest(items=[item]))
     assert not response.results[0].status.code, response
@@ -55,7 +55,7 @@ async def take(consumer: Consumer, count: int) -> list[Record]:
 
 async def poll_for_ever(consumer: Consumer, seen: list[Record]) -> None:
     while True:
-        seen += await consumer.poll(timeout_seconds=10)
+        seen += await consumer.poll(timeout_seconds=25)
 
 
 def offsets(records: list[Record]) -> list[int]:
@@ -90,7 +90,7 @@ async def test_reading_from_the_end_sees_only_what_comes(address: str, topic: st
         assert [record async for record in consumer.until_end()] == []
         assert await consumer.poll(timeout_seconds=0.01) == []
         await producer.send_and_wait(topic, b"new")
-        assert [record.value for record in await consumer.poll(timeout_seconds=10)] == [b"new"]
+        assert [record.value for record in await consumer.poll(timeout_seconds=25)] == [b"new"]
 
 
 async def test_a_loop_that_was_left_goes_on_at_the_next_record(address: str, topic: str) -> None:
@@ -118,7 +118,7 @@ async def test_poll_fills_up_from_what_has_arrived(address: str, topic: str) -> 
         await consumer.assign(topic)
         seen: list[Record] = []
         while len(seen) < 500:
-            records = await consumer.poll(max_records=200, timeout_seconds=10)
+            records = await consumer.poll(max_records=200, timeout_seconds=25)
             assert 0 < len(records) <= 200
             seen += records
         assert offsets(seen) == list(range(500))
@@ -167,7 +167,7 @@ async def test_a_paused_partition_rests_and_loses_nothing(address: str, topic: s
         consumer.resume()
         seen += rest
         while len(seen) < 600:
-            seen += await consumer.poll(timeout_seconds=10)
+            seen += await consumer.poll(timeout_seconds=25)
     for number in range(3):
         assert [record.offset for record in seen if record.partition == number] == list(range(200))
 
@@ -186,7 +186,7 @@ async def test_until_end_stops_at_what_the_end_was(address: str, topic: str) -> 
         # What came later was left out, and is not lost.
         later: list[Record] = []
         while len(later) < 270:
-            later += await consumer.poll(timeout_seconds=10)
+            later += await consumer.poll(timeout_seconds=25)
         assert {record.value for record in later} == {b"later"}
         assert min(record.offset for record in later) == 30
 
@@ -215,10 +215,10 @@ async def test_an_offset_that_is_not_there_raises_once_and_seek_starts_again(add
         with pytest.raises(OffsetOutOfRangeError):
             await poll_for_ever(consumer, seen)
         while len(seen) < 10:
-            seen += await consumer.poll(timeout_seconds=10)
+            seen += await consumer.poll(timeout_seconds=25)
         assert {record.partition for record in seen} == {two.partition}
         await consumer.seek(one, 4)
-        assert offsets(await consumer.poll(timeout_seconds=10)) == list(range(4, 10))
+        assert offsets(await consumer.poll(timeout_seconds=25)) == list(range(4, 10))
 
 
 @pytest.mark.parametrize(("policy", "expected"), [("earliest", list(range(10))), ("latest", [10])])
@@ -231,7 +231,7 @@ async def test_an_offset_that_is_not_there_may_mean_an_end_of_the_log(
         if policy == "latest":
             assert await consumer.poll(timeout_seconds=0.2) == []
             await producer.send_and_wait(topic, b"new")
-        assert offsets(await consumer.poll(timeout_seconds=10)) == expected
+        assert offsets(await consumer.poll(timeout_seconds=25)) == expected
 
 
 async def test_a_topic_that_goes_away_is_said_to_be_gone(address: str, topic: str) -> None:
@@ -272,7 +272,7 @@ async def test_a_bomb_ends_its_partition_and_no_other(address: str, topic: str) 
         with pytest.raises(BatchExpandsTooFarError):
             await poll_for_ever(consumer, seen)
         while len(seen) < 5:
-            seen += await consumer.poll(timeout_seconds=10)
+            seen += await consumer.poll(timeout_seconds=25)
         assert sorted((record.partition, record.offset) for record in seen) == [(0, 0), (0, 1), (1, 0), (1, 1), (1, 2)]
         # Whoever knows better may step over it.
         position = consumer.position(TopicPartition(topic, 0))
@@ -322,7 +322,7 @@ async def test_assign_refuses_what_is_not_there(address: str, topic: str) -> Non
             with pytest.raises(error):
                 await consumer.assign(wish, start)  # type: ignore[arg-type]
         assert consumer.assignment() == [TopicPartition(topic, 0)]
-        assert len(await consumer.poll(timeout_seconds=10)) == 3
+        assert len(await consumer.poll(timeout_seconds=25)) == 3
         with pytest.raises(InvalidRequestError, match="not assigned"):
             consumer.position(TopicPartition(topic, 1))
         with pytest.raises(InvalidRequestError):

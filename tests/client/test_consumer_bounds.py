@@ -29,13 +29,13 @@ async def read_ahead(consumer: Consumer) -> set[int]:
 
 
 async def until_end(consumer: Consumer) -> list[Record]:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(25):
         return [record async for record in consumer.until_end()]
 
 
 async def poll_for_ever(consumer: Consumer) -> None:
     while True:
-        await consumer.poll(timeout_seconds=10)
+        await consumer.poll(timeout_seconds=25)
 
 
 @pytest.mark.parametrize("group", [None, "readers"])
@@ -55,7 +55,7 @@ async def test_what_comes_where_the_end_was_reached_before_is_read_later(
                 ahead |= await read_ahead(consumer)
         assert len(seen) == 100
         assert empty.partition in ahead
-        assert [record.value for record in await consumer.poll(timeout_seconds=10)] == [b"later"]
+        assert [record.value for record in await consumer.poll(timeout_seconds=25)] == [b"later"]
 
 
 async def test_a_bounded_loop_does_not_wait_for_what_is_paused(address: str, topic: str) -> None:
@@ -68,7 +68,7 @@ async def test_a_bounded_loop_does_not_wait_for_what_is_paused(address: str, top
         assert len(await until_end(consumer)) == 10
         await consumer.seek_to_beginning()
         seen = 0
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(25):
             async for _ in consumer.until_end():
                 seen += 1
                 consumer.pause(one)
@@ -98,7 +98,7 @@ async def test_an_assignment_changes_what_a_bounded_loop_waits_for(address: str,
     async with Consumer(address) as consumer:
         await consumer.assign([one, two])
         seen: list[Record] = []
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(25):
             async for record in consumer.until_end():
                 seen.append(record)
                 if len(seen) == 1:
@@ -126,7 +126,7 @@ async def test_closing_ends_a_wait_for_records(address: str, topic: str, how: st
         await asyncio.sleep(0.01)
     await consumer.close()
     with pytest.raises(BrokerUnavailableError, match="closed"):
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(25):
             await reading
     with pytest.raises(BrokerUnavailableError, match="closed"):
         await read([])
@@ -138,7 +138,7 @@ async def test_a_second_close_tells_nobody_again(address: str, topic: str, caplo
     revoked: list[list[TopicPartition]] = []
     async with Consumer(address, group=topic) as consumer:
         await consumer.subscribe(topic, on_revoked=revoked.append)
-        assert await consumer.poll(timeout_seconds=10)
+        assert await consumer.poll(timeout_seconds=25)
         await consumer.close()
     assert len(revoked) == 1
     assert "not committed" not in caplog.text
@@ -148,7 +148,7 @@ async def test_a_close_that_is_given_up_lets_go_of_everything(address: str, topi
     await create(address, topic, (1,))
     consumer = Consumer(address, group=topic)
     await consumer.subscribe(topic)
-    assert await consumer.poll(timeout_seconds=10)
+    assert await consumer.poll(timeout_seconds=25)
     before = asyncio.all_tasks()
     closing = asyncio.create_task(consumer.close())
     while not consumer._group or not consumer._group.member._leaving:
@@ -156,5 +156,5 @@ async def test_a_close_that_is_given_up_lets_go_of_everything(address: str, topi
     closing.cancel()
     with contextlib.suppress(asyncio.CancelledError):
         await closing
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(25):
         await asyncio.gather(*before - {asyncio.current_task()}, return_exceptions=True)

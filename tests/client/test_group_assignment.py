@@ -126,7 +126,7 @@ async def test_an_error_of_a_callback_comes_out_and_nothing_is_given_away(addres
         await settle(first, partitions=2)
         await second.subscribe(topic)
         with pytest.raises(KeyError):
-            await first.poll(timeout_seconds=10)
+            await first.poll(timeout_seconds=25)
         assert numbers(first) == [0, 1]
         await settle(first, second, partitions=2)
         assert calls == 2

@@ -27,7 +27,7 @@ async def test_a_record_in_hand_is_not_committed(address: str, topic: str) -> No
         assert [record.offset for record in await take(consumer, 3)] == [7, 8, 9]
         await consumer.commit()
         assert await consumer.committed() == {TopicPartition(topic, 0): 10}
-        records = await consumer.poll(max_records=4, timeout_seconds=10)
+        records = await consumer.poll(max_records=4, timeout_seconds=25)
         assert [record.offset for record in records] == [10, 11, 12, 13]
         consumer.pause()
     assert await committed(address, topic) == {0: 10}

@@ -108,7 +108,7 @@ def test_who_waits_for_a_record_hears_of_it_where_it_goes_on_in_another_batch_at
         return made()
 
     monkeypatch.setattr(delivery, "threading", SimpleNamespace(Event=event))
-    assert SyncDelivery(one, place).result(10).offset == 7
+    assert SyncDelivery(one, place).result(25).offset == 7
 
 
 def test_what_threads_add_to_is_looked_at_under_the_lock(

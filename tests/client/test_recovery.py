@@ -89,7 +89,7 @@ async def test_a_consumer_goes_on_at_the_right_record(
             await producer.send("orders", b"%d" % number, KEYS[number % len(KEYS)])
         await producer.flush()
         while len(seen) < 6_010:
-            seen += await consumer.poll(timeout_seconds=10)
+            seen += await consumer.poll(timeout_seconds=25)
     assert {(record.partition, record.offset) for record in seen} == {
         (partition, offset)
         for partition in range(3)
@@ -127,7 +127,7 @@ async def test_where_one_seeks_what_was_read_before_a_cut_does_not_matter(logbro
     async with Consumer(address) as consumer, Producer(address) as producer:
         await producer.send_and_wait("orders", b"0")
         await consumer.assign("orders")
-        assert len(await consumer.poll(timeout_seconds=10)) == 1
+        assert len(await consumer.poll(timeout_seconds=25)) == 1
         consumer.pause()
         await asyncio.to_thread(logbroker_broker.kill)
         with (logbroker_broker.data_dir / str(partition) / f"{0:020d}.log").open("ab") as log:
@@ -138,4 +138,4 @@ async def test_where_one_seeks_what_was_read_before_a_cut_does_not_matter(logbro
         consumer.resume()
         assert await consumer.poll(timeout_seconds=0.1) == []
         await producer.send_and_wait("orders", b"2")
-        assert [record.value for record in await consumer.poll(timeout_seconds=10)] == [b"2"]
+        assert [record.value for record in await consumer.poll(timeout_seconds=25)] == [b"2"]

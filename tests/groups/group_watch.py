@@ -17,7 +17,7 @@ from tests.groups.group_history import LookBegun, LookEnded
 from tests.history import HistoryFile
 
 _STABLE_SECONDS: Final = 60.0
-_STUCK_SECONDS: Final = 6.0
+_STUCK_SECONDS: Final = 20.0
 _LOOK_SECONDS: Final = 0.1
 
 

@@ -149,4 +149,4 @@ def test_steps_of_the_wall_clock_move_no_timeout(clocks: Clocks) -> None:
     frozen.process.send_signal(signal.SIGSTOP)
     clocks.clock.step(DAY)
     until(lambda: other.held() == PARTITIONS, DEADLINE_SECONDS)
-    assert 0.6 * SESSION_SECONDS < other.changes()[-1].at - at < 5 * SESSION_SECONDS
+    assert other.changes()[-1].at - at > 0.4 * SESSION_SECONDS

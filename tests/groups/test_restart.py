@@ -51,7 +51,7 @@ def test_members_come_back_and_nothing_moves(broker: EmbeddedBroker, cleanly: bo
 
 
 def test_who_does_not_come_back_loses_its_partitions_after_the_grace() -> None:
-    with embedded(reconnect_grace_seconds=1.0) as broker:
+    with embedded(reconnect_grace_seconds=2.5) as broker:
         group = Group(broker)
         lost = group.member("lost")
         lost.assigned()

@@ -184,12 +184,12 @@ def test_the_broker_describes_itself(api: Api) -> None:
 def test_health_and_reflection(api: Api) -> None:
     health: Any = health_pb2_grpc.HealthStub(api.channel)
     for service in ("", "logbroker.v1.Log", "logbroker.v1.Admin", "logbroker.v1.Groups", "logbroker.v1.Queues"):
-        response = health.Check(health_pb2.HealthCheckRequest(service=service), timeout=5)
+        response = health.Check(health_pb2.HealthCheckRequest(service=service), timeout=25)
         assert response.status == health_pb2.HealthCheckResponse.SERVING
     with pytest.raises(grpc.RpcError):
-        health.Check(health_pb2.HealthCheckRequest(service="nope"), timeout=5)
+        health.Check(health_pb2.HealthCheckRequest(service="nope"), timeout=25)
     stub: Any = reflection_pb2_grpc.ServerReflectionStub(api.channel)
     requests = iter([reflection_pb2.ServerReflectionRequest(list_services="")])
-    [response] = stub.ServerReflectionInfo(requests, timeout=5)
+    [response] = stub.ServerReflectionInfo(requests, timeout=25)
     names = {service.name for service in response.list_services_response.service}
     assert {"logbroker.v1.Log", "logbroker.v1.Admin", "logbroker.v1.Queues", "grpc.health.v1.Health"} <= names

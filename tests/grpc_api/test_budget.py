@@ -50,7 +50,7 @@ async def test_waiting_ends_with_a_refusal() -> None:
 async def test_a_decoder_waits_for_what_others_hold_and_not_for_its_own() -> None:
     budget = ReadBudget(10, 20)
     budget.hold(15)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(25):
         await budget.acquire_decoder(held_bytes=6)
     budget.decoder.release()
     waiter = asyncio.create_task(budget.acquire_decoder(held_bytes=5))

@@ -12,7 +12,7 @@ from logbroker.v1 import admin_pb2 as admin
 from logbroker.v1 import log_pb2 as log
 from tests.hostile.inputs import path_of, request_class, response_class
 
-DEADLINE_SECONDS: Final = 30.0
+DEADLINE_SECONDS: Final = 120.0
 
 
 class Api:

@@ -54,7 +54,7 @@ SETTINGS: Final[dict[str, Any]] = {
 IN_FLIGHT: Final = 48
 HEALTH_EVERY: Final = 250
 """Inputs between two rounds of the client that means well."""
-HEALTH_SECONDS: Final = 10.0
+HEALTH_SECONDS: Final = 20.0
 """A round takes no longer: that is some thousand times what it takes on a quiet machine."""
 DEADLINE_SECONDS: Final = 30.0
 WAIT_SECONDS: Final = 1.0

@@ -27,7 +27,7 @@ from tests.hostile.raw_connection import connected, is_closed, stalled_call, unf
 STALLED: Final = 50
 CONNECTIONS: Final = 1000
 FEW_DESCRIPTORS: Final = 64
-PAUSE_SECONDS: Final = 5.0
+PAUSE_SECONDS: Final = 20.0
 PEAK_BYTES: Final = 300 * MIB
 """What the broker may have in memory at any moment: 50 MiB without anybody, twice what readers may hold (gRPC has it
 once more), and some KiB for each connection."""

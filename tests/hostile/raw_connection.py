@@ -20,7 +20,7 @@ def connected(address: tuple[str, int], said: bytes = b"", *, receive_bytes: int
     try:
         if receive_bytes:
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
-        connection.settimeout(5)
+        connection.settimeout(25)
         connection.connect(address)
         connection.sendall(said)
     except BaseException:

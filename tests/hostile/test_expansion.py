@@ -42,7 +42,7 @@ def bounded(directory: Path, wait_seconds: float) -> LimitedBroker:
 
 @pytest.fixture
 def broker(tmp_path: Path) -> Iterator[LimitedBroker]:
-    with bounded(tmp_path, wait_seconds=25.0) as running:
+    with bounded(tmp_path, wait_seconds=100.0) as running:
         yield running
 
 
@@ -88,7 +88,7 @@ async def test_plain_fetches(broker: LimitedBroker) -> None:
 
 async def test_plain_receives(broker: LimitedBroker) -> None:
     async def receive(api: Api) -> None:
-        request = queues.ReceiveRequest(group_id="group", max_records=1, max_wait_ms=20_000, plain_records=True)
+        request = queues.ReceiveRequest(group_id="group", max_records=1, max_wait_ms=100_000, plain_records=True)
         [message] = (await api.call("Receive", request)).deliveries
         assert [len(record.value) for record in message.records] == [VALUE_BYTES]
 

@@ -146,7 +146,7 @@ async def test_a_stream_ends_with_its_error_while_it_answers(broker: LimitedBrok
         await Api(channel).create("assigned", 1, {})
         stream: Any = channel.stream_stream(path_of("FetchStream"))
         for _ in range(100):
-            call = stream(iter([first, b"\xff"]), timeout=10)
+            call = stream(iter([first, b"\xff"]), timeout=25)
             with pytest.raises(grpc.aio.AioRpcError) as caught:
                 async for _ in call:
                     pass

@@ -93,7 +93,7 @@ async def test_a_fetch_stream_ends_when_its_answer_has_gone_out(open_at: OpenEng
         await opened.engine.create_topic("t", 1, {})
         stream = FetchStream(opened.engine, client, ReadBudget(1 << 20, 1.0), 1 << 20, asyncio.Event())
         running = asyncio.create_task(stream.run())
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(25):
             await client.writing.wait()
             await asyncio.sleep(0.05)  # what would end it by now had its time
             assert not running.done()
@@ -121,7 +121,7 @@ async def test_recovery_points_wait_for_an_overloaded_metadata_store(
         topic = await opened.engine.create_topic("t", 1, {})
         monkeypatch.setattr(MetadataStore, "submit", overloaded_once)
         await opened.append(topic.id, b"value")
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(25):
             await refused.wait()
             await stored.wait()
         assert opened.failures == []

@@ -52,7 +52,7 @@ def test_the_grpcurl_examples_create_produce_and_fetch(logbroker_broker: Embedde
                 request_serializer=GetMessageClass(method.input_type).SerializeToString,
                 response_deserializer=GetMessageClass(method.output_type).FromString,
             )
-            answer = call(json_format.Parse(request, GetMessageClass(method.input_type)()), timeout=10)
+            answer = call(json_format.Parse(request, GetMessageClass(method.input_type)()), timeout=25)
             answers[name] = json_format.MessageToDict(answer)
     assert answers["CreateTopics"]["results"][0]["topic"]["partitions"] == 4
     assert "status" not in answers["Produce"]["results"][0]

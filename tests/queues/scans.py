@@ -33,7 +33,7 @@ class Scan:
         self._event.set()
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(25):
             while not condition():
                 self._event.clear()
                 await self._event.wait()

@@ -25,7 +25,7 @@ from logbroker.queues.worker_messages import Hello
 from logbroker.queues.workers import WorkerLink
 from logbroker.record.codec import LogRecord, NewRecord, decode_batch, encode_batch, split_batches
 
-DEADLINE_SECONDS = 10.0
+DEADLINE_SECONDS = 25.0
 
 
 class Shell:

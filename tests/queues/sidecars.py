@@ -70,7 +70,7 @@ async def all_values(group: QueueGroup) -> list[bytes | None]:
     values: list[bytes | None] = []
     while group.queue.open_records:
         link.add_credit(100 if group.queue.settings.ordering is Ordering.NONE else 1)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(25):
             delivered = await link.next_deliveries()
         values += [record.value for record in records(delivered)]
         await ack(link, *range(delivered.first_receipt, delivered.first_receipt + delivered.count))

@@ -147,7 +147,7 @@ async def test_who_waits_for_a_mark_is_let_go_as_soon_as_the_scan_waits_for_room
         assert not waiting.done()
         nack(scan.queue, granted, delay_seconds=100)
         may_read.set()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(25):
             await waiting
 
 

@@ -40,13 +40,13 @@ async def test_what_cannot_be_stored_is_answered_with_an_error(tmp_path: Path, m
 
         monkeypatch.setattr(group.queue, "take_outputs", broken)
         with pytest.raises(LogbrokerError, match="cannot go on until the next start of the broker: planted"):
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(25):
                 await link.settle(Settlement(acks=[(receipt, receipt)]))
         with pytest.raises(LogbrokerError, match="planted"):
             await link.settle(Settlement(acks=[(receipt, receipt)]))
         assert queue_state(group) == "failed"
         with pytest.raises(LogbrokerError, match="planted"):
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(25):
                 await take(link, 1)
         with pytest.raises(LogbrokerError, match="planted"):
             await group.connect(hello("another"))
@@ -62,10 +62,10 @@ async def test_workers_come_back_to_the_next_broker_when_its_storage_failed(
 
         monkeypatch.setattr(group._flush._store, "commit", commit)
         with pytest.raises(StorageFailedError):
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(25):
                 await link.settle(Settlement(acks=[(receipt, receipt)]))
         with pytest.raises(BrokerUnavailableError) as ended:
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(25):
                 await take(link, 1)
         assert ended.value.retriable
 

@@ -20,7 +20,7 @@ from tests.queues.shell import Shell, ack, hello, shell, until, values
 
 
 async def next_of(link: WorkerLink) -> Delivered:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(25):
         return await link.next_deliveries()
 
 

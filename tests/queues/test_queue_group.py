@@ -77,7 +77,7 @@ async def test_a_lease_that_ends_gives_the_record_to_another_worker(tmp_path: Pa
         [(receipt, _)] = await take(slow, 1)
         other = await group.connect(hello("other"))
         other.add_credit(1)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(25):
             delivered = await other.next_deliveries()
         assert (values(delivered), delivered.attempts, delivered.redelivered) == ([b"a1"], [2], [True])
         [refusal] = await slow.settle(Settlement(acks=[(receipt, receipt)]))
@@ -117,7 +117,7 @@ async def test_what_is_ready_is_shared_among_those_who_wait(tmp_path: Path) -> N
         waiting = [asyncio.create_task(link.next_deliveries()) for link in links]
         await asyncio.sleep(0.01)
         await opened.append(*[(b"%d" % number, b"x") for number in range(40)])
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(25):
             assert [(await task).count for task in waiting] == [10, 10, 10, 10]
 
 

@@ -100,7 +100,7 @@ async def test_a_worker_that_stays_away_loses_what_it_held_after_the_grace(tmp_p
         await take(gone, 1)
         gone.disconnected()
         other.add_credit(1)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(25):
             delivered = await other.next_deliveries()
         assert delivered.attempts == [2]
         await until(lambda: "gone" not in group.links)
@@ -222,7 +222,7 @@ async def test_what_was_reclaimed_on_a_stream_that_broke_before_its_welcome_is_r
         group = await opened.group(grace_seconds=60)
         link = await group.connect(hello())
         session = await link.open_session(b"b", prefetch=2)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(25):
             await link.next_deliveries()
         await take(link, 1)
         life = group.queue.life
@@ -231,7 +231,7 @@ async def test_what_was_reclaimed_on_a_stream_that_broke_before_its_welcome_is_r
     async with shell(tmp_path) as opened:
         group = opened.groups.group("g")
         link = await group.connect(held)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(25):
             assert (await link.next_deliveries()).session is not None
         if breaks:
             link.disconnected()
@@ -240,7 +240,7 @@ async def test_what_was_reclaimed_on_a_stream_that_broke_before_its_welcome_is_r
         assert link.sessions == sessions
         [reclaimed] = link.reclaimed
         assert list(reclaimed.places) == [0]
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(25):
             delivered = await link.next_deliveries()
         assert values(delivered) == [b"b1", b"b2"]
         await ack(link, *reclaimed.receipts(), delivered.first_receipt, delivered.first_receipt + 1)

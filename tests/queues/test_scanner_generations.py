@@ -142,7 +142,7 @@ async def test_a_real_log_that_grows_and_is_deleted_under_the_scan(tmp_path: Pat
                 appends.append(Append(topic.id, partition, encode_batch(values), topic.generation))
                 count += len(values)
             assert all(isinstance(each, Appended) for each in await engine.append(appends))
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(25):
             while queue.open_records < count:
                 done.clear()
                 await done.wait()
@@ -151,7 +151,7 @@ async def test_a_real_log_that_grows_and_is_deleted_under_the_scan(tmp_path: Pat
         assert len(keys) == count
         await engine.delete_topic(topic.id)
         scanner.wake()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(25):
             await task
         assert failures == []
 

@@ -43,7 +43,7 @@ async def test_the_scan_ends_with_its_topic() -> None:
     await scan.all_scanned()
     log.deleted = True
     scan.scanner.wake()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(25):
         await task
 
 

@@ -134,7 +134,7 @@ async def test_others_have_their_turn_between_the_steps(tmp_path: Path, monkeypa
         gather(sidecar, partition, 0, sidecar_module.MIN_BLOCK_RECORDS)
     keeping = asyncio.create_task(sidecar.keep())
     turns = 0
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(25):
         while len(kept(tmp_path)) < 50:
             await asyncio.sleep(0)
             turns += 1

@@ -1,4 +1,4 @@
-"""The scaling experiment, a small one: real consumers, and how near `logbroker plan` comes to what they do."""
+"""The scaling experiment, a small one with real consumers: order, counts, who holds what, and what is written of it."""
 
 from __future__ import annotations
 
@@ -12,34 +12,25 @@ import pytest
 
 from logbroker.cli.main import run as run_command
 from logbroker.embedded_broker import embedded
-from logbroker.tools.experiments import planning
 from logbroker.tools.experiments.capacity import GROUP, QUEUE
-from logbroker.tools.experiments.keys import key_shares
-from logbroker.tools.experiments.planning import Demand, Option
 from logbroker.tools.experiments.scaling import scale
 from logbroker.tools.experiments.scaling_pictures import draw
-from logbroker.tools.experiments.scaling_run import KEYS, Cell, Run, Scaling, calibrated
+from logbroker.tools.experiments.scaling_run import Cell, Scaling
 
 SEED = 3
-WORK_MS = 20.0
-"""Long beside what a busy machine adds."""
-CALIBRATION = [Cell(mode=mode, partitions=1, consumers=1, skew="hot", work_ms=WORK_MS) for mode in (GROUP, QUEUE)]
-CHECKED = [
+WORK_MS = 5.0
+GRID = [
     Cell(mode=GROUP, partitions=4, consumers=4, skew="uniform", work_ms=WORK_MS),
-    Cell(mode=GROUP, partitions=4, consumers=4, skew="hot", work_ms=WORK_MS),
+    Cell(mode=GROUP, partitions=4, consumers=3, skew="hot", work_ms=WORK_MS),
     Cell(mode=QUEUE, partitions=2, consumers=4, skew="uniform", work_ms=WORK_MS),
     Cell(mode=QUEUE, partitions=2, consumers=4, skew="hot", work_ms=WORK_MS),
 ]
 
 
-def measured(grid: list[Cell]) -> Scaling:
-    with embedded() as broker:
-        return asyncio.run(scale(broker.address, grid, seconds=0.8, seed=SEED, done=lambda _: None))
-
-
 @pytest.fixture(scope="module")
 def found() -> Scaling:
-    return measured([*CALIBRATION, *CHECKED])
+    with embedded() as broker:
+        return asyncio.run(scale(broker.address, GRID, seconds=0.3, seed=SEED, done=lambda _: None))
 
 
 def test_order_is_kept_in_both_kinds_of_groups(found: Scaling) -> None:
@@ -54,31 +45,6 @@ def test_order_is_kept_in_both_kinds_of_groups(found: Scaling) -> None:
     for run in found.runs:
         partitions = sorted(partition for held in run.held for partition in held)
         assert partitions == (list(range(run.partitions)) if run.mode == GROUP else [])
-
-
-@pytest.mark.parametrize("number", range(len(CHECKED)), ids=lambda number: f"{CHECKED[number].mode}-{number}")
-def test_a_plan_comes_within_20_percent_of_what_is_measured(found: Scaling, number: int) -> None:
-    """Calibrated by one consumer alone. Runs are short, and others may disturb them: what is off is measured anew."""
-    *calibration, run = [*found.runs[: len(CALIBRATION)], found.runs[len(CALIBRATION) + number]]
-    planned = plan_for(run, calibration)
-    if run.records_per_second != pytest.approx(planned.records_per_second, rel=0.2):
-        *calibration, run = measured([*CALIBRATION, CHECKED[number]]).runs
-        planned = plan_for(run, calibration)
-    assert run.records_per_second == pytest.approx(planned.records_per_second, rel=0.2)
-    assert run.utilisation == pytest.approx(planned.utilisation, rel=0.2)
-
-
-def plan_for(run: Run, calibration: list[Run]) -> Option:
-    """What would have been planned for the steady load of a run."""
-    demand = Demand(
-        mode=run.mode,
-        rate=run.load_records_per_second,
-        shares=key_shares(run.skew, KEYS),
-        consumers=run.consumers,
-        target=1.0,
-    )
-    service = calibrated(calibration, run.mode, run.work_ms)
-    return planning.plan(demand, service, candidates=[run.partitions]).chosen
 
 
 def test_pictures_are_drawn(found: Scaling) -> None:

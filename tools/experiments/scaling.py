@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import statistics
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from time import monotonic
@@ -14,17 +13,18 @@ from logbroker.client.producer import Producer
 from logbroker.client.queue_admin import QueueAdmin
 from logbroker.errors import RequestTimeoutError
 from logbroker.record.partitioner import PartitionCache
-from logbroker.tools.experiments import figures
 from logbroker.tools.experiments.capacity import QUEUE, Service
 from logbroker.tools.experiments.crew import Crew
 from logbroker.tools.experiments.figures import Finish
-from logbroker.tools.experiments.keys import draw_keys, key_name, key_shares, partition_shares
+from logbroker.tools.experiments.keys import draw_keys, key_name, key_shares
 from logbroker.tools.experiments.scaling_run import (
     KEYS,
     Cell,
+    Observed,
     Run,
     Scaling,
     calibrated,
+    evaluated,
     expected_rate,
     with_predictions,
 )
@@ -190,49 +190,19 @@ class _Experiment:
     def _run(
         self, drained: list[Finish], loaded: list[int], held: list[list[int]], rebalance_seconds: float | None
     ) -> Run:
-        cell = self._cell
-        counts = [0] * KEYS
-        for finish in drained:
-            counts[self._keys[self._record(finish)]] += 1
-        hottest = max(range(KEYS), key=counts.__getitem__)
-        shares = [count / len(drained) for count in counts]
-        begun, ended = min(finish.begun for finish in drained), drained[-1].finished
-        busy = figures.busy_shares(drained, cell.consumers, begun, ended)
-        of_hottest = [0 if self._keys[self._record(finish)] == hottest else -1 for finish in drained]
-        order = [self._record(each) for each in sorted(self._finishes.values(), key=lambda each: each.finished)]
-        load_begun, load_ended = self._sent_at[loaded[0]], self._sent_at[loaded[-1]]
-        load_finishes = [self._finishes[record] for record in loaded]
-        load_busy = figures.busy_shares(load_finishes, cell.consumers, load_begun, load_ended)
-        latencies = [1e3 * (self._finishes[record].finished - self._sent_at[record]) for record in loaded]
-        return Run(
-            **{name: getattr(cell, name) for name in Cell.__struct_fields__},
-            records=len(drained),
-            seconds=ended - begun,
-            records_per_second=len(drained) / (ended - begun),
-            predicted_records_per_second=0.0,
-            idle_share=1 - figures.mean(busy),
-            violations=sum(figures.violations(order, self._keys).values()),
-            work_ms_mean=1e3 * figures.mean([finish.finished - finish.begun for finish in drained]),
-            worker_pause_ms=_median_ms(figures.pauses(drained, [each.worker for each in drained])),
-            handover_ms=_median_ms(figures.pauses(drained, of_hottest)),
-            load_records_per_second=len(loaded) / (load_ended - load_begun),
-            p50_ms=figures.percentile(latencies, 0.5),
-            p99_ms=figures.percentile(latencies, 0.99),
-            utilisation=figures.mean(load_busy),
-            busiest_utilisation=max(load_busy),
-            rebalance_ms=None if rebalance_seconds is None else 1e3 * rebalance_seconds,
-            hottest_key_share=max(shares),
-            hottest_partition_share=max(partition_shares(shares, cell.partitions)),
+        seen = Observed(
+            keys=self._keys,
+            sent_at=self._sent_at,
+            finishes=self._finishes,
+            drained=[self._record(finish) for finish in drained],
+            loaded=loaded,
             held=held,
-            key_counts=counts,
+            rebalance_seconds=rebalance_seconds,
         )
+        return evaluated(self._cell, seen)
 
     def _record(self, finish: Finish) -> int:
         return self._places[finish.partition][finish.offset]
-
-
-def _median_ms(seconds: Sequence[float]) -> float | None:
-    return 1e3 * statistics.median(seconds) if seconds else None
 
 
 def _bounded(records: float) -> int:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple
 
 import msgspec
 
-from logbroker.tools.experiments import capacity
+from logbroker.tools.experiments import capacity, figures
 from logbroker.tools.experiments.capacity import GROUP, MODES, QUEUE, Service
+from logbroker.tools.experiments.figures import Finish
 from logbroker.tools.experiments.keys import SKEWS, key_shares, partition_shares
 
 KEYS: Final = 100
@@ -73,6 +74,69 @@ class Scaling(msgspec.Struct, frozen=True, kw_only=True):
     seed: int
     keys: int
     runs: list[Run]
+
+
+class Observed(NamedTuple):
+    """What was seen of a run. Records are numbered from 0 in the order of sending, over both parts."""
+
+    keys: Sequence[int]
+    """The key of each record; from KEYS on, those of records that only warm up."""
+    sent_at: Sequence[float]
+    """When each record was sent, on the clock of its finish."""
+    finishes: Mapping[int, Finish]
+    """The first one of each record."""
+    drained: Sequence[int]
+    """The records of the backlog, in the order in which they were finished."""
+    loaded: Sequence[int]
+    """The records of the steady load, in the order of sending."""
+    held: list[list[int]]
+    """The partitions of each consumer."""
+    rebalance_seconds: float | None
+
+
+def evaluated(cell: Cell, seen: Observed) -> Run:
+    """Return the figures of a run, without the prediction."""
+    drained = [seen.finishes[record] for record in seen.drained]
+    drained_keys = [seen.keys[record] for record in seen.drained]
+    counts = [0] * KEYS
+    for key in drained_keys:
+        counts[key] += 1
+    hottest = max(range(KEYS), key=counts.__getitem__)
+    shares = [count / len(drained) for count in counts]
+    begun, ended = min(finish.begun for finish in drained), drained[-1].finished
+    busy = figures.busy_shares(drained, cell.consumers, begun, ended)
+    of_hottest = [0 if key == hottest else -1 for key in drained_keys]
+    order = sorted(seen.finishes, key=lambda record: seen.finishes[record].finished)
+    load_begun, load_ended = seen.sent_at[seen.loaded[0]], seen.sent_at[seen.loaded[-1]]
+    load_finishes = [seen.finishes[record] for record in seen.loaded]
+    load_busy = figures.busy_shares(load_finishes, cell.consumers, load_begun, load_ended)
+    latencies = [1e3 * (seen.finishes[record].finished - seen.sent_at[record]) for record in seen.loaded]
+    return Run(
+        **{name: getattr(cell, name) for name in Cell.__struct_fields__},
+        records=len(drained),
+        seconds=ended - begun,
+        records_per_second=len(drained) / (ended - begun),
+        predicted_records_per_second=0.0,
+        idle_share=1 - figures.mean(busy),
+        violations=sum(figures.violations(order, seen.keys).values()),
+        work_ms_mean=1e3 * figures.mean([finish.finished - finish.begun for finish in drained]),
+        worker_pause_ms=_median_ms(figures.pauses(drained, [each.worker for each in drained])),
+        handover_ms=_median_ms(figures.pauses(drained, of_hottest)),
+        load_records_per_second=len(seen.loaded) / (load_ended - load_begun),
+        p50_ms=figures.percentile(latencies, 0.5),
+        p99_ms=figures.percentile(latencies, 0.99),
+        utilisation=figures.mean(load_busy),
+        busiest_utilisation=max(load_busy),
+        rebalance_ms=None if seen.rebalance_seconds is None else 1e3 * seen.rebalance_seconds,
+        hottest_key_share=max(shares),
+        hottest_partition_share=max(partition_shares(shares, cell.partitions)),
+        held=seen.held,
+        key_counts=counts,
+    )
+
+
+def _median_ms(seconds: Sequence[float]) -> float | None:
+    return 1e3 * statistics.median(seconds) if seconds else None
 
 
 def quick_grid() -> list[Cell]:
