@@ -54,6 +54,8 @@ class PartitionCheckpoint(msgspec.Struct, gc=False, omit_defaults=True):
     """As of the recovery point: all of them where it is loaded, else those that appended since the one before."""
     forgotten_producers: list[int] = []
     """Ids of producers that are remembered no more since the checkpoint before, or were for a while."""
+    forgotten_below: int = 0
+    """All producers that were ever forgotten have ids below."""
     old_producers: list[tuple[int, int, _Batches]] = msgspec.field(default_factory=list, name="producers")
     """All producers, in the rows of brokers that gave them no rows of their own: id, an unused time, batches."""
     boot_id: str = ""

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from logbroker.config import MAX_INT64, TopicConfig
 from logbroker.engine import FoundOffset
-from logbroker.errors import OutOfOrderSequenceError, ProducerFencedError
+from logbroker.errors import OutOfOrderSequenceError, ProducerFencedError, ProducerForgottenError
 from logbroker.record.header import PREFIX_BYTES, BatchHeader, parse_header, stamped_with_append_time, stored_prefix
 from logbroker.storage.continuity import Continuity
 from logbroker.storage.files import NOT_OURS, Files, creation_failed, storage_failed, unusable
@@ -23,7 +23,7 @@ from logbroker.storage.log_reader import LogRead, LogReader, LogView
 from logbroker.storage.log_writer import LogWriter, SyncDue
 from logbroker.storage.partition_checkpoint import PartitionCheckpoint, boot_id, segment_checkpoints
 from logbroker.storage.partition_files import EpochStart, check_epoch, create_partition
-from logbroker.storage.producer_state import ProducerCount, ProducerStates
+from logbroker.storage.producer_state import ProducerCount
 from logbroker.storage.progress import LogEnd, LogProgress
 from logbroker.storage.recovery import RecoveredPartition, recover_partition
 from logbroker.storage.retention import ExpiredOffsets, SealedSegment, expired_offsets
@@ -88,7 +88,9 @@ class PartitionLog:
         self._reader = LogReader(directory.rpartition("/")[2], files, handles, self._rules)
         self._writer = LogWriter(directory, files, handles, new_directory=not segments)
         self._epochs = found.epochs
-        self._producers = ProducerStates(found.producers, producer_count)
+        self._producers = found.producers
+        if producer_count is not None:
+            self._producers.count_in(producer_count)
         self._view = LogView(
             segments,
             tuple(segment.base_offset for segment in segments),
@@ -176,17 +178,22 @@ class PartitionLog:
     # --- deciding --------------------------------------------------------------------------------------------------
 
     def is_retry(self, header: BatchHeader) -> bool:
-        """Whether `stage` would find that an idempotent producer sent this batch before."""
+        """Whether `stage` would find that an idempotent producer sent this batch before.
+
+        Raises ProducerForgottenError where that is not known.
+        """
         try:
             return header.producer_id >= 0 and self._producers.check(header) is not None
+        except ProducerForgottenError:
+            raise
         except (OutOfOrderSequenceError, ProducerFencedError):
             return False
 
     def stage(self, batch: bytes | memoryview, header: BatchHeader, now_ms: int) -> Staged:
         """Give a checked batch its offset; it is written with the group that `take_staged` returns.
 
-        Raises ProducerFencedError, OutOfOrderSequenceError, UnknownProducerIdError, DiskFullError, CorruptLogError or
-        TooManyOpenFilesError (nothing has changed then) and StorageFailedError.
+        Raises ProducerFencedError, OutOfOrderSequenceError, UnknownProducerIdError, ProducerForgottenError,
+        DiskFullError, CorruptLogError or TooManyOpenFilesError (nothing has changed then) and StorageFailedError.
         """
         has_producer = header.producer_id >= 0
         if has_producer:
@@ -366,6 +373,7 @@ class PartitionLog:
             segments=segment_checkpoints(self._view.segments, synced.segment, synced.position, synced.max_timestamp_ms),
             producers=self._producers.snapshot(synced.offset),
             forgotten_producers=self._producers.forgotten(),
+            forgotten_below=self._producers.forgotten_below,
             boot_id=boot_id(),
             # One that begins at the end may not be in the file yet, or be replaced by a later one.
             epochs=[entry for entry in self._epochs if entry.start_offset < synced.offset],
@@ -380,6 +388,11 @@ class PartitionLog:
     @property
     def producer_count(self) -> int:
         return len(self._producers)
+
+    @property
+    def producer_ids_end(self) -> int:
+        """A number above the ids of all producers that are remembered, or were."""
+        return self._producers.ids_end()
 
     def forget_producers(self, count: int) -> None:
         """Forget so many idempotent producers, those that appended longest ago."""

@@ -1,9 +1,10 @@
 """What a partition remembers of idempotent producers, and the decision it takes by that.
 
 Pure: no files, no clock. A partition remembers the producers that appended last, and forgets none for its age: after a
-jump of the clock it would store a retry twice. The rules are Kafka's (ProducerAppendInfo), but for one that is
+jump of the clock it would store a retry twice. The rules are Kafka's (ProducerAppendInfo), but for two that are
 stricter: a producer id that the partition does not know must begin at sequence 0, so that a client whose records were
-cut off notices.
+cut off notices; and where the partition may have forgotten the id for want of room, it takes nothing under it, since
+that may be a retry. Ids ascend, so one number tells which these may be.
 """
 
 from __future__ import annotations
@@ -14,13 +15,20 @@ from typing import Final
 
 import msgspec
 
-from logbroker.errors import OutOfOrderSequenceError, ProducerFencedError, UnknownProducerIdError
+from logbroker.errors import (
+    OutOfOrderSequenceError,
+    ProducerFencedError,
+    ProducerForgottenError,
+    UnknownProducerIdError,
+)
 from logbroker.record.header import MAX_SEQUENCE, BatchHeader
 
 REMEMBERED_BATCHES: Final = 5
 """As many as a Kafka client has in flight at most."""
 MAX_PRODUCERS: Final = 10_000
 """Per partition; the one that appended longest ago is forgotten first."""
+FOREIGN_IDS: Final = 7 << 60
+"""No broker hands out ids from here on (the clock takes them to 2^62 at most): one in a log does not count."""
 
 
 class ProducerBatch(msgspec.Struct, gc=False, array_like=True):
@@ -68,16 +76,30 @@ class ProducerStates:
     is exact while later batches are in flight.
     """
 
-    __slots__ = ("_count", "_forgotten", "_producers", "_stored_offset")
+    __slots__ = ("_count", "_forgotten", "_producers", "_stored_offset", "forgotten_below")
 
-    def __init__(self, snapshots: Iterable[ProducerSnapshot] = (), count: ProducerCount | None = None) -> None:
+    def __init__(
+        self, snapshots: Iterable[ProducerSnapshot] = (), count: ProducerCount | None = None, forgotten_below: int = 0
+    ) -> None:
         """`count` is raised by what is remembered here; see `close`."""
         in_order = sorted(snapshots, key=lambda snapshot: snapshot.batches[-1].next_offset)
         self._producers = {snapshot.producer_id: list(snapshot.batches) for snapshot in in_order}
         self._stored_offset = -1
         self._forgotten: set[int] = set()
+        self.forgotten_below = forgotten_below
+        """All producers that were ever forgotten have ids below."""
         self._count = count or ProducerCount()
         self._count.value += len(self._producers)
+
+    def count_in(self, count: ProducerCount) -> None:
+        """Count in another `count` from now on."""
+        self._count = count
+        count.value += len(self._producers)
+
+    def ids_end(self) -> int:
+        """Return a number above the ids of all producers that are remembered, or were."""
+        ids = (producer_id + 1 for producer_id in self._producers if producer_id < FOREIGN_IDS)
+        return max(self.forgotten_below, max(ids, default=0))
 
     def __len__(self) -> int:
         return len(self._producers)
@@ -90,11 +112,19 @@ class ProducerStates:
     def check(self, header: BatchHeader) -> ProducerBatch | None:
         """Decide on a batch with a producer id: None to append it, or the original that it repeats.
 
-        Raises ProducerFencedError, OutOfOrderSequenceError or UnknownProducerIdError. Changes nothing.
+        Raises ProducerFencedError, OutOfOrderSequenceError, UnknownProducerIdError or ProducerForgottenError. Changes
+        nothing. All but the last say that the batch is not in the log, if its epoch is the producer's newest and it was
+        one of the last five.
         """
         batches = self._producers.get(header.producer_id)
         first_sequence = header.base_sequence
         if batches is None:
+            if header.producer_id < self.forgotten_below:
+                raise ProducerForgottenError(
+                    f"the partition may have forgotten producer {header.producer_id}, since it remembers only those that "
+                    f"appended last ({MAX_PRODUCERS:,}, or fewer by max_producers); ask InitProducerId for a new id and "
+                    "begin again at sequence 0"
+                )
             if first_sequence:
                 raise UnknownProducerIdError(
                     f"producer {header.producer_id} is unknown to this partition, but its batch begins at sequence "
@@ -163,6 +193,8 @@ class ProducerStates:
         for producer_id in list(itertools.islice(self._producers, count)):
             del self._producers[producer_id]
             self._forgotten.add(producer_id)
+            if self.forgotten_below <= producer_id < FOREIGN_IDS:
+                self.forgotten_below = producer_id + 1
             self._count.value -= 1
 
     # --- what is stored ---

@@ -38,7 +38,7 @@ from logbroker.storage.partition_files import (
     encode_metadata,
     owner_of,
 )
-from logbroker.storage.producer_state import ProducerSnapshot, ProducerStates
+from logbroker.storage.producer_state import ProducerStates
 from logbroker.storage.segment import Segment
 from logbroker.storage.tail_recovery import TailRecovery
 from logbroker.types import Durability, TopicId, topic_id_text
@@ -54,7 +54,8 @@ class RecoveredPartition:
     log_start_offset: int
     log_end_offset: int
     epochs: list[EpochStart]
-    producers: list[ProducerSnapshot]
+    producers: ProducerStates
+    """As of the end, with who was forgotten on the way there."""
     gaps_below: int
     """See PartitionCheckpoint."""
     cut_bytes: int = 0
@@ -140,15 +141,14 @@ class _Recovery:
             log_start_offset=checkpoint.log_start_offset,
             log_end_offset=checkpoint.recovery_point,
             epochs=epochs,
-            producers=checkpoint.producers,
+            producers=ProducerStates(checkpoint.producers, forgotten_below=checkpoint.forgotten_below),
             gaps_below=checkpoint.gaps_below,
         )
         cut = False
         if new_bases or (known and on_disk[known[-1].base_offset] > known[-1].size_bytes):
-            producers = ProducerStates(checkpoint.producers)
             tail = TailRecovery(
                 segments,
-                producers,
+                found.producers,
                 list(epochs),
                 self._config.index_interval_bytes,
                 self._files,
@@ -164,7 +164,6 @@ class _Recovery:
             found.log_end_offset = tail.end_offset
             found.epochs = tail.epochs
             found.gaps_below = max(found.gaps_below, tail.gaps_below)
-            found.producers = producers.snapshot(tail.end_offset)
             self._sync_names()
         if segments:
             segments[-1].sealed = False

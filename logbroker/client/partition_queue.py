@@ -10,6 +10,9 @@ Idempotence as in Kafka (KIP-98, KIP-360). The broker takes a batch only if its 
 - A batch of which it is not known whether it was appended (the connection broke) keeps its numbers, and the broker
   recognises it.
 - Where the numbers cannot be known any more, the producer's epoch is raised and they start again at 0.
+- Where the partition has forgotten the producer for want of room, a batch of which it is not known whether it was
+  appended never will be known: it fails. Those that surely were not go on under a new producer id. (Kafka's client sends
+  all of them again, and so may store some twice.)
 """
 
 from __future__ import annotations
@@ -25,6 +28,7 @@ from logbroker.errors import (
     Code,
     LogbrokerError,
     OutOfOrderSequenceError,
+    ProducerForgottenError,
     StaleGenerationError,
 )
 from logbroker.record.codec import with_producer
@@ -60,7 +64,10 @@ ANONYMOUS: Final = ProducerIdentity(NO_PRODUCER_ID, -1)
 class PartitionQueue:
     """All batches of one partition that are not done."""
 
-    def __init__(self, topic: str, topic_id: TopicId, partition: int) -> None:
+    def __init__(
+        self, topic: str, topic_id: TopicId, partition: int, used_before: ProducerIdentity | None = None
+    ) -> None:
+        """`used_before`: another queue may have sent to this partition under it."""
         self.topic = topic
         self.topic_id = topic_id
         self.partition = partition
@@ -73,6 +80,9 @@ class PartitionQueue:
         """Monotonic seconds: nothing is sent before."""
         self.needs_epoch: ProducerIdentity | None = None
         """The identity that must be left behind before this queue can go on."""
+        self.needs_new_id = False
+        """A higher epoch will not do: it must be another id."""
+        self._used_before = used_before
         self._identity: ProducerIdentity | None = None
         self._next_sequence = 0
         self._recovering = False
@@ -122,6 +132,10 @@ class PartitionQueue:
             batch = self.retry.pop(0)
         else:
             if self._identity != identity and not self.in_flight:
+                if identity == self._used_before:
+                    # The broker may remember the sequence numbers from 0 on, and take these batches for repeats.
+                    self.needs_epoch = identity
+                    return None
                 self._identity, self._next_sequence = identity, 0
             batch = self.waiting.popleft()
             self._encode(batch)
@@ -137,7 +151,13 @@ class PartitionQueue:
         batch.last_error = error
         # A refusal for want of room says nothing of an earlier attempt; any other comes after the check for duplicates.
         batch.uncertain = error.code not in _NOTHING_APPENDED or (batch.was_uncertain and error.retriable)
+        is_lost = False
+        if isinstance(error, ProducerForgottenError):
+            self._broken = self.needs_new_id = True
+            is_lost = batch.was_uncertain
         batch.was_uncertain = batch.was_uncertain or batch.uncertain
+        if is_lost:
+            return True
         if error.retriable or isinstance(error, OutOfOrderSequenceError | StaleGenerationError):
             self._put_back([batch])
             self.resume_at = now + backoff_seconds(self._failures)
@@ -208,7 +228,7 @@ class PartitionQueue:
             self.needs_epoch = identity
             return False
         self.needs_epoch = self._given_back = None
-        self._recovering = self._broken = False
+        self._recovering = self._broken = self.needs_new_id = False
         return True
 
     def _renumber(self, identity: ProducerIdentity) -> bool:

@@ -24,6 +24,7 @@ from logbroker.errors import (
     InvalidTimestampError,
     LogbrokerError,
     OverloadedError,
+    ProducerForgottenError,
     RecordTooLargeError,
     StaleGenerationError,
     UnknownTopicError,
@@ -66,6 +67,9 @@ class Sender:
         self._durability = durability
         self._max_requests_in_flight = max_requests_in_flight
         self._identity: ProducerIdentity | None = None if idempotent else ANONYMOUS
+        self._used_in_dropped: ProducerIdentity | None = None
+        """The newest identity under which batches may have gone to a topic that was forgotten since: it may come back,
+        with its records, where an operator puts its files back."""
         self._in_flight: dict[int, _Sent] = {}
         self._correlation_id = 0
         self._max_request_bytes = DEFAULT_MAX_REQUEST_BYTES
@@ -92,7 +96,7 @@ class Sender:
         if topic not in routes:
             info = await self._find_topic(topic)
             # Another task may have asked too; the first answer stays.
-            routes.setdefault(topic, TopicRoute(info))
+            routes.setdefault(topic, TopicRoute(info, self._used_in_dropped))
         return routes[topic]
 
     async def _find_topic(self, name: str) -> TopicInfo:
@@ -205,8 +209,10 @@ class Sender:
                     self._correlation_id += 1
                     self._in_flight[self._correlation_id] = some
                     await stream.write(self._request(self._correlation_id, some))
-            elif self._needs_epoch():
-                self._identity = await self._new_identity(self._identity)
+            elif stuck := self._queues_that_need_an_epoch():
+                # An epoch is raised where that will do: what is still on its way under the old one is refused then.
+                needs_new_id = any(queue.needs_new_id for queue in stuck)
+                self._identity = await self._new_identity(None if needs_new_id else self._identity)
             elif routes := accumulator.stale_routes():
                 for route in routes:
                     await self._reroute(route)
@@ -243,9 +249,9 @@ class Sender:
         else:
             self._accumulator.finish(batch, error=error)
 
-    def _needs_epoch(self) -> bool:
+    def _queues_that_need_an_epoch(self) -> list[PartitionQueue]:
         with self._accumulator.lock:
-            return any(queue.needs_epoch == self._identity for queue in self._accumulator.queues())
+            return [queue for queue in self._accumulator.queues() if queue.needs_epoch == self._identity]
 
     async def _wait_for_work(self) -> None:
         with self._accumulator.lock:
@@ -296,7 +302,13 @@ class Sender:
             error.with_bound(result.max_timestamp_ms)
         elif error is None and len(batch.payload) > route.max_batch_bytes:
             route.max_batch_bytes = len(batch.payload)  # The bound was raised.
+        was_uncertain = batch.was_uncertain
         if queue.answered(batch, error, now):
+            if isinstance(error, ProducerForgottenError) and was_uncertain:
+                error = ProducerForgottenError(
+                    "whether the record was written is not known: an attempt was not answered, and now "
+                    f"{error.message}"
+                )
             if isinstance(error, _OF_SINGLE_RECORDS) and batch.count > 1:
                 accumulator.split(route, queue, batch, error)
             else:
@@ -306,7 +318,7 @@ class Sender:
         if isinstance(error, StaleGenerationError):
             route.stale = True
         elif isinstance(error, UnknownTopicError):
-            accumulator.drop(route, error)
+            self._drop(route, error)
         elif error is not None:
             _log.info("%s-%d: %s: %s", route.name, queue.partition, error.reason, error)
 
@@ -331,14 +343,19 @@ class Sender:
             info = await self._find_topic(route.name)
         except UnknownTopicError as error:
             with accumulator.lock:
-                accumulator.drop(route, error)
+                self._drop(route, error)
             return
         with accumulator.lock:
             if info.id != route.topic_id:
-                accumulator.drop(route, _recreated(route))
+                self._drop(route, _recreated(route))
             else:
                 _log.info("topic %s grew from %d to %d partitions", route.name, route.partitions, info.partitions)
                 accumulator.reroute(route, info)
+
+    def _drop(self, route: TopicRoute, error: LogbrokerError) -> None:
+        if self._identity is not ANONYMOUS:
+            self._used_in_dropped = self._identity
+        self._accumulator.drop(route, error)
 
     async def _expire_for_ever(self) -> None:
         while True:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from logbroker.client.delivery import Batch
 from logbroker.client.metadata import TopicInfo
-from logbroker.client.partition_queue import PartitionQueue
+from logbroker.client.partition_queue import PartitionQueue, ProducerIdentity
 from logbroker.record.bands import Band, band_of, one_band
 from logbroker.record.codec import Headers
 from logbroker.record.message_headers import DEFAULT_PRIORITY, MAX_PRIORITY, priority_of
@@ -38,6 +38,7 @@ class TopicRoute:
 
     __slots__ = (
         "_bands",
+        "_used_before",
         "_ways",
         "generation",
         "has_bands",
@@ -52,7 +53,9 @@ class TopicRoute:
         "when_fresh",
     )
 
-    def __init__(self, info: TopicInfo) -> None:
+    def __init__(self, info: TopicInfo, used_before: ProducerIdentity | None = None) -> None:
+        """`used_before`: batches may have gone to this topic under it by another route."""
+        self._used_before = used_before
         self.name = info.name
         self.topic_id = info.id
         self.partitions = 0
@@ -68,7 +71,7 @@ class TopicRoute:
         """Take over a newer generation."""
         for partition in range(self.partitions, info.partitions):
             self.open.append(None)
-            self.queues.append(PartitionQueue(info.name, info.id, partition))
+            self.queues.append(PartitionQueue(info.name, info.id, partition, self._used_before))
         self.partitions = info.partitions
         self.generation = info.generation
         self.max_batch_bytes = info.max_message_bytes

@@ -236,9 +236,18 @@ class OutOfOrderSequenceError(LogbrokerError):
 
 
 class UnknownProducerIdError(OutOfOrderSequenceError):
-    """The partition remembers nothing of this producer id, yet the batch does not begin at sequence 0."""
+    """The partition has nothing of this producer id, yet the batch does not begin at sequence 0, or the id was never
+    handed out. This batch was not appended before."""
 
     reason = "UNKNOWN_PRODUCER_ID"
+    kafka_code = 59
+
+
+class ProducerForgottenError(OutOfOrderSequenceError):
+    """The partition may have forgotten this producer id for want of room: whether the batch was appended before is not
+    known."""
+
+    reason = "PRODUCER_FORGOTTEN"
     kafka_code = 59
 
 

@@ -82,6 +82,28 @@ async def test_a_lost_file_and_an_older_store_are_made_up_for_by_the_clock(open_
         assert opened.engine.numbers.first > first
 
 
+@pytest.mark.parametrize("handed_out_before", [0, 1, 1100])
+async def test_a_data_directory_put_back_as_it_was_is_made_up_for_by_the_clock(
+    open_at: OpenEngine, tmp_path: Path, handed_out_before: int
+) -> None:
+    """Everything in it, also where it was copied before anything was handed out."""
+    ids: set[int] = set()
+    first = 0
+    async with open_at() as opened:
+        ids |= {(await opened.engine.init_producer_id())[0] for _ in range(handed_out_before)}
+    shutil.copytree(tmp_path / "data", tmp_path / "copy")
+    for _ in range(3):
+        async with open_at() as opened:
+            new = [(await opened.engine.init_producer_id())[0] for _ in range(2100)]
+            assert not ids & set(new)
+            ids |= set(new)
+            assert opened.engine.numbers.first > first
+            first = opened.engine.numbers.first + 1000
+            await opened.engine.numbers.reserve(first)
+        shutil.rmtree(tmp_path / "data")
+        shutil.copytree(tmp_path / "copy", tmp_path / "data")
+
+
 async def test_a_clock_that_is_far_ahead_once_leaves_numbers(
     open_at: OpenEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -9,9 +10,10 @@ import msgspec
 import pytest
 
 from logbroker.broker.local_engine.catalog import partition_row_key
-from logbroker.config import DAY_MS
+from logbroker.config import DAY_MS, MAX_INT64
 from logbroker.engine import Append, Appended
-from logbroker.errors import UnknownProducerIdError
+from logbroker.errors import LogbrokerError, ProducerForgottenError, UnknownProducerIdError
+from logbroker.storage import producer_state
 from logbroker.storage.metadata_store import MetadataStore, Write
 from logbroker.types import Durability, TopicId
 from tests.broker.conftest import Opened, OpenEngine, batch
@@ -98,7 +100,7 @@ async def test_producers_are_bounded_over_all_partitions_and_the_latest_stay(ope
             for partition in range(PARTITIONS):
                 assert await is_retry(opened, loud.id, batch_of(9 + 2 * bound), partition)
             [refused] = await opened.engine.append([Append(loud.id, 0, batch_of(10, 1))])
-            assert isinstance(refused, UnknownProducerIdError)
+            assert isinstance(refused, ProducerForgottenError)
 
 
 async def test_a_kill_between_checkpoints_forgets_nothing(open_at: OpenEngine, tmp_path: Path) -> None:
@@ -158,6 +160,81 @@ async def test_rows_above_a_recovery_point_that_was_lowered_do_not_count(open_at
     async with open_at() as opened:
         assert await is_retry(opened, topic.id, batch_of(1))
         assert not await is_retry(opened, topic.id, batch_of(2)), "its batch was cut off, and is sent again"
+
+
+async def refused(opened: Opened, topic_id: TopicId, one: bytes, generation: int = 0) -> LogbrokerError:
+    [result] = await opened.engine.append([Append(topic_id, 0, one, generation)])
+    assert isinstance(result, LogbrokerError), result
+    return result
+
+
+async def test_what_may_be_a_retry_of_a_forgotten_producer_is_refused(
+    open_at: OpenEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first batch, too: its producer looks like a new one. At once, over restarts, and over kills."""
+    monkeypatch.setattr(producer_state, "MAX_PRODUCERS", 3)
+    ids = [10, 20, 30, 40, 50]
+    async with open_at(checkpoint_seconds=3600) as opened:
+        topic = await opened.engine.create_topic("t", 1, {"message.timestamp.type": "LogAppendTime"})
+        await append_all(opened, topic.id, [batch_of(10)])
+        await opened.engine._upkeep.checkpoint()
+        shutil.copytree(tmp_path / "data", tmp_path / "stored")
+        await append_all(opened, topic.id, [batch_of(10, 1)])
+        await append_all(opened, topic.id, [batch_of(number) for number in ids[1:]])
+        shutil.copytree(tmp_path / "data" / "t-0", tmp_path / "stored" / "t-0", dirs_exist_ok=True)
+        await opened.engine.alter_topic(topic.id, partitions=2)
+    for life in range(5):
+        if life == 2:  # What a kill leaves: the producers are forgotten again in the recovery.
+            shutil.rmtree(tmp_path / "data")
+            (tmp_path / "stored").rename(tmp_path / "data")
+        async with open_at() as opened:
+            for forgotten in (batch_of(10), batch_of(10, 1), batch_of(10, 2), batch_of(20)):
+                assert isinstance(await refused(opened, topic.id, forgotten), ProducerForgottenError)
+                # Nor may its sender believe that it was not appended, and route it anew.
+                assert isinstance(await refused(opened, topic.id, forgotten, generation=7), ProducerForgottenError)
+            for number in ids[2:]:
+                assert await is_retry(opened, topic.id, batch_of(number))
+            assert opened.engine.partition_facts(topic.id, 0).log_end_offset == 6
+    async with open_at() as opened:
+        assert isinstance(await refused(opened, topic.id, batch_of(60, 1)), UnknownProducerIdError)
+        await append_all(opened, topic.id, [batch_of(60)])
+
+
+async def test_ids_that_were_not_handed_out_are_refused_and_their_owner_loses_nothing(open_at: OpenEngine) -> None:
+    async with open_at() as opened:
+        topic = await opened.engine.create_topic("t", 1, {})
+        known, _ = await opened.engine.init_producer_id()
+        for producer_id in (known + 1, known + 1_500, MAX_INT64):
+            for epoch in (0, 1):
+                wrong = batch(b"wrong", producer_id=producer_id, producer_epoch=epoch, base_sequence=0)
+                assert isinstance(await refused(opened, topic.id, wrong), UnknownProducerIdError)
+        for wrong_id in (1, known - 1):  # Nobody gets these any more.
+            await append_all(opened, topic.id, [batch_of(wrong_id)])
+        ids = [(await opened.engine.init_producer_id())[0] for _ in range(1_600)]
+        assert not {1, known - 1} & set(ids)
+        await append_all(opened, topic.id, [batch_of(producer_id) for producer_id in (known, *ids)])
+        assert opened.engine.partition_facts(topic.id, 0).log_end_offset == 2 + 1 + len(ids)
+    async with open_at() as opened:
+        new_id, _ = await opened.engine.init_producer_id()
+        await append_all(opened, topic.id, [batch_of(new_id)])
+
+
+async def test_ids_begin_above_those_in_a_log_that_was_taken_over(open_at: OpenEngine, tmp_path: Path) -> None:
+    """Of a broker whose clock was ahead; but an id that no broker hands out does not use up all others."""
+    ahead = DAY_MS * 365 << 20
+    async with open_at() as opened:
+        topic = await opened.engine.create_topic("t", 1, {})
+        opened.engine._producer_ids.next = MAX_INT64  # As of that broker.
+        foreign = opened.engine._producer_ids._reserved + ahead
+        await append_all(opened, topic.id, [batch_of(foreign), batch_of(MAX_INT64 - 1)])
+    store = open_store(tmp_path)
+    rows = [(table, key, None) for table in ("partitions", "producers") for key, _ in store.scan(table, topic.id)]
+    store.submit(rows).result(20)
+    store.close()
+    async with open_at() as opened:
+        new_id, _ = await opened.engine.init_producer_id()
+        assert new_id == foreign + 1
+        await append_all(opened, topic.id, [batch_of(new_id)])
 
 
 async def test_a_deleted_topic_leaves_no_rows(open_at: OpenEngine) -> None:

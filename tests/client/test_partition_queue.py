@@ -18,6 +18,7 @@ from logbroker.errors import (
     LogbrokerError,
     OutOfOrderSequenceError,
     OverloadedError,
+    ProducerForgottenError,
     RecordTooLargeError,
     RequestTimeoutError,
     StaleGenerationError,
@@ -52,6 +53,7 @@ class SequenceChecker:
     def __init__(self) -> None:
         self.log: list[int] = []
         self._remembered: deque[BatchHeader] = deque(maxlen=5)
+        self._forgotten_below = 0
 
     def receive(self, payload: bytes, refusal: LogbrokerError | None, *, after: bool) -> LogbrokerError | None:
         """Append or refuse; `after` says that the refusal comes once the batch is in the log."""
@@ -61,15 +63,18 @@ class SequenceChecker:
             return refusal
         header = check_new_batch(payload)
         repeated = any(
-            (old.producer_epoch, old.base_sequence, old.last_sequence)
-            == (header.producer_epoch, header.base_sequence, header.last_sequence)
+            (old.producer_id, old.producer_epoch, old.base_sequence, old.last_sequence)
+            == (header.producer_id, header.producer_epoch, header.base_sequence, header.last_sequence)
             for old in self._remembered
         )
         if repeated:
             return None
+        known = bool(self._remembered) and self._remembered[-1].producer_id == header.producer_id
+        if not known and header.producer_id < self._forgotten_below:
+            return ProducerForgottenError("forgotten")
         if judged:
             return refusal
-        if not self._remembered:
+        if not known:
             if header.base_sequence:
                 return UnknownProducerIdError("unknown")
         else:
@@ -83,7 +88,14 @@ class SequenceChecker:
         return refusal
 
     def forget(self) -> None:
+        """As if it had never known the producer."""
         self._remembered.clear()
+
+    def forget_for_room(self) -> None:
+        """As it does for want of room, however recent the batches are."""
+        if self._remembered:
+            self._forgotten_below = self._remembered[-1].producer_id + 1
+            self._remembered.clear()
 
 
 class World:
@@ -101,6 +113,7 @@ class World:
         self.answers: list[tuple[Batch, LogbrokerError | None]] = []
         self.acknowledged: list[int] = []
         self.surely_not_written: list[int] = []
+        self.not_known: list[int] = []
         self.stale = False
 
     def add(self, count: int) -> None:
@@ -134,11 +147,15 @@ class World:
         if batch is not None:
             self.wire.append(batch)
         elif self.queue.needs_epoch == self.identity:
-            self.identity = ProducerIdentity(self.identity.id, self.identity.epoch + 1)
+            self.renew_identity(new_id=self.queue.needs_new_id)
         elif self.stale and not self.queue.has_unknown():
             self.stale = False
             for taken in self.queue.take_routed():
                 self._wait(self.contents_of[taken])
+
+    def renew_identity(self, *, new_id: bool) -> None:
+        me = self.identity
+        self.identity = ProducerIdentity(me.id + 1, 0) if new_id else ProducerIdentity(me.id, me.epoch + 1)
 
     def receive(self, refusal: LogbrokerError | None = None, *, after: bool = False) -> None:
         if self.wire:
@@ -156,6 +173,9 @@ class World:
                 self.acknowledged += self.contents_of[batch]
             elif isinstance(error, RecordTooLargeError) and batch.count > 1:
                 self._split(batch)
+            elif isinstance(error, ProducerForgottenError):
+                assert unsure_before, "it was never sent before, and is certainly not in the log"
+                self.not_known += self.contents_of[batch]
             elif isinstance(error, RecordTooLargeError) and not unsure_before:
                 self.surely_not_written += self.contents_of[batch]
 
@@ -245,6 +265,74 @@ def test_a_broker_that_forgot_the_producer_makes_it_raise_its_epoch(seed: int) -
                 world.break_connection()
     world.finish()
     assert world.broker.log == list(range(1, world.contents + 1))
+
+
+@pytest.mark.parametrize("first_seed", range(0, 1000, 200))
+def test_a_partition_that_forgets_at_any_time_stores_nothing_twice(first_seed: int) -> None:
+    """What may be there already fails; all else goes on, in its order. Other partitions change the identity, too."""
+    not_known = 0
+    for seed in range(first_seed, first_seed + 200):
+        random = Random(seed)
+        world = World()
+        for step in random.choices(
+            ["add", "send", "receive", "refuse", "answer", "break", "forget", "renew", "expire"],
+            [18, 30, 22, 6, 22, 4, 5, 1, 1],
+            k=150,
+        ):
+            match step:
+                case "add":
+                    world.add(random.randint(1, 3))
+                case "send":
+                    world.send()
+                case "receive":
+                    world.receive()
+                case "refuse":
+                    refusal, after = random.choice(REFUSALS)
+                    world.receive(refusal, after=after)
+                case "answer":
+                    world.answer(random.randrange(5))
+                case "break":
+                    world.break_connection()
+                case "forget":
+                    world.broker.forget_for_room()
+                case "renew":
+                    world.renew_identity(new_id=random.random() < 0.5)
+                case "expire":
+                    world.expire()
+        world.finish()
+        log = world.broker.log
+        assert log == sorted(set(log)), f"seed {seed}: doubled or out of order"
+        assert set(world.acknowledged) <= set(log), f"seed {seed}: acknowledged and not there"
+        assert not set(world.surely_not_written) & set(log), f"seed {seed}: failed for sure and yet there"
+        not_known += len(world.not_known)
+    assert not_known > 0
+
+
+def test_after_a_forgotten_batch_those_never_sent_go_on_under_a_new_id() -> None:
+    world = World()
+    for _ in range(3):
+        world.add(1)
+        world.send()
+    world.receive()
+    world.receive()
+    world.broker.forget_for_room()
+    world.break_connection()
+    world.add(1)
+    world.finish()
+    assert world.not_known == [1, 2, 3], "the third was lost on its way, which nobody can tell"
+    assert world.broker.log == [1, 2, 4]
+    assert world.acknowledged == [4]
+    assert world.identity == ProducerIdentity(ME.id + 1, 0)
+
+
+def test_a_partition_that_was_sent_to_before_is_not_begun_under_the_same_identity() -> None:
+    world = World()
+    world.add(1)
+    world.finish()
+    world.queue = PartitionQueue("t", TOPIC_ID, 0, world.identity)
+    world.add(1)
+    world.finish()
+    assert (world.broker.log, world.identity) == ([1, 2], ProducerIdentity(ME.id, 1))
 
 
 def test_those_behind_a_refused_batch_move_up_without_a_new_epoch() -> None:

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logbroker.errors import OutOfOrderSequenceError, ProducerFencedError, UnknownProducerIdError
+from logbroker.errors import (
+    OutOfOrderSequenceError,
+    ProducerFencedError,
+    ProducerForgottenError,
+    UnknownProducerIdError,
+)
 from logbroker.record.header import MAX_SEQUENCE, BatchHeader
 from logbroker.storage.producer_state import (
     MAX_PRODUCERS,
@@ -139,8 +146,9 @@ def test_the_most_idle_goes_when_there_are_too_many() -> None:
     log.append(header(0, producer_id=MAX_PRODUCERS))
     assert len(log.states) == MAX_PRODUCERS
     assert log.states.check(header(2, producer_id=0)) is None
-    with pytest.raises(UnknownProducerIdError):
-        log.states.check(header(1, producer_id=1))
+    for sequence in (0, 1):
+        with pytest.raises(ProducerForgottenError):
+            log.states.check(header(sequence, producer_id=1))
 
 
 @given(st.lists(st.integers(0, 20), max_size=8), st.integers(0, 60))
@@ -162,16 +170,21 @@ _STEPS = st.one_of(
 
 @given(st.lists(_STEPS, max_size=60))
 def test_rows_of_what_changed_add_up_to_the_whole_state(steps: list[tuple[str, int, bool]]) -> None:
-    """However appends, syncs, checkpoints and forgetting follow each other, rows and tail make the state again."""
+    """However appends, syncs, checkpoints and forgetting follow each other, rows and tail make the state again; and
+    nothing that was ever appended is taken once more."""
     count = ProducerCount()
     states, rows = ProducerStates(count=count), dict[int, ProducerSnapshot]()
     log: list[tuple[BatchHeader, int]] = []
     next_sequences: dict[int, tuple[int, int]] = {}
-    end_offset = synced_offset = stored_offset = 0
+    end_offset = synced_offset = stored_offset = stored_below = 0
     for step, producer_id, anew in steps:
         if step == "append":
             epoch, sequence = next_sequences.get(producer_id, (0, 0))
             batch = header(0, 1, epoch + 1, producer_id) if anew else header(sequence, 1, epoch, producer_id)
+            if producer_id not in states._producers and producer_id < states.forgotten_below:
+                with pytest.raises(ProducerForgottenError):
+                    states.check(batch)
+                continue
             assert states.check(batch) is None
             states.append(batch, end_offset, synced_offset)
             next_sequences[producer_id] = (batch.producer_epoch, batch.base_sequence + 1)
@@ -180,7 +193,7 @@ def test_rows_of_what_changed_add_up_to_the_whole_state(steps: list[tuple[str, i
         elif step == "sync":
             synced_offset = end_offset
         elif step == "store":
-            stored_offset = synced_offset
+            stored_offset, stored_below = synced_offset, states.forgotten_below
             forgotten = states.forgotten()
             for forgotten_id in forgotten:
                 rows.pop(forgotten_id, None)
@@ -192,7 +205,7 @@ def test_rows_of_what_changed_add_up_to_the_whole_state(steps: list[tuple[str, i
             next_sequences.pop(oldest, None)
         elif step == "restart":
             states.close()
-            states = ProducerStates(rows.values(), count)
+            states = ProducerStates(rows.values(), count, stored_below)
             states.stored(stored_offset, ())
             for batch, base_offset in log:
                 if base_offset >= stored_offset:
@@ -203,6 +216,9 @@ def test_rows_of_what_changed_add_up_to_the_whole_state(steps: list[tuple[str, i
                 next_sequences[snapshot.producer_id] = (last.epoch, last.last_sequence + 1)
             synced_offset = end_offset
         assert count.value == len(states)
+        for batch, _ in log:
+            with suppress(ProducerFencedError, OutOfOrderSequenceError):
+                assert states.check(batch) is not None
     stored_offset = synced_offset = end_offset
     whole = {snapshot.producer_id: snapshot for snapshot in fully(states, end_offset)}
     for forgotten_id in states.forgotten():

@@ -27,6 +27,7 @@ from logbroker.errors import (
     RecordTooLargeError,
     StaleGenerationError,
     StorageFailedError,
+    UnknownProducerIdError,
 )
 from logbroker.record.header import check_new_batch
 from logbroker.storage.partition_checkpoint import boot_id
@@ -206,6 +207,12 @@ class LocalEngine:
     def _append_one(self, item: Append, log: PartitionLog, now_ms: int) -> Staged:
         batch, config = item.batch, log.config
         header = check_new_batch(batch)
+        if header.producer_id >= self._producer_ids.next:
+            # Its owner to come would have its first batches taken for repeats of these.
+            raise UnknownProducerIdError(
+                f"producer id {header.producer_id} was not handed out here; ask InitProducerId for one, and begin at "
+                "sequence 0"
+            )
         latest_ms = now_ms + config.message_timestamp_after_max_ms
         refusal: LogbrokerError
         if item.generation and (stale := self._stale(item)):
@@ -222,7 +229,8 @@ class LocalEngine:
             ).with_bound(latest_ms)
         else:
             return log.stage(batch, header, now_ms)
-        # What was taken once is still a retry after the topic, or the clock, has changed.
+        # What was taken once is still a retry after the topic, or the clock, has changed. Where it is not known whether
+        # it was taken, the sender is told that, not that it may send the records another way.
         if log.is_retry(header):
             return log.stage(batch, header, now_ms)
         if item.fence is not None and isinstance(refusal, StaleGenerationError):

@@ -92,7 +92,8 @@ async def open_engine(
         def write(numbers: IssuedNumbers) -> None:
             write_issued(str(data_dir.path), numbers, files, handles)
 
-        issued = Issued(store, read_issued(str(data_dir.path), files), write, clock, failure)
+        found = read_issued(str(data_dir.path), files)
+        issued = Issued(store, found, write, clock, failure, partitions.producer_ids_end())
         disk = DiskSpace(data_dir.path, config.min_free_disk_bytes)
         upkeep = Upkeep(config, clock, store, partitions, helpers, disk)
         upkeep_task = asyncio.create_task(_supervised(upkeep, failure), name="upkeep")

@@ -2,8 +2,9 @@
 
 How far they have been given out is kept twice, and the higher end counts: in the metadata store, and in a file beside
 it (`storage.issued_numbers`), which no restored backup takes back. Both are synced before a number below a new end is
-given out. Receipts also begin above the wall clock at each start, and producer ids where the file is missing: so what
-is lost with the file, or with the whole data directory, does not come again either, provided that the clock is right.
+given out. All of them also begin above the wall clock at each start: so what is lost with the file, or with the whole
+data directory put back as it was, does not come again either, provided that the clock is right. Producer ids begin above
+those that any partition remembers, too: another broker, whose log was taken over, may have given them out.
 """
 
 from __future__ import annotations
@@ -46,23 +47,33 @@ class Issued:
         write: Callable[[IssuedNumbers], None],
         clock: Clock,
         failure: Failure,
+        remembered_producer_ids: int,
     ) -> None:
-        """`found`: what the file says, None where there is none; `write` replaces it, and blocks."""
+        """`found`: what the file says, None where there is none; `write` replaces it, and blocks.
+
+        `remembered_producer_ids` is above all producer ids that partitions know.
+        """
         self._store = store
         self._write = write
         self._failure = failure
         self._lock = asyncio.Lock()
         self._running: set[asyncio.Task[None]] = set()
         now_ms = clock.wall_ms()
-        receipts = _stored(store, BROKER, NEXT_RECEIPT_KEY)
-        producer_ids = _stored(store, PRODUCERS, NEXT_ID_KEY)
-        if found is None and producer_ids:
-            # The file was lost, or no broker has written one yet: the store may be an older one, and nobody can tell.
-            producer_ids = max(producer_ids, number_of_time(now_ms, PRODUCER_IDS_PER_MS_BITS))
         known = found or IssuedNumbers()
         self.ends = IssuedNumbers(
-            max(known.receipts, receipts, number_of_time(now_ms, RECEIPTS_PER_MS_BITS), 1),
-            max(known.producer_ids, producer_ids, 1),
+            max(
+                known.receipts,
+                _stored(store, BROKER, NEXT_RECEIPT_KEY),
+                number_of_time(now_ms, RECEIPTS_PER_MS_BITS),
+                1,
+            ),
+            max(
+                known.producer_ids,
+                _stored(store, PRODUCERS, NEXT_ID_KEY),
+                remembered_producer_ids,
+                number_of_time(now_ms, PRODUCER_IDS_PER_MS_BITS),
+                1,
+            ),
         )
 
     async def raise_to(self, *, receipts: int = 0, producer_ids: int = 0) -> None:

@@ -126,6 +126,10 @@ class PartitionTable:
             for partition in partitions:
                 partition.log.forget_producers(max(0, partition.log.producer_count - level))
 
+    def producer_ids_end(self) -> int:
+        """Return a number above all producer ids that partitions know."""
+        return max((partition.log.producer_ids_end for partition in self), default=0)
+
     def take(self, topic_id: TopicId) -> list[Partition]:
         """Take a topic's partitions out, for the caller to settle and close: nothing is appended there any more."""
         partitions = self.of_topic(topic_id)

@@ -18,24 +18,25 @@ class ProducerIds:
     def __init__(self, issued: Issued) -> None:
         self._issued = issued
         self._lock = asyncio.Lock()
-        self._next = self._reserved = issued.ends.producer_ids
+        self.next = self._reserved = issued.ends.producer_ids
+        """The lowest id that may be handed out yet. Those below never are again, whoever has them."""
 
     async def new(self) -> tuple[int, int]:
         """Return an id that was never returned before, with epoch 0."""
         async with self._lock:
-            if self._next == self._reserved:
+            if self.next == self._reserved:
                 end = self._reserved + BLOCK
                 await self._issued.raise_to(producer_ids=end)
                 self._reserved = end
-            self._next += 1
-            return self._next - 1, 0
+            self.next += 1
+            return self.next - 1, 0
 
     async def raised(self, producer_id: int, producer_epoch: int) -> tuple[int, int]:
         """Return the id with the next epoch, or a new id where epochs have run out.
 
         An id belongs to the one client that got it, so the client's word for its epoch is enough (as in KIP-360).
         """
-        if not 0 < producer_id < self._next or not 0 <= producer_epoch <= MAX_EPOCH:
+        if not 0 < producer_id < self.next or not 0 <= producer_epoch <= MAX_EPOCH:
             raise InvalidRequestError(
                 f"producer id {producer_id} with epoch {producer_epoch} was not handed out here; ask for a new one"
             )
