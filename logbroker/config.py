@@ -199,7 +199,10 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     max_concurrent_calls: int = 4096
 
     max_producers: int = 100_000
-    """Idempotent producers that all partitions remember together, one in two partitions counting twice."""
+    """Idempotent producers that all partitions remember together, one in two partitions counting twice.
+
+    Of one that is forgotten, a batch whose answer was lost fails with PRODUCER_FORGOTTEN when it is sent again.
+    """
 
     sync_threads: int = 8
     max_open_segments: int = 0

@@ -121,9 +121,9 @@ class ProducerStates:
         if batches is None:
             if header.producer_id < self.forgotten_below:
                 raise ProducerForgottenError(
-                    f"the partition may have forgotten producer {header.producer_id}, since it remembers only those that "
-                    f"appended last ({MAX_PRODUCERS:,}, or fewer by max_producers); ask InitProducerId for a new id and "
-                    "begin again at sequence 0"
+                    f"the partition may have forgotten producer {header.producer_id}, since it remembers only those "
+                    f"that appended last ({MAX_PRODUCERS:,}, or fewer by max_producers); ask InitProducerId for a new "
+                    "id, and begin again at sequence 0"
                 )
             if first_sequence:
                 raise UnknownProducerIdError(

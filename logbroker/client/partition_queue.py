@@ -11,8 +11,8 @@ Idempotence as in Kafka (KIP-98, KIP-360). The broker takes a batch only if its 
   recognises it.
 - Where the numbers cannot be known any more, the producer's epoch is raised and they start again at 0.
 - Where the partition has forgotten the producer for want of room, a batch of which it is not known whether it was
-  appended never will be known: it fails. Those that surely were not go on under a new producer id. (Kafka's client sends
-  all of them again, and so may store some twice.)
+  appended never will be known: it fails. Those that surely were not go on under a new producer id. (Kafka's client
+  sends all of them again, and so may store some twice.)
 """
 
 from __future__ import annotations

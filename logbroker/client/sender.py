@@ -306,8 +306,7 @@ class Sender:
         if queue.answered(batch, error, now):
             if isinstance(error, ProducerForgottenError) and was_uncertain:
                 error = ProducerForgottenError(
-                    "whether the record was written is not known: an attempt was not answered, and now "
-                    f"{error.message}"
+                    f"whether the record was written is not known: an attempt was not answered, and now {error.message}"
                 )
             if isinstance(error, _OF_SINGLE_RECORDS) and batch.count > 1:
                 accumulator.split(route, queue, batch, error)

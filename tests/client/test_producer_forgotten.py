@@ -63,7 +63,7 @@ class Relay:
 async def relayed(broker: str) -> AsyncIterator[Relay]:
     relay = Relay(broker)
     server = await asyncio.start_server(relay.connected, "127.0.0.1", 0)
-    relay.address = "127.0.0.1:%d" % server.sockets[0].getsockname()[1]
+    relay.address = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
     try:
         yield relay
     finally:
@@ -131,9 +131,12 @@ async def test_producers_that_outlive_a_data_directory_put_back_lose_nothing(tmp
     data_dir, copy = tmp_path / "data", tmp_path / "copy"
     with logbroker.embedded(data_dir=data_dir) as broker:
         address = broker.address
-        async with Admin(address) as admin, Producer(address) as oldest, Producer(address) as old, Producer(
-            address
-        ) as new:
+        async with (
+            Admin(address) as admin,
+            Producer(address) as oldest,
+            Producer(address) as old,
+            Producer(address) as new,
+        ):
             await admin.create_topic("s", 1)
             await admin.create_topic("t", 1)
             assert (await oldest.send_and_wait("t", b"0")).offset == 0

@@ -7,12 +7,14 @@ from concurrent.futures import Future
 from typing import Any, Final
 from weakref import WeakSet
 
+from logbroker.broker.local_engine import numbers
 from logbroker.broker.local_engine.partition import Partition
 from logbroker.broker.local_engine.partition_table import PartitionTable
 from logbroker.broker.local_engine.producer_ids import ProducerIds
 from logbroker.broker.local_engine.upkeep import Upkeep
 from logbroker.storage import partition_log, recovery
 from logbroker.storage.metadata_store import MetadataStore, Write
+from logbroker.storage.producer_state import ProducerStates
 from logbroker.storage.tail_recovery import TailRecovery
 
 
@@ -61,7 +63,7 @@ def producers_forgotten() -> None:
 
     def recover(*arguments: Any, **fields: Any) -> Any:
         found = real(*arguments, **fields)
-        found.producers = []
+        found.producers = ProducerStates()
         return found
 
     partition_log.recover_partition = recover  # type: ignore[attr-defined]
@@ -73,10 +75,13 @@ def torn_tail_kept() -> None:
 
 def producer_ids_not_reserved() -> None:
     async def new(self: ProducerIds) -> tuple[int, int]:
-        self._next += 1
-        return self._next - 1, 0
+        self.next += 1
+        return self.next - 1, 0
 
     ProducerIds.new = new  # type: ignore[method-assign]
+    # As where the clock steps back, and none of them has appended.
+    numbers.number_of_time = lambda *_: 0
+    PartitionTable.producer_ids_end = lambda self: 0  # type: ignore[method-assign]
 
 
 PLANTS: Final[dict[str, Callable[[], None]]] = {

@@ -15,6 +15,7 @@ from logbroker.record.header import HEADER_BYTES, parse_header
 from logbroker.storage import log_scan, partition_log, recovery, tail_recovery
 from logbroker.storage.log_writer import LogWriter
 from logbroker.storage.partition_log import PartitionLog
+from logbroker.storage.producer_state import ProducerStates
 from logbroker.storage.segment import Segment
 from logbroker.storage.tail_recovery import TailRecovery
 from tests.faults import test_clean_stop, test_failing_calls
@@ -61,7 +62,7 @@ def producer_state_forgotten(patch: pytest.MonkeyPatch) -> None:
 
     def without_producers(*arguments: Any, **fields: Any) -> Any:
         found = real(*arguments, **fields)
-        found.producers = []
+        found.producers = ProducerStates()
         return found
 
     patch.setattr(partition_log, "recover_partition", without_producers)

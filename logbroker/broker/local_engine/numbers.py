@@ -3,8 +3,8 @@
 How far they have been given out is kept twice, and the higher end counts: in the metadata store, and in a file beside
 it (`storage.issued_numbers`), which no restored backup takes back. Both are synced before a number below a new end is
 given out. All of them also begin above the wall clock at each start: so what is lost with the file, or with the whole
-data directory put back as it was, does not come again either, provided that the clock is right. Producer ids begin above
-those that any partition remembers, too: another broker, whose log was taken over, may have given them out.
+data directory put back as it was, does not come again either, provided that the clock is right. Producer ids begin
+above those that any partition remembers, too: another broker, whose log was taken over, may have given them out.
 """
 
 from __future__ import annotations
