@@ -40,6 +40,7 @@ from logbroker.errors import (
     OffsetOutOfRangeError,
     OutOfOrderSequenceError,
     ProducerFencedError,
+    ProducerForgottenError,
     RecordTooLargeError,
     RequestTimeoutError,
     StorageFailedError,
@@ -573,6 +574,8 @@ def _no_producer(topic: Topic, letter: DeadLetter) -> LetterProducer:
 
 def _tells(error: LogbrokerError) -> bool:
     """Whether such a refusal says that the topic does not have the letter: it looks for repeats before."""
+    if isinstance(error, ProducerForgottenError):
+        return False
     return isinstance(error, InvalidRequestError | OutOfOrderSequenceError | ProducerFencedError | UnknownTopicError)
 
 
