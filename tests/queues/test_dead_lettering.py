@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from logbroker.config import TOPIC_CONFIGS
@@ -102,6 +103,24 @@ async def test_a_crash_between_append_and_done_doubles_no_letter(
         await opened.append((b"a", b"another"))
         await fail(group, 1)
         assert len(await letters_of(opened, 6)) == 6
+
+
+async def test_letters_go_on_where_the_topic_has_forgotten_their_producer(tmp_path: Path) -> None:
+    """For room: under a new producer, also where the forgotten one had been found for them, and had sent nothing."""
+    async with shell(tmp_path) as opened:
+        await opened.topic()
+        group = await failing_group(opened)
+        for count in (3, 6, 9):
+            await opened.append(*[(b"%d" % number, b"%d" % number) for number in range(count - 3, count)])
+            await fail(group, 3)
+            letters = await letters_of(opened, count)
+            assert [letter.value for letter in letters] == [b"%d" % number for number in range(count)]
+            await until(lambda: group.queue.done.floor(0) == count)
+            producers = opened.engine._partitions.get(opened.engine.topic(LETTERS).id, 0).log._producers
+            producers.forget(len(producers))
+            [group_producer] = group.dead_lettering._producers.values()
+            if count == 6:
+                group.dead_lettering._producers[0] = msgspec.structs.replace(group_producer, base=6)
 
 
 async def test_a_topic_that_refuses_letters_is_waited_for(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
