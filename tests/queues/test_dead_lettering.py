@@ -115,7 +115,7 @@ async def test_letters_go_on_where_the_topic_has_forgotten_their_producer(tmp_pa
             await fail(group, 3)
             letters = await letters_of(opened, count)
             assert [letter.value for letter in letters] == [b"%d" % number for number in range(count)]
-            await until(lambda: group.queue.done.floor(0) == count)
+            await until(lambda count=count: group.queue.done.floor(0) == count)  # type: ignore[misc]
             producers = opened.engine._partitions.get(opened.engine.topic(LETTERS).id, 0).log._producers
             producers.forget(len(producers))
             [group_producer] = group.dead_lettering._producers.values()
