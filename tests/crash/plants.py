@@ -43,11 +43,12 @@ def torn_tail_kept() -> None:
 def producer_state_forgotten() -> None:
     """Open every partition without what it knew of idempotent producers."""
     from logbroker.storage import partition_log
+    from logbroker.storage.producer_state import ProducerStates
 
     def make(recover: Any) -> Any:
         def without_producers(*arguments: Any, **fields: Any) -> Any:
             found = recover(*arguments, **fields)
-            found.producers = []
+            found.producers = ProducerStates()
             return found
 
         return without_producers
