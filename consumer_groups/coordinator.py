@@ -180,7 +180,7 @@ class Coordinator:
             self.machine.heartbeat(link.member_id, self._loop.time(), polled=True)
             self.machine.holdings(link.member_id, epoch)
         except LogbrokerError as error:
-            return [error] * len(topics)
+            return [error.as_value()] * len(topics)
         return self._stage(topics, self._floors[link.member_id])
 
     def _answer_commit(self, link: Membership, correlation_id: int, outcomes: list[CommitOutcome]) -> None:
@@ -209,7 +209,7 @@ class Coordinator:
         try:
             self.machine.detached_change()
         except GroupNotEmptyError as error:
-            return [error] * len(topics)
+            return [error.as_value()] * len(topics)
         return self._stage(topics, None)
 
     def _stage(self, topics: Sequence[TopicCommit | LogbrokerError], floors: Floors | None) -> list[CommitOutcome]:
@@ -334,7 +334,7 @@ class Coordinator:
             # The broker ends by this. Nobody is told anything any more.
             for waiter in waiters:
                 if not waiter.done():
-                    waiter.set_exception(error)
+                    waiter.set_exception(error.anew())
             return
         self.offsets.apply(staged)
         for link, message in messages:

@@ -267,7 +267,7 @@ class OffsetTable:
                 if growth_bytes > 0:
                     self._budget.check(self._bytes, growth_bytes)
             except LogbrokerError as error:
-                failures.append((partition, error))
+                failures.append((partition, error.as_value()))
                 continue
             if held is not None:
                 held[partition] = offset

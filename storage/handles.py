@@ -58,7 +58,7 @@ class HandleCache:
 
     def _acquire(self, path: str, create: bool) -> Handle:
         if self._failure is not None:
-            raise self._failure
+            raise self._failure.anew()
         handle = self._open.get(path)
         if handle is None:
             handle = self._open[path] = Handle(path, self._open_file(path, create))
@@ -144,7 +144,7 @@ class HandleCache:
                 self._files.fdatasync(handle.fd)
             except OSError as error:
                 self._failure = storage_failed("sync", handle.path, error)
-                raise self._failure from error
+                raise self._failure.anew() from error
         del self._open[handle.path]
         self._files.close(handle.fd)
         return True

@@ -210,7 +210,7 @@ class MetadataStore:
             if refusal is None:
                 future.set_result(None)
             else:
-                future.set_exception(refusal)
+                future.set_exception(refusal.anew())
 
     def _store(self, writes: Sequence[Write]) -> None:
         while True:

@@ -402,7 +402,7 @@ class ConsumerCore:
         try:
             records.extend(itertools.islice(self.cursor.records, count))
         except LogbrokerError as failure:
-            error = failure
+            error = failure.as_value()
         if len(records) > before:
             self.cursor.hand_out(records, before)
             self.fetcher.just_told = False

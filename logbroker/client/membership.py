@@ -205,7 +205,9 @@ class Membership:
     def check_commit(self, life: int) -> None:
         """Raise what stands against a commit of what was read in this life."""
         if self.lost or life != self.life:
-            raise self.error or UnknownMemberError(
+            if self.error is not None:
+                raise self.error.anew()
+            raise UnknownMemberError(
                 "the group has given this member's partitions away; go on reading: it begins at the committed offsets"
             )
 

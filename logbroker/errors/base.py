@@ -50,9 +50,22 @@ class LogbrokerError(Exception):
 
     def as_value(self) -> Self:
         """Return the error to be kept, instead of raised: its traceback would keep what was worked on, such as all that
-        a batch expanded to."""
-        self.__context__ = None
+        a batch expanded to. Whatever is caught into a list, an attribute or an answer goes through this: a traceback
+        refers to the frame that caught the error, and where that refers to the error only the garbage collector ends
+        it."""
+        self.__context__ = self.__cause__ = None
         return self.with_traceback(None)
+
+    def anew(self) -> Self:
+        """Return another error that says the same, to be raised in the place of one that is kept.
+
+        Each `raise` adds the frames that it goes through to the error's traceback, and these refer to all that was
+        worked on: one error that is raised again and again keeps every request it ever refused.
+        """
+        other = type(self).__new__(type(self))
+        other.args = self.args
+        other.__dict__.update(self.__dict__)
+        return other
 
 
 def quoted(text: object) -> str:

@@ -183,7 +183,7 @@ class Fetch:
             self._results.append(result)
             try:
                 if envelope_bytes > self._limit_bytes // 2:
-                    raise FULL
+                    raise FULL.anew()
                 position = position_of(self._engine, item, self.max_bytes)
                 self._positions.append(position)
                 result.topic_id, result.topic, result.next_offset = position.topic.id, position.topic.name, item.offset
@@ -301,7 +301,7 @@ class Fetch:
             try:
                 end = generation_end(self._engine, position)
             except LogbrokerError as error:
-                outcome = error
+                outcome = error.as_value()
             else:
                 if end is not None:
                     result.generation_end = min(end, outcome.high_watermark)

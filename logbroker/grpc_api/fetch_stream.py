@@ -242,7 +242,7 @@ class FetchStream:
         try:
             end = generation_end(self._engine, position)
         except LogbrokerError as error:
-            return error
+            return error.as_value()
         if end is not None and position.offset >= end:
             # The log is the one that the client knows, and nothing of it is to be read.
             position.last_leader_epoch = -1

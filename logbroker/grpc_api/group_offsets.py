@@ -29,7 +29,7 @@ async def read_commits(engine: LogEngine, topics: Iterable[pb.TopicOffsets]) -> 
             )
             commit.check_columns()
         except LogbrokerError as error:
-            commits.append(error)
+            commits.append(error.as_value())
         else:
             commits.append(commit)
         await pace.step(ITEM_STEPS + len(partitions) // 4)

@@ -45,7 +45,7 @@ def _parsing(
         try:
             request = await parse(message)
         except InvalidRequestError as error:
-            refusal = error
+            refusal = error.as_value()
         del message  # The frame of an aborted call is kept until the garbage is collected.
         if refusal is not None:
             await abort(context, refusal)

@@ -82,14 +82,14 @@ async def items_within(
         found: _Item | None = None
         try:
             if room_bytes <= 0:
-                raise FULL
+                raise FULL.anew()
             if (who := identity(each)) in seen:
-                raise TWICE
+                raise TWICE.anew()
             seen.add(who)
             found = await item(each, pace)
             if found.ByteSize() > room_bytes and items:
                 room_bytes = 0
-                raise FULL
+                raise FULL.anew()
         except LogbrokerError as error:
             status = statuses.of(error)
             found = refusal(status, each)
@@ -115,7 +115,7 @@ async def outcomes_within(
     for each in named:
         try:
             if room_bytes <= 0:
-                raise FULL
+                raise FULL.anew()
             found = await change(each)
         except LogbrokerError as error:
             found = refusal(statuses.of(error))

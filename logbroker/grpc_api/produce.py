@@ -95,7 +95,7 @@ class PreparedProduce:
                     self._items.append(len(self._appends))
                     self._add(topic, item.partition, item.batch, item.generation, item.generation)
             except LogbrokerError as error:
-                self._items.append(error)
+                self._items.append(error.as_value())
 
     async def append(self) -> ProduceResponse:
         """Append in the order of the items; the first step takes the offsets, unless it `is_long`."""
@@ -251,7 +251,7 @@ class _Batching:
                     check_timestamp(timestamp_ms)
                 headers = _headers(record)
             except InvalidRequestError as error:
-                raise _named({position: error}) from None
+                raise _named({position: error.as_value()}) from None
             if timestamp_ms is not None and self._latest_ms is not None and timestamp_ms > self._latest_ms:
                 self.faults[position] = InvalidTimestampError(
                     f"the record is stamped {timestamp_ms}, the topic takes up to {self._latest_ms} by the broker's"

@@ -196,7 +196,7 @@ def _partition(
     try:
         described.end = engine.partition_facts(topic_id, partition).high_watermark
     except LogbrokerError as unknown:
-        error = unknown
+        error = unknown.as_value()
     if error is not None:
         described.status.CopyFrom(statuses.of(error))
     return described

@@ -58,7 +58,7 @@ class Admissions:
         the partition is to stop instead."""
         header = found.batch.header
         if self._queue.settings.on_undecodable is OnUndecodable.STOP:
-            raise found.error
+            raise found.error.anew()
         if header.next_offset <= self._queue.position(partition):
             return None
         admit_undecodable(self._queue, partition, self._queue.intake.generation, header, found.error, self._moment())

@@ -120,7 +120,7 @@ def columns_of(
         try:
             batch = next(rest, None)
         except LogbrokerError as error:
-            broken = error
+            broken = error.as_value()
             continue
         if batch is None:
             break

@@ -87,7 +87,7 @@ class Flush:
                 except Exception as error:
                     # Nothing more is stored, and nobody is told that anything was. By a failure of the store the broker
                     # ends.
-                    self._error = error if isinstance(error, LogbrokerError) else self._broken(error)
+                    self._error = error.as_value() if isinstance(error, LogbrokerError) else self._broken(error)
                     self._waiters += waiters
                     self._refuse()
                     self._on_failed(self._error)
@@ -108,5 +108,5 @@ class Flush:
         waiters, self._waiters = self._waiters, []
         for future, _ in waiters:
             if not future.done():
-                future.set_exception(self._error)
+                future.set_exception(self._error.anew())
                 future.exception()  # Who waited may be gone.

@@ -70,7 +70,7 @@ class KeptLog:
                         batches, last + 1, facts.high_watermark, log_start_offset, facts.leader_epoch, log_start_offset
                     )
         except LogbrokerError as error:
-            return error
+            return error.as_value()
         [result] = await self._engine.read([msgspec.structs.replace(wish, offset=log_start_offset)])
         return result
 

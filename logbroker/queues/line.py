@@ -96,7 +96,7 @@ class Line:
         """Wait for records at the end of the line, with `sessions` also for those of the worker's sessions. It is
         time to serve then. Raises what the line was closed with."""
         if self._error is not None:
-            raise self._error
+            raise self._error.anew()
         seat.turn = self._loop.create_future()
         if seat.credit:
             self._seats.append(seat)
@@ -121,7 +121,7 @@ class Line:
         if error is None:
             turn.cancel()
         elif not turn.done():
-            turn.set_exception(error)
+            turn.set_exception(error.anew())
             turn.exception()  # Who waited may be gone.
         return None
 

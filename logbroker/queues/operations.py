@@ -181,7 +181,7 @@ class Operations:
                         try:
                             below[partition] = await finder.below(partition, target, standing)
                         except LogbrokerError as error:
-                            targets[partition] = error
+                            targets[partition] = error.as_value()
                 if keyed_by == finder.keyed_by() and not any(
                     key not in standing.keys and not standing.has_place(place)
                     for place, key in noted.items()

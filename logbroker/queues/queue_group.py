@@ -400,6 +400,6 @@ class QueueGroup:
 
     def _check_serving(self, *, settling: bool = False) -> None:
         if self._error is not None:
-            raise self._error
+            raise self._error.anew()
         if self._frozen and not settling:
             raise BrokerUnavailableError("the broker is stopping; connect again once it is back")

@@ -64,7 +64,7 @@ class SessionOpenings:
             mark = self._scanner.mark()
             wait_seconds = await self._scanner.reached(mark, wait_seconds)
             if self._error is not None:
-                raise self._error
+                raise self._error.anew()
         opening = Opening(worker_id, None if key is None else lane_key(key), prefetch, mark)
         self._waiting.append(opening)
         self._serve()
@@ -85,7 +85,7 @@ class SessionOpenings:
         except TimeoutError:
             # Its turn may have come at this very moment.
             if opening.opened.cancel():
-                raise opening.why_not from None
+                raise opening.why_not.anew() from None
         finally:
             if opening in self._waiting:
                 self._waiting.remove(opening)
@@ -138,10 +138,10 @@ class SessionOpenings:
         try:
             session = self._queue.sessions.open(opening.worker_id, opening.key, opening.prefetch, self._moment())
         except SessionHeldError as error:
-            opening.why_not = error
+            opening.why_not = error.as_value()
             return False
         except LogbrokerError as error:
-            opening.opened.set_exception(error)
+            opening.opened.set_exception(error.as_value())
             return False
         if session is None:
             return False
@@ -153,5 +153,5 @@ class SessionOpenings:
         self._error = error
         for opening in self._waiting:
             if not opening.opened.done():
-                opening.opened.set_exception(error)
+                opening.opened.set_exception(error.anew())
         self._waiting.clear()

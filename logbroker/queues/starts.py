@@ -89,5 +89,5 @@ class StartAt(msgspec.Struct, frozen=True, kw_only=True):
                 offset = (await engine.offset_for_time(topic_id, partition, self.timestamp_ms)).offset
                 return facts.high_watermark if offset < 0 else offset
         except LogbrokerError as error:
-            return error
+            return error.as_value()
         return facts.log_start_offset

@@ -99,7 +99,7 @@ class WorkerLink:
         """
         while not self._unsent:
             if not self.connected:
-                raise self._error or LogbrokerError("the worker's stream is over")
+                raise (self._error or LogbrokerError("the worker's stream is over")).anew()
             self._unsent += await self._group.handouts.next(self.seat, sessions=True)
         return self._unsent.popleft()
 

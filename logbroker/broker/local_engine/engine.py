@@ -138,7 +138,7 @@ class LocalEngine:
             try:
                 self._check_room(0, waiting_bytes)
             except (DiskFullError, OverloadedError) as error:
-                return [error] * len(appends)
+                return [error.as_value()] * len(appends)
             self._bytes_in_flight += waiting_bytes
             try:
                 await self._upkeep.wait_turn()
@@ -167,7 +167,7 @@ class LocalEngine:
                 results.append(self._failure.report(error))
                 continue
             except LogbrokerError as error:
-                results.append(error)
+                results.append(error.as_value())
                 continue
             log = partition.log
             results.append(
@@ -266,7 +266,7 @@ class LocalEngine:
             try:
                 results.append(self._read_one(wish, nowait=True))
             except LogbrokerError as error:
-                results.append(error)
+                results.append(error.as_value())
             except BlockingIOError:
                 cold.append(index)
                 results.append(_PLACEHOLDER)
@@ -293,7 +293,7 @@ class LocalEngine:
         try:
             return self._read_one(wish, nowait=False)
         except LogbrokerError as error:
-            return error
+            return error.as_value()
 
     def hold(self, topic_id: TopicId, holder: Holder) -> None:
         self._upkeep.hold(topic_id, holder)

@@ -231,7 +231,7 @@ class Partition:
 
     def _check_alive(self) -> None:
         if self._failure.error is not None:
-            raise self._failure.error
+            raise self._failure.error.anew()
 
     def _fail(self, error: Exception, settlers: list[asyncio.Future[PartitionCheckpoint]]) -> None:
         """A failed write or sync is fatal: nothing is acknowledged any more."""
@@ -243,7 +243,7 @@ class Partition:
             waiter.pending.settle_one()
         for future in (*settlers, *self._settlers):
             if not future.done():
-                future.set_exception(refusal)
+                future.set_exception(refusal.anew())
         self._await_written.clear()
         self._await_synced.clear()
         self._settlers.clear()

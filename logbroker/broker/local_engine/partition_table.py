@@ -69,7 +69,7 @@ class PartitionTable:
             raise UnknownPartitionError(f"there is no partition {partition}; the topic has 0 to {len(partitions) - 1}")
         found = partitions[partition]
         if isinstance(found, PartitionOfflineError):
-            raise found
+            raise found.anew()
         return found
 
     def of_topic(self, topic_id: TopicId) -> list[Partition]:

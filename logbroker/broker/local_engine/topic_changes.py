@@ -26,7 +26,13 @@ from logbroker.broker.topics import (
 from logbroker.clock import Clock
 from logbroker.config import BrokerConfig, topic_config
 from logbroker.engine import Topic
-from logbroker.errors import InvalidRequestError, StorageFailedError, TooManyOpenFilesError, TopicExistsError
+from logbroker.errors import (
+    InvalidRequestError,
+    LogbrokerError,
+    StorageFailedError,
+    TooManyOpenFilesError,
+    TopicExistsError,
+)
 from logbroker.pacing import Pace
 from logbroker.storage.metadata_store import MetadataStore
 from logbroker.storage.partition_checkpoint import PRODUCERS
@@ -53,10 +59,13 @@ def _to_the_end(
     @functools.wraps(change)
     async def carry_out(self: TopicChanges, /, *arguments: P.args, **fields: P.kwargs) -> Topic:
         await self._lock.acquire()
-        task = asyncio.create_task(self._fatal_where_storage_fails(change(self, *arguments, **fields)))
+        task = asyncio.create_task(self._outcome(change(self, *arguments, **fields)))
         task.add_done_callback(lambda _: self._lock.release())
         self._running = task  # the loop itself holds tasks weakly
-        return await asyncio.shield(task)
+        outcome = await asyncio.shield(task)
+        if isinstance(outcome, LogbrokerError):
+            raise outcome.anew()
+        return outcome
 
     return carry_out
 
@@ -89,7 +98,7 @@ class TopicChanges:
         self._failure = failure
         self._topic_defaults = config.parsed_topic_defaults()
         self._lock = asyncio.Lock()
-        self._running: asyncio.Task[Topic] | None = None
+        self._running: asyncio.Task[Topic | LogbrokerError] | None = None
         self._growing: set[TopicId] = set()
         self._pins: dict[TopicId, int] = {}
         self._altering: dict[TopicId, asyncio.Event] = {}
@@ -210,6 +219,14 @@ class TopicChanges:
             except TooManyOpenFilesError as error:
                 raise TooManyOpenFilesError(f"the files of a deleted topic are not gone yet: {error}") from error
             self._half_deleted.pop()
+
+    async def _outcome(self, change: Awaitable[Topic]) -> Topic | LogbrokerError:
+        """Return what came of a change. A refusal is a value here: a task that ends with an error, and the frame that
+        waits for it, refer to each other until the garbage is collected."""
+        try:
+            return await self._fatal_where_storage_fails(change)
+        except LogbrokerError as error:
+            return error.as_value()
 
     async def _fatal_where_storage_fails(self, change: Awaitable[_Result]) -> _Result:
         try:
