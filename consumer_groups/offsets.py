@@ -343,8 +343,7 @@ def offset_key(topic_id: TopicId, partition: int) -> bytes:
 
 
 def _check_metadata(text: str) -> None:
-    size_bytes = len(text.encode())
-    if size_bytes > MAX_METADATA_BYTES:
+    if len(text) > MAX_METADATA_BYTES or len(text.encode()) > MAX_METADATA_BYTES:
         raise OffsetMetadataTooLargeError(
-            f"the metadata text has {size_bytes} bytes; at most {MAX_METADATA_BYTES} are kept beside an offset"
+            f"the metadata text has more than {MAX_METADATA_BYTES} bytes, which is what is kept beside an offset"
         )

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import enum
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,6 +14,7 @@ import msgspec
 from logbroker.errors import ConfigFileError, InvalidConfigError, quoted
 from logbroker.errors.system import system_error_text
 from logbroker.record.bands import Band, bands_text, parse_bands
+from logbroker.texts import whole_number
 from logbroker.types import Durability, PriorityRouting, TimestampType
 
 MIB: Final = 1024 * 1024
@@ -32,6 +34,8 @@ LEAST_OPEN_SEGMENTS: Final = 16
 """File handles for segments, however few a process may open."""
 MAX_SEGMENT_BYTES: Final = MAX_INT32
 """Positions in an index are int32."""
+MAX_VALUE_CHARACTERS: Final = 1_024
+"""Of the text of a topic config; ten bands with the longest names take 780."""
 
 
 class TopicConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,10 +71,9 @@ class ConfigSpec(msgspec.Struct, frozen=True):
 
 def _integer(minimum: int, maximum: int) -> Callable[[str], int]:
     def parse(text: str) -> int:
-        try:
-            value = int(text)
-        except ValueError:
-            raise ValueError("a whole number") from None
+        value = whole_number(text)
+        if value is None:
+            raise ValueError("a whole number, in digits and nothing else")
         if not minimum <= value <= maximum:
             raise ValueError(f"a number from {minimum} to {maximum}")
         return value
@@ -143,7 +146,8 @@ FIXED_CONFIGS: Final = ("priority.bands", "priority.routing")
 def check_given(overrides: Mapping[str, str]) -> None:
     """Raise InvalidConfigError for a value that the broker alone may give a topic."""
     text = overrides.get("max.message.bytes", "1")
-    if text.strip().isdigit() and int(text) > MAX_BATCH_BYTES:
+    value = whole_number(text)
+    if value is not None and value > MAX_BATCH_BYTES:
         raise InvalidConfigError(
             f"max.message.bytes takes a number from 1 to {MAX_BATCH_BYTES}, not {quoted(text)}: more is for the topics"
             " that the broker makes, where it adds headers to records"
@@ -157,6 +161,10 @@ def topic_config(overrides: Mapping[str, str], defaults: TopicConfig | None = No
         spec = TOPIC_CONFIGS.get(name)
         if spec is None:
             raise InvalidConfigError(f"there is no config {quoted(name)}; there are: {', '.join(TOPIC_CONFIGS)}")
+        if len(text) > MAX_VALUE_CHARACTERS:
+            raise InvalidConfigError(
+                f"{name} takes a text of at most {MAX_VALUE_CHARACTERS} characters; this one has {len(text)}"
+            )
         try:
             values[spec.field] = spec.parse(text)
         except ValueError as error:
@@ -167,12 +175,66 @@ def topic_config(overrides: Mapping[str, str], defaults: TopicConfig | None = No
     return config
 
 
+def canonical_texts(config: TopicConfig, names: Iterable[str]) -> dict[str, str]:
+    """Return the values of some configs as the broker writes them, however they were given."""
+    return {name: config_text(config, name) for name in names}
+
+
+def stored_texts(overrides: Mapping[str, str]) -> dict[str, str]:
+    """Return configs of a topic as they are written today, from a row that an earlier broker may have stored: it took
+    whatever Python reads as a number, and kept the text."""
+    texts: dict[str, str] = {}
+    defaults = TopicConfig()
+    for name, text in overrides.items():
+        spec = TOPIC_CONFIGS.get(name)
+        if spec is not None and type(getattr(defaults, spec.field)) is int:
+            with suppress(ValueError):
+                text = str(int(text))
+        elif name == "priority.bands":
+            text = ",".join(item.strip() for item in text.split(","))
+        texts[name] = text
+    return texts
+
+
 def config_text(config: TopicConfig, name: str) -> str:
     """Return the value of one config as the text that `topic_config` reads."""
     value = getattr(config, TOPIC_CONFIGS[name].field)
     if isinstance(value, enum.Enum):
         return str(value.value)
     return bands_text(value) if isinstance(value, tuple) else str(value)
+
+
+_MAX_BYTES: Final = 2**50
+_SHORTEST_SECONDS: Final = 1e-6
+
+BROKER_BOUNDS: Final[Mapping[str, tuple[float, int]]] = {
+    "default_partitions": (1, 1_000_000),
+    "max_partitions_per_topic": (1, 1_000_000),
+    "max_partitions": (1, 100_000_000),
+    "max_request_bytes": (1, MAX_INT32),
+    "max_response_bytes": (1, MAX_INT32),
+    "max_produce_bytes_in_flight": (0, _MAX_BYTES),
+    "max_fetch_bytes_in_flight": (0, _MAX_BYTES),
+    "fetch_memory_wait_seconds": (_SHORTEST_SECONDS, MAX_SECONDS),
+    "max_concurrent_calls": (1, MAX_INT32),
+    "max_producers": (1, MAX_INT32),
+    "sync_threads": (1, 1_024),
+    "max_open_segments": (0, MAX_INT32),
+    "min_free_disk_bytes": (0, _MAX_BYTES),
+    "retention_check_seconds": (_SHORTEST_SECONDS, MAX_SECONDS),
+    "checkpoint_seconds": (_SHORTEST_SECONDS, MAX_SECONDS),
+    "thread_switch_interval_seconds": (_SHORTEST_SECONDS, MAX_SECONDS),
+    "max_groups": (1, MAX_INT32),
+    "max_group_members": (1, MAX_INT32),
+    "max_offsets_bytes": (0, _MAX_BYTES),
+    "max_group_offsets_bytes": (0, _MAX_BYTES),
+    "max_queue_groups": (1, MAX_INT32),
+    "max_queue_workers": (1, MAX_INT32),
+    "queue_cache_bytes": (0, _MAX_BYTES),
+    "reconnect_grace_seconds": (0, MAX_SECONDS),
+    "offsets_retention_seconds": (_SHORTEST_SECONDS, MAX_INT32),
+}
+"""The least and the most that each setting of the broker takes; every number has bounds."""
 
 
 class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -232,45 +294,15 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
     def __post_init__(self) -> None:
         self.parsed_topic_defaults()
-        for name in (
-            "default_partitions",
-            "max_partitions_per_topic",
-            "max_partitions",
-            "sync_threads",
-            "max_request_bytes",
-            "max_response_bytes",
-            "max_concurrent_calls",
-            "max_producers",
-            "max_groups",
-            "max_group_members",
-            "max_queue_groups",
-            "max_queue_workers",
-        ):
-            if not 1 <= getattr(self, name) <= MAX_INT32:
-                raise ValueError(f"{name} must be from 1 to {MAX_INT32}")
-        for name in (
-            "fetch_memory_wait_seconds",
-            "retention_check_seconds",
-            "checkpoint_seconds",
-            "thread_switch_interval_seconds",
-        ):
-            if not 0 < getattr(self, name) <= MAX_SECONDS:  # also false for nan
-                raise ValueError(f"{name} must be above 0 and at most {MAX_SECONDS}")
-        if not 0 <= self.reconnect_grace_seconds <= MAX_SECONDS:
-            raise ValueError(f"reconnect_grace_seconds must be from 0 to {MAX_SECONDS}")
-        if not 0 < self.offsets_retention_seconds <= MAX_INT32:
-            raise ValueError(f"offsets_retention_seconds must be above 0 and at most {MAX_INT32}")
-        for name in (
-            "max_produce_bytes_in_flight",
-            "max_fetch_bytes_in_flight",
-            "max_open_segments",
-            "max_offsets_bytes",
-            "max_group_offsets_bytes",
-            "queue_cache_bytes",
-            "min_free_disk_bytes",
-        ):
-            if getattr(self, name) < 0:
-                raise ValueError(f"{name} must not be negative")
+        for name, (least, most) in BROKER_BOUNDS.items():
+            if not least <= getattr(self, name) <= most:  # also false for nan
+                raise ValueError(f"{name} must be from {least:g} to {most}, not {getattr(self, name)}")
+        for name in ("max_partitions_per_topic", "max_partitions"):
+            if self.default_partitions > getattr(self, name):
+                raise ValueError(
+                    f"default_partitions is {self.default_partitions}, above {name} ({getattr(self, name)}): no topic"
+                    " could be created without a count; lower the one or raise the other"
+                )
 
     def parsed_topic_defaults(self) -> TopicConfig:
         """Raises InvalidConfigError."""
@@ -288,7 +320,7 @@ def load_broker_config(path: Path, **overrides: Any) -> BrokerConfig:
         raw = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise ConfigFileError(system_error_text(error)) from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except ValueError as error:  # Also for bytes that are no text, and numbers of thousands of digits.
         raise ConfigFileError(f"{path}: not valid TOML: {error}") from None
     raw.update((name, value) for name, value in overrides.items() if value is not None)
     try:

@@ -262,6 +262,17 @@ class ReadableLog(Protocol):
         ...
 
 
+class TopicPlan:
+    """What a request that is only validated would make of the topics: each of its items is judged as if those before it
+    had been carried out."""
+
+    def __init__(self) -> None:
+        self.names: set[str] = set()
+        """Of new topics."""
+        self.partitions = 0
+        """Beside those that there are."""
+
+
 class LogEngine(ReadableLog, Protocol):
     """Topics and their partitions' logs.
 
@@ -287,9 +298,9 @@ class LogEngine(ReadableLog, Protocol):
         ...
 
     async def create_topic(
-        self, name: str, partitions: int | None, overrides: Mapping[str, str], *, validate_only: bool = False
+        self, name: str, partitions: int | None, overrides: Mapping[str, str], *, plan: TopicPlan | None = None
     ) -> Topic:
-        """Create a topic durably.
+        """Create a topic durably or, with a plan, only note it there.
 
         Raises InvalidTopicNameError, InvalidPartitionsError, InvalidConfigError or TopicExistsError.
         """
@@ -306,9 +317,10 @@ class LogEngine(ReadableLog, Protocol):
         partitions: int | None = None,
         set_configs: Mapping[str, str] | None = None,
         unset_configs: Sequence[str] = (),
-        validate_only: bool = False,
+        plan: TopicPlan | None = None,
     ) -> Topic:
-        """Change configs and add partitions, all or nothing. Growth begins a new generation and fences the old one."""
+        """Change configs and add partitions, all or nothing. Growth begins a new generation and fences the old one.
+        With a plan it is only noted there."""
         ...
 
     async def pin(self, topic_id: TopicId) -> Topic:

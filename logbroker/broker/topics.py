@@ -7,13 +7,22 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from logbroker.config import FIXED_CONFIGS, TOPIC_CONFIGS, BrokerConfig, TopicConfig, config_text, topic_config
+from logbroker.config import (
+    FIXED_CONFIGS,
+    TOPIC_CONFIGS,
+    BrokerConfig,
+    TopicConfig,
+    canonical_texts,
+    config_text,
+    topic_config,
+)
 from logbroker.engine import Topic, TopicGeneration
 from logbroker.errors import (
     FixedTopicError,
     InvalidConfigError,
     InvalidPartitionsError,
     InvalidTopicNameError,
+    OverloadedError,
     quoted,
 )
 from logbroker.record.bands import bands_text, partitions_of
@@ -41,16 +50,16 @@ def check_topic_name(name: str) -> None:
 
 
 def check_partition_count(partitions: int, total_elsewhere: int, config: BrokerConfig) -> None:
-    """Raise InvalidPartitionsError for a count that the broker does not take beside its other partitions."""
+    """Raise InvalidPartitionsError for a count that no topic may have, and OverloadedError for one that the broker does
+    not take beside its other partitions."""
     limit = config.max_partitions_per_topic
     if not 1 <= partitions <= limit:
-        raise InvalidPartitionsError(
-            f"a topic has 1 to {limit} partitions (max_partitions_per_topic), not {partitions}"
-        )
+        takes = f"1 to {limit} partitions" if limit > 1 else "one partition"
+        raise InvalidPartitionsError(f"a topic has {takes} (max_partitions_per_topic), not {partitions}")
     if total_elsewhere + partitions > config.max_partitions:
-        raise InvalidPartitionsError(
-            f"{partitions} partitions beside the present {total_elsewhere} are more than the broker takes"
-            f" ({config.max_partitions}, max_partitions)"
+        raise OverloadedError(
+            f"{partitions} partitions beside {total_elsewhere} others are more than the broker takes"
+            f" ({config.max_partitions}, max_partitions): delete topics, or ask for fewer"
         )
 
 
@@ -75,13 +84,14 @@ def new_topic(
     config: TopicConfig,
     created_at_ms: int,
 ) -> Topic:
-    """Return a topic in its first generation; `config` is what the overrides make of the defaults."""
+    """Return a topic in its first generation; `config` is what the overrides make of the defaults. Their texts are kept
+    as the broker writes them."""
     return Topic(
         name=name,
         id=topic_id,
         partitions=partitions,
         config=config,
-        overrides=dict(overrides),
+        overrides=canonical_texts(config, overrides),
         generations=(TopicGeneration(1, partitions, ()),),
         created_at_ms=created_at_ms,
     )
@@ -92,6 +102,10 @@ def with_configs(topic: Topic, set_: Mapping[str, str], unset: Sequence[str], de
 
     Raises InvalidConfigError, or FixedTopicError for a config that a topic keeps.
     """
+    if len(unset) > len(TOPIC_CONFIGS):
+        raise InvalidConfigError(
+            f"{len(unset)} configs are to be unset, and there are {len(TOPIC_CONFIGS)}: name each once"
+        )
     for name in unset:
         if name not in TOPIC_CONFIGS:
             raise InvalidConfigError(f"there is no config {quoted(name)}; there are: {', '.join(TOPIC_CONFIGS)}")
@@ -105,7 +119,7 @@ def with_configs(topic: Topic, set_: Mapping[str, str], unset: Sequence[str], de
                 f"{name} of topic {topic.name} stays {present or 'empty'}: its records lie where it says; create"
                 " another topic and move them there"
             )
-    return msgspec.structs.replace(topic, overrides=overrides, config=config)
+    return msgspec.structs.replace(topic, overrides=canonical_texts(config, overrides), config=config)
 
 
 def check_growth(topic: Topic, partitions: int) -> None:

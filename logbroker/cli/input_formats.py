@@ -16,6 +16,7 @@ import msgspec
 from logbroker.config import MAX_BATCH_BYTES, MAX_INT64
 from logbroker.errors import InvalidRequestError, quoted
 from logbroker.record.message_headers import MAX_PRIORITY, MIN_PRIORITY, check_priority
+from logbroker.texts import whole_number
 
 Encoding = Literal["base64"]
 TimestampMs = Annotated[int, msgspec.Meta(ge=0, le=MAX_INT64)]
@@ -139,9 +140,9 @@ def _priority(text: str, number: int) -> int | None:
     if not text:
         return None
     try:
-        priority = int(text)
-        check_priority(priority)
-    except (ValueError, InvalidRequestError):
+        priority = whole_number(text)
+        check_priority(-1 if priority is None else priority)
+    except InvalidRequestError:
         raise InvalidRequestError(
             f"line {number}: {quoted(text)} is no priority: give {MIN_PRIORITY} to {MAX_PRIORITY}"
         ) from None

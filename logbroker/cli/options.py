@@ -8,11 +8,11 @@ from typing import Final, Literal
 import click
 
 from logbroker.config import BrokerConfig
+from logbroker.texts import is_address, whole_number
 
 
 def _address(ctx: click.Context, parameter: click.Parameter, value: str) -> str:
-    host, separator, port = value.rpartition(":")
-    if not (host and separator and port.isascii() and port.isdigit() and 0 < int(port) < 65536):
+    if not is_address(value):
         raise click.BadParameter(f"{value!r} is not HOST:PORT")
     return value
 
@@ -45,8 +45,9 @@ class PlaceType(click.ParamType[Place]):
             return "earliest"
         if value == "latest":
             return "latest"
-        if value.isascii() and value.isdigit():
-            return int(value)
+        offset = whole_number(value)
+        if offset is not None and offset >= 0:
+            return offset
         try:
             return datetime.datetime.fromisoformat(value).astimezone()
         except (ValueError, OverflowError):

@@ -16,6 +16,7 @@ from logbroker.cli.queue_text import key_document, key_text
 from logbroker.client.queue_admin import Lane
 from logbroker.client.sync import QueueAdmin
 from logbroker.errors import LogbrokerError
+from logbroker.texts import whole_number
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -45,9 +46,10 @@ class _PlaceType(click.ParamType[tuple[int, int]]):
         if not isinstance(value, str):
             return value
         partition, _, offset = value.partition(":")
-        if not (partition.isascii() and partition.isdigit() and offset.isascii() and offset.isdigit()):
+        numbers = whole_number(partition), whole_number(offset)
+        if numbers[0] is None or numbers[1] is None or numbers[0] < 0 or numbers[1] < 0:
             self.fail(f"{value!r} is not PARTITION:OFFSET, such as 0:1200", param, ctx)
-        return int(partition), int(offset)
+        return numbers[0], numbers[1]
 
 
 def _lane_options(function: F) -> F:

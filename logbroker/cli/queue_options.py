@@ -8,6 +8,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 import click
 
 from logbroker.client.sync import QueueSettings
+from logbroker.texts import whole_number
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -35,9 +36,10 @@ class _Weights(click.ParamType[dict[str, int]]):
         weights: dict[str, int] = {}
         for item in value.split(","):
             name, _, weight = item.strip().partition("=")
-            if not name or name in weights or not weight.isascii() or not weight.isdigit():
+            number = whole_number(weight)
+            if not name or name in weights or number is None or number < 0:
                 self.fail(f"{value!r} is not NAME=N for each band, such as hot=6,warm=3,cold=1", param, ctx)
-            weights[name] = int(weight)
+            weights[name] = number
         return weights
 
 

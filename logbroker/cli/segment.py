@@ -17,6 +17,7 @@ from logbroker.cli import segment_output as output
 from logbroker.cli import terminal
 from logbroker.cli.options import json_option
 from logbroker.errors import CorruptLogError, DataDirError, LogbrokerError
+from logbroker.texts import whole_number
 from logbroker.tools.segments import find as finding
 from logbroker.tools.segments import mend
 from logbroker.tools.segments.findings import PartitionReport, Severity
@@ -168,10 +169,11 @@ class _TimeType(click.ParamType[int]):
     name = "time"
 
     def convert(self, value: str | int, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        if isinstance(value, int) or (value.isascii() and value.isdigit()):
-            return int(value)
+        number = value if isinstance(value, int) else whole_number(value)
+        if number is not None and (number >= 0 or isinstance(value, int)):
+            return number
         try:
-            return int(datetime.datetime.fromisoformat(value).astimezone().timestamp() * 1000)
+            return int(datetime.datetime.fromisoformat(str(value)).astimezone().timestamp() * 1000)
         except (ValueError, OverflowError):
             self.fail(f"{value!r} is neither milliseconds nor a time such as 2026-01-31T12:00:00Z", param, ctx)
 

@@ -17,6 +17,7 @@ from google.protobuf.message import Message
 
 from logbroker.client.status import error_of_call
 from logbroker.errors import BrokerUnavailableError, InvalidRequestError, LogbrokerError
+from logbroker.texts import is_address
 from logbroker.v1 import admin_pb2, groups_pb2, log_pb2, queues_pb2
 
 _log = logging.getLogger(__name__)
@@ -69,8 +70,7 @@ class Connection:
     """
 
     def __init__(self, broker: str, *, request_timeout_seconds: float) -> None:
-        host, _, port = broker.rpartition(":")
-        if not host or not port.isdigit() or not 0 < int(port) < 65_536:
+        if not is_address(broker):
             raise InvalidRequestError(f"{broker!r} is not the address of a broker; give HOST:PORT")
         self.broker = broker
         self.request_timeout_seconds = request_timeout_seconds

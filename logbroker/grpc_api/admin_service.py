@@ -8,9 +8,9 @@ from typing import Final, TypeVar
 from logbroker import __version__
 from logbroker.broker.broker import Broker
 from logbroker.config import TOPIC_CONFIGS, check_given, config_text
-from logbroker.engine import Topic
+from logbroker.engine import Topic, TopicPlan
 from logbroker.errors import CorruptLogError, LogbrokerError
-from logbroker.grpc_api.paging import items_within, outcomes_within, page_of
+from logbroker.grpc_api.paging import TWICE, items_within, outcomes_within, page_of
 from logbroker.grpc_api.refs import check_item_count, check_not_internal, find_changeable_topic, find_topic
 from logbroker.grpc_api.status import Context, Statuses, answers
 from logbroker.pacing import Pace
@@ -37,10 +37,9 @@ class AdminService:
     @answers
     async def create_topics(self, request: pb.CreateTopicsRequest, context: Context) -> pb.CreateTopicsResponse:
         check_item_count(len(request.topics))
+        plan = TopicPlan() if request.validate_only else None
         return pb.CreateTopicsResponse(
-            results=await self._outcomes(
-                request.topics, lambda topic: self._create(topic, validate_only=request.validate_only)
-            )
+            results=await self._outcomes(request.topics, lambda topic: self._create(topic, plan))
         )
 
     @answers
@@ -70,10 +69,10 @@ class AdminService:
     @answers
     async def alter_topics(self, request: pb.AlterTopicsRequest, context: Context) -> pb.AlterTopicsResponse:
         check_item_count(len(request.topics))
+        plan = TopicPlan() if request.validate_only else None
+        altered: set[bytes] = set()
         return pb.AlterTopicsResponse(
-            results=await self._outcomes(
-                request.topics, lambda alteration: self._alter(alteration, validate_only=request.validate_only)
-            )
+            results=await self._outcomes(request.topics, lambda alteration: self._alter(alteration, plan, altered))
         )
 
     @answers
@@ -102,20 +101,25 @@ class AdminService:
         room_bytes = self._broker.config.max_response_bytes
         return await outcomes_within(named, changed, lambda status: pb.TopicResult(status=status), room_bytes)
 
-    async def _create(self, topic: pb.NewTopic, *, validate_only: bool) -> Topic:
+    async def _create(self, topic: pb.NewTopic, plan: TopicPlan | None) -> Topic:
         check_not_internal(topic.name)
         check_given(topic.configs)
         partitions = topic.partitions if topic.HasField("partitions") else None
-        return await self._engine.create_topic(topic.name, partitions, dict(topic.configs), validate_only=validate_only)
+        return await self._engine.create_topic(topic.name, partitions, dict(topic.configs), plan=plan)
 
-    async def _alter(self, alteration: pb.TopicAlteration, *, validate_only: bool) -> Topic:
+    async def _alter(self, alteration: pb.TopicAlteration, plan: TopicPlan | None, altered: set[bytes]) -> Topic:
+        """`altered` has the ids of the topics that the request named before, and is given this one."""
+        topic = find_changeable_topic(self._engine, alteration.topic.name, alteration.topic.id)
+        if topic.id in altered:
+            raise TWICE.anew()
+        altered.add(topic.id)
         check_given(alteration.set_configs)
         return await self._engine.alter_topic(
-            find_changeable_topic(self._engine, alteration.topic.name, alteration.topic.id).id,
+            topic.id,
             partitions=alteration.partitions if alteration.HasField("partitions") else None,
             set_configs=dict(alteration.set_configs),
             unset_configs=list(alteration.unset_configs),
-            validate_only=validate_only,
+            plan=plan,
         )
 
     async def _delete(self, ref: pb.TopicRef) -> Topic:

@@ -57,6 +57,10 @@ INLINE_RECORDS: Final = 200
 """Up to so many plain records are made into batches on the loop (about 4 us each); more go to a thread."""
 
 
+INLINE_BYTES: Final = 256 * 1024
+"""Nor more bytes than these: the hash of a key takes 0.1 us for each of its bytes."""
+
+
 class PreparedProduce:
     """A request whose plain records are batches now. Made by `prepare`, appended by `append`, once; then `release`.
 
@@ -183,7 +187,7 @@ class PreparedProduce:
             _check_sequence(sequence, item.partition)
         batching = _Batching(topic, plain.records, item.partition, sequence, self._clock.wall_ms())
         # The topic stays as it is meanwhile, and the next request of the stream waits.
-        if len(plain.records) <= INLINE_RECORDS:
+        if len(plain.records) <= INLINE_RECORDS and sum(end - start for start, end in item.parts) <= INLINE_BYTES:
             batching.run()
             await self._pace.step(4 * len(plain.records))
         else:

@@ -16,7 +16,14 @@ from google.protobuf.message import DecodeError
 
 from logbroker.errors import InvalidRequestError
 from logbroker.grpc_api.refs import MAX_ITEMS
-from logbroker.grpc_api.request_parsing import FIELD_STEPS, MAX_FIELDS, SLICE_FIELDS, element_counter
+from logbroker.grpc_api.request_parsing import (
+    FIELD_STEPS,
+    MAX_FIELDS,
+    MAX_TEXT_BYTES,
+    SLICE_FIELDS,
+    element_counter,
+    too_long,
+)
 from logbroker.grpc_api.wire_format import BYTES, VARINT, end_of, malformed, read_varint32, skip_value
 from logbroker.pacing import Pace, Steps, at_once, in_turns
 from logbroker.record.varint import read_varint
@@ -36,6 +43,7 @@ _PARTITION: Final = 3 << 3 | VARINT
 _GENERATION: Final = 4 << 3 | VARINT
 _BATCH: Final = 5 << 3 | BYTES
 _RECORDS: Final = 6 << 3 | BYTES
+_TEXTS: Final = {_TOPIC: "ProduceItem.topic", _TOPIC_ID: "ProduceItem.topic_id"}
 
 _count_elements: Final = element_counter(PlainRecords.DESCRIPTOR, "ProduceRequest")
 
@@ -157,6 +165,8 @@ def _read_item(message: bytes, position: int, end: int) -> WireItem:
             if tag == _BATCH:
                 batch = memoryview(message)[position:field_end]
                 dropped_parts = len(parts)
+            elif size > MAX_TEXT_BYTES and tag in _TEXTS:
+                raise too_long(_TEXTS[tag], size, MAX_TEXT_BYTES)
             elif tag == _TOPIC:
                 topic = message[position:field_end].decode()
             elif tag == _TOPIC_ID:

@@ -2,8 +2,9 @@
 
 Protobuf makes an object of every element of a list before anybody can count them: 16 MiB of empty items would become
 700 MiB, and numbers of a byte each take eight; and what has millions of fields takes it seconds. So a large message is
-counted first, in turns (`pacing`). Bytes that are no message are refused like any other wrong request, not answered
-with an error of the transport.
+counted first, in turns (`pacing`). Its texts are measured on the way: whatever looks at one of 30 MB, if only to quote
+its beginning, holds the event loop for as long as that takes. Bytes that are no message are refused like any other
+wrong request, not answered with an error of the transport.
 """
 
 from __future__ import annotations
@@ -12,10 +13,11 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 import msgspec
-from google.protobuf.descriptor import Descriptor
+from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
 
+from logbroker.config import MAX_STORED_BATCH_BYTES
 from logbroker.errors import InvalidRequestError
 from logbroker.grpc_api.wire_format import (
     BYTES,
@@ -33,6 +35,27 @@ from logbroker.pacing import Pace, Steps, in_turns
 
 UNCOUNTED_BYTES: Final = 64 * 1024
 """What is smaller cannot hold enough to matter."""
+MAX_TEXT_BYTES: Final = UNCOUNTED_BYTES
+"""Of one name, id, setting or other text. Most take less, which is for those to say who know what they are."""
+MAX_LONG_TEXT_BYTES: Final = 1024 * 1024
+"""Of a text that may be long, and is cut, or refused by itself."""
+LONG_TEXTS: Final = frozenset(("logbroker.v1.Nack.reason", "logbroker.v1.TopicOffsets.metadata"))
+MAX_DATA_BYTES: Final = MAX_STORED_BATCH_BYTES
+"""Of the bytes of a record, such as its key, where they stand by themselves."""
+DATA: Final = frozenset(
+    (
+        *(
+            f"logbroker.v1.{name}.key"
+            for name in ("Record", "SessionRef", "SessionState", "OpenSession", "LaneDecision")
+        ),
+        "logbroker.v1.RedriveRequest.key",
+        "logbroker.v1.ExplainLanesRequest.keys",
+        "logbroker.v1.SessionState.state",
+        "logbroker.v1.Settle.outputs",
+    )
+)
+UNMEASURED: Final = frozenset(("logbroker.v1.Record.value", "logbroker.v1.Header.value"))
+"""What is as long as a request may be, is never looked at, and has its bound where it is stored."""
 MAX_ELEMENTS: Final = 100_000
 """Of all lists of one request together."""
 MAX_FIELDS: Final = 500_000
@@ -43,6 +66,14 @@ FIELD_STEPS: Final = 2
 """What a field takes, of a `Pace`."""
 MAX_PACKED_BYTES: Final = 4 * 1024 * 1024
 """Of all packed lists of numbers of one request together."""
+
+
+_PACKAGE: Final = "logbroker.v1."
+
+
+def too_long(field_name: str, size_bytes: int, max_bytes: int) -> InvalidRequestError:
+    """The refusal of a text, which is not repeated."""
+    return InvalidRequestError(f"{field_name} has {size_bytes} bytes; at most {max_bytes} are taken")
 
 
 def request_parser(descriptor: Descriptor) -> Callable[[bytes], Awaitable[Message]]:
@@ -82,10 +113,23 @@ class _Shape(msgspec.Struct):
     lists: set[int]
     packed: set[int]
     nested: dict[int, _Shape]
+    texts: dict[int, tuple[int, str]]
+    """The most bytes of each text, and its name."""
+    holds_lists: bool
+    """Somewhere within; else one that is no longer than a text may be is passed over."""
+
+
+def max_bytes_of(field: FieldDescriptor) -> int:
+    """Return the most bytes that a text in a request may have; 0: any number."""
+    if field.full_name in UNMEASURED:
+        return 0
+    if field.full_name in DATA:
+        return MAX_DATA_BYTES
+    return MAX_LONG_TEXT_BYTES if field.full_name in LONG_TEXTS else MAX_TEXT_BYTES
 
 
 def _shape_of(descriptor: Descriptor) -> _Shape:
-    shape = _Shape(set(), set(), {})
+    shape = _Shape(set(), set(), {}, {}, False)
     for field in descriptor.fields:
         if field.type not in (field.TYPE_MESSAGE, field.TYPE_STRING, field.TYPE_BYTES):
             if field.is_repeated:
@@ -98,8 +142,12 @@ def _shape_of(descriptor: Descriptor) -> _Shape:
             shape.lists.add(tag)
         if field.message_type is not None:
             nested = _shape_of(field.message_type)
-            if nested.lists or nested.packed or nested.nested:
+            if nested.holds_lists or nested.nested or nested.texts:
                 shape.nested[tag] = nested
+                shape.holds_lists = shape.holds_lists or nested.holds_lists
+        elif max_bytes := max_bytes_of(field):
+            shape.texts[tag] = max_bytes, field.full_name.removeprefix(_PACKAGE)
+    shape.holds_lists = bool(shape.holds_lists or shape.lists or shape.packed)
     return shape
 
 
@@ -130,9 +178,19 @@ def _count_elements(message: bytes, position: int, end: int, shape: _Shape, name
                         f"the request lists numbers of more than {MAX_PACKED_BYTES} bytes; split it"
                     )
                 position = end_of(position, size, end)
+            elif tag in shape.texts:
+                size, position = read_varint32(message, position)
+                max_bytes, field_name = shape.texts[tag]
+                position = end_of(position, size, end)
+                if size > max_bytes:
+                    raise too_long(field_name, size, max_bytes)
             elif tag in shape.nested:
                 size, position = read_varint32(message, position)
-                ends_and_shapes.append((end_of(position, size, end), shape.nested[tag]))
+                nested = shape.nested[tag]
+                if nested.holds_lists or size > MAX_TEXT_BYTES:
+                    ends_and_shapes.append((end_of(position, size, end), nested))
+                else:
+                    position = end_of(position, size, end)
             elif tag & 7 in (GROUP_START, GROUP_END):
                 # The old groups have a tag before and one after their fields, which count as if they stood here.
                 position = end_of(position, 0, end)

@@ -16,7 +16,7 @@ from grpc_reflection.v1alpha import reflection
 
 from logbroker.broker.broker import Broker, open_broker
 from logbroker.config import BrokerConfig
-from logbroker.errors import ListenError, StorageFailedError
+from logbroker.errors import ListenError, StorageFailedError, quoted
 from logbroker.grpc_api.admin_service import AdminService
 from logbroker.grpc_api.budget import ReadBudget
 from logbroker.grpc_api.groups_service import GroupsService
@@ -24,6 +24,7 @@ from logbroker.grpc_api.log_service import LogService
 from logbroker.grpc_api.methods import method_table
 from logbroker.grpc_api.process_tuning import max_connections, tune_process
 from logbroker.grpc_api.queues_service import QueuesService
+from logbroker.texts import is_address
 from logbroker.v1 import admin_pb2, groups_pb2, log_pb2, queues_pb2
 
 _log = logging.getLogger(__name__)
@@ -116,9 +117,8 @@ def _add_services(
 
 
 def _listen(server: grpc.aio.Server, address: str) -> int:
-    host, _, port = address.rpartition(":")
-    if not host or not port.isdigit() or int(port) > 65_535:
-        raise ListenError(f"{address!r} is not an address to listen on; give HOST:PORT, such as 127.0.0.1:9192")
+    if not is_address(address, any_port=True):
+        raise ListenError(f"{quoted(address)} is not an address to listen on; give HOST:PORT, such as 127.0.0.1:9192")
     with suppress(RuntimeError):
         bound = server.add_insecure_port(address)
         if bound:

@@ -137,6 +137,7 @@ class Redriving:
         """
         if max_records < 1:
             raise InvalidRequestError(f"max_records is {max_records}: redrive at least one")
+        self._check_topic()
         async with self._lock:
             if key is not None and any(len(each.redriven) >= MAX_OUT_OF_ORDER for each in self._progress.values()):
                 raise OverloadedError(
@@ -159,6 +160,19 @@ class Redriving:
                 is_stuck = not done and len(held.places) == known
                 if dry_run or is_stuck or not gathered.more or records >= max_records:
                     return Redriven(records, len(keys), gathered.more, len(held.places), held.why)
+
+    def _check_topic(self) -> None:
+        """Raise UnknownTopicError where there is no topic with dead letters."""
+        try:
+            self._dead_letter_topic.get()
+        except UnknownTopicError:
+            settings = self._queue.latest_settings
+            if settings.uses_dead_letters:
+                raise
+            raise UnknownTopicError(
+                f"queue group {self._group_id} dead-letters nothing (on_exhausted {settings.on_exhausted.value},"
+                f" on_undecodable {settings.on_undecodable.value}): there is nothing to redrive"
+            ) from None
 
     # --- gathering ---------------------------------------------------------------------------------------------------
 

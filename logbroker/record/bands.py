@@ -44,7 +44,8 @@ def parse_bands(text: str) -> tuple[Band, ...]:
     if not text:
         return ()
     bands: list[Band] = []
-    for item in text.split(","):
+    # One more than there can be, so that a long list is not gone through.
+    for item in text.split(",", MAX_PRIORITY - MIN_PRIORITY + 1):
         match = _ITEM.fullmatch(item.strip())
         if match is None:
             raise ValueError(_FORM)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterable
 from typing import Final
 
 _SEED: Final = 0x9747B28C
 _MULTIPLIER: Final = 0x5BD1E995
 _SHIFT: Final = 24
+_SHORT_BYTES: Final = 4096
 _MASK: Final = 0xFFFF_FFFF
 
 
@@ -20,7 +22,12 @@ def murmur2(key: bytes) -> int:
     """
     size = len(key)
     value = _SEED ^ size
-    for word in struct.unpack_from(f"<{size >> 2}I", key):
+    words: Iterable[int]
+    if size <= _SHORT_BYTES:
+        words = struct.unpack_from(f"<{size >> 2}I", key)
+    else:  # All at once would hold the interpreter, and take ten times the key.
+        words = (word for (word,) in struct.iter_unpack("<I", memoryview(key)[: size & ~3]))
+    for word in words:
         word = word * _MULTIPLIER & _MASK
         word = (word ^ word >> _SHIFT) * _MULTIPLIER & _MASK
         value = value * _MULTIPLIER & _MASK ^ word

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 from typing import Any
 
 import grpc
+import msgspec
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from logbroker.embedded_broker import embedded
+from logbroker.errors import Code
+from logbroker.storage.metadata_store import MetadataReader
 from logbroker.v1 import admin_pb2 as pb
 from tests.grpc_api.api import Api, batch_of
+
+_numbers = itertools.count()
 
 
 def create(api: Api, name: str, partitions: int = 1, **configs: str) -> str:
@@ -53,7 +59,11 @@ def test_illegal_partition_counts_are_refused(api: Api, partitions: int) -> None
 
 def test_the_brokers_bound_on_partitions(api: Api) -> None:
     reasons = [create(api, f"many-{number}", 200) for number in range(11)]
-    assert reasons[-1] == "INVALID_PARTITIONS"
+    assert reasons[-1] == "OVERLOADED"
+    [result] = api.admin.CreateTopics(
+        pb.CreateTopicsRequest(topics=[pb.NewTopic(name="one-more", partitions=200)])
+    ).results
+    assert (result.status.code, "delete topics" in result.status.message) == (Code.RESOURCE_EXHAUSTED, True)
     request = pb.DeleteTopicsRequest(topics=[pb.TopicRef(name=f"many-{number}") for number in range(11)])
     api.admin.DeleteTopics(request)
 
@@ -76,6 +86,108 @@ def test_illegal_configs_are_refused(api: Api, name: str, value: str) -> None:
 
 def test_a_name_is_taken_once(api: Api, topic: str) -> None:
     assert create(api, topic) == "TOPIC_EXISTS"
+
+
+def outcomes(api: Api, topics: list[pb.NewTopic], *, validate_only: bool) -> list[str]:
+    request = pb.CreateTopicsRequest(topics=topics, validate_only=validate_only)
+    return [result.status.reason for result in api.admin.CreateTopics(request).results]
+
+
+def test_what_is_validated_is_what_the_request_as_a_whole_would_do(api: Api) -> None:
+    """Names and partitions that its items before would take are taken."""
+    free = 2000 - api.admin.DescribeBroker(pb.DescribeBrokerRequest()).partitions
+    topics = [pb.NewTopic(name=f"planned-{number}", partitions=200) for number in range(free // 200 + 2)]
+    topics[1:1] = [
+        topics[0],
+        pb.NewTopic(name="a/b"),
+        pb.NewTopic(name="planned-bad", configs={"retention.ms": "\u00b2"}),
+    ]
+    validated = outcomes(api, topics, validate_only=True)
+    assert validated == outcomes(api, topics, validate_only=True)
+    assert validated == outcomes(api, topics, validate_only=False)
+    assert {"", "TOPIC_EXISTS", "INVALID_TOPIC_NAME", "INVALID_CONFIG", "OVERLOADED"} == set(validated)
+    refs = [pb.TopicRef(name=topic.name) for topic in topics]
+    api.admin.DeleteTopics(pb.DeleteTopicsRequest(topics=refs))
+
+
+def test_growth_is_validated_as_a_whole(api: Api) -> None:
+    free = 2000 - api.admin.DescribeBroker(pb.DescribeBrokerRequest()).partitions
+    names = [f"growing-{number}" for number in range(free // 199 + 2)]
+    for name in names:
+        api.create(name)
+    alterations = [pb.TopicAlteration(topic=pb.TopicRef(name=name), partitions=200) for name in names]
+    alterations.insert(1, alterations[0])
+    validated, altered = (
+        [
+            result.status.reason
+            for result in api.admin.AlterTopics(pb.AlterTopicsRequest(topics=alterations, validate_only=only)).results
+        ]
+        for only in (True, False)
+    )
+    assert validated == altered
+    assert (validated[0], validated[1], validated[-1]) == ("", "INVALID_REQUEST", "OVERLOADED")
+    api.admin.DeleteTopics(pb.DeleteTopicsRequest(topics=[pb.TopicRef(name=name) for name in names]))
+
+
+def test_a_topic_is_altered_once_by_a_request(api: Api, topic: str) -> None:
+    """By its name and by its id."""
+    topic_id = describe(api, topic).topic.id
+    refs = [pb.TopicRef(name=topic), pb.TopicRef(id=topic_id), pb.TopicRef(name=topic)]
+    alterations = [pb.TopicAlteration(topic=ref, set_configs={"retention.ms": str(n)}) for n, ref in enumerate(refs)]
+    results = api.admin.AlterTopics(pb.AlterTopicsRequest(topics=alterations)).results
+    assert [result.status.code for result in results] == [0, Code.INVALID_ARGUMENT, Code.INVALID_ARGUMENT]
+    assert "twice" in results[1].status.message
+    assert {entry.name: entry.value for entry in describe(api, topic).configs}["retention.ms"] == "0"
+
+
+NO_NUMBERS = ["\u00b2", "9" * 5_000, "+5", "1_000", "\u0665", "\uff15", "\n5", "5 ", " 5", "0x5", "5.0", "1e3"]
+NO_NUMBERS += ["", "-", "--5", "5" * 21]
+
+
+@pytest.mark.parametrize("name", ["max.message.bytes", "retention.ms"])
+def test_a_number_is_digits_and_nothing_else(api: Api, topic: str, name: str) -> None:
+    """What is no number fails by itself: what stands beside it in a list is carried out."""
+    bad = [pb.NewTopic(name=f"bad-{next(_numbers)}", configs={name: text}) for text in NO_NUMBERS]
+    good = pb.NewTopic(name=f"beside-{next(_numbers)}")
+    assert outcomes(api, [*bad, good], validate_only=False) == ["INVALID_CONFIG"] * len(bad) + [""]
+    for text in NO_NUMBERS[:3]:
+        assert alter(api, topic, set_configs={name: text}) == "INVALID_CONFIG"
+    api.admin.DeleteTopics(pb.DeleteTopicsRequest(topics=[pb.TopicRef(name=good.name)]))
+
+
+ARABIC = "".join(chr(0x660 + int(digit)) for digit in "16842752")
+
+
+@pytest.mark.parametrize("text", ["+16842752", "16_842_752", " 16842752", ARABIC, "16777217", "016777217"])
+def test_no_way_to_write_a_number_leads_past_its_bound(api: Api, topic: str, text: str) -> None:
+    assert create(api, "too-large", 1, **{"max.message.bytes": text}) == "INVALID_CONFIG"
+    assert alter(api, topic, set_configs={"max.message.bytes": text}) == "INVALID_CONFIG"
+
+
+@pytest.mark.parametrize("name", ["retention.ms", "durability", "priority.bands", "priority.routing", "no.such"])
+@pytest.mark.parametrize("text", [" " * 60_000 + "5", "a=0-9:1," * 7_000, "," * 60_000])
+def test_a_config_of_too_many_characters_is_refused_without_being_repeated(api: Api, name: str, text: str) -> None:
+    topic = pb.NewTopic(name="long-config", configs={name: text})
+    [result] = api.admin.CreateTopics(pb.CreateTopicsRequest(topics=[topic])).results
+    assert result.status.reason == "INVALID_CONFIG"
+    assert len(result.status.message) < 600
+
+
+def test_configs_are_kept_as_the_broker_writes_them(tmp_path: Path) -> None:
+    given = {"retention.ms": "0000007", "priority.bands": " hot=7-9:1 ,  cold=0-6:2"}
+    with embedded(tmp_path / "data") as broker:
+        api = Api(broker.address)
+        request = pb.CreateTopicsRequest(topics=[pb.NewTopic(name="t", configs=given)])
+        assert not api.admin.CreateTopics(request).results[0].status.code
+        assert alter(api, "t", set_configs={"segment.ms": "-0008"}) == "INVALID_CONFIG"
+        assert alter(api, "t", set_configs={"segment.ms": "0008"}) == ""
+        api.channel.close()
+    [(_, row)] = MetadataReader.open(tmp_path / "data" / "meta").scan("topics")
+    assert msgspec.msgpack.decode(row)["overrides"] == {
+        "retention.ms": "7",
+        "priority.bands": "hot=7-9:1,cold=0-6:2",
+        "segment.ms": "8",
+    }
 
 
 def test_validate_only_creates_nothing(api: Api) -> None:

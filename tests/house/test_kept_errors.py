@@ -100,7 +100,11 @@ def test_an_error_made_anew_says_the_same_and_leaves_the_kept_one_alone() -> Non
     for _ in range(2):
         with pytest.raises(RecordTooLargeError) as raised:
             raise kept.anew()
-        assert (str(raised.value), raised.value.message, raised.value.max_message_bytes) == ("too large", "too large", 7)
+        assert (str(raised.value), raised.value.message, raised.value.max_message_bytes) == (
+            "too large",
+            "too large",
+            7,
+        )
     assert kept.__traceback__ is None
 
 

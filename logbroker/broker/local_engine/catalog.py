@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from logbroker.broker.topics import check_topic_name
-from logbroker.config import TopicConfig, topic_config
+from logbroker.config import TopicConfig, stored_texts, topic_config
 from logbroker.engine import Topic, TopicGeneration
 from logbroker.errors import InvalidRequestError, UnknownTopicError, quoted, unreadable_row
 from logbroker.storage.partition_checkpoint import PARTITIONS as PARTITIONS
@@ -51,7 +51,8 @@ def decode_topic(topic_id: TopicId, value: bytes, defaults: TopicConfig) -> tupl
     try:
         row = msgspec.msgpack.decode(value, type=_TopicRow)
         check_topic_name(row.name)
-        config = topic_config(row.overrides, defaults)
+        overrides = stored_texts(row.overrides)
+        config = topic_config(overrides, defaults)
         if len(topic_id) != TOPIC_ID_BYTES or row.partitions < 1 or not row.generations:
             raise InvalidRequestError("no topic has such an id, so many partitions, or no generation")
     except (msgspec.MsgspecError, InvalidRequestError) as error:
@@ -61,7 +62,7 @@ def decode_topic(topic_id: TopicId, value: bytes, defaults: TopicConfig) -> tupl
         id=topic_id,
         partitions=row.partitions,
         config=config,
-        overrides=row.overrides,
+        overrides=overrides,
         generations=tuple(row.generations),
         created_at_ms=row.created_at_ms,
     )

@@ -18,7 +18,18 @@ from logbroker.broker.local_engine.upkeep import Upkeep
 from logbroker.broker.local_engine.watch import LocalWatch
 from logbroker.clock import Clock
 from logbroker.config import BrokerConfig
-from logbroker.engine import Append, Appended, FoundOffset, Holder, PartitionFacts, Read, ReadResult, Topic, Watch
+from logbroker.engine import (
+    Append,
+    Appended,
+    FoundOffset,
+    Holder,
+    PartitionFacts,
+    Read,
+    ReadResult,
+    Topic,
+    TopicPlan,
+    Watch,
+)
 from logbroker.errors import (
     DiskFullError,
     InvalidTimestampError,
@@ -85,10 +96,10 @@ class LocalEngine:
         self._catalog.listeners.append(listener)
 
     async def create_topic(
-        self, name: str, partitions: int | None, overrides: Mapping[str, str], *, validate_only: bool = False
+        self, name: str, partitions: int | None, overrides: Mapping[str, str], *, plan: TopicPlan | None = None
     ) -> Topic:
         self._upkeep.disk.check()
-        return await self._changes.create(name, partitions, overrides, validate_only=validate_only)
+        return await self._changes.create(name, partitions, overrides, plan=plan)
 
     async def delete_topic(self, topic_id: TopicId) -> Topic:
         return await self._changes.delete(topic_id)
@@ -100,13 +111,11 @@ class LocalEngine:
         partitions: int | None = None,
         set_configs: Mapping[str, str] | None = None,
         unset_configs: Sequence[str] = (),
-        validate_only: bool = False,
+        plan: TopicPlan | None = None,
     ) -> Topic:
         if partitions is not None:
             self._upkeep.disk.check()
-        return await self._changes.alter(
-            topic_id, partitions, set_configs or {}, unset_configs, validate_only=validate_only
-        )
+        return await self._changes.alter(topic_id, partitions, set_configs or {}, unset_configs, plan=plan)
 
     async def pin(self, topic_id: TopicId) -> Topic:
         return await self._changes.pin(topic_id)

@@ -25,7 +25,7 @@ from logbroker.broker.topics import (
 )
 from logbroker.clock import Clock
 from logbroker.config import BrokerConfig, topic_config
-from logbroker.engine import Topic
+from logbroker.engine import Topic, TopicPlan
 from logbroker.errors import (
     InvalidRequestError,
     LogbrokerError,
@@ -143,16 +143,20 @@ class TopicChanges:
 
     @_to_the_end
     async def create(
-        self, name: str, partitions: int | None, overrides: Mapping[str, str], *, validate_only: bool
+        self, name: str, partitions: int | None, overrides: Mapping[str, str], *, plan: TopicPlan | None
     ) -> Topic:
         check_topic_name(name)
-        if self._catalog.has(name):
+        if self._catalog.has(name) or (plan is not None and name in plan.names):
             raise TopicExistsError(f"topic {name!r} exists already")
         config = topic_config(overrides, self._topic_defaults)
         count = partition_count(partitions, config, self._config.default_partitions)
-        check_partition_count(count, self._catalog.partition_count, self._config)
+        planned = 0 if plan is None else plan.partitions
+        check_partition_count(count, self._catalog.partition_count + planned, self._config)
         topic = new_topic(name, new_topic_id(), count, overrides, config, self._clock.wall_ms())
-        if not validate_only:
+        if plan is not None:
+            plan.names.add(name)
+            plan.partitions += count
+        else:
             await self._finish_deletions()
             await self._add_partitions(topic, first=0)
         return topic
@@ -165,7 +169,7 @@ class TopicChanges:
         set_configs: Mapping[str, str],
         unset_configs: Sequence[str],
         *,
-        validate_only: bool,
+        plan: TopicPlan | None,
     ) -> Topic:
         old = self._catalog.by_id(topic_id)
         if partitions is None and not set_configs and not unset_configs:
@@ -173,8 +177,10 @@ class TopicChanges:
         topic = with_configs(old, set_configs, unset_configs, self._topic_defaults)
         if partitions is not None:
             check_growth(old, partitions)
-            check_partition_count(partitions, self._catalog.partition_count - old.partitions, self._config)
-        if validate_only:
+            planned = 0 if plan is None else plan.partitions
+            check_partition_count(partitions, self._catalog.partition_count + planned - old.partitions, self._config)
+        if plan is not None:
+            plan.partitions += 0 if partitions is None else partitions - old.partitions
             return topic
         async with self._alone(topic_id):
             if partitions is not None:
