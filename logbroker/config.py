@@ -241,24 +241,31 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """The settings of a broker; the file has these names. Every default stands here."""
 
     data_dir: str = "logbroker-data"
+    """The folder with everything that is kept; one broker at a time."""
     listen: str = "127.0.0.1:9192"
     """HOST:PORT; port 0 picks a free one."""
 
     default_partitions: int = 1
+    """Of a topic that is created without a count."""
     max_partitions_per_topic: int = 10_000
+    """The most that a topic may have."""
     max_partitions: int = 100_000
+    """Of all topics together."""
     topic_defaults: dict[str, str | int] = {}
     """Values for topics that do not set them, by Kafka's names."""
 
     max_request_bytes: int = 32 * MIB
+    """The largest message that a client may send."""
     max_response_bytes: int = 4 * MIB - 64 * 1024
     """Fits the 4 MiB that gRPC clients in Go and Java accept, with room for the envelope."""
     max_produce_bytes_in_flight: int = 128 * MIB
+    """Bytes of batches that wait to be written; past it appends are refused."""
     max_fetch_bytes_in_flight: int = 128 * MIB
     """Bytes of responses that clients have not taken; gRPC holds them twice."""
     fetch_memory_wait_seconds: float = 5.0
     """How long a reader of large batches waits for that memory before it is refused."""
     max_concurrent_calls: int = 4096
+    """Calls and streams at a time; one connection gets a fourth of them."""
 
     max_producers: int = 100_000
     """Idempotent producers that all partitions remember together, one in two partitions counting twice.
@@ -267,22 +274,28 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """
 
     sync_threads: int = 8
+    """Threads that write and sync, and that go through partitions at a start."""
     max_open_segments: int = 0
     """File handles kept for segments; 0: half of what the process may open."""
     min_free_disk_bytes: int = 256 * MIB
     """Appends and new topics are refused where the disk has less left: one that runs full ends the broker."""
     retention_check_seconds: float = 30.0
+    """How often retention looks for what has expired."""
     checkpoint_seconds: float = 5.0
     """How often recovery points are stored and `written` data is synced."""
     thread_switch_interval_seconds: float = 0.0005
+    """How long a thread keeps the interpreter while others wait for it."""
 
     max_groups: int = 10_000
+    """Groups of consumers."""
     max_group_members: int = 1_000
+    """Of one group of consumers."""
     max_offsets_bytes: int = 256 * MIB
     """Memory for the committed offsets of all consumer groups: about 200 bytes each, and their metadata."""
     max_group_offsets_bytes: int = 32 * MIB
     """Of one group."""
     max_queue_groups: int = 1_000
+    """Queue groups."""
     max_queue_workers: int = 1_000
     """Of one queue group."""
     queue_cache_bytes: int = 64 * MIB

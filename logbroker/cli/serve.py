@@ -27,7 +27,7 @@ _LOG_LEVELS = ("debug", "info", "warning", "error")
     "config_path",
     metavar="FILE.toml",
     type=click.Path(path_type=Path),
-    help="Settings; the options above win over it.",
+    help="Settings (docs/SETTINGS.md lists them); the options above win over it.",
 )
 @click.option("--log-level", type=click.Choice(_LOG_LEVELS), default="info", show_default=True)
 @click.option("--stop-with-stdin", is_flag=True, hidden=True, help="Stop when standard input closes.")

@@ -277,7 +277,7 @@ class Fetcher:
             response = await self._connection.unary("Fetch", request, retry=False)
             found = _error_in(response.results[0])
         except LogbrokerError as failure:
-            found = failure
+            found = failure.as_value()
         if assigned.version == version:
             self._end_with(assigned, found if isinstance(found, CorruptLogError) else error)
 
