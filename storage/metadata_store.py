@@ -199,7 +199,7 @@ class MetadataStore:
             try:
                 self._store(writes)
             except OverloadedError as error:
-                refusal = error
+                refusal = error.as_value()
             except Exception as error:  # whatever it is: without an end, all that submit would wait for ever
                 refusal = self._failure = StorageFailedError(
                     f"cannot commit to {self._path / DATA_NAME}: {_reason(error)}; {_advice(error)}, then start the"

@@ -308,3 +308,12 @@ def test_a_group_ends_with_its_topic(api: Api) -> None:
     assert status_of(lambda: group.receive())[0] is grpc.StatusCode.NOT_FOUND
     api.create(group.topic)
     assert group.create(max_attempts=3).created, "the topic of the same name is another"
+
+
+def test_a_redrive_where_nothing_is_dead_lettered_is_told_so(api: Api) -> None:
+    group = QueueGroup(api, create=False)
+    group.create(on_exhausted="block", on_undecodable="stop")
+    code, told = status_of(lambda: group.calls.Redrive(pb.RedriveRequest(group_id=group.id, max_records=1)))
+    assert code is grpc.StatusCode.NOT_FOUND
+    assert "dead-letters nothing (on_exhausted block, on_undecodable stop)" in told
+    assert "create" not in told
