@@ -29,15 +29,16 @@ class CommittedOffset(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def fetch_offsets(
-    connection: Connection, group: str, partitions: Sequence[TopicPartition] | None
+    connection: Connection, group: str, partitions: Sequence[TopicPartition] | Mapping[TopicPartition, TopicId] | None
 ) -> dict[TopicPartition, CommittedOffset]:
     """Return what the group has committed in these partitions; None: in all. Those without an offset are left out.
 
-    Raises the first error, such as UnknownTopicError.
+    A mapping names the ids of their topics, too. Raises the first error, such as UnknownTopicError.
     """
     if partitions is not None and not partitions:
         return {}
-    asked = list(topic_partitions(dict.fromkeys(partitions or (), _BY_NAME)))
+    named = partitions if isinstance(partitions, Mapping) else dict.fromkeys(partitions or (), _BY_NAME)
+    asked = list(topic_partitions(named))
     found: dict[TopicPartition, CommittedOffset] = {}
     while True:
         request = groups_pb2.FetchOffsetsRequest(group_id=group, topics=asked)

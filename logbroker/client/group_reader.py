@@ -66,12 +66,16 @@ class GroupReader:
         self.asked = False
         """The program has asked for records since the last heartbeat."""
         self._settings = settings
+        self._group_id = settings.member.group_id
         self._connection = connection
         self._cursor = cursor
         self._fetcher = fetcher
         self._assigned = assigned
         self._committed: dict[TopicPartition, int] = {}
         """As far as this member knows, of what it reads; -1: nothing."""
+        self._unsure: dict[TopicPartition, int] = {}
+        """What was committed, as far as this member knew, when its present stream began, until the broker has said what
+        it has: an older store may have been restored beneath it."""
         self._unplaced: dict[TopicPartition, Granted] = {}
         """Held, but not read yet."""
         self._released: set[TopicPartition] = set()
@@ -106,7 +110,7 @@ class GroupReader:
         self._on_revoked = on_revoked or self._on_revoked
         self._on_lost = on_lost or self._on_lost
         await self.member.subscribe(topics, pattern, bands)
-        if self._committer is None and self._settings.auto_commit:
+        if self._committer is None:
             self._committer = asyncio.create_task(unending("commits at intervals", self._commit_on_and_on))
 
     def _has_polled(self) -> bool:
@@ -131,7 +135,7 @@ class GroupReader:
                 self._unplaced = {}
                 membership.forget()
                 if lost:
-                    _log.warning(_ON_LOSS, self._settings.member.group_id, len(lost))
+                    _log.warning(_ON_LOSS, self._group_id, len(lost))
                     yield self._on_lost, lost
             elif not membership.is_sure(monotonic()):
                 # What was pushed to one that slept may be void: it hears of the broker first, and then goes on.
@@ -190,6 +194,7 @@ class GroupReader:
                 self._cursor.drop()
             self._fetcher.remove(assigned)
             self._committed.pop(partition, None)
+            self._unsure.pop(partition, None)
             self._told.pop(partition, None)
             self._refused.discard(partition)
             self._released.discard(partition)
@@ -236,6 +241,9 @@ class GroupReader:
 
     async def commit(self, offsets: Mapping[TopicPartition, int] | None) -> None:
         """See ConsumerCore.commit."""
+        if self._unsure:
+            with suppress(LogbrokerError):
+                await self._look_at_committed()
         if offsets is None:
             self._cursor.settle()
             positions = {partition: assigned.position for partition, assigned in self._assigned.items()}
@@ -243,7 +251,11 @@ class GroupReader:
         strangers = [partition for partition in offsets if partition not in self._assigned]
         if strangers:
             raise NotOwnerError(f"this member does not hold {strangers[0]}; its new owner commits for it")
-        offsets = {partition: offset for partition, offset in offsets.items() if offset != self._committed[partition]}
+        offsets = {
+            partition: offset
+            for partition, offset in offsets.items()
+            if offset != self._committed[partition] or partition in self._unsure
+        }
         failures = await self._commit(offsets, monotonic() + self._connection.request_timeout_seconds)
         for error in failures.values():
             raise error
@@ -251,7 +263,7 @@ class GroupReader:
     async def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int | None]:
         """See ConsumerCore.committed."""
         wanted = list(partitions)
-        found = await fetch_offsets(self._connection, self._settings.member.group_id, wanted)
+        found = await fetch_offsets(self._connection, self._group_id, wanted)
         return {partition: found[partition].offset if partition in found else None for partition in wanted}
 
     async def _commit(
@@ -274,7 +286,7 @@ class GroupReader:
             for refusal in failures.values():
                 raise refusal
         except LogbrokerError as error:
-            _log.warning("member of group %s: not committed: %s", self._settings.member.group_id, error)
+            _log.warning("member of group %s: not committed: %s", self._group_id, error)
 
     async def _ahead(self, offsets: Mapping[TopicPartition, int], *, retry: bool = False) -> dict[TopicPartition, int]:
         """Return what is ahead of what is committed, of positions that are of the log as it is now."""
@@ -293,10 +305,50 @@ class GroupReader:
                     await self._commit_now.wait()
             self._commit_now.clear()
             if self.member.membership.state is State.MEMBER:
-                await self._commit_finished()
+                if self._settings.auto_commit:
+                    await self._commit_finished()
+                else:
+                    await self._be_sure_of_committed()
 
     async def _commit_finished(self) -> None:
+        await self._be_sure_of_committed()
         await self._try_commit({p: self._cursor.finished(assigned) for p, assigned in self._assigned.items()})
+
+    async def _be_sure_of_committed(self) -> None:
+        if self._unsure:
+            try:
+                await self._look_at_committed()
+            except LogbrokerError as error:
+                _log.info("member of group %s: what is committed is not known: %s", self._group_id, error)
+
+    async def _look_at_committed(self) -> None:
+        """Ask the broker what it has of what was committed before the stream broke, and commit again what it lacks.
+
+        Who holds a partition is the only one to know that it was committed further.
+        """
+        known = self._unsure
+        topic_ids = {partition: self._assigned[partition].topic_id for partition in known}
+        found = await fetch_offsets(self._connection, self._group_id, topic_ids)
+        if self._unsure is not known:
+            return  # The next stream began meanwhile.
+        self._unsure = {}
+        lacking = {}
+        for partition, offset in known.items():
+            told = found[partition].offset if partition in found else -1
+            # It may have been committed on the new stream meanwhile.
+            if told < offset and self._committed[partition] == offset:
+                self._committed[partition] = told
+                lacking[partition] = offset
+        if lacking:
+            _log.warning(
+                "member of group %s: the broker has lost commits of %d partitions, as after a restore: committing again",
+                self._group_id,
+                len(lacking),
+            )
+            # But not where the program has gone back: how much of that is in the log as it is now is not known.
+            await self._try_commit(
+                {p: at for p, at in lacking.items() if self._cursor.finished(self._assigned[p]) >= at}
+            )
 
     def _log_was_cut(self, assigned: Assigned, offset: int) -> None:
         """Commit from the cut on again: what the broker had above it is void, too."""
@@ -308,6 +360,8 @@ class GroupReader:
     def joined(self) -> None:
         """See `member.Reader`."""
         self._told.clear()
+        self._unsure = {partition: offset for partition, offset in self._committed.items() if offset >= 0}
+        self._commit_now.set()
 
     def read_generations(self, generations: Mapping[TopicId, int]) -> None:
         """See `member.Reader`."""
