@@ -71,6 +71,9 @@ class ConsumerCore:
         if growth_order not in (None, KEY_ORDER, NO_ORDER):
             raise InvalidRequestError(f"growth_order takes {KEY_ORDER} or {NO_ORDER}")
         self.connection = Connection(broker, request_timeout_seconds=request_timeout_seconds)
+        self._for_records = Connection(broker, request_timeout_seconds=request_timeout_seconds)
+        """For the fetch stream alone: on a slow link, megabytes of records lie between the broker and this end, and no
+        answer to a heartbeat, or to anything else, is to wait behind them."""
         self.cursor = Cursor(max_expanded_bytes)
         self.closed = False
         self._call = call
@@ -110,7 +113,7 @@ class ConsumerCore:
 
     def _open_fetcher(self) -> Fetcher:
         if self._fetcher is None:
-            self._fetcher = Fetcher(self.connection, **self._fetcher_options)
+            self._fetcher = Fetcher(self.connection, self._for_records, **self._fetcher_options)
         return self._fetcher
 
     async def subscribe(
@@ -423,6 +426,7 @@ class ConsumerCore:
             # Not before the group is left: what is open and not delivered must not count as finished.
             stack.callback(self.cursor.stop)
             stack.push_async_callback(self.connection.close)
+            stack.push_async_callback(self._for_records.close)
             if self._fetcher is not None:
                 stack.push_async_callback(self._fetcher.close)
             if self._group is not None:

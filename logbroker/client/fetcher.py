@@ -131,9 +131,18 @@ class Fetcher:
     """Keeps a stream open while partitions are assigned, and hands out what arrives in its order."""
 
     def __init__(
-        self, connection: Connection, *, buffer_bytes: int, on_out_of_range: Policy, topics_may_go: bool
+        self,
+        connection: Connection,
+        records: Connection,
+        *,
+        buffer_bytes: int,
+        on_out_of_range: Policy,
+        topics_may_go: bool,
     ) -> None:
-        """With `topics_may_go`, a partition whose topic was deleted is no error: there is nothing more to read."""
+        """`connection` is for calls, `records` for the stream.
+
+        With `topics_may_go`, a partition whose topic was deleted is no error: there is nothing more to read.
+        """
         self.on_cut: Callable[[Assigned, int], None] = lambda assigned, offset: None
         """Told where the log of a partition was cut below its position."""
         self.standing: dict[Assigned, None] = {}
@@ -144,6 +153,7 @@ class Fetcher:
         """The last thing that the program was given is an error of these; whoever gives it records resets this."""
         self._topics_may_go = topics_may_go
         self._connection = connection
+        self._records = records
         self._buffer_bytes = buffer_bytes
         self._on_out_of_range = on_out_of_range
         self._assigned: dict[TopicPartition, Assigned] = {}
@@ -405,8 +415,8 @@ class Fetcher:
     async def _run(self) -> None:
         while True:
             self._begin()
-            stream = self._connection.stream("FetchStream")
-            error = await run_stream(self._connection, stream, self._read, self._write)
+            stream = self._records.stream("FetchStream")
+            error = await run_stream(self._records, stream, self._read, self._write)
             for assigned in self._assigned.values():
                 assigned.doubtful = assigned.leader_epoch >= 0
             self._refusal = None if error.retriable or type(error) is LogbrokerError else error

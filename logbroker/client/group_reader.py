@@ -341,7 +341,7 @@ class GroupReader:
                 lacking[partition] = offset
         if lacking:
             _log.warning(
-                "member of group %s: the broker has lost commits of %d partitions, as after a restore: committing again",
+                "member of group %s: the broker has lost commits of %d partitions, as by a restore: committing again",
                 self._group_id,
                 len(lacking),
             )

@@ -29,6 +29,7 @@ from logbroker.client.group_messages import (
     topic_positions,
 )
 from logbroker.client.membership import Assignment, Membership, State
+from logbroker.client.permit import NOT_NOW
 from logbroker.client.status import error_of_item
 from logbroker.errors import BrokerUnavailableError, LogbrokerError, RequestTimeoutError
 from logbroker.types import TopicId, TopicPartition
@@ -39,6 +40,14 @@ _log = logging.getLogger(__name__)
 _LAST_BACKOFF_SECONDS: Final = 0.25
 """The broker waits two seconds for a member to come back, by default."""
 _GOODBYE_SECONDS: Final = 2.0
+_LATE_ANSWERS: Final = 3
+_WARN_SECONDS: Final = 30.0
+_TOO_LATE: Final = (
+    "member of group %s: an answer of the broker takes %.1f s, and permits to deliver records for %g s after it was"
+    " asked for, so none is delivered. That is the shortest of the session timeout (%g s), the rebalance timeout (%g s)"
+    " and the broker's reconnect_grace_seconds (%g s; 0: does not count): raise what is too short for the way to the"
+    " broker, or let the event loop of this program run more often"
+)
 
 
 class MemberOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -88,6 +97,7 @@ class Member:
         self.membership = Membership(
             session_timeout_seconds=options.session_timeout_seconds,
             max_poll_interval_seconds=options.max_poll_interval_seconds,
+            rebalance_timeout_seconds=options.rebalance_timeout_seconds,
         )
         self._connection = connection
         self._options = options
@@ -108,6 +118,11 @@ class Member:
         self._was_let_in = False
         self._last_error: LogbrokerError | None = None
         """What ended the last stream."""
+        self._grace_seconds = 0.0
+        """The broker's."""
+        self._late_answers = 0
+        """Those in a row that came when the permit that they give was over."""
+        self._may_warn_at = NOT_NOW
         self._leaving = False
         self._task: asyncio.Task[None] | None = None
 
@@ -292,7 +307,9 @@ class Member:
             now = monotonic()
             silent_seconds = self.membership.silent_since(now)
             if silent_seconds > self.membership.session_timeout_seconds:
-                raise BrokerUnavailableError(f"the broker has not answered for {silent_seconds:.1f} s")
+                raise BrokerUnavailableError(
+                    f"the broker has not answered for {silent_seconds:.1f} s, longer than the session timeout"
+                )
             if self.membership.state is State.MEMBER:
                 self._send_heartbeat(now)
 
@@ -302,6 +319,22 @@ class Member:
         positions = self._reader.new_positions() if positions is None else positions
         self._send(heartbeat=groups_pb2.Heartbeat(polled=polled, positions=topic_positions(positions)))
 
+    def _note_delay(self, now: float) -> None:
+        """Warn where answers take so long that none of them permits anything: else nobody says why nothing comes."""
+        late_seconds = self.membership.late_by(now)
+        self._late_answers = self._late_answers + 1 if late_seconds else 0
+        if self._late_answers >= _LATE_ANSWERS and now >= self._may_warn_at:
+            self._may_warn_at = now + _WARN_SECONDS
+            _log.warning(
+                _TOO_LATE,
+                self._options.group_id,
+                self.membership.lease_seconds + late_seconds,
+                self.membership.lease_seconds,
+                self.membership.session_timeout_seconds,
+                self._options.rebalance_timeout_seconds,
+                self._grace_seconds,
+            )
+
     async def _read(self, stream: Stream) -> None:
         while True:
             response: Any = await stream.read()
@@ -310,6 +343,7 @@ class Member:
             kind = response.WhichOneof("response")
             if kind == "heartbeat":
                 self.membership.heartbeat_answered()
+                self._note_delay(monotonic())
             elif kind == "commit":
                 answered = self._commits.get(response.commit.correlation_id)
                 if answered is not None and not answered.done():
@@ -325,12 +359,15 @@ class Member:
                 self._attempt, self._was_let_in = 0, True
                 # They tell of polls, too.
                 self._heartbeat_interval_seconds = min(
-                    joined.heartbeat_interval_ms / 1000, self._options.max_poll_interval_seconds / 4
+                    joined.heartbeat_interval_ms / 1000,
+                    self._options.max_poll_interval_seconds / 4,
+                    self._options.rebalance_timeout_seconds / 4,
                 )
+                self._grace_seconds = joined.reconnect_grace_ms / 1000
                 self.membership.joined(
                     resumed=joined.resumed,
                     session_timeout_seconds=joined.session_timeout_ms / 1000,
-                    reconnect_grace_seconds=joined.reconnect_grace_ms / 1000,
+                    reconnect_grace_seconds=self._grace_seconds,
                 )
                 self._reader.joined()
                 self.tell()

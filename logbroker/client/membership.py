@@ -18,6 +18,9 @@ Why no record is delivered by a member that does not hold its partition:
 - The broker keeps what a member holds for the grace after its stream broke, and the stream lived when it got that
   heartbeat. A member may hear of the break late: its program may not let the event loop run, or be frozen, while the
   broker is killed and started again. So the permit also ends one grace after that sending.
+- The broker fences a member that does not take an assignment within the rebalance timeout. What it pushed before the
+  answer to a heartbeat is here before that, and closes the permit; all else it pushed after that sending. So the permit
+  also ends one rebalance timeout after it.
 - After that moment nothing that the broker said before counts, either: a member that slept may find an assignment and,
   after it, that it was fenced. It takes and places nothing before it has heard of the broker again (`is_sure`).
 - What was lost stays lost: a member that is fenced, or let in anew instead of back, holds nothing until the program has
@@ -27,6 +30,7 @@ Why no record is delivered by a member that does not hold its partition:
 from __future__ import annotations
 
 import enum
+import math
 from collections import deque
 from collections.abc import Mapping
 
@@ -63,7 +67,13 @@ class State(enum.Enum):
 class Membership:
     """One member, over all its streams."""
 
-    def __init__(self, *, session_timeout_seconds: float, max_poll_interval_seconds: float) -> None:
+    def __init__(
+        self,
+        *,
+        session_timeout_seconds: float,
+        max_poll_interval_seconds: float,
+        rebalance_timeout_seconds: float = math.inf,
+    ) -> None:
         self.state = State.OUT
         self.permit = Permit(NOT_NOW)
         self.session_timeout_seconds = session_timeout_seconds
@@ -84,8 +94,9 @@ class Membership:
         """Until when it is surely a member, and what it holds its own. NOT_NOW: something has to be heard first."""
         self.life = 0
         """Counts the times that everything was lost."""
-        self._lease_seconds = session_timeout_seconds
+        self.lease_seconds = session_timeout_seconds
         """How long the partitions are surely kept after the broker heard of the member."""
+        self._rebalance_timeout_seconds = rebalance_timeout_seconds
         self._max_poll_interval_seconds = max_poll_interval_seconds
         self._heard_at = 0.0
         """When the last message was sent that the broker surely got."""
@@ -119,7 +130,9 @@ class Membership:
         """The broker let it in: back (`resumed`), or anew. A grace of 0: it wants takeovers at once, whatever comes."""
         self.state = State.MEMBER
         self.session_timeout_seconds = session_timeout_seconds
-        self._lease_seconds = min(session_timeout_seconds, reconnect_grace_seconds or session_timeout_seconds)
+        self.lease_seconds = min(
+            session_timeout_seconds, reconnect_grace_seconds or session_timeout_seconds, self._rebalance_timeout_seconds
+        )
         if not resumed:
             self._lose()
         self._update()
@@ -134,6 +147,10 @@ class Membership:
             if polled:
                 self._polled_at = self._heard_at
             self._update()
+
+    def late_by(self, now: float) -> float:
+        """Return how many seconds ago the permit ended that the answer heard last, just now, gives; 0: it has not."""
+        return max(0.0, now - self._heard_at - self.lease_seconds)
 
     def silent_since(self, now: float) -> float:
         """Return for how many seconds the oldest message that asks for an answer has had none."""
@@ -220,7 +237,7 @@ class Membership:
         self.placed = False
 
     def _update(self) -> None:
-        heard_until = self._heard_at + self._lease_seconds
+        heard_until = self._heard_at + self.lease_seconds
         polled_until = self._polled_at + self._max_poll_interval_seconds
         is_member = self.state is State.MEMBER and not self.lost
         self.sure_until = min(heard_until, polled_until) if is_member else NOT_NOW

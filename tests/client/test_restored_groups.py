@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -52,14 +51,10 @@ def restored(logbroker_broker: EmbeddedBroker, topic: str, tmp_path: Path) -> Re
     return Restored(logbroker_broker, topic, tmp_path)
 
 
-def mode(by_hand: bool) -> Mapping[str, bool]:
-    return {"auto_commit": not by_hand}
-
-
 @pytest.mark.parametrize("by_hand", [False, True], ids=["auto", "by hand"])
 async def test_the_group_goes_on_to_the_next_generation(restored: Restored, by_hand: bool) -> None:
     """What it waits for is committed again, without a word of the program, which has said it once."""
-    async with Consumer(restored.address, group=restored.topic, **mode(by_hand)) as consumer:
+    async with Consumer(restored.address, group=restored.topic, auto_commit=not by_hand) as consumer:
         await restored.read(consumer, by_hand=by_hand)
         await asyncio.to_thread(restored.broker.start)
         async with Admin(restored.address) as admin:
