@@ -9,15 +9,19 @@ from logbroker.errors import (
     GrowthOrderMismatchError,
     InstanceIdInUseError,
     MemberIdInUseError,
+    MemberNotReleasedError,
     OverloadedError,
     quoted,
 )
 
 
-def replaced_by(join: Join, same_id: Member | None, same_slot: Member | None) -> list[Member]:
-    """Return the lives before of the same member id or instance id: a new one takes their place if they are away.
+def replaced_by(
+    join: Join, same_id: Member | None, same_slot: Member | None, *, now: float, grace_seconds: float
+) -> list[Member]:
+    """Return the lives before of the same member id or instance id: a new one takes their place if they are away, and
+    surely deliver nothing any more.
 
-    Raises InstanceIdInUseError or MemberIdInUseError.
+    Raises InstanceIdInUseError, MemberIdInUseError or MemberNotReleasedError.
     """
     if join.instance_id and same_slot is not None and same_slot.connected:
         raise InstanceIdInUseError(
@@ -27,7 +31,15 @@ def replaced_by(join: Join, same_id: Member | None, same_slot: Member | None) ->
         raise MemberIdInUseError(
             f"another life of member {quoted(join.member_id)} is connected: choose an id that nobody else has"
         )
-    return [member for member in dict.fromkeys((same_id, same_slot)) if member is not None]
+    replaced = [member for member in dict.fromkeys((same_id, same_slot)) if member is not None]
+    for member in replaced:
+        left_seconds = member.delivers_until(grace_seconds) - now
+        if left_seconds >= 0:
+            raise MemberNotReleasedError(
+                f"member {quoted(member.member_id)}, whose place this is, lost its connection without goodbye, and may"
+                f" not know it yet: try again in {left_seconds:.1f} s, when it delivers nothing any more"
+            )
+    return replaced
 
 
 def check_room(*, others: int, max_members: int) -> None:

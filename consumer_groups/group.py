@@ -9,7 +9,8 @@ Why a partition has one owner:
 1. A partition gets a holder only when it has none, and in the same step as the assignment that names it is made.
    `_holders` has one value per key, so two members are never named at once.
 2. A holder is cleared only when its member confirmed (`taken`) a later assignment without the partition, came back
-   without it, left, or was fenced. Until then, whatever the target says, nobody else is named.
+   without it, left, was fenced, or is replaced by a new life of it, once it surely delivers nothing any more. Until
+   then, whatever the target says, nobody else is named.
 3. A member delivers only what its last assignment named, from the moment it took it, and stops at once when its stream
    breaks. So it delivers only what it holds, as long as its stream lives; a frozen one that wakes after it was fenced
    may still deliver what it had fetched, but can commit nothing, as it is no member.
@@ -146,15 +147,16 @@ class Group:
     def join(self, join: Join, now: float) -> None:
         """Take a member in, or back; answered by Joined. Its stream before, if there is one, is over without an input.
 
-        Raises InvalidRequestError, MemberIdInUseError, InstanceIdInUseError, AssignorMismatchError,
-        GrowthOrderMismatchError or OverloadedError.
+        Raises InvalidRequestError, MemberIdInUseError, InstanceIdInUseError, MemberNotReleasedError,
+        AssignorMismatchError, GrowthOrderMismatchError or OverloadedError.
         """
         join.check()
         known = self._members.get(join.member_id)
         if known is not None and known.join.incarnation == join.incarnation and known.slot == slot_of(join):
             self._resume(known, join, now)
             return
-        replaced = replaced_by(join, known, self._slots.get(slot_of(join)))
+        same_slot = self._slots.get(slot_of(join))
+        replaced = replaced_by(join, known, same_slot, now=now, grace_seconds=self._grace_seconds)
         others = len(self._members) - len(replaced)
         check_room(others=others, max_members=self._max_members)
         if others:
@@ -207,6 +209,7 @@ class Group:
         member = self._connected(member_id)
         member.heard_at = now
         if member.join.instance_id:
+            member.left = True
             self._lose(member, now)
         else:
             self._remove(member, Input.LEFT)
@@ -290,6 +293,7 @@ class Group:
             member.subscription = join.subscription
             self._target_is_stale = True
         member.join = join
+        member.left = False
         member.heard_at = member.polled_at = now
         self._deadlines.arm(member, len(self._members))
         self._greet(member, resumed=resumed)

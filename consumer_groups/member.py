@@ -82,6 +82,7 @@ class Member:
         "expires_at",
         "heard_at",
         "join",
+        "left",
         "needs_assignment",
         "polled_at",
         "pushed_at",
@@ -107,6 +108,8 @@ class Member:
         """Of the assignment that was pushed last."""
         self.needs_assignment = True
         """It is to be sent an assignment even if that changes nothing: it is new, or one on its way became void."""
+        self.left = False
+        """It said goodbye: it delivers nothing any more."""
         self.heard_at = self.polled_at = self.pushed_at = now
         self.expires_at = math.inf
         """When its place is over, while it is away."""
@@ -139,6 +142,16 @@ class Member:
         if self.taken or self.assigned:
             at = min(at, self._poll_deadline())
         return at
+
+    def delivers_until(self, grace_seconds: float) -> float:
+        """Until when it may still deliver what it holds, now that it is away (monotonic seconds).
+
+        It may be late to hear that its stream broke, but delivers for no longer than the shorter of grace and session
+        timeout after it was heard of. A grace of 0 asks for takeovers at once, whatever comes.
+        """
+        if self.left or not self.held or not grace_seconds:
+            return -math.inf
+        return self.heard_at + min(grace_seconds, self.join.session_timeout_ms / 1000)
 
     def overdue(self, now: float) -> MemberFencedError:
         """Why it is fenced, now that its deadline is over."""

@@ -22,6 +22,7 @@ from logbroker.errors.groups import InstanceIdInUseError as InstanceIdInUseError
 from logbroker.errors.groups import InvalidGroupIdError as InvalidGroupIdError
 from logbroker.errors.groups import MemberFencedError as MemberFencedError
 from logbroker.errors.groups import MemberIdInUseError as MemberIdInUseError
+from logbroker.errors.groups import MemberNotReleasedError as MemberNotReleasedError
 from logbroker.errors.groups import MemberReplacedError as MemberReplacedError
 from logbroker.errors.groups import NotOwnerError as NotOwnerError
 from logbroker.errors.groups import OffsetGoesBackError as OffsetGoesBackError

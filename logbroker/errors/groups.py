@@ -56,6 +56,16 @@ class InstanceIdInUseError(LogbrokerError):
     kafka_code = 111
 
 
+class MemberNotReleasedError(LogbrokerError):
+    """The life before of this member or instance has lost its connection, and may not know it yet: a new one is let in
+    when it surely delivers nothing any more."""
+
+    code = Code.UNAVAILABLE
+    reason = "MEMBER_NOT_RELEASED"
+    kafka_code = 111
+    retriable = True
+
+
 class GroupNotEmptyError(LogbrokerError):
     """The group has members: what was asked for is only done without them."""
 

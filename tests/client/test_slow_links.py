@@ -4,90 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 
 import pytest
 
 from logbroker.client import Consumer, Producer, TopicPartition
 from logbroker.embedded_broker import embedded
 from tests.client.group_helpers import Events, fill, numbers
+from tests.client.links import Link
 
 RECORD_BYTES = 20_000
 RECORDS = 100
 HELD_BACK_BEHIND_BYTES = 300_000
-
-
-class Pipe:
-    """One connection through a `Link`: what came back on it, and whether it may."""
-
-    def __init__(self) -> None:
-        self.bytes_back = 0
-        self.goes_on = asyncio.Event()
-        self.goes_on.set()
-
-
-class Link:
-    """A way to a broker. Each connection stands still once `limit_bytes` have come back on it; answers take
-    `delay_seconds`."""
-
-    def __init__(self, *, limit_bytes: int | None = None, delay_seconds: float = 0.0) -> None:
-        self.address = ""
-        self.pipes: list[Pipe] = []
-        self.limit_bytes = limit_bytes
-        self._delay_seconds = delay_seconds
-
-    @property
-    def full(self) -> list[Pipe]:
-        return [pipe for pipe in self.pipes if not pipe.goes_on.is_set()]
-
-    def release(self) -> None:
-        self.limit_bytes = None
-        for pipe in self.pipes:
-            pipe.goes_on.set()
-
-    @asynccontextmanager
-    async def to(self, broker: str) -> AsyncIterator[Link]:
-        host, _, port = broker.rpartition(":")
-
-        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            there_reader, there_writer = await asyncio.open_connection(host, int(port))
-            self.pipes.append(pipe := Pipe())
-            try:
-                await asyncio.gather(_forth(reader, there_writer), self._back(there_reader, writer, pipe))
-            except (OSError, asyncio.CancelledError):
-                pass  # One of them is gone, or the test is over.
-            finally:
-                for end in (writer, there_writer):
-                    end.transport.abort()
-
-        async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
-            self.address = ":".join(map(str, server.sockets[0].getsockname()))
-            try:
-                yield self
-            finally:
-                self.release()
-
-    async def _back(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, pipe: Pipe) -> None:
-        loop = asyncio.get_running_loop()
-        while data := await reader.read(16_384):
-            pipe.bytes_back += len(data)
-            if self.limit_bytes is not None and pipe.bytes_back >= self.limit_bytes:
-                pipe.goes_on.clear()
-                await pipe.goes_on.wait()
-            if self._delay_seconds:
-                loop.call_later(self._delay_seconds, writer.write, data)
-            else:
-                writer.write(data)
-                await writer.drain()
-        writer.transport.abort()
-
-
-async def _forth(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    while data := await reader.read(16_384):
-        writer.write(data)
-        await writer.drain()
-    writer.transport.abort()
 
 
 async def until(holds: Callable[[], object]) -> None:

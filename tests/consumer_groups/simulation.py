@@ -15,7 +15,13 @@ from typing import Final
 
 from logbroker.consumer_groups.assignors import AssignableTopic
 from logbroker.consumer_groups.group import Assignment, Fenced, Group, Join, Joined, Message, Subscription
-from logbroker.errors import InstanceIdInUseError, MemberIdInUseError, StaleMemberEpochError, UnknownMemberError
+from logbroker.errors import (
+    InstanceIdInUseError,
+    MemberIdInUseError,
+    MemberNotReleasedError,
+    StaleMemberEpochError,
+    UnknownMemberError,
+)
 from logbroker.record.bands import Band
 from logbroker.types import PartitionKey, TopicId
 
@@ -69,6 +75,8 @@ class Client:
         except (MemberIdInUseError, InstanceIdInUseError):
             others = [other for other in self.world.streams.values() if other is not self]
             assert any(self.same_place(other) for other in others), "refused, but nobody is there"
+            return
+        except MemberNotReleasedError:
             return
         before = self.world.streams.get(self.member_id)
         if before is not None and before is not self:

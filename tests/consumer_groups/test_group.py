@@ -7,12 +7,15 @@ import pytest
 
 from logbroker.consumer_groups.assignors import AssignableTopic
 from logbroker.consumer_groups.group import Assignment, Fenced, Group, Join, Message, Subscription
+from logbroker.consumer_groups.rows import encode_row, member_key
+from logbroker.engine import StateEvent
 from logbroker.errors import (
     AssignorMismatchError,
     GroupNotEmptyError,
     InstanceIdInUseError,
     InvalidRequestError,
     MemberIdInUseError,
+    MemberNotReleasedError,
     OverloadedError,
     PollTimedOutError,
     RebalanceTimedOutError,
@@ -134,6 +137,57 @@ def test_a_new_life_of_a_static_member_gets_its_assignment_once_the_old_one_is_a
     after = group.member("m3")
     assert after is not None
     assert after.taken == held
+
+
+@pytest.mark.parametrize("place", ["instance", "member id"])
+def test_a_new_life_waits_until_the_one_before_surely_delivers_nothing_any_more(place: str) -> None:
+    """It lost its stream, and may not know it: its permit lasts for the shorter of grace and session."""
+    for grace_seconds, session_ms in ((2.0, 10_000), (5.0, 3_000)):
+        group = a_group(grace_seconds)
+        new_id, instance_id = ("y", "i") if place == "instance" else ("x", "")
+        group.join(a_join("x", instance_id=instance_id, session_timeout_ms=session_ms), 0.0)
+        settled(group)
+        group.heartbeat("x", 10.0, polled=True)
+        group.disconnected("x", 11.0)
+        over = 10.0 + min(grace_seconds, session_ms / 1000)
+        with pytest.raises(MemberNotReleasedError) as refused:
+            group.join(a_join(new_id, 2, instance_id=instance_id, session_timeout_ms=session_ms), over)
+        assert refused.value.retriable
+        assert [member.join.incarnation for member in group.members()] == [1]
+        group.join(a_join(new_id, 2, instance_id=instance_id, session_timeout_ms=session_ms), over + 0.001)
+        assert [member.join.incarnation for member in group.members()] == [2]
+
+
+def test_a_new_life_need_not_wait_for_who_surely_delivers_nothing() -> None:
+    def away(group: Group, *, goodbye: bool = False, holds: bool = True) -> Group:
+        if not holds:
+            group.topics_changed({})
+        group.join(a_join("x", instance_id="i"), 0.0)
+        settled(group)
+        (group.leave if goodbye else group.disconnected)("x", 1.0)
+        return group
+
+    restarted = a_group()
+    restarted.load(
+        {event.key: event.value for event in rows_of(away(a_group())) if event.value is not None}, TOPICS, now=100.0
+    )
+    with pytest.raises(MemberNotReleasedError):
+        restarted.join(a_join("y", 2, instance_id="i"), 101.0)
+    at_once = [
+        (away(a_group(), goodbye=True), 1.0),
+        (away(a_group(), holds=False), 1.0),
+        (away(a_group(grace_seconds=0)), 1.0),
+        (away(a_group()), 2.001),
+        (restarted, 102.001),
+    ]
+    for group, now in at_once:
+        group.join(a_join("y", 2, instance_id="i"), now)
+        assert [member.member_id for member in group.members()] == ["y"]
+
+
+def rows_of(group: Group) -> list[StateEvent]:
+    (member,) = group.members()
+    return [StateEvent(member_key(member.member_id), encode_row(member.to_row()))]
 
 
 def test_who_may_not_join_is_told_why() -> None:
