@@ -171,7 +171,7 @@ class Consumer(ConsumerCore):
             await self._advance(ends)
 
     async def poll(self, max_records: int = 500, timeout_seconds: float = 1.0) -> list[Record]:
-        """Return up to `max_records`, as soon as there are any; none when the time is over.
+        """Return up to `max_records`, as soon as there are any; none when the time is over, whatever it was spent on.
 
         Raises the error of a partition that cannot be read on: see the class.
         """

@@ -8,14 +8,19 @@ beside the program's own loop. A program that asks too seldom is fenced by the r
 from __future__ import annotations
 
 import asyncio
+import functools
+import itertools
 import logging
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from time import monotonic
 from typing import Any, Final
 
-from logbroker.client.connection import Connection, unending
+import msgspec
+
+from logbroker.client.connection import Connection, backoff_seconds, unending
 from logbroker.client.cursor import Cursor
+from logbroker.client.errand import Errand
 from logbroker.client.fetcher import Assigned, Fetcher
 from logbroker.client.group_messages import Positions
 from logbroker.client.group_offsets import fetch_offsets
@@ -23,7 +28,7 @@ from logbroker.client.group_settings import GroupSettings
 from logbroker.client.member import Member
 from logbroker.client.membership import Assignment, Granted, State
 from logbroker.client.offset_reset import place_of
-from logbroker.client.offsets import When, list_offsets
+from logbroker.client.offsets import ListedOffset, When, list_offsets
 from logbroker.errors import LogbrokerError, NotOwnerError, OffsetOutOfRangeError
 from logbroker.types import TopicId, TopicPartition
 from logbroker.v1.groups_pb2 import (
@@ -45,7 +50,19 @@ Calls = AsyncGenerator[tuple[Callback, list[TopicPartition]], None]
 _STOPPED: Final = (READING_STATE_FAILED, READING_STATE_PAUSED)
 _MAX_TOLD: Final = 10_000
 """Positions in one heartbeat."""
+_NOT_COMMITTED: Final = "member of group %s: not committed: %s"
 _ON_LOSS: Final = "member of group %s: the group gave away %d partitions before they were released"
+
+
+class _Places(msgspec.Struct):
+    """Where to begin in new partitions."""
+
+    starts: dict[TopicPartition, ListedOffset | LogbrokerError]
+    """Of those in which nothing was committed."""
+    ends: dict[TopicPartition, ListedOffset | LogbrokerError]
+    """For a bounded loop."""
+    committed: dict[TopicPartition, int]
+    """What was committed of it by now."""
 
 
 class GroupReader:
@@ -78,6 +95,8 @@ class GroupReader:
         it has: an older store may have been restored beneath it."""
         self._unplaced: dict[TopicPartition, Granted] = {}
         """Held, but not read yet."""
+        self._placing: Errand[_Places] = Errand()
+        self._letting_go: Errand[bool] = Errand()
         self._released: set[TopicPartition] = set()
         """Still held, though the program was told that they go."""
         self._on_assigned: Callback = _ignore
@@ -124,6 +143,9 @@ class GroupReader:
     async def turn(self, ends: dict[TopicPartition, int] | None, deadline: float | None) -> Calls:
         """Do what the group wants until records may be handed out, or the deadline (monotonic seconds) is over.
 
+        The deadline ends waits, not what is waited for: the next call goes on with that. Retriable errors do not come
+        out of it; what they kept from being done is tried again.
+
         Yields the callbacks that are to be called, each with its partitions, before the next step. `ends` is what
         remains of a bounded loop: partitions that go leave it, those that come get into it with their end now.
         """
@@ -148,14 +170,25 @@ class GroupReader:
                     yield self._on_revoked, untold
                     self._released.update(untold)
                     membership.displace()
-                if self._settings.auto_commit:
-                    await self._try_commit({p: self._assigned[p].position for p in revoked})
+                if self._settings.auto_commit and revoked:
+                    positions = {p: self._assigned[p].position for p in revoked}
+                    commit = functools.partial(self._try_commit, positions)
+                    if await self._letting_go.outcome(assignment, commit, deadline) is None:
+                        return
                 if self.member.take(assignment):
                     self._stop_reading(revoked, ends)
                     self._unplaced = {p: g for p, g in assignment.partitions.items() if p not in self._assigned}
             elif self._unplaced:
-                if placed := await self._place(ends):
-                    yield self._on_assigned, placed
+                new = self._unplaced
+                find = functools.partial(self._find_places, new, bounded=ends is not None)
+                places = await self._placing.outcome(new, find, deadline)
+                if places is None:
+                    return
+                # They may have been lost while the broker was asked.
+                if membership.is_sure(monotonic()) and self._unplaced is new:
+                    await self._begin_to_read(new, places, ends)
+                    self._unplaced = {}
+                    yield self._on_assigned, list(new)
             elif self._released:
                 # They were told to go, and stay after all: the assignment became void before it was taken.
                 kept = list(self._released)
@@ -202,40 +235,63 @@ class GroupReader:
                 ends.pop(partition, None)
         return partitions
 
-    async def _place(self, ends: dict[TopicPartition, int] | None) -> list[TopicPartition]:
-        """Begin to read what is held and not read yet, at the committed offset or where the settings say.
-
-        Returns those partitions; none where they may have been lost while the broker was asked.
-        """
-        new, start = self._unplaced, self._settings.start
+    async def _find_places(self, new: Mapping[TopicPartition, Granted], *, bounded: bool) -> _Places:
+        """Find where to begin in what is held and not read yet, and commit it where that would not be found again."""
+        start = self._settings.start
         without = [partition for partition, granted in new.items() if granted.offset < 0 and start is not None]
-        bounded = list(new) if ends is not None else []
-        wishes: list[tuple[TopicPartition, When]] = [(p, "latest") for p in bounded]
+        ends = list(new) if bounded else []
+        wishes: list[tuple[TopicPartition, When]] = [(p, "latest") for p in ends]
         if start is not None:
             wishes = [(p, place_of(start)) for p in without] + wishes
-        found = await list_offsets(self._connection, wishes)
-        if not self.member.membership.is_sure(monotonic()):
-            return []
+        found = await self._list_offsets(wishes)
         starts = dict(zip(without, found, strict=False))
+        committed: dict[TopicPartition, int] = {}
+        if self._settings.auto_commit and start != "earliest" and self.member.membership.is_sure(monotonic()):
+            # Else whoever comes next would begin at a later end, and what lies between would be skipped.
+            begun = {
+                partition: (new[partition].topic_id, place.offset)
+                for partition, place in starts.items()
+                if not isinstance(place, LogbrokerError) and place.offset >= 0
+            }
+            try:
+                failures = await self.member.commit(begun) if begun else {}
+                committed = {p: offset for p, (_, offset) in begun.items() if p not in failures}
+                for refusal in failures.values():
+                    raise refusal
+            except LogbrokerError as error:
+                _log.warning(_NOT_COMMITTED, self._group_id, error)
+        return _Places(starts, dict(zip(ends, found[len(without) :], strict=True)), committed)
+
+    async def _list_offsets(self, wishes: Sequence[tuple[TopicPartition, When]]) -> list[ListedOffset | LogbrokerError]:
+        """Ask until there is an answer."""
+        for attempt in itertools.count():
+            try:
+                return await list_offsets(self._connection, wishes)
+            except LogbrokerError as error:
+                if not error.retriable:
+                    raise
+                _log.info("member of group %s: where to begin is not known yet: %s", self._group_id, error)
+            await asyncio.sleep(backoff_seconds(attempt))
+        raise AssertionError
+
+    async def _begin_to_read(
+        self, new: Mapping[TopicPartition, Granted], places: _Places, ends: dict[TopicPartition, int] | None
+    ) -> None:
+        """Read what is held and not read yet, at the committed offset or where the settings say."""
         for partition, granted in new.items():
-            place = starts.get(partition, granted)
+            place = places.starts.get(partition, granted)
             # Where it was not found, the fetcher goes on asking, or tells the program.
             offset = -1 if isinstance(place, LogbrokerError) else place.offset
-            assigned = Assigned(partition, granted.topic_id, offset, offset, start=start)
+            assigned = Assigned(partition, granted.topic_id, offset, offset, start=self._settings.start)
             assigned.generation = self._generations.get(granted.topic_id, 0)
             self._assigned[partition] = assigned
-            self._committed[partition] = granted.offset
+            self._committed[partition] = places.committed.get(partition, granted.offset)
             self._fetcher.add(assigned)
         if ends is not None:
-            for partition, end in zip(bounded, found[len(without) :], strict=True):
+            for partition, end in places.ends.items():
                 bound = await self._fetcher.bound(self._assigned[partition], end)
                 if bound is not None:
                     ends[partition] = bound
-        if self._settings.auto_commit and start != "earliest":
-            # Else whoever comes next would begin at a later end, and what lies between would be skipped.
-            await self._try_commit({p: self._assigned[p].position for p in without if p in self._assigned})
-        self._unplaced = {}
-        return list(new)
 
     # --- commits ----------------------------------------------------------------------------------------------------
 
@@ -279,14 +335,17 @@ class GroupReader:
                 self._committed[partition] = max(offset, self._committed[partition])
         return failures
 
-    async def _try_commit(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Commit what is ahead of what is committed. What cannot be is read again by whoever owns it next."""
+    async def _try_commit(self, offsets: Mapping[TopicPartition, int]) -> bool:
+        """Commit what is ahead of what is committed. What cannot be is read again by whoever owns it next; returns
+        whether all is."""
         try:
             failures = await self._commit(await self._ahead(offsets), None)
             for refusal in failures.values():
                 raise refusal
         except LogbrokerError as error:
-            _log.warning("member of group %s: not committed: %s", self._group_id, error)
+            _log.warning(_NOT_COMMITTED, self._group_id, error)
+            return False
+        return True
 
     async def _ahead(self, offsets: Mapping[TopicPartition, int], *, retry: bool = False) -> dict[TopicPartition, int]:
         """Return what is ahead of what is committed, of positions that are of the log as it is now."""
@@ -425,9 +484,15 @@ class GroupReader:
         if held:
             yield (self._on_lost if self.member.membership.lost else self._on_revoked), held
         if self._settings.auto_commit:
-            await self._commit_finished()
+            try:
+                async with asyncio.timeout(self._connection.request_timeout_seconds):
+                    await self._commit_finished()
+            except TimeoutError:
+                _log.warning(_NOT_COMMITTED, self._group_id, "the broker does not answer")
 
     async def leave(self) -> None:
+        self._placing.drop()
+        self._letting_go.drop()
         if self._committer is not None:
             self._committer.cancel()
             await asyncio.gather(self._committer, return_exceptions=True)
