@@ -13,7 +13,7 @@ from logbroker.client.consumer_core import DEFAULT_BUFFER_BYTES, ConsumerCore, S
 from logbroker.client.cursor import Record
 from logbroker.client.group_reader import Calls
 from logbroker.client.group_settings import GrowthOrder, group_settings
-from logbroker.client.offset_reset import OffsetReset, first_given
+from logbroker.client.offset_reset import OffsetReset, given_resets
 from logbroker.errors import LogbrokerError
 from logbroker.record.header import MAX_EXPANDED_BYTES
 from logbroker.types import TopicPartition
@@ -95,15 +95,18 @@ class Consumer(ConsumerCore):
         nothing for the session timeout, that holds on to partitions for the rebalance timeout, or whose program asks
         for no record for the poll interval, loses its partitions, and joins again when the program asks.
         """
+        start, on_out_of_range = given_resets(
+            start=start, on_out_of_range=on_out_of_range, auto_offset_reset=auto_offset_reset
+        )
         super().__init__(
             broker,
-            on_out_of_range=first_given(on_out_of_range, auto_offset_reset, "error"),
+            on_out_of_range=on_out_of_range,
             buffer_bytes=buffer_bytes,
             max_expanded_bytes=max_expanded_bytes,
             request_timeout_seconds=request_timeout_seconds,
             group=group_settings(
                 group,
-                start=first_given(start, auto_offset_reset, "earliest"),
+                start=start,
                 auto_commit=auto_commit,
                 auto_commit_interval_seconds=auto_commit_interval_seconds,
                 instance_id=instance_id,

@@ -378,8 +378,9 @@ class Fetcher:
         """
         standing = [(assigned, error) for assigned in list(self.standing) if (error := assigned.error) is not None]
         if standing:
-            _, first = min(standing, key=lambda item: item[0].told)
-            told = [assigned for assigned, error in standing if type(error) is type(first)]
+            of_first, first = min(standing, key=lambda item: item[0].told)
+            others = [each for each, error in standing if type(error) is type(first) and each is not of_first]
+            told = [of_first, *others]
             for assigned in told:
                 assigned.told += 1
             self.just_told = True
@@ -671,7 +672,7 @@ def _error_in(result: log_pb2.FetchResult) -> LogbrokerError | None:
 
 
 def _error_of(told: Sequence[Assigned], first: LogbrokerError) -> LogbrokerError:
-    """Return one error for partitions that stand by errors of one class, with the words of the first one's."""
+    """Return one error for partitions that stand by errors of one class, with the words of that of the first one."""
     message = first.message
     if str(told[0].partition) not in message:
         message = f"{told[0].partition}: {message}"

@@ -26,10 +26,10 @@ from logbroker.client.group_messages import Positions
 from logbroker.client.group_offsets import fetch_offsets
 from logbroker.client.group_settings import GroupSettings
 from logbroker.client.member import Member
-from logbroker.client.membership import Assignment, Granted, State
+from logbroker.client.membership import LOST, Assignment, Granted, State
 from logbroker.client.offset_reset import place_of
 from logbroker.client.offsets import ListedOffset, When, list_offsets
-from logbroker.errors import LogbrokerError, NotOwnerError, OffsetOutOfRangeError
+from logbroker.errors import LogbrokerError, NotOwnerError, OffsetOutOfRangeError, UnknownMemberError
 from logbroker.types import TopicId, TopicPartition
 from logbroker.v1.groups_pb2 import (
     READING_STATE_FAILED,
@@ -93,6 +93,8 @@ class GroupReader:
         self._unsure: dict[TopicPartition, int] = {}
         """What was committed, as far as this member knew, when its present stream began, until the broker has said what
         it has: an older store may have been restored beneath it."""
+        self._lost_uncommitted = False
+        """Records that the program was given went uncommitted when all was lost, and nothing is held again yet."""
         self._unplaced: dict[TopicPartition, Granted] = {}
         """Held, but not read yet."""
         self._placing: Errand[_Places] = Errand()
@@ -153,6 +155,10 @@ class GroupReader:
         self._cursor.settle()
         while True:
             if membership.lost:
+                self._lost_uncommitted |= any(
+                    assigned.has_read and assigned.position > self._committed[partition]
+                    for partition, assigned in self._assigned.items()
+                )
                 lost = self._stop_reading(list(self._assigned), ends)
                 self._unplaced = {}
                 membership.forget()
@@ -188,6 +194,7 @@ class GroupReader:
                 if membership.is_sure(monotonic()) and self._unplaced is new:
                     await self._begin_to_read(new, places, ends)
                     self._unplaced = {}
+                    self._lost_uncommitted = False
                     yield self._on_assigned, list(new)
             elif self._released:
                 # They were told to go, and stay after all: the assignment became void before it was taken.
@@ -301,6 +308,8 @@ class GroupReader:
             with suppress(LogbrokerError):
                 await self._look_at_committed()
         if offsets is None:
+            if self._lost_uncommitted:
+                raise UnknownMemberError(LOST)
             self._cursor.settle()
             positions = {partition: assigned.position for partition, assigned in self._assigned.items()}
             offsets = await self._ahead(positions, retry=True)

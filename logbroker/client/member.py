@@ -124,6 +124,7 @@ class Member:
         """Those in a row that came when the permit that they give was over."""
         self._may_warn_at = NOT_NOW
         self._leaving = False
+        self._left = False
         self._task: asyncio.Task[None] | None = None
 
     # --- what the program does --------------------------------------------------------------------------------------
@@ -185,6 +186,8 @@ class Member:
         """
         life = self.membership.life
         while True:
+            if self._left:
+                raise BrokerUnavailableError(CLOSED)
             self.membership.check_commit(life)
             if self.membership.state is State.MEMBER:
                 try:
@@ -232,8 +235,10 @@ class Member:
                 self._send(leave=groups_pb2.Leave())
                 await asyncio.wait([self._task], timeout=_GOODBYE_SECONDS)
         finally:
+            self._left = True
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
+            self._refuse_commits(CLOSED)
             self._changed_now()
 
     # --- the stream -------------------------------------------------------------------------------------------------
@@ -271,10 +276,13 @@ class Member:
                 self.membership.broken()
             else:
                 self.membership.fenced(error)
+        self._refuse_commits(f"the commit has no answer: {error}")
+        self._changed_now()
+
+    def _refuse_commits(self, message: str) -> None:
         for answered in self._commits.values():
             if not answered.done():
-                answered.set_exception(BrokerUnavailableError(f"the commit has no answer: {error}"))
-        self._changed_now()
+                answered.set_exception(BrokerUnavailableError(message))
 
     def _join(self) -> groups_pb2.Join:
         options, membership = self._options, self.membership

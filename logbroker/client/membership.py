@@ -33,12 +33,15 @@ import enum
 import math
 from collections import deque
 from collections.abc import Mapping
+from typing import Final
 
 import msgspec
 
 from logbroker.client.permit import NOT_NOW, Permit
 from logbroker.errors import LogbrokerError, MemberFencedError, UnknownMemberError
 from logbroker.types import TopicId, TopicPartition
+
+LOST: Final = "the group has given this member's partitions away; go on reading: it begins at the committed offsets"
 
 
 class Granted(msgspec.Struct, frozen=True):
@@ -222,11 +225,7 @@ class Membership:
     def check_commit(self, life: int) -> None:
         """Raise what stands against a commit of what was read in this life."""
         if self.lost or life != self.life:
-            if self.error is not None:
-                raise self.error.anew()
-            raise UnknownMemberError(
-                "the group has given this member's partitions away; go on reading: it begins at the committed offsets"
-            )
+            raise UnknownMemberError(LOST) if self.error is None else self.error.anew()
 
     def _lose(self) -> None:
         if self.epoch:

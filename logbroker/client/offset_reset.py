@@ -42,8 +42,22 @@ def reset_policy(setting: OffsetReset, name: str) -> Policy:
     )
 
 
-def first_given(*settings: OffsetReset | None) -> OffsetReset:
-    """Return the first setting that is not None."""
+def given_resets(
+    *, start: OffsetReset | None, on_out_of_range: OffsetReset | None, auto_offset_reset: OffsetReset | None
+) -> tuple[OffsetReset, OffsetReset]:
+    """Return `start` and `on_out_of_range` as given, by the one setting that speaks of both, or as they are by default.
+
+    Raises InvalidRequestError for that one; the others are checked where they count.
+    """
+    if auto_offset_reset is not None:
+        reset_policy(auto_offset_reset, "auto_offset_reset")
+    return (
+        _first_given(start, auto_offset_reset, "earliest"),
+        _first_given(on_out_of_range, auto_offset_reset, "error"),
+    )
+
+
+def _first_given(*settings: OffsetReset | None) -> OffsetReset:
     return next(setting for setting in settings if setting is not None)
 
 

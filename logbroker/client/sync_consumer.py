@@ -14,7 +14,7 @@ from logbroker.client.consumer_core import DEFAULT_BUFFER_BYTES, ConsumerCore, S
 from logbroker.client.cursor import Record
 from logbroker.client.group_reader import Callback, Calls
 from logbroker.client.group_settings import GrowthOrder, group_settings
-from logbroker.client.offset_reset import OffsetReset, first_given
+from logbroker.client.offset_reset import OffsetReset, given_resets
 from logbroker.client.offsets import Start
 from logbroker.client.sync_loop import run, shared_loop
 from logbroker.errors import LogbrokerError
@@ -50,15 +50,18 @@ class Consumer:
         max_expanded_bytes: int = MAX_EXPANDED_BYTES,
         request_timeout_seconds: float = 10.0,
     ) -> None:
+        start, on_out_of_range = given_resets(
+            start=start, on_out_of_range=on_out_of_range, auto_offset_reset=auto_offset_reset
+        )
         self._core = ConsumerCore(
             broker,
-            on_out_of_range=first_given(on_out_of_range, auto_offset_reset, "error"),
+            on_out_of_range=on_out_of_range,
             buffer_bytes=buffer_bytes,
             max_expanded_bytes=max_expanded_bytes,
             request_timeout_seconds=request_timeout_seconds,
             group=group_settings(
                 group,
-                start=first_given(start, auto_offset_reset, "earliest"),
+                start=start,
                 auto_commit=auto_commit,
                 auto_commit_interval_seconds=auto_commit_interval_seconds,
                 instance_id=instance_id,

@@ -8,7 +8,16 @@ import pytest
 
 from logbroker.client import Admin, Consumer, TopicPartition
 from logbroker.embedded_broker import EmbeddedBroker
-from logbroker.errors import GroupNotEmptyError, LogbrokerError, NotOwnerError, OffsetGoesBackError, UnknownGroupError
+from logbroker.errors import (
+    BrokerUnavailableError,
+    GroupNotEmptyError,
+    InstanceIdInUseError,
+    LogbrokerError,
+    NotOwnerError,
+    OffsetGoesBackError,
+    UnknownGroupError,
+    UnknownMemberError,
+)
 from tests.client.group_helpers import add, committed, drain, fill, settle, take, wait_for_commit
 
 
@@ -129,3 +138,47 @@ async def test_groups_are_listed_described_reset_and_deleted(address: str, topic
         assert topic not in [info.id for info in await admin.list_groups()]
         with pytest.raises(UnknownGroupError):
             await admin.delete_group(topic)
+
+
+async def test_a_commit_of_what_was_lost_is_refused_also_where_nothing_is_held(address: str, topic: str) -> None:
+    """Its place is another's by now: what it was given stays uncommitted, and it is told so, not nothing."""
+    await fill(address, topic, 1, 10)
+    options = {"group": topic, "instance_id": "one"}
+    first = Consumer(address, **options, auto_commit=False, max_poll_interval_seconds=0.5)  # type: ignore[arg-type]
+    async with first, Consumer(address, **options) as second, Admin(address) as admin:  # type: ignore[arg-type]
+        await first.subscribe(topic)
+        await take(first, 4)
+        async with asyncio.timeout(20):
+            while (await admin.describe_group(topic)).info.members:
+                await asyncio.sleep(0.02)
+        await second.subscribe(topic)
+        with pytest.raises(InstanceIdInUseError):
+            await drain(first, 1)
+        assert first.assignment() == []
+        for _ in range(2):
+            with pytest.raises(UnknownMemberError):
+                await first.commit()
+        await second.close()
+        assert await committed(address, topic) == {}
+        await take(first, 2)
+        await first.commit()
+        assert await committed(address, topic) == {0: 2}
+
+
+async def test_a_commit_that_a_close_overtakes_says_so(address: str, topic: str) -> None:
+    await fill(address, topic, 1, 10)
+    consumer = Consumer(address, group=topic, auto_commit=False, request_timeout_seconds=5.0)
+    await consumer.subscribe(topic)
+    await take(consumer, 4)
+    assert consumer._group is not None
+    member = consumer._group.member
+    send = member._send
+    member._send = lambda **request: None if "commit" in request else send(**request)  # type: ignore[method-assign]
+    on_its_way = asyncio.create_task(consumer.commit())
+    while not member._commits:
+        await asyncio.sleep(0)
+    await consumer.close()
+    with pytest.raises(BrokerUnavailableError, match="closed"):
+        await on_its_way
+    with pytest.raises(BrokerUnavailableError, match="closed"):
+        await consumer.commit({TopicPartition(topic, 0): 4})

@@ -44,7 +44,7 @@ from logbroker.errors import (
     UnsupportedFeatureError,
 )
 from logbroker.record.codec import NewRecord, encode_batch, with_producer
-from tests.client.group_helpers import committed
+from tests.client.group_helpers import committed, take
 from tests.client.test_consumer import produce_batch
 from tests.waiting import until
 
@@ -387,6 +387,27 @@ async def test_errors_of_several_partitions_are_told_together_by_their_class(pla
         assert told in ([OffsetOutOfRangeError, UnknownTopicError] * 3, [UnknownTopicError, OffsetOutOfRangeError] * 3)
 
 
+async def test_each_error_has_the_words_of_the_partition_that_it_names_first(place: Place) -> None:
+    """Also where it is the other one's turn to be told."""
+    async with Consumer(place.address) as consumer:
+        await consumer.assign(place.name)
+        positions = {place.sick: 1000, place.healthy: 2000}
+        named = set()
+        for partition, position in positions.items():
+            await consumer.seek(partition, position)
+            for _ in range(3):
+                async with asyncio.timeout(20):
+                    with pytest.raises(OffsetOutOfRangeError) as raised:
+                        await take(consumer, 100)  # What was read before it comes first.
+                first = next(iter(raised.value.partitions))
+                named.add(first)
+                other = place.sick if first == place.healthy else place.healthy
+                assert raised.value.message.startswith(str(first))
+                assert str(positions[first]) in raised.value.message
+                assert str(other) not in raised.value.message
+        assert named == set(positions)
+
+
 @pytest.mark.parametrize("asker", ["async-group", "sync-alone"], indirect=True)
 async def test_what_a_restart_mends_is_read_on(asker: Asker, place: Place) -> None:
     place.broker.stop()
@@ -492,7 +513,8 @@ async def test_where_the_log_was_cut_any_policy_goes_on_at_the_cut(
         asker = Asker(consumer, place)
         if member:
             await consumer.subscribe(place.name)
-            await consumer.poll(timeout_seconds=0.3)
+            while not consumer.assignment():
+                await consumer.poll(timeout_seconds=0.3)
             await consumer.seek_to_beginning()
         else:
             await consumer.assign(place.name)
@@ -639,8 +661,14 @@ def test_durations_are_read_as_kafka_reads_them(text: str, seconds: float) -> No
 )  # fmt: skip
 def test_what_is_no_policy_is_refused(setting: Any) -> None:
     for name in ("auto_offset_reset", "start", "on_out_of_range"):
-        with pytest.raises(InvalidRequestError):
+        with pytest.raises(InvalidRequestError, match=name):
             sync.Consumer("127.0.0.1:1", group="g", **{name: setting})
+
+
+def test_a_policy_that_is_none_of_a_position_is_refused_by_its_name() -> None:
+    for group in ("g", None):
+        with pytest.raises(InvalidRequestError, match=r"^auto_offset_reset takes"):
+            sync.Consumer("127.0.0.1:1", group=group, auto_offset_reset="error")
 
 
 # --- faults of the client itself ------------------------------------------------------------------------------------
