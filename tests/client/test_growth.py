@@ -12,7 +12,7 @@ import pytest
 from logbroker.client import Admin, Consumer, Producer, Record, TopicPartition, sync
 from logbroker.client.groups import GenerationDescription
 from logbroker.embedded_broker import EmbeddedBroker
-from logbroker.errors import CorruptBatchError, GrowthOrderMismatchError, InvalidRequestError, OffsetOutOfRangeError
+from logbroker.errors import CorruptLogError, GrowthOrderMismatchError, InvalidRequestError, OffsetOutOfRangeError
 from logbroker.record.header import HEADER_BYTES
 from tests.client.group_helpers import numbers, settle
 
@@ -214,7 +214,7 @@ async def test_who_begins_behind_the_end_of_a_generation_waits_for_nothing(growi
 async def test_a_partition_that_cannot_be_read_holds_nobody_up(damaged: GrowingTopic) -> None:
     async with Consumer(damaged.address) as consumer:
         await consumer.assign(damaged.name)
-        found = await read(consumer, 3 * COUNT, CorruptBatchError)
+        found = await read(consumer, 3 * COUNT, CorruptLogError)
     assert generations(found) == [1] * COUNT + [2] * 2 * COUNT
 
 
@@ -435,7 +435,7 @@ async def test_a_reset_of_the_offsets_takes_the_generation_with_it(growing: Grow
 async def test_a_member_that_cannot_read_a_partition_holds_nobody_up(damaged: GrowingTopic) -> None:
     async with Consumer(damaged.address, group=damaged.name) as consumer:
         await consumer.subscribe(damaged.name)
-        found = await read(consumer, 3 * COUNT, CorruptBatchError)
+        found = await read(consumer, 3 * COUNT, CorruptLogError)
     assert generations(found) == [1] * COUNT + [2] * 2 * COUNT
 
 
