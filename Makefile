@@ -19,8 +19,8 @@ help: ## Show this list
 demo: $(READY) ## Send a month of real flights through a broker, restart it, read them back
 	@$(BIN)/logbroker demo
 
-test: $(READY) ## Run all tests (ARGS="-k name" for some)
-	@$(BIN)/python -m pytest $(ARGS)
+test: $(READY) ## Run all tests, two files at a time (ARGS="-k name" for some, ARGS="-n 0 --pdb" for a debugger)
+	@$(BIN)/python -m pytest -n 2 --dist loadfile $(ARGS)
 
 torture: $(READY) ## Run the long tests, hours of them; goes on where it was left (SHARD=2/8 for a part)
 	@$(BIN)/python -m tests.crash.torture --shard $(or $(SHARD),1/1) $(ARGS)
