@@ -92,7 +92,7 @@ async def place(broker: EmbeddedBroker) -> Place:
         await admin.create_topic(place.name, 2, {"segment.bytes": "256", "retention.ms": "-1"})
         for number in range(10):
             for partition in (place.sick.partition, place.healthy.partition):
-                stamp = LAST_MS - 1000 * (9 - number)
+                stamp = LAST_MS - 60_000 * (9 - number)
                 await producer.send(place.name, bytes(200), partition=partition, timestamp_ms=stamp)
     return place
 
@@ -434,7 +434,7 @@ async def test_what_a_restart_mends_is_read_on(asker: Asker, place: Place) -> No
 
 # --- reset policies -----------------------------------------------------------------------------------------------
 
-AGE_OF_LAST_FOUR = datetime.timedelta(seconds=3.5)
+AGE_OF_LAST_FOUR = datetime.timedelta(minutes=3.5)
 
 
 def ago(age: datetime.timedelta) -> datetime.timedelta:
@@ -493,7 +493,9 @@ async def test_a_policy_decides_where_the_position_is_not_in_the_log(
     ) as consumer:
         if member:
             await consumer.subscribe(place.name)
-            await consumer.poll(timeout_seconds=0.3)
+            async with asyncio.timeout(20):
+                while not consumer.assignment():
+                    await consumer.poll(timeout_seconds=0.3)
         else:
             await consumer.assign(place.name, "latest")
         await consumer.seek(place.sick, 1000)
