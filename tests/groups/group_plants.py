@@ -84,7 +84,7 @@ def frozen_member_reads_on() -> None:
     def make(joined: Any) -> Any:
         def for_ever(self: Any, **fields: Any) -> None:
             joined(self, **fields)
-            self._lease_seconds = math.inf
+            self.lease_seconds = math.inf
             self._update()
 
         return for_ever
