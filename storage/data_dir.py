@@ -84,8 +84,8 @@ def partition_directories(data_dir: Path, known: Container[str] = ()) -> list[st
     return [name for name in _names(data_dir, known) if os.path.exists(data_dir / name / METADATA_NAME)]
 
 
-def other_directories(data_dir: Path, known: Container[str]) -> list[str]:
-    """Names of the directories that hold no partition's files, but for the `known` ones; sorted. Raises OSError."""
+def unnamed_directories(data_dir: Path, known: Container[str]) -> list[str]:
+    """Names of the directories that have no partition.metadata, but for the `known` ones; sorted. Raises OSError."""
     return [
         name
         for name in _names(data_dir, known)

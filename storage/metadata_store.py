@@ -246,8 +246,8 @@ class MetadataReader:
     It registers with LMDB, so that a broker leaves the pages of its snapshots alone: what is written over while it is
     read would end this process. That needs the lock file, which a stopped store may lack, and which another user than
     the broker's may not write. Without it the store is read without a lock and without a trace. LMDB does not know of
-    such a reader, so the broker reuses pages that the reader's snapshot still holds: those freed
-    by the commit after the snapshot, while the third commit is under way. Reads are short, and repeated when it may be.
+    such a reader, so the broker reuses pages that the reader's snapshot still holds: those freed by the commit after
+    the snapshot, while the third commit is under way. Reads are short, and repeated when it may be.
     """
 
     def __init__(self, path: Path, environment: lmdb.Environment, *, is_registered: bool) -> None:

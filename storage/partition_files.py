@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 
 from logbroker.errors import CorruptLogError, LogTruncatedError
 from logbroker.storage.files import Files, creation_failed, unusable, write_file
+from logbroker.texts import whole_number
 from logbroker.types import TopicId, parse_topic_id, topic_id_text
 
 METADATA_NAME: Final = "partition.metadata"
@@ -34,8 +35,8 @@ class EpochStart(NamedTuple):
 
 def owner_of(directory: str, topic_id: TopicId) -> Owner:
     """Whose a partition's directory must be, by its name: `<topic>-<partition>`."""
-    number = directory.rpartition("/")[2].rpartition("-")[2]
-    return Owner(topic_id, int(number) if number.isascii() and number.isdigit() else -1)
+    number = whole_number(directory.rpartition("/")[2].rpartition("-")[2])
+    return Owner(topic_id, -1 if number is None else number)
 
 
 def encode_metadata(owner: Owner) -> bytes:
@@ -49,10 +50,11 @@ def decode_metadata(path: str, content: bytes) -> Owner:
     if fields.get("version") != "0":
         raise CorruptLogError(f"{path}: not a partition.metadata file of version 0")
     number = fields.get("partition")
-    if number is not None and not (number.isascii() and number.isdigit()):
+    partition = -1 if number is None else whole_number(number)
+    if partition is None or (number is not None and partition < 0):
         raise CorruptLogError(f"{path}: {number!r} is no partition number")
     try:
-        return Owner(parse_topic_id(fields.get("topic_id", "")), -1 if number is None else int(number))
+        return Owner(parse_topic_id(fields.get("topic_id", "")), partition)
     except ValueError as error:
         raise CorruptLogError(f"{path}: {error}") from None
 

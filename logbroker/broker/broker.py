@@ -13,6 +13,7 @@ from logbroker.config import BrokerConfig
 from logbroker.consumer_groups.groups import Groups, open_groups
 from logbroker.engine import LogEngine, StateStore
 from logbroker.queues.queue_groups import QueueGroups, open_queue_groups
+from logbroker.queues.sidecar_files import DIRECTORY as INDEX_DIRECTORY
 
 
 class Broker:
@@ -50,7 +51,7 @@ async def open_broker(config: BrokerConfig, failure: asyncio.Future[None]) -> As
             failure.exception()  # At start it is raised from here, and nobody asks for it again.
 
     async with (
-        open_engine(config, clock, failed) as (engine, state),
+        open_engine(config, clock, failed, {INDEX_DIRECTORY}) as (engine, state),
         open_groups(config, clock, engine, state) as groups,
         open_queue_groups(config, clock, engine, state, Path(config.data_dir)) as queues,
     ):

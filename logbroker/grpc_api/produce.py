@@ -55,8 +55,6 @@ APPEND_STEPS: Final = 15
 """Of a `Pace`."""
 INLINE_RECORDS: Final = 200
 """Up to so many plain records are made into batches on the loop (about 4 us each); more go to a thread."""
-
-
 INLINE_BYTES: Final = 256 * 1024
 """Nor more bytes than these: the hash of a key takes 0.1 us for each of its bytes."""
 

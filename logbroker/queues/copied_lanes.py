@@ -7,7 +7,7 @@ with the log meanwhile, the lane would go on over a hole.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 
 from logbroker.errors import CorruptBatchError, CorruptLogError
 from logbroker.queues.columns import lane_key_of
@@ -31,7 +31,7 @@ class CopiedLanes:
         """What the keys below depend on; None: they are not known."""
         self._lasts: dict[int, dict[bytes, int]] = {}
         """By partition and key, the place of the last record that was copied: those of a lane are done in order."""
-        self._places: dict[int, list[int]] = {}
+        self._places: dict[int, Set[int]] = {}
         """By partition, records that were copied of what the log still has; the copies may be forgotten since."""
 
     async def keys(self, settings: QueueSettings, partitions: int) -> Set[bytes]:
@@ -45,39 +45,37 @@ class CopiedLanes:
             try:
                 for partition in range(partitions):
                     for _, batch in self._copies.batches(partition, self._copies.floor(partition)):
-                        self.saw(partition, await self._read(partition, batch), settings)
+                        await self.saw(partition, await self._read(partition, batch), settings)
             except BaseException:
                 self._keyed_by = None
                 raise
-        lasts = self._lasts
-        keys: set[bytes] = set()
-        for partition in list(lasts):
-            lasts[partition] = await asyncio.to_thread(_not_done, lasts[partition], self._done)
-            keys.update(lasts[partition])
-        return keys
+        self._lasts = await asyncio.to_thread(_not_done, self._lasts, self._done)
+        return await asyncio.to_thread(set[bytes]().union, *self._lasts.values())
 
-    def saw(self, partition: int, records: Sequence[LogRecord], settings: QueueSettings) -> None:
+    async def saw(self, partition: int, records: Sequence[LogRecord], settings: QueueSettings) -> None:
         """Take note of records that were copied, in the order of their offsets. They count also where these copies are
         forgotten again, which is on the safe side."""
         if settings.ordering is Ordering.NONE:
             return
-        lasts = self._lasts.setdefault(partition, {})
-        for record in records:
-            key = lane_key_of(record, settings)
-            if key is not None:
-                lasts[key] = place_of(partition, record.offset)
+        # By the million, or with long keys that are hashed.
+        lasts = await asyncio.to_thread(_lasts_of, partition, records, settings)
+        self._lasts.setdefault(partition, {}).update(lasts)
 
     def rewound(self) -> None:
         """What was done may have to be done again."""
         self._keyed_by = None
 
-    async def places(self, partition: int, offset: int) -> Sequence[int]:
+    async def places(self, partition: int, offset: int) -> Set[int]:
         """The records from an offset on that are copied, or were when last asked, and not done. Raises as `keys`."""
-        begin = place_of(partition, offset)
-        places = set(self._places.get(partition, ()))
+        begin, done = place_of(partition, offset), self._done
+
+        def left_of(places: Iterable[int]) -> set[int]:
+            return {place for place in places if place >= begin and place not in done}
+
+        left = await asyncio.to_thread(left_of, self._places.get(partition, ()))
         for _, batch in self._copies.batches(partition, offset):
-            places.update(place_of(partition, record.offset) for record in await self._read(partition, batch))
-        left = [place for place in places if place >= begin and place not in self._done]
+            records = await self._read(partition, batch)
+            left |= await asyncio.to_thread(left_of, [place_of(partition, record.offset) for record in records])
         self._places[partition] = left
         return left
 
@@ -89,5 +87,13 @@ class CopiedLanes:
             return []
 
 
-def _not_done(lasts: Mapping[bytes, int], done: DoneRecords) -> dict[bytes, int]:
-    return {key: place for key, place in lasts.items() if place not in done}
+def _lasts_of(partition: int, records: Sequence[LogRecord], settings: QueueSettings) -> dict[bytes, int]:
+    keys = ((lane_key_of(record, settings), record.offset) for record in records)
+    return {key: place_of(partition, offset) for key, offset in keys if key is not None}
+
+
+def _not_done(lasts: Mapping[int, Mapping[bytes, int]], done: DoneRecords) -> dict[int, dict[bytes, int]]:
+    return {
+        partition: {key: place for key, place in of_keys.items() if place not in done}
+        for partition, of_keys in lasts.items()
+    }

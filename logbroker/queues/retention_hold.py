@@ -164,8 +164,8 @@ class RetentionHold:
             version = self._version()
             now_ms = self._moment().wall_ms
             standing = await self.standing.standing(partition, kept_from, until, now_ms)
-            standing.add_keys(await self._copied_lanes.keys(self._queue.settings, partitions))
-            standing.add_places(copied_again)
+            keys = await self._copied_lanes.keys(self._queue.settings, partitions)
+            await asyncio.to_thread(standing.add, keys, copied_again)
             await copies.cut(partition, kept_from)
             max_bytes = PIECE_BYTES
             while reached < until:
@@ -234,7 +234,7 @@ class RetentionHold:
 
     async def _add(self, piece: _Piece, records: Sequence[LogRecord]) -> None:
         await self.copies.add(piece.partition, records)
-        self._copied_lanes.saw(piece.partition, records, self._queue.settings)
+        await self._copied_lanes.saw(piece.partition, records, self._queue.settings)
         piece.copied_to.append(records[-1].offset)
         piece.records += len(records)
 

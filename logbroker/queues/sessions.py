@@ -165,7 +165,7 @@ class Sessions:
     def close(self, worker_id: str, key: bytes, token: int, now: Moment) -> None:
         """Free a session; what is in flight comes back, and no attempt is counted. Raises StaleSessionError."""
         self._tick(now)
-        self._end(self._own(worker_id, key, token), Loss.CLOSED, now)
+        self.end(self._own(worker_id, key, token), Loss.CLOSED, now)
 
     def take(self, session: Session, now: Moment) -> list[Granted]:
         """Hand out the next records of a session to its holder, as many as its prefetch has room for."""
@@ -243,11 +243,24 @@ class Sessions:
         """End sessions whose lock is over, up to `ENDED_AT_ONCE` of them; those that are left are over all the same."""
         self._now = now.seconds
         for session in self._table.expired(now.seconds, ENDED_AT_ONCE):
-            self._end(session, Loss.LOCK_ENDED, now)
+            self.end(session, Loss.LOCK_ENDED, now)
 
     def end(self, session: Session, why: Loss, now: Moment) -> None:
-        """End the session of a worker that is gone; an attempt is counted where it is lost."""
-        self._end(session, why, now)
+        """End a session; an attempt is counted where it is lost, that is, for its lock or its worker."""
+        key, reason = session.key, _REASONS.get(why)
+        records = self._deliveries.lose_from(session, why, ended=True)
+        self._deliveries.remove_session(session)
+        self._table.remove(session)
+        self._lanes.offered.pop(key, None)
+        if reason is not None:
+            self._lost.append((session, why))
+            self._ledger.tally.leases_lost += len(records)
+        if records:
+            self._put_back(key, records, reason, None, now)
+        lane = self._lanes.get(key)
+        if lane is not None and lane.state == IN_SESSION:
+            # At the end of the line: whoever opens the next free session shall not get the same one for ever.
+            self._held.enter(lane, now)
 
     def offer_again(self, worker_id: str) -> None:
         """A worker came back in time: its sessions may have something to take."""
@@ -327,22 +340,6 @@ class Sessions:
         self._table.add(session)
         self._lanes.reserve(key)
         return session
-
-    def _end(self, session: Session, why: Loss, now: Moment) -> None:
-        key, reason = session.key, _REASONS.get(why)
-        records = self._deliveries.lose_from(session, why, ended=True)
-        self._deliveries.remove_session(session)
-        self._table.remove(session)
-        self._lanes.offered.pop(key, None)
-        if reason is not None:
-            self._lost.append((session, why))
-            self._ledger.tally.leases_lost += len(records)
-        if records:
-            self._put_back(key, records, reason, None, now)
-        lane = self._lanes.get(key)
-        if lane is not None and lane.state == IN_SESSION:
-            # At the end of the line: whoever opens the next free session shall not get the same one for ever.
-            self._held.enter(lane, now)
 
     def _put_back(
         self, key: bytes, records: list[Lane], reason: str | None, delay_seconds: float | None, now: Moment

@@ -72,7 +72,9 @@ class Standing:
             insort(self.places, place)
         return is_new
 
-    def add_places(self, places: Iterable[int]) -> None:
+    def add(self, keys: Iterable[bytes], places: Iterable[int]) -> None:
+        """Add what may be many. For threads."""
+        self.add_keys(keys)
         self.places = sorted({*self.places, *places})
 
     def has_place(self, place: int) -> bool:

@@ -18,6 +18,7 @@ from logbroker.clock import SystemClock
 from logbroker.config import BrokerConfig
 from logbroker.engine import Append, Appended
 from logbroker.errors import LogbrokerError
+from logbroker.queues.sidecar_files import DIRECTORY
 from logbroker.record.codec import NewRecord, encode_batch
 from logbroker.types import Durability, TopicId
 
@@ -68,7 +69,7 @@ def open_at(tmp_path: Path) -> OpenEngine:
         clock = TestClock()
         failures: list[Exception] = []
         config = BrokerConfig(data_dir=str(tmp_path / "data"), **settings)
-        async with open_engine(config, clock, failures.append) as (engine, state):
+        async with open_engine(config, clock, failures.append, {DIRECTORY}) as (engine, state):
             yield Opened(engine, state, clock, failures)
 
     return opened

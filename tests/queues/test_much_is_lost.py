@@ -12,25 +12,13 @@ from logbroker.queues.messages import Settlement
 from logbroker.queues.queue import Queue
 from logbroker.queues.settings import Ordering
 from tests.queues.groups import ack, at, new_queue, places, receipts
+from tests.queues.losses import goodbye, grace_ends, lease_ends
 from tests.queues.sessions import taken
 
 COUNT = 5_500
 AT_ONCE = 1_100
 """Records that may come back in one tick."""
 LATER = 10_000.0
-
-
-def lease_ends(queue: Queue) -> None:
-    queue.tick(at(100))
-
-
-def grace_ends(queue: Queue) -> None:
-    queue.presence.gone("w", at(0))
-    queue.tick(at(5))
-
-
-def goodbye(queue: Queue) -> None:
-    queue.presence.goodbye("w", at(0))
 
 
 def another_life(queue: Queue) -> None:

@@ -11,6 +11,7 @@ from logbroker.queues.messages import Nack, Settlement
 from logbroker.queues.queue import Queue
 from logbroker.queues.settings import Ordering, QueueSettings
 from tests.queues.groups import ack, admit, at, new_queue, receipts, restart
+from tests.queues.losses import goodbye, grace_ends, lease_ends
 from tests.queues.sessions import opened, taken
 
 WORDS = {
@@ -34,19 +35,6 @@ def refused(queue: Queue, receipt: int, kind: type[LogbrokerError], seconds: flo
     [refusal] = queue.settle("w", Settlement(acks=[(receipt, receipt)]), at(seconds))
     assert type(refusal.error) is kind
     return refusal.error.message
-
-
-def lease_ends(queue: Queue) -> None:
-    queue.tick(at(100))
-
-
-def grace_ends(queue: Queue) -> None:
-    queue.presence.gone("w", at(0))
-    queue.tick(at(5))
-
-
-def goodbye(queue: Queue) -> None:
-    queue.presence.goodbye("w", at(0))
 
 
 def rewind(queue: Queue) -> None:

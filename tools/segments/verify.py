@@ -11,7 +11,7 @@ from logbroker.errors import CorruptLogError, DataDirError
 from logbroker.errors.system import reason_of
 from logbroker.record.header import HEADER_BYTES, parse_header
 from logbroker.storage.data_dir import META_NAME
-from logbroker.storage.files import kind_name, read_regular
+from logbroker.storage.files import kind_name, open_regular, read_regular
 from logbroker.storage.partition_checkpoint import SegmentCheckpoint
 from logbroker.storage.partition_files import (
     EPOCHS_NAME,
@@ -91,7 +91,7 @@ def _unreadable(path: Path, message: str) -> PartitionReport:
 
 def _is_another(segment: SegmentFile, entry: SegmentCheckpoint) -> bool:
     """Whether a file begins with another batch than the broker wrote there."""
-    with open(segment.path, "rb") as log:
+    with open(open_regular(segment.path), "rb") as log:
         header = log.read(HEADER_BYTES)
     return len(header) == HEADER_BYTES and entry.first_crc not in (parse_header(header).crc, -1)
 

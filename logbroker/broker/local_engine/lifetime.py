@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import resource
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Final
@@ -26,8 +26,7 @@ from logbroker.clock import Clock
 from logbroker.config import LEAST_OPEN_SEGMENTS, MAX_STORED_BATCH_BYTES, BrokerConfig
 from logbroker.engine import Topic
 from logbroker.errors import DataDirError
-from logbroker.queues.sidecar_files import DIRECTORY as INDEX_DIRECTORY
-from logbroker.storage.data_dir import META_NAME, DataDir, other_directories, partition_directories
+from logbroker.storage.data_dir import META_NAME, DataDir, partition_directories, unnamed_directories
 from logbroker.storage.files import RealFiles
 from logbroker.storage.handles import HandleCache
 from logbroker.storage.issued_numbers import IssuedNumbers, read_issued, write_issued
@@ -41,20 +40,23 @@ _BROKER: Final = "broker"
 _CLEAN_STOP: Final = b"clean-stop"
 """A row that says that the last run synced everything before it stopped. No run has it while it takes appends."""
 _MAX_NAMES: Final = 5
-_OWN_DIRECTORIES: Final = {META_NAME, INDEX_DIRECTORY, "lost+found"}
+_OWN_DIRECTORIES: Final = {META_NAME, "lost+found"}
 """What belongs into a data directory beside partitions; the last is the file system's."""
 
 
 @asynccontextmanager
 async def open_engine(
-    config: BrokerConfig, clock: Clock, on_failure: Callable[[Exception], None]
+    config: BrokerConfig,
+    clock: Clock,
+    on_failure: Callable[[Exception], None],
+    other_directories: Collection[str] = (),
 ) -> AsyncIterator[tuple[LocalEngine, LocalStateStore]]:
     """Open the data directory, recover its partitions, and yield the engine and the state store.
 
     `on_failure` is called, on the loop, when storage fails: nothing more is acknowledged, and the caller must end the
-    process. Raises DataDirError, CorruptLogError or InvalidConfigError. Closing order: a topic change ends, upkeep
-    stops, partitions are settled and checkpointed, the clean stop is marked, threads end, the metadata store drains,
-    the lock goes.
+    process. `other_directories` are those that others have in the data directory. Raises DataDirError, CorruptLogError
+    or InvalidConfigError. Closing order: a topic change ends, upkeep stops, partitions are settled and checkpointed,
+    the clean stop is marked, threads end, the metadata store drains, the lock goes.
     """
     loop = asyncio.get_running_loop()
     failure = Failure(on_failure)
@@ -87,7 +89,7 @@ async def open_engine(
         for topic in deleted:
             await changes.finish_deletion(topic)
         await helpers.remove(partitions.remove_set_aside)
-        _warn_of_strays(data_dir, catalog)
+        _warn_of_strays(data_dir, catalog, other_directories)
 
         def write(numbers: IssuedNumbers) -> None:
             write_issued(str(data_dir.path), numbers, files, handles)
@@ -143,12 +145,12 @@ def _check_metadata_is_there(data_dir: DataDir) -> None:
         )
 
 
-def _warn_of_strays(data_dir: DataDir, catalog: Catalog) -> None:
+def _warn_of_strays(data_dir: DataDir, catalog: Catalog, others: Collection[str]) -> None:
     """Name, once, the directories that are not served."""
     known = {f"{topic.name}-{number}" for topic in catalog.all() for number in range(topic.partitions)}
     if found := partition_directories(data_dir.path, known):
         _log.warning("%d directories in %s belong to no topic: %s", len(found), data_dir.path, _some(found))
-    if found := other_directories(data_dir.path, known | _OWN_DIRECTORIES):
+    if found := unnamed_directories(data_dir.path, known | _OWN_DIRECTORIES | set(others)):
         _log.warning(
             "%d directories in %s have no %s, so they are no partitions, and are ignored: %s",
             len(found),

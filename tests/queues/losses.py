@@ -1,0 +1,19 @@
+"""How worker `w` of a queue group loses what it has."""
+
+from __future__ import annotations
+
+from logbroker.queues.queue import Queue
+from tests.queues.groups import at
+
+
+def lease_ends(queue: Queue) -> None:
+    queue.tick(at(100))
+
+
+def grace_ends(queue: Queue) -> None:
+    queue.presence.gone("w", at(0))
+    queue.tick(at(5))
+
+
+def goodbye(queue: Queue) -> None:
+    queue.presence.goodbye("w", at(0))
