@@ -67,6 +67,27 @@ def test_an_old_snapshot_is_not_taken_for_the_newest(good: Path, tmp_path: Path)
         check_pages(tmp_path / "data.mdb")
 
 
+def test_a_page_in_use_that_is_listed_as_free_would_be_written_over(good: Path, tmp_path: Path) -> None:
+    content = bytearray((good / "data.mdb").read_bytes())
+
+    def number_at(position: int, size_bytes: int = 8) -> int:
+        return int.from_bytes(content[position : position + size_bytes], sys.byteorder)
+
+    newest = max((0, 4096), key=lambda page: number_at(page + 144))
+    # The roots of the two trees are the last numbers of their descriptions, of 48 bytes each.
+    free_root, main_root = number_at(newest + 40 + 40), number_at(newest + 40 + 48 + 40)
+    leaf = 4096 * free_root
+    node = leaf + number_at(leaf + 16, 2)
+    pages = node + 8 + number_at(node + 6, 2)
+    count = number_at(pages)
+    assert count
+    # They descend.
+    content[pages + 8 * count : pages + 8 * count + 8] = main_root.to_bytes(8, sys.byteorder)
+    (tmp_path / "data.mdb").write_bytes(content)
+    with pytest.raises(CorruptLogError, match=f"page {main_root}"):
+        check_pages(tmp_path / "data.mdb")
+
+
 def test_whatever_lmdb_writes_is_sound() -> None:
     seed = random.randrange(1 << 32)
     print(f"seed {seed}")  # noqa: T201  # Shown where it fails.

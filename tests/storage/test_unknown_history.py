@@ -149,6 +149,19 @@ def test_what_good_batches_follow_is_not_cut_off(tmp_path: Path, history: str, k
         assert unknown.contents() == damaged, (seed, number)
 
 
+@pytest.mark.parametrize("bit", range(8 * OFFSET_BYTES))
+def test_an_offset_that_no_program_wrote_there_ends_no_start(tmp_path: Path, bit: int) -> None:
+    """Where gaps are allowed, a batch may lie at any offset, but no further than its segment reaches."""
+    unknown = Unknown(tmp_path / "t-0", "imported")
+    path, position, _ = unknown.places[len(unknown.places) // 2]
+    at = position + bit // 8
+    _overwrite(path, at, bytes([path.read_bytes()[at] ^ 0x80 >> bit % 8]))
+    damaged = unknown.contents()
+    with pytest.raises(CorruptLogError):
+        unknown.disk.open()
+    assert unknown.contents() == damaged
+
+
 @pytest.mark.parametrize("history", HISTORIES)
 @pytest.mark.parametrize("kind", ["torn", "garbage", "zeros", "whole"])
 def test_a_tail_with_nothing_good_behind_is_cut_off_and_told(
