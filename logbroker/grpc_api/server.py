@@ -11,7 +11,6 @@ from typing import Any, Final
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_health.v1.health import aio as health_aio
-from grpc_reflection.v1alpha import reflection
 
 from logbroker.broker.broker import Broker, open_broker
 from logbroker.config import BrokerConfig
@@ -24,8 +23,9 @@ from logbroker.grpc_api.log_service import LogService
 from logbroker.grpc_api.methods import method_table
 from logbroker.grpc_api.process_tuning import max_connections, tune_process
 from logbroker.grpc_api.queues_service import QueuesService
+from logbroker.grpc_api.reflection import add_reflection
 from logbroker.texts import is_address
-from logbroker.v1 import admin_pb2, groups_pb2, log_pb2, queues_pb2
+from logbroker.v1 import admin_pb2, common_pb2, groups_pb2, log_pb2, queues_pb2
 
 _log = logging.getLogger(__name__)
 
@@ -113,8 +113,8 @@ def _add_services(
         )
     )
     health_pb2_grpc.add_HealthServicer_to_server(health, server)
-    health_name = health_pb2.DESCRIPTOR.services_by_name["Health"].full_name
-    reflection.enable_server_reflection((*_NAMES, health_name, reflection.SERVICE_NAME), server)
+    files = (common_pb2, log_pb2, admin_pb2, groups_pb2, queues_pb2, health_pb2)
+    add_reflection(server, [module.DESCRIPTOR for module in files])
 
 
 def _listen(server: grpc.aio.Server, address: str) -> int:

@@ -9,8 +9,10 @@ from typing import Any
 import grpc
 import msgspec
 import pytest
+from google.protobuf.descriptor_pb2 import FileDescriptorProto
+from google.protobuf.descriptor_pool import DescriptorPool
 from grpc_health.v1 import health_pb2, health_pb2_grpc
-from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
+from grpc_reflection.v1alpha import reflection_pb2
 
 from logbroker.embedded_broker import embedded
 from logbroker.errors import Code
@@ -293,15 +295,39 @@ def test_the_broker_describes_itself(api: Api) -> None:
     assert found.max_response_bytes < 4 * 1024 * 1024 < found.max_request_bytes
 
 
-def test_health_and_reflection(api: Api) -> None:
+def test_health(api: Api) -> None:
     health: Any = health_pb2_grpc.HealthStub(api.channel)
     for service in ("", "logbroker.v1.Log", "logbroker.v1.Admin", "logbroker.v1.Groups", "logbroker.v1.Queues"):
         response = health.Check(health_pb2.HealthCheckRequest(service=service), timeout=25)
         assert response.status == health_pb2.HealthCheckResponse.SERVING
     with pytest.raises(grpc.RpcError):
         health.Check(health_pb2.HealthCheckRequest(service="nope"), timeout=25)
-    stub: Any = reflection_pb2_grpc.ServerReflectionStub(api.channel)
-    requests = iter([reflection_pb2.ServerReflectionRequest(list_services="")])
-    [response] = stub.ServerReflectionInfo(requests, timeout=25)
-    names = {service.name for service in response.list_services_response.service}
-    assert {"logbroker.v1.Log", "logbroker.v1.Admin", "logbroker.v1.Queues", "grpc.health.v1.Health"} <= names
+
+
+@pytest.mark.parametrize("version", ["v1", "v1alpha"])
+def test_reflection_lists_and_describes_all_services_by_its_new_and_its_old_name(api: Api, version: str) -> None:
+    requests = reflection_pb2.ServerReflectionRequest
+    ask: Any = api.channel.stream_stream(
+        f"/grpc.reflection.{version}.ServerReflection/ServerReflectionInfo",
+        request_serializer=requests.SerializeToString,
+        response_deserializer=reflection_pb2.ServerReflectionResponse.FromString,
+    )
+    [listed] = ask(iter([requests(list_services="")]), timeout=25)
+    names = [service.name for service in listed.list_services_response.service]
+    assert {name.rpartition(".")[2] for name in names} == {
+        *("Log", "Admin", "Groups", "Queues"),
+        *("Health", "ServerReflection"),
+    }
+    assert {f"grpc.reflection.{each}.ServerReflection" for each in ("v1", "v1alpha")} <= set(names)
+    for name, answer in zip(
+        names, ask(iter([requests(file_containing_symbol=name) for name in names]), timeout=25), strict=True
+    ):
+        # As a tool does: the files that come are all that it has.
+        pool = DescriptorPool()
+        files = [FileDescriptorProto.FromString(f) for f in answer.file_descriptor_response.file_descriptor_proto]
+        for file in sorted(files, key=lambda file: len(file.dependency)):
+            pool.Add(file)
+        service = pool.FindServiceByName(name)
+        assert service.methods
+        for method in service.methods:
+            assert method.input_type.file.package == name.rpartition(".")[0]

@@ -1,9 +1,10 @@
-"""The wheel: what a user gets, tried without the checkout in sight."""
+"""The wheel, from a checkout and from an sdist: what a user gets, tried without the checkout in sight."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
+import tarfile
 import zipfile
 from pathlib import Path
 
@@ -13,12 +14,21 @@ ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = ("logbroker", "storage", "consumer_groups", "tools")
 
 
-@pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+@pytest.fixture(scope="module", params=["checkout", "sdist"])
+def wheel(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Build the wheel from a copy, so that no build product lands in the checkout."""
     source = tmp_path_factory.mktemp("source")
-    for name in ("pyproject.toml", "README.md", "LICENSE", *FOLDERS):
+    for name in ("pyproject.toml", "MANIFEST.in", "README.md", "LICENSE", "proto", "examples", *FOLDERS):
         subprocess.run(["cp", "-a", str(ROOT / name), str(source / name)], check=True)
+    if request.param == "sdist":
+        build = "from setuptools import build_meta as b; print(b.build_sdist('dist'))"
+        done = subprocess.run([sys.executable, "-c", build], cwd=source, check=True, capture_output=True, text=True)
+        name = done.stdout.splitlines()[-1]
+        with tarfile.open(source / "dist" / name) as archive:
+            archive.extractall(source / "unpacked", filter="data")
+        source = source / "unpacked" / name.removesuffix(".tar.gz")
+        assert (source / "proto/logbroker/v1/log.proto").is_file()
+        assert {"main.go", "orders.js"} <= {path.name for path in (source / "examples").rglob("*")}
     out = tmp_path_factory.mktemp("wheel")
     command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation"]
     subprocess.run([*command, "--wheel-dir", str(out), str(source)], check=True, capture_output=True)
@@ -30,6 +40,7 @@ def test_the_wheel_holds_all_modules_and_data_and_nothing_at_the_top_but_logbrok
     names = set(zipfile.ZipFile(wheel).namelist())
     assert {name.split("/")[0] for name in names if ".dist-info/" not in name} == {"logbroker"}
     wanted = {"logbroker/py.typed", "logbroker/cli/demo_data/flights-2013-01.csv.gz", "logbroker/v1/log_pb2.pyi"}
+    wanted |= {f"logbroker/v1/{path.name}" for path in (ROOT / "proto/logbroker/v1").glob("*.proto")}
     for folder in FOLDERS:
         for path in (ROOT / folder).rglob("*.py"):
             relative = path.relative_to(ROOT).as_posix()

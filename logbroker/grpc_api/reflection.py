@@ -1,0 +1,60 @@
+"""Server reflection, by which grpcurl and the like find services and messages without the .proto files.
+
+Two versions are served: v1, which newer tools ask for, and v1alpha, which older ones do. Both have the same messages,
+but for their package (github.com/grpc/grpc/blob/master/doc/server-reflection.md); grpcio-reflection has v1alpha alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+import grpc
+from google.protobuf.descriptor import FileDescriptor
+from google.protobuf.descriptor_pb2 import FileDescriptorProto
+from google.protobuf.descriptor_pool import DescriptorPool
+from grpc_reflection.v1alpha import reflection_pb2
+from grpc_reflection.v1alpha.reflection import aio
+
+_ALPHA: Final = reflection_pb2.DESCRIPTOR
+_ALPHA_SERVICE: Final = _ALPHA.services_by_name["ServerReflection"].full_name
+_SERVICE: Final = _ALPHA_SERVICE.replace("v1alpha", "v1")
+
+
+def add_reflection(server: grpc.aio.Server, files: Iterable[FileDescriptor]) -> None:
+    """Serve reflection of all services of these files, which are given with those that they import before them."""
+    # A pool of its own: a program that brings the generated code of v1 has the same names in the default one.
+    pool = DescriptorPool()
+    names = [_SERVICE, _ALPHA_SERVICE]
+    for file in files:
+        pool.AddSerializedFile(file.serialized_pb)
+        names += [service.full_name for service in file.services_by_name.values()]
+    pool.AddSerializedFile(_ALPHA.serialized_pb)
+    pool.Add(_v1())
+    servicer = aio.ReflectionServicer(names, pool)
+    handler = grpc.stream_stream_rpc_method_handler(
+        servicer.ServerReflectionInfo,
+        reflection_pb2.ServerReflectionRequest.FromString,
+        reflection_pb2.ServerReflectionResponse.SerializeToString,
+    )
+    methods = {"ServerReflectionInfo": handler}
+    server.add_generic_rpc_handlers(
+        tuple(grpc.method_handlers_generic_handler(name, methods) for name in (_SERVICE, _ALPHA_SERVICE))
+    )
+
+
+def _v1() -> FileDescriptorProto:
+    """Return the file of v1: that of v1alpha, renamed."""
+    file = FileDescriptorProto()
+    _ALPHA.CopyToProto(file)
+    file.name = "grpc/reflection/v1/reflection.proto"
+    file.package = _SERVICE.rpartition(".")[0]
+    file.ClearField("options")
+    for message in file.message_type:
+        for field in filter(lambda field: field.type_name, message.field):
+            field.type_name = field.type_name.replace(".v1alpha.", ".v1.")
+    for service in file.service:
+        for method in service.method:
+            method.input_type = method.input_type.replace(".v1alpha.", ".v1.")
+            method.output_type = method.output_type.replace(".v1alpha.", ".v1.")
+    return file
