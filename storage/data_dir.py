@@ -1,5 +1,8 @@
 """The data directory: its layout, and the lock that keeps a second broker out.
 
+The lock (flock) is on the directory itself: what can be removed, or put back from a copy, cannot keep anybody out. The
+file `lock` is locked as well, for brokers of older versions, and names the holder.
+
 <data-dir>/lock                      held with flock while a broker runs; its content is the holder's process id
 <data-dir>/meta/                     the metadata store (LMDB)
 <data-dir>/issued-numbers            what must never come again, whatever becomes of the metadata store
@@ -8,27 +11,39 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
+import logging
 import os
+import stat
 from collections.abc import Container
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from logbroker.errors import DataDirError
+from logbroker.errors import DataDirError, StorageFailedError
 from logbroker.errors.system import advice_for, reason_of
-from logbroker.storage.files import open_regular
+from logbroker.private_files import DIRECTORY_MODE
+from logbroker.storage.files import open_regular, read_regular
 from logbroker.storage.partition_files import METADATA_NAME
 from logbroker.storage.removal import SUFFIX as REMOVED_SUFFIX
 
 LOCK_NAME: Final = "lock"
 META_NAME: Final = "meta"
+OPEN_TO_OTHERS: Final = 0o027
+"""Of a directory's mode: what is warned of. To let a group read (0750) is a choice that somebody made."""
+_NO_DIRECTORY_LOCKS: Final = (errno.EBADF, errno.EINVAL, errno.EISDIR, errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
+"""What file systems say that lock only what can be written, such as NFS."""
+
+_log = logging.getLogger(__name__)
 
 
 class DataDir:
     """A data directory that this process holds until `close`."""
 
-    def __init__(self, path: Path, lock_fd: int) -> None:
+    def __init__(self, path: Path, directory_fd: int, lock_fd: int) -> None:
         self.path = path
+        self._directory_fd = directory_fd
         self._lock_fd = lock_fd
 
     @classmethod
@@ -38,32 +53,38 @@ class DataDir:
         Raises DataDirError: another broker holds it, or it cannot be made or written.
         """
         path = path.absolute()
+        descriptors: list[int] = []
         try:
-            path.mkdir(parents=True, exist_ok=True)
-            lock_fd = open_regular(path / LOCK_NAME, os.O_RDWR | os.O_CREAT)
-        except OSError as error:
+            path.mkdir(DIRECTORY_MODE, parents=True, exist_ok=True)
+            descriptors.append(os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
+            _lock_directory(path, descriptors[0])
+            descriptors.append(open_regular(path / LOCK_NAME, os.O_RDWR | os.O_CREAT))
+            _lock_file(path, descriptors[1])
+            if not _is_still_at(path, descriptors[0]):
+                raise DataDirError(f"the data directory {path} was moved while it was opened; try again")
+        except BaseException as error:
+            for fd in descriptors:
+                os.close(fd)
+            if not isinstance(error, OSError):
+                raise
             raise DataDirError(
                 f"cannot use the data directory {path}, or the file {LOCK_NAME} in it: {reason_of(error)}; choose one"
                 " that this user can write"
             ) from None
-        try:
-            fcntl.flock(lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            holder = f"{os.getpid()}\n".encode("ascii")
-            os.pwrite(lock_fd, holder, 0)
-            os.ftruncate(lock_fd, len(holder))
-        except BlockingIOError:
-            pid = os.pread(lock_fd, 20, 0).decode("ascii", "replace").strip()
-            os.close(lock_fd)
-            by = f" (process {pid})" if pid.isdigit() else ""
-            raise DataDirError(
-                f"the data directory {path} is in use by another broker{by}; stop it or choose another directory"
-            ) from None
-        except OSError as error:
-            os.close(lock_fd)
-            raise DataDirError(
-                f"cannot lock the data directory {path}: {reason_of(error)}; {advice_for(error.errno or 0)}"
-            ) from None
-        return cls(path, lock_fd)
+        return cls(path, descriptors[0], descriptors[1])
+
+    def mode_open_to_others(self) -> int:
+        """The directory's mode where users that nobody has named may look in; else 0."""
+        mode = stat.S_IMODE(os.fstat(self._directory_fd).st_mode)
+        return mode if mode & OPEN_TO_OTHERS else 0
+
+    def check_in_place(self) -> None:
+        """Raises StorageFailedError where the path leads elsewhere by now: what is made there would not be ours."""
+        if not _is_still_at(self.path, self._directory_fd):
+            raise StorageFailedError(
+                f"the data directory {self.path} was moved, removed or replaced while the broker ran; move it back, or"
+                " name its new place, then start the broker again"
+            )
 
     @property
     def meta_path(self) -> Path:
@@ -76,7 +97,62 @@ class DataDir:
         """Let another broker in."""
         if self._lock_fd >= 0:
             os.close(self._lock_fd)
-            self._lock_fd = -1
+            os.close(self._directory_fd)
+            self._lock_fd = self._directory_fd = -1
+
+
+def _lock_directory(path: Path, fd: int) -> None:
+    """Raises DataDirError."""
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise _in_use(path) from None
+    except OSError as error:
+        if error.errno not in _NO_DIRECTORY_LOCKS:
+            raise _cannot_lock(path, error) from None
+        _log.warning(
+            "the file system of %s has no locks on directories (%s): only the file %s keeps a second broker out; do not"
+            " remove it while a broker runs",
+            path,
+            reason_of(error),
+            LOCK_NAME,
+        )
+
+
+def _lock_file(path: Path, fd: int) -> None:
+    """Raises DataDirError."""
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        holder = f"{os.getpid()}\n".encode("ascii")
+        os.pwrite(fd, holder, 0)
+        os.ftruncate(fd, len(holder))
+    except BlockingIOError:
+        raise _in_use(path) from None
+    except OSError as error:
+        raise _cannot_lock(path, error) from None
+
+
+def _in_use(path: Path) -> DataDirError:
+    pid = ""
+    with suppress(OSError):
+        pid = read_regular(path / LOCK_NAME)[:20].decode("ascii", "replace").strip()
+    by = f" (process {pid})" if pid.isdigit() else ""
+    return DataDirError(
+        f"the data directory {path} is in use by another broker{by}; stop it or choose another directory"
+    )
+
+
+def _cannot_lock(path: Path, error: OSError) -> DataDirError:
+    return DataDirError(f"cannot lock the data directory {path}: {reason_of(error)}; {advice_for(error.errno or 0)}")
+
+
+def _is_still_at(path: Path, fd: int) -> bool:
+    try:
+        return os.path.samestat(os.stat(path), os.fstat(fd))
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError:
+        return True  # Nobody can say; whoever reads or writes there meets it.
 
 
 def partition_directories(data_dir: Path, known: Container[str] = ()) -> list[str]:

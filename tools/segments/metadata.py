@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -113,10 +114,17 @@ def is_held(data_dir: Path) -> bool:
 
     Looked up in the kernel's list: to try the lock would keep a broker out that starts at this moment.
     """
-    try:
-        status = os.stat(data_dir / LOCK_NAME)
+    held = set()
+    with suppress(OSError):
         locks = _LOCKS_PATH.read_text(encoding="ascii")
+        held = {word for line in locks.splitlines() if "FLOCK" in line for word in line.split()}
+    return any(_device_of(path) in held for path in (data_dir, data_dir / LOCK_NAME))
+
+
+def _device_of(path: Path) -> str:
+    """What the kernel's list of locks calls a file."""
+    try:
+        status = os.stat(path)
     except OSError:
-        return False
-    device = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}:{status.st_ino}"
-    return any("FLOCK" in line and device in line.split() for line in locks.splitlines())
+        return ""
+    return f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}:{status.st_ino}"

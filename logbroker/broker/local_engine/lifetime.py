@@ -67,6 +67,15 @@ async def open_engine(
     async with AsyncExitStack() as stack:
         data_dir = DataDir.open(Path(config.data_dir))
         stack.callback(data_dir.close)
+        if mode := data_dir.mode_open_to_others():
+            # Not closed by us: who made it may share it on purpose.
+            _log.warning(
+                "the data directory %s is open to other users of this machine (mode %04o), who may read or change what"
+                " is in it; close it: chmod -R go-rwx %s",
+                data_dir.path,
+                mode,
+                data_dir.path,
+            )
         _check_metadata_is_there(data_dir)
         store = MetadataStore.open(data_dir.meta_path, on_failure=failed_elsewhere)
         stack.callback(store.close)
@@ -97,7 +106,7 @@ async def open_engine(
         found = read_issued(str(data_dir.path), files)
         issued = Issued(store, found, write, clock, failure, partitions.producer_ids_end())
         disk = DiskSpace(data_dir.path, config.min_free_disk_bytes)
-        upkeep = Upkeep(config, clock, store, partitions, helpers, disk)
+        upkeep = Upkeep(config, clock, store, partitions, helpers, disk, data_dir.check_in_place)
         upkeep_task = asyncio.create_task(_supervised(upkeep, failure), name="upkeep")
         try:
             yield (

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import math
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from logbroker.broker.local_engine.catalog import partition_row_key
@@ -47,13 +47,16 @@ class Upkeep:
         partitions: PartitionTable,
         helpers: Helpers,
         disk: DiskSpace,
+        check_in_place: Callable[[], None],
     ) -> None:
+        """`check_in_place` raises StorageFailedError where the data directory's path leads elsewhere by now."""
         self._config = config
         self._clock = clock
         self._store = store
         self._partitions = partitions
         self.disk = disk
         self._helpers = helpers
+        self._check_in_place = check_in_place
         self._changed: set[Partition] = set()
         self._lag_bytes = 0
         self._lag_batches = 0
@@ -111,6 +114,7 @@ class Upkeep:
                     await self._due.wait()
             except TimeoutError:
                 pass
+            self._check_in_place()
             self.disk.measure()
             try:
                 await self.checkpoint()

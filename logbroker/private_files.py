@@ -1,0 +1,17 @@
+"""Who may read what this program makes: its own user, whatever the umask is.
+
+A umask takes permissions away and never adds any, so a narrower one narrows these, too.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Final
+
+FILE_MODE: Final = 0o600
+DIRECTORY_MODE: Final = 0o700
+
+
+def private_opener(path: str, flags: int) -> int:
+    """Open a file, and make it for this user alone where it is not there: `open(path, "wb", opener=private_opener)`."""
+    return os.open(path, flags, FILE_MODE)
