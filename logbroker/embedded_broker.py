@@ -22,6 +22,7 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from logbroker.errors import BrokerUnavailableError, LogbrokerError
+from logbroker.private_files import private_opener
 
 READY_PREFIX: Final = "ready grpc="
 
@@ -63,10 +64,11 @@ class EmbeddedBroker:
             return
         self._end(kill=True)  # Of one that has ended only the pipes are left.
         config_path = Path(self._own_dir.name, "broker.toml")
-        config_path.write_text(_toml(self._settings), encoding="utf-8")
+        with open(config_path, "w", encoding="utf-8", opener=private_opener) as file:
+            file.write(_toml(self._settings))
         command = [sys.executable, "-m", "logbroker", "serve", "--stop-with-stdin", "--config", str(config_path)]
         command += ["--data-dir", str(self.data_dir), "--listen", self._listen]
-        with self.log_path.open("ab") as log:
+        with open(self.log_path, "ab", opener=private_opener) as log:
             process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log)
         try:
             self._listen = self._wait_until_ready(process, time.monotonic() + timeout_seconds)

@@ -15,6 +15,7 @@ from typing import Final, Protocol
 
 from logbroker.errors import CorruptLogError, DiskFullError, LogbrokerError, StorageFailedError, TooManyOpenFilesError
 from logbroker.errors.system import reason_of
+from logbroker.private_files import DIRECTORY_MODE, FILE_MODE
 
 Buffer = bytes | bytearray | memoryview
 Cut = Callable[[Buffer], int]
@@ -153,7 +154,7 @@ class RealFiles:
             return [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
 
     def make_directory(self, path: str) -> None:
-        os.mkdir(path, 0o755)
+        os.mkdir(path, DIRECTORY_MODE)
 
     def remove_directory(self, path: str) -> None:
         os.rmdir(path)
@@ -170,7 +171,7 @@ def open_regular(path: str | os.PathLike[str], flags: int = os.O_RDONLY) -> int:
 
     Raises OSError, whose text says what is there instead.
     """
-    fd = os.open(path, flags | os.O_CLOEXEC | os.O_NONBLOCK, 0o644)
+    fd = os.open(path, flags | os.O_CLOEXEC | os.O_NONBLOCK, FILE_MODE)
     mode = os.fstat(fd).st_mode
     if stat.S_ISREG(mode):
         return fd

@@ -24,6 +24,7 @@ import lmdb
 
 from logbroker.errors import CorruptLogError, DataDirError, LogbrokerError, OverloadedError, StorageFailedError
 from logbroker.errors.system import advice_for, reason_of
+from logbroker.private_files import DIRECTORY_MODE, FILE_MODE
 from logbroker.storage.files import RealFiles, kind_name
 from logbroker.storage.store_pages import HARMLESS_COMMITS, check_pages
 
@@ -90,10 +91,12 @@ class MetadataStore:
         """
         is_new = is_missing(path)
         try:
-            path.mkdir(parents=True, exist_ok=True)
+            path.mkdir(DIRECTORY_MODE, parents=True, exist_ok=True)
             if not is_new:
                 check_pages(path / DATA_NAME)
-            environment = lmdb.open(str(path), map_size=map_bytes, max_dbs=len(TABLES), sync=True, metasync=True)
+            environment = lmdb.open(
+                str(path), map_size=map_bytes, max_dbs=len(TABLES), sync=True, metasync=True, mode=FILE_MODE
+            )
         except (OSError, lmdb.Error) as error:
             raise _failed("open", path, error) from None
         try:
@@ -330,7 +333,13 @@ class MetadataReader:
 def _open_to_read(path: Path) -> tuple[lmdb.Environment, bool]:
     """Open a store, or the copy of one; returns also whether LMDB knows of its readers."""
     # A map of size 0 takes the size that the file names.
-    options: dict[str, Any] = {"map_size": 0, "max_dbs": len(TABLES), "readonly": True, "create": False}
+    options: dict[str, Any] = {
+        "map_size": 0,
+        "max_dbs": len(TABLES),
+        "readonly": True,
+        "create": False,
+        "mode": FILE_MODE,
+    }
     if (path / _LOCK_NAME).is_file():
         # Another user's lock file, or this process has the store open already.
         with suppress(OSError, lmdb.Error):
@@ -404,7 +413,7 @@ def copy_store(path: Path, target_fd: int) -> None:
     try:
         check_pages(path / DATA_NAME, live=True)
         # As one of LMDB's registered readers: the broker leaves the pages of the snapshot alone meanwhile.
-        environment = lmdb.open(str(path), map_size=0, max_dbs=len(TABLES), readonly=True, create=False)
+        environment = lmdb.open(str(path), map_size=0, max_dbs=len(TABLES), readonly=True, create=False, mode=FILE_MODE)
         try:
             environment.copyfd(target_fd, compact=True)
         finally:

@@ -24,6 +24,7 @@ import google_crc32c
 import msgspec
 
 from logbroker.errors import CorruptLogError, DataDirError
+from logbroker.private_files import private_opener
 from logbroker.storage.data_dir import META_NAME
 from logbroker.storage.files import RealFiles, open_regular
 from logbroker.storage.metadata_store import DATA_NAME, TABLES, MetadataReader, copy_store
@@ -86,7 +87,8 @@ def read_backup(path: Path) -> Backup:
 
 def extract(backup: Backup, directory: Path) -> None:
     """Write the store of a checked backup into an existing directory, where it can be opened. Raises OSError."""
-    with open(open_regular(backup.path), "rb") as source, (directory / DATA_NAME).open("wb") as file:
+    target = directory / DATA_NAME
+    with open(open_regular(backup.path), "rb") as source, open(target, "wb", opener=private_opener) as file:
         left = backup.store_bytes
         while part := source.read(min(left, _PART_BYTES)):
             file.write(part)
@@ -123,7 +125,7 @@ def _new_file(target: Path) -> Iterator[Path]:
     if target.exists():
         raise DataDirError(f"{target} is there already; name a new file, or a directory")
     temporary = free_path(target.with_name(f"{target.name}.tmp"))
-    temporary.open("xb").close()
+    open(temporary, "xb", opener=private_opener).close()
     try:
         yield temporary
         temporary.rename(target)

@@ -32,6 +32,7 @@ from logbroker.config import MAX_STORED_BATCH_BYTES, BrokerConfig, TopicConfig, 
 from logbroker.engine import Topic
 from logbroker.errors import CorruptLogError, DataDirError
 from logbroker.group_store import GROUP_SCOPE, GROUPS_SCOPE, listed_ids
+from logbroker.private_files import DIRECTORY_MODE
 from logbroker.queues.rows import GROUP_TYPE as QUEUE_GROUP
 from logbroker.queues.rows import HANDED_ROW, PRODUCER_ROW, SESSION_ROW
 from logbroker.storage.data_dir import META_NAME, DataDir, partition_directories
@@ -78,7 +79,7 @@ def extracted(backup: Backup, data_dir: Path) -> Iterator[Path]:
     try:
         directory = held.path / _WORK_NAME
         shutil.rmtree(directory, ignore_errors=True)
-        directory.mkdir()
+        directory.mkdir(DIRECTORY_MODE)
         try:
             extract(backup, directory)
             yield directory
@@ -136,7 +137,7 @@ def restore(plan: RestorePlan, store: Path, data_dir: Path) -> Path | None:
     finally:
         opened.close()
     files, meta = RealFiles(), data_dir / META_NAME
-    meta.mkdir(exist_ok=True)
+    meta.mkdir(DIRECTORY_MODE, exist_ok=True)
     with suppress(FileNotFoundError):
         (meta / _LOCK_NAME).unlink()  # it tells of transactions of the old file
     replaced: Path | None = None

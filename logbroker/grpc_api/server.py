@@ -17,6 +17,7 @@ from logbroker.config import BrokerConfig
 from logbroker.errors import ListenError, StorageFailedError, quoted
 from logbroker.grpc_api.admin_service import AdminService
 from logbroker.grpc_api.budget import ReadBudget
+from logbroker.grpc_api.exposure import reachable_from_outside
 from logbroker.grpc_api.frozen_heap import FrozenHeap
 from logbroker.grpc_api.groups_service import GroupsService
 from logbroker.grpc_api.log_service import LogService
@@ -55,6 +56,12 @@ async def serve(config: BrokerConfig, *, on_ready: Callable[[str], None], stop: 
         health = health_aio.HealthServicer()
         _add_services(server, broker, health, stop)
         host = config.listen.rpartition(":")[0]
+        if await reachable_from_outside(host):
+            _log.warning(
+                "listening on %s, which other machines may reach: whoever reaches it may read, write and delete"
+                " everything; listen on 127.0.0.1, or let a firewall decide who may connect",
+                config.listen,
+            )
         port = _listen(server, config.listen)
         await server.start()
         for name in ("", *_NAMES):

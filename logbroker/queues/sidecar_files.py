@@ -9,6 +9,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from logbroker.private_files import DIRECTORY_MODE, FILE_MODE
+
 DIRECTORY: Final = "queue-index"
 """In the data directory: one directory per queue group."""
 SUFFIX: Final = ".index"
@@ -38,9 +40,9 @@ class SidecarFiles:
         if self._fd >= 0 and self._size_bytes >= FILE_BYTES:
             self.close()
         if self._fd < 0:
-            self._path.mkdir(parents=True, exist_ok=True)
+            self._make_directory()
             self._number = max(self._number, *self.numbers(), 0) + 1
-            self._fd = os.open(self._file(self._number), _WRITING, 0o644)
+            self._fd = os.open(self._file(self._number), _WRITING, FILE_MODE)
             self._size_bytes = 0
         written = os.pwrite(self._fd, data, self._size_bytes)
         if written < len(data):
@@ -58,9 +60,9 @@ class SidecarFiles:
 
     def write_checkpoint(self, parts: Iterable[bytes]) -> Iterator[None]:
         """Write a checkpoint, a part with each step; with the last step it is in the place of the one before."""
-        self._path.mkdir(parents=True, exist_ok=True)
+        self._make_directory()
         fresh = self._path / f"{_CHECKPOINT}.new"
-        fd = os.open(fresh, _WRITING, 0o644)
+        fd = os.open(fresh, _WRITING, FILE_MODE)
         try:
             for part in parts:
                 if os.write(fd, part) < len(part):
@@ -106,6 +108,10 @@ class SidecarFiles:
         with suppress(OSError):
             (self._path / _CHECKPOINT).unlink(missing_ok=True)
             self.keep(but)
+
+    def _make_directory(self) -> None:
+        for path in (self._path.parent, self._path):  # With `parents`, the mode would be that of the last one only.
+            path.mkdir(DIRECTORY_MODE, exist_ok=True)
 
     def _file(self, number: int) -> Path:
         return self._path / f"{number}{_BLOCKS}"

@@ -17,6 +17,7 @@ from typing import Final
 import msgspec
 
 from logbroker.errors import CorruptLogError, DataDirError
+from logbroker.private_files import private_opener
 from logbroker.storage.data_dir import META_NAME, DataDir
 from logbroker.storage.files import RealFiles, open_regular, read_file, replace_file
 from logbroker.storage.header_walk import index_entries
@@ -245,7 +246,7 @@ def _free(path: str) -> str:
 
 
 def _copy(path: str, position: int, side_path: str) -> None:
-    with open(path, "rb") as source, open(side_path, "xb") as side:
+    with open(path, "rb") as source, open(side_path, "xb", opener=private_opener) as side:
         source.seek(position)
         while part := source.read(_COPY_BYTES):
             side.write(part)

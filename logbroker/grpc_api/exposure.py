@@ -1,0 +1,32 @@
+"""Who can reach a listener: this machine alone, or others as well."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import socket
+from typing import Final
+
+_UNIX_SCHEMES: Final = ("unix:", "unix-abstract:")
+
+
+async def reachable_from_outside(host: str) -> bool:
+    """Whether other machines may be able to connect to what listens on `host`.
+
+    A name counts by the addresses that it has now. What nobody can resolve here, gRPC perhaps can.
+    """
+    if host.startswith(_UNIX_SCHEMES):
+        return False
+    name = host.removeprefix("ipv4:").removeprefix("ipv6:").strip("[]")
+    try:
+        found = await asyncio.get_running_loop().getaddrinfo(name, None, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError):
+        return True
+    return not all(is_loopback(str(address[0])) for *_, address in found)
+
+
+def is_loopback(address: str) -> bool:
+    """Whether only this machine can send to an address; the unspecified ones (0.0.0.0, ::) mean all it has."""
+    parsed = ipaddress.ip_address(address.partition("%")[0])
+    mapped = parsed.ipv4_mapped if isinstance(parsed, ipaddress.IPv6Address) else None
+    return (mapped or parsed).is_loopback

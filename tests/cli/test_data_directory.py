@@ -1,0 +1,189 @@
+"""What a broker does with its data directory, and what the command says of who may get at the records."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import stat
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from logbroker.client.sync import Admin, Consumer, Producer, QueueAdmin, QueueSettings, Worker
+from logbroker.grpc_api.exposure import reachable_from_outside
+from tests.cli.command import ENVIRONMENT, LOGBROKER, failure_of, line_of, output_of
+
+TIMEOUT_SECONDS = 30
+
+
+@contextmanager
+def serving(data_dir: Path, settings: str = "", *, umask: int = 0o022) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
+    """A broker process and its address."""
+    config = data_dir.with_name("broker.toml")
+    config.write_text(settings, encoding="utf-8")
+    command = [*LOGBROKER, "serve", "--config", str(config), "--data-dir", str(data_dir), "--listen", "127.0.0.1:0"]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdout=pipe, stderr=pipe, env=ENVIRONMENT, umask=umask) as process:
+        try:
+            yield process, line_of(process).decode().strip().removeprefix("ready grpc=")
+        finally:
+            process.kill()
+
+
+def stopped(process: subprocess.Popen[bytes]) -> str:
+    """Stop a broker; return what it wrote to standard error."""
+    process.send_signal(signal.SIGTERM)
+    _, err = process.communicate(timeout=TIMEOUT_SECONDS)
+    assert process.returncode == 0, err.decode()
+    return err.decode()
+
+
+def used(address: str) -> None:
+    """Let a broker make files of all kinds."""
+    with Admin(address) as admin, QueueAdmin(address) as queues, Producer(address) as producer:
+        admin.create_topic("t", 2, {"segment.bytes": "1024"})
+        queues.create_queue("work", "t", QueueSettings(priority="strict"))
+        for number in range(150):
+            producer.send("t", b"%0100d" % number, b"%d" % number)
+            if number % 10 == 0:
+                producer.flush()
+        producer.flush()
+        admin.create_topic("gone", 1)
+        producer.send("gone", b"a")
+        producer.flush()
+    with Consumer(address, group="readers") as consumer:
+        consumer.subscribe("t")
+        assert sum(map(len, consumer.batches(until_end=True))) == 150
+    with Worker(address, "work") as worker:
+        for number, delivery in enumerate(worker):
+            with delivery:
+                pass
+            if number == 20:
+                break
+
+
+def records_of(address: str) -> int:
+    with Consumer(address) as consumer:
+        consumer.assign("t", "earliest")
+        return sum(map(len, consumer.batches(until_end=True)))
+
+
+def readable_by_others(root: Path) -> list[str]:
+    found = []
+    for path in [root, *root.rglob("*")]:
+        mode = stat.S_IMODE(path.lstat().st_mode)
+        if mode & 0o077:
+            found.append(f"{oct(mode)} {path}")
+    return found
+
+
+@pytest.mark.parametrize("umask", [0, 0o077])
+def test_all_that_is_made_is_for_its_user_alone(tmp_path: Path, umask: int) -> None:
+    data_dir, backup = tmp_path / "data", tmp_path / "backup"
+    with serving(data_dir, umask=umask) as (process, address):
+        used(address)
+        assert readable_by_others(data_dir) == []
+        before = os.umask(umask)
+        try:
+            output_of("meta", "backup", "--data-dir", data_dir, backup)
+        finally:
+            os.umask(before)
+        with Admin(address) as admin:
+            admin.delete_topic("gone")
+        err = stopped(process)
+    assert "open to other users" not in err
+    assert "whoever reaches it" not in err
+    log = max(data_dir.glob("t-0/*.log"))
+    log.write_bytes(log.read_bytes()[:-1])
+    before = os.umask(umask)
+    try:
+        output_of("meta", "restore", "--data-dir", data_dir, backup, "--yes")
+        output_of("segment", "rebuild-index", min(data_dir.glob("t-1/*.log")))
+        output_of("segment", "repair", log, "--yes")
+    finally:
+        os.umask(before)
+    assert list(data_dir.glob("t-0/*.cut-*"))
+    assert {path.name for path in data_dir.iterdir()} >= {"meta", "lock", "issued-numbers", "queue-index"}
+    assert readable_by_others(data_dir) == []
+    assert readable_by_others(backup) == []
+
+
+def test_a_directory_that_others_may_look_into_is_told_and_serves(tmp_path: Path) -> None:
+    data_dir = tmp_path / "data"
+    data_dir.mkdir()
+    data_dir.chmod(0o755)
+    with serving(data_dir) as (process, address):
+        with Admin(address) as admin:
+            assert admin.list_topics() == []
+        lines = [line for line in stopped(process).splitlines() if "open to other users" in line]
+    assert len(lines) == 1
+    assert str(data_dir) in lines[0]
+    assert "chmod" in lines[0]
+    assert stat.S_IMODE(data_dir.stat().st_mode) == 0o755
+
+
+def test_a_second_broker_is_refused_without_the_lock_file_too(tmp_path: Path) -> None:
+    data_dir = tmp_path / "data"
+    with serving(data_dir) as (process, address):
+        (data_dir / "lock").unlink()
+        line = failure_of("serve", "--data-dir", data_dir, "--listen", "127.0.0.1:0", "--log-level", "error")
+        assert f"{data_dir} is in use by another broker" in line
+        with Admin(address) as admin:
+            assert admin.list_topics() == []
+        stopped(process)
+
+
+def test_a_broker_whose_directory_was_moved_away_ends(tmp_path: Path) -> None:
+    data_dir = tmp_path / "data"
+    with serving(data_dir, "checkpoint_seconds = 0.1\n") as (process, address):
+        used(address)
+        data_dir.rename(tmp_path / "elsewhere")
+        data_dir.mkdir()
+        _, err = process.communicate(timeout=TIMEOUT_SECONDS)
+    assert process.returncode == 1
+    assert "was moved, removed or replaced while the broker ran" in err.decode().splitlines()[-1]
+    assert {path.name for path in data_dir.iterdir()} <= {"queue-index"}  # which a start may lose
+    shutil.rmtree(data_dir)
+    (tmp_path / "elsewhere").rename(data_dir)
+    with serving(data_dir) as (process, address):
+        assert records_of(address) == 150
+        stopped(process)
+
+
+def test_a_listener_that_others_may_reach_is_told_in_one_line(tmp_path: Path) -> None:
+    # An address for documentation: no machine has it, so nothing listens in the end.
+    command = [*LOGBROKER, "serve", "--data-dir", str(tmp_path / "data"), "--listen", "192.0.2.1:0"]
+    done = subprocess.run(command, capture_output=True, env=ENVIRONMENT, timeout=TIMEOUT_SECONDS, check=False)
+    assert done.returncode == 1
+    lines = [line for line in done.stderr.decode().splitlines() if "whoever reaches it" in line]
+    assert len(lines) == 1, done.stderr.decode()
+    assert "192.0.2.1:0" in lines[0]
+    assert "read, write and delete everything" in lines[0]
+
+
+@pytest.mark.parametrize(
+    ("host", "reachable"),
+    [
+        ("127.0.0.1", False),
+        ("127.8.9.10", False),
+        ("[::1]", False),
+        ("[::ffff:127.0.0.1]", False),
+        ("localhost", False),
+        ("unix:/run/logbroker.sock", False),
+        ("0.0.0.0", True),
+        ("[::]", True),
+        ("0", True),
+        ("ipv4:0.0.0.0", True),
+        ("10.0.0.7", True),
+        ("192.168.1.20", True),
+        ("[fe80::1]", True),
+        ("[2001:db8::1]", True),
+        ("[::ffff:10.0.0.7]", True),
+    ],
+)
+async def test_what_others_may_reach(host: str, reachable: bool) -> None:
+    assert await reachable_from_outside(host) is reachable
