@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Final
+from typing import Final, NamedTuple
 
 import google_crc32c
 
@@ -13,6 +13,10 @@ from logbroker.record.header import CRC_START, HEADER_BYTES, LENGTH_OVERHEAD_BYT
 from logbroker.storage.files import Files
 
 _SEARCH_BYTES: Final = 1 << 20
+_SEARCH_FACTOR: Final = 16
+_LEAST_SEARCH_BYTES: Final = 4 * MAX_STORED_BATCH_BYTES
+_HEADER_COST_BYTES: Final = 256
+"""What a look at a header counts for: Python takes as long for it as for reading so much, or longer."""
 _HEADER_LIKE: Final = re.compile(rb"(?s)(?=.{8}[\x00-\x7f].{3}(?:\x00\x00..|\xff{4})\x02)")
 """A length above 0, a leader epoch below 65536 or none, and magic 2; overlapping ones are all found."""
 
@@ -47,11 +51,37 @@ def good_batch(
     return header
 
 
-def find_good_batch(files: Files, fd: int, start: int, end: int, offset: int) -> int:
-    """Position of the first good batch at or above `offset` between two positions of a file; -1: there is none.
+class SearchBudget:
+    """How much a search for good batches may read: some times what it goes through.
+
+    All that looks like a header may name a batch of 16 MiB, and bytes can be made of which very much does: to read each
+    would take a time that grows with the square of the size.
+    """
+
+    def __init__(self, size_bytes: int) -> None:
+        self._left_bytes = _LEAST_SEARCH_BYTES + _SEARCH_FACTOR * size_bytes
+
+    def spend(self, size_bytes: int) -> bool:
+        """Count a look at a header, and reading so much behind it; returns whether there is that much left."""
+        self._left_bytes -= _HEADER_COST_BYTES + size_bytes
+        return self._left_bytes >= 0
+
+
+class FoundBatch(NamedTuple):
+    """What a search has come to."""
+
+    position: int
+    """Of the first good batch; -1: there is none."""
+    is_sure: bool = True
+    """False: of what looks like a batch, where there was too much of that to look at."""
+
+
+def find_good_batch(files: Files, fd: int, start: int, end: int, offset: int) -> FoundBatch:
+    """Find the first good batch at or above `offset` between two positions of a file.
 
     Of whatever leader epoch: one that is lower than it should be is no work of a torn write either. Raises OSError.
     """
+    budget = SearchBudget(end - start)
     while end - start >= HEADER_BYTES:
         content = files.pread(fd, min(_SEARCH_BYTES + HEADER_BYTES, end - start), start)
         for found in header_like(content):
@@ -59,10 +89,10 @@ def find_good_batch(files: Files, fd: int, start: int, end: int, offset: int) ->
                 break
             position = start + found
             header = parse_header(content, found)
-            if header.base_offset < offset or header.size_bytes > min(end - position, MAX_STORED_BATCH_BYTES):
-                continue
-            batch = files.pread(fd, header.size_bytes, position)
-            if good_batch(batch, 0, offset, gaps_allowed=True) is not None:
-                return position
+            possible = header.base_offset >= offset and header.size_bytes <= min(end - position, MAX_STORED_BATCH_BYTES)
+            if not budget.spend(header.size_bytes if possible else 0):
+                return FoundBatch(position, is_sure=False)
+            if possible and good_batch(files.pread(fd, header.size_bytes, position), 0, offset, gaps_allowed=True):
+                return FoundBatch(position)
         start += _SEARCH_BYTES
-    return -1
+    return FoundBatch(-1)

@@ -206,8 +206,10 @@ class TailRecovery:
     def _check_torn(self, segment: Segment, handle: Handle, file_bytes: int, later: Sequence[Segment]) -> None:
         start = segment.size_bytes
         found = find_good_batch(self._files, handle.fd, start, file_bytes, self.end_offset)
-        if found >= 0:
-            what = f"a good one follows at byte {found}"
+        if found.position >= 0 and found.is_sure:
+            what = f"a good one follows at byte {found.position}"
+        elif found.position >= 0:
+            what = f"more follows that looks like batches than can be looked at, up to byte {found.position}"
         elif later:
             what = f"{later[0].log_path} follows"
         else:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from logbroker.record.header import HEADER_BYTES, BatchHeader
-from logbroker.storage.log_scan import header_like
+from logbroker.storage.log_scan import SearchBudget, header_like
 from logbroker.tools.segments.batch_checks import (
     MAX_RELATIVE_OFFSET,
     Fault,
@@ -58,6 +58,9 @@ class LogScan:
         self._check_crc = check_crc
         self._resume = resume
         self._may_grow = may_grow
+        self._budget = SearchBudget(log.size_bytes)
+        self._is_spent = False
+        """Whether a search was given up: too much looks like batches."""
         self.leader_epoch = leader_epoch
 
     def batches(self, position: int = 0) -> Iterator[tuple[int, BatchHeader]]:
@@ -89,6 +92,8 @@ class LogScan:
             followed = self._next_good(position, header) if self._resume else -1
             if followed < 0 and self._may_grow and self._finished_meanwhile(position):
                 continue
+            if self._is_spent:
+                reason += "; more follows that looks like batches than can be looked at"
             end = followed if followed >= 0 else log.size_bytes
             self.faults.append(
                 Fault(position=position, end=end, offset=self.next_offset, reason=reason, followed=followed >= 0)
@@ -137,17 +142,25 @@ class LogScan:
                     break
                 if self._may_follow(start + found):
                     return start + found
+                if self._is_spent:
+                    return -1
             start += _SEARCH_BYTES
         return -1
 
     def _may_follow(self, position: int) -> bool:
         header = self._log.header(position)
+        if not self._budget.spend(0):
+            self._is_spent = True
+            return False
         last = self._base_offset + MAX_RELATIVE_OFFSET if self._base_offset >= 0 else MAX_OFFSET
         if header is None or not self.next_offset <= header.base_offset <= last:
             return False
+        if header_fault(header, self._log.size_bytes - position) or content_fault(
+            header, gaps_allowed=self._gaps_allowed
+        ):
+            return False
+        if not self._budget.spend(header.size_bytes):
+            self._is_spent = True
+            return False
         # Without the CRC anything might pass here, even where the caller does without.
-        return (
-            header_fault(header, self._log.size_bytes - position) is None
-            and content_fault(header, gaps_allowed=self._gaps_allowed) is None
-            and self._log.batch_crc(position, header.size_bytes) == header.crc
-        )
+        return self._log.batch_crc(position, header.size_bytes) == header.crc
