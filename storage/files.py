@@ -70,6 +70,12 @@ class Files(Protocol):
 
     def size_bytes(self, path: str) -> int: ...
 
+    def modified_ms(self, path: str) -> int:
+        """When the content of a file was last changed, by the wall clock of then."""
+        ...
+
+    def set_modified(self, path: str, wall_ms: int) -> None: ...
+
     def list_directory(self, path: str) -> dict[str, int]:
         """Names of the regular files in a directory, with their sizes."""
         ...
@@ -144,6 +150,12 @@ class RealFiles:
 
     def size_bytes(self, path: str) -> int:
         return os.stat(path).st_size
+
+    def modified_ms(self, path: str) -> int:
+        return os.stat(path).st_mtime_ns // 1_000_000
+
+    def set_modified(self, path: str, wall_ms: int) -> None:
+        os.utime(path, ns=(wall_ms * 1_000_000, wall_ms * 1_000_000))
 
     def list_directory(self, path: str) -> dict[str, int]:
         with os.scandir(path) as entries:

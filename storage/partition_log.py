@@ -8,6 +8,7 @@ at the same time; `read` and `offset_for_time` may run anywhere, at any time.
 from __future__ import annotations
 
 import errno
+from functools import partial
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -26,7 +27,7 @@ from logbroker.storage.partition_files import EpochStart, check_epoch, create_pa
 from logbroker.storage.producer_state import ProducerCount
 from logbroker.storage.progress import LogEnd, LogProgress
 from logbroker.storage.recovery import RecoveredPartition, recover_partition
-from logbroker.storage.retention import ExpiredOffsets, SealedSegment, expired_offsets
+from logbroker.storage.retention import ExpiredOffsets, SyncedSegment, expired_offsets
 from logbroker.storage.segment import Segment
 from logbroker.storage.write_group import Staged, WriteGroup
 from logbroker.types import Durability, TimestampType, TopicId
@@ -38,6 +39,7 @@ class PartitionLog:
     """One partition. Made by `open`; closed by `close`."""
 
     __slots__ = (
+        "_begun_segment",
         "_directory",
         "_epochs",
         "_files",
@@ -100,6 +102,8 @@ class PartitionLog:
             end_position,
         )
         self._staged: WriteGroup | None = None
+        self._begun_segment = False
+        """Whether the active segment was made without a group, whose sync would make its name durable."""
         self.unsynced_bound_bytes = -1
         """How much of a `synced` topic this run leaves unsynced at most at any time; -1: no bound."""
         max_timestamp_ms = active.max_timestamp_ms if active else -1
@@ -222,6 +226,7 @@ class PartitionLog:
         if has_producer:
             self._producers.append(header, base_offset, self._progress.synced.offset)
         position = segment.append(next_offset - 1, size_bytes, timestamp_ms, config.index_interval_bytes)
+        segment.modified_ms = now_ms
         if not position:
             segment.first_crc = parse_header(batch).crc
         prefix = stored_prefix(base_offset, header.length, self.leader_epoch)
@@ -233,6 +238,8 @@ class PartitionLog:
     def take_staged(self) -> WriteGroup | None:
         """Everything staged since the last call, to be written; None: nothing."""
         group, self._staged = self._staged, None
+        if group is not None and self._begun_segment:
+            group.created_segment, self._begun_segment = True, False
         return group
 
     def _begin_group(self, now_ms: int) -> WriteGroup:
@@ -331,15 +338,42 @@ class PartitionLog:
 
     def expired_segments(self, now_ms: int, needed_from: int = MAX_INT64) -> ExpiredOffsets:
         """What retention asks for, while somebody still needs the records from offset `needed_from` on."""
-        view = self._view
+        view, synced, end_offset = self._view, self._progress.synced, self.log_end_offset
         # Not above what is synced, so that the recovery point never lies below the log start offset.
-        bound = min(view.high_watermark, self._progress.synced.offset)
-        sealed = [
-            SealedSegment(next_offset, segment.size_bytes, segment.max_timestamp_ms)
-            for segment, next_offset in zip(view.segments, view.base_offsets[1:], strict=False)
-            if next_offset < bound
-        ]
-        return expired_offsets(sealed, view.log_start_offset, self.size_bytes, self.config, now_ms, needed_from)
+        bound = min(view.high_watermark, synced.offset)
+        by_age = self.config.retention_ms >= 0
+        segments: list[SyncedSegment] = []
+        for segment, next_offset in zip(view.segments, (*view.base_offsets[1:], end_offset), strict=False):
+            is_active = segment is view.segments[-1]
+            if next_offset > bound or (is_active and not segment.size_bytes):
+                break
+            if not is_active and (segment is view.end_segment or segment is synced.segment):
+                break  # What follows is staged, and perhaps not written yet.
+            youngest_ms = segment.youngest_ms(now_ms) if by_age else -1
+            segments.append(SyncedSegment(next_offset, segment.size_bytes, youngest_ms, is_active))
+        return expired_offsets(segments, view.log_start_offset, self.size_bytes, self.config, now_ms, needed_from)
+
+    def begin_segment(self, now_ms: int) -> None:
+        """Go on in a new segment, so that retention can take all before it; not where the active one is empty.
+
+        All that was appended is synced. `sync_directory` comes before anything is stored that speaks of it. Raises
+        DiskFullError, CorruptLogError or TooManyOpenFilesError (nothing has changed then) and StorageFailedError.
+        """
+        segments = self._view.segments
+        if not segments or not segments[-1].size_bytes:
+            return
+        segment = self._roll(WriteGroup(), None, now_ms)
+        segments[-1].sealed = True
+        self._begun_segment = True
+        self._progress.begin_segment(segment)
+        self._view = replace(self._view, end_segment=segment, end_position=0)
+
+    def sync_directory(self) -> None:
+        """Make the names of the partition's files durable. Raises StorageFailedError and TooManyOpenFilesError."""
+        try:
+            self._handles.with_room(partial(self._files.sync_directory, self._directory))
+        except OSError as error:
+            raise storage_failed("sync", self._directory, error) from error
 
     def advance_log_start(self, offset: int) -> list[Segment]:
         """Begin the log at `offset`, which is stored already; returns the segments to give to `remove_files`."""

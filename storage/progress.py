@@ -36,6 +36,10 @@ class LogProgress:
             self.synced = end
         return end
 
+    def begin_segment(self, segment: Segment) -> None:
+        """Take note that the log goes on in a new segment; all that was appended is synced."""
+        self.written = self.synced = LogEnd(self.synced.offset, segment, 0)
+
     def mark_synced(self, end: LogEnd) -> LogEnd:
         """Take note that a sync covered what was `written` at a moment; returns what is synced now."""
         if end.offset > self.synced.offset:

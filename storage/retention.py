@@ -8,14 +8,16 @@ from typing import NamedTuple
 from logbroker.config import TopicConfig
 
 
-class SealedSegment(NamedTuple):
-    """What retention looks at of a segment that gets no more appends."""
+class SyncedSegment(NamedTuple):
+    """What retention looks at of a segment all of whose records are synced."""
 
     next_offset: int
-    """The base offset of the segment that follows."""
+    """The offset after its last record."""
     size_bytes: int
-    max_timestamp_ms: int
-    """Of its records; -1: they have none, age does not expire it."""
+    youngest_ms: int
+    """The time of its youngest record; -1: nobody knows, age does not expire it."""
+    is_active: bool = False
+    """Whether it is the one that takes appends: it goes by age alone."""
 
 
 class ExpiredOffsets(NamedTuple):
@@ -28,7 +30,7 @@ class ExpiredOffsets(NamedTuple):
 
 
 def expired_offsets(
-    sealed: Sequence[SealedSegment],
+    segments: Sequence[SyncedSegment],
     log_start_offset: int,
     size_bytes: int,
     config: TopicConfig,
@@ -40,7 +42,7 @@ def expired_offsets(
 
     Expired segments that hold such records stay, but only the youngest `retention.hold.bytes` of them are meant to.
     """
-    expired = sealed[: _expired_count(sealed, size_bytes, config, now_ms)]
+    expired = segments[: _expired_count(segments, size_bytes, config, now_ms)]
     removable = sum(segment.next_offset <= needed_from for segment in expired)
     wanted = len(expired)
     held_bytes = 0
@@ -55,17 +57,17 @@ def expired_offsets(
     return ExpiredOffsets(start_offset, wanted_offset)
 
 
-def _expired_count(sealed: Sequence[SealedSegment], size_bytes: int, config: TopicConfig, now_ms: int) -> int:
+def _expired_count(segments: Sequence[SyncedSegment], size_bytes: int, config: TopicConfig, now_ms: int) -> int:
     """How many segments from the oldest on have expired.
 
-    By size, as in Kafka, a segment goes when what remains still holds `retention.bytes`; by age, when its youngest
-    record is older than `retention.ms`.
+    As in Kafka, a segment goes by size when what remains still holds `retention.bytes`, and by age when its youngest
+    record is older than `retention.ms`; so the active one goes by age when all of the log has expired.
     """
     excess_bytes = size_bytes - config.retention_bytes
-    for count, segment in enumerate(sealed):
+    for count, segment in enumerate(segments):
         excess_bytes -= segment.size_bytes
-        too_much = config.retention_bytes >= 0 and excess_bytes >= 0
-        too_old = config.retention_ms >= 0 and 0 <= segment.max_timestamp_ms < now_ms - config.retention_ms
+        too_much = config.retention_bytes >= 0 and excess_bytes >= 0 and not segment.is_active
+        too_old = config.retention_ms >= 0 and 0 <= segment.youngest_ms < now_ms - config.retention_ms
         if not (too_much or too_old):
             return count
-    return len(sealed)
+    return len(segments)

@@ -62,6 +62,7 @@ class Segment:
         "log_path",
         "max_timestamp_ms",
         "max_timestamp_offset",
+        "modified_ms",
         "offset_index",
         "removed",
         "rules",
@@ -87,6 +88,8 @@ class Segment:
         self.max_timestamp_offset = base_offset
         self.created_ms = 0
         """When this process first appended; counts where the records have no timestamps."""
+        self.modified_ms = -1
+        """When it was last appended to, by the wall clock of then; -1: only the file knows."""
         self.removed = False
         self.loaded = False
         """Whether the indexes are at hand, so that it can take appends."""
@@ -160,6 +163,26 @@ class Segment:
             or last_offset - self.base_offset > MAX_RELATIVE_OFFSET
             or age_ms > config.segment_ms
         )
+
+    def youngest_ms(self, now_ms: int) -> int:
+        """Return the time by which the segment's age counts, which is never ahead of now; -1: it cannot be found out.
+
+        It is the largest timestamp or, where the records have none, or one ahead of now, when the file was last
+        modified. Where that, too, is ahead, the clock was wrong when it was written: the file counts as modified now,
+        and from then on.
+        """
+        if 0 <= self.max_timestamp_ms <= now_ms:
+            return self.max_timestamp_ms
+        try:
+            if self.modified_ms < 0:
+                self.modified_ms = self._files.modified_ms(self.log_path)
+            if self.modified_ms > now_ms:
+                self._files.set_modified(self.log_path, now_ms)
+                self.modified_ms = now_ms
+        except OSError as error:
+            _log.warning("cannot tell the age of %s: %s; it stays", self.log_path, error.strerror or error)
+            return -1
+        return self.modified_ms
 
     def _append_time_entry(self) -> None:
         if self.max_timestamp_ms > self._indexed_timestamp_ms:

@@ -10,10 +10,11 @@ import pytest
 from logbroker.broker.local_engine.catalog import TOPICS, encode_topic
 from logbroker.broker.local_engine.engine import LocalEngine
 from logbroker.config import DAY_MS
-from logbroker.engine import Append, Appended, Read, ReadResult, StateEvent
+from logbroker.engine import Append, Appended, Read, ReadResult, StateEvent, Topic
 from logbroker.errors import DataDirError, InvalidRequestError, OffsetOutOfRangeError, UnknownTopicError
+from logbroker.record.codec import NewRecord, encode_batch
 from logbroker.storage.metadata_store import MetadataStore
-from tests.broker.conftest import HeldSync, OpenEngine, batch
+from tests.broker.conftest import HeldSync, Opened, OpenEngine, batch
 
 
 async def apply_retention(engine: LocalEngine) -> None:
@@ -40,7 +41,9 @@ async def test_retention_by_size_moves_the_start_for_good(open_at: OpenEngine, t
         assert first.batches
 
 
-async def test_retention_by_age_spares_the_active_segment(open_at: OpenEngine) -> None:
+async def test_retention_by_age_takes_the_active_segment_where_all_has_expired(
+    open_at: OpenEngine, tmp_path: Path
+) -> None:
     async with open_at() as opened:
         topic = await opened.engine.create_topic("t", 1, {"segment.bytes": "1000"})
         for number in range(40):
@@ -50,8 +53,42 @@ async def test_retention_by_age_spares_the_active_segment(open_at: OpenEngine) -
         opened.clock.ahead_ms = 8 * DAY_MS
         await apply_retention(opened.engine)
         facts = opened.engine.partition_facts(topic.id, 0)
-        assert facts.segments == 1
-        assert facts.log_start_offset < facts.log_end_offset == 40
+        for _ in range(3):
+            await apply_retention(opened.engine)
+            assert facts == opened.engine.partition_facts(topic.id, 0)
+            assert (facts.segments, facts.size_bytes) == (1, 0)
+            assert facts.log_start_offset == facts.log_end_offset == facts.high_watermark == 40
+            assert [path.name for path in (tmp_path / "data" / "t-0").glob("*.log")] == [f"{40:020d}.log"]
+    async with open_at() as opened:
+        assert opened.engine.partition_facts(topic.id, 0) == facts
+        await opened.append(topic.id, b"next")
+        [found] = await opened.engine.read([Read(topic.id, 0, 40, 1000)])
+        assert isinstance(found, ReadResult)
+        assert found.next_offset == 41
+
+
+@pytest.mark.parametrize("restart", [False, True])
+async def test_a_stamp_of_next_year_does_not_hold_retention_up_for_a_year(open_at: OpenEngine, restart: bool) -> None:
+    configs = {"segment.bytes": "1000", "message.timestamp.after.max.ms": str(366 * DAY_MS)}
+    async with open_at() as opened:
+        topic = await opened.engine.create_topic("t", 1, configs)
+        ahead_ms = opened.clock.wall_ms() + 365 * DAY_MS
+        for _ in range(2):
+            one = encode_batch([NewRecord(bytes(900), timestamp_ms=ahead_ms)])
+            [appended] = await opened.engine.append([Append(topic.id, 0, one)])
+            assert isinstance(appended, Appended)
+        if not restart:
+            await _expires_in_a_week(opened, topic)
+    if restart:
+        async with open_at() as opened:
+            await _expires_in_a_week(opened, topic)
+
+
+async def _expires_in_a_week(opened: Opened, topic: Topic) -> None:
+    for days, start_offset in ((6, 0), (8, 2)):
+        opened.clock.ahead_ms = days * DAY_MS
+        await apply_retention(opened.engine)
+        assert opened.engine.partition_facts(topic.id, 0).log_start_offset == start_offset
 
 
 async def test_a_restart_begins_at_the_recovery_point(open_at: OpenEngine) -> None:

@@ -85,6 +85,12 @@ class MemoryFiles:
     def size_bytes(self, path: str) -> int:
         return len(self.contents[self.names[path]])
 
+    def modified_ms(self, path: str) -> int:
+        raise NotImplementedError("the records of these tests are stamped by a sound clock")
+
+    def set_modified(self, path: str, wall_ms: int) -> None:
+        raise NotImplementedError
+
     def list_directory(self, path: str) -> dict[str, int]:
         if path not in self.directories:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)

@@ -89,9 +89,9 @@ class Trace:
             checkpoint=msgspec.msgpack.decode(row, type=PartitionCheckpoint) if row else None,
         )
 
-    def _commit(self, log_start: int = -1) -> None:
+    def _commit(self, log_start: int = -1, checkpoint: PartitionCheckpoint | None = None) -> None:
         self.log.flush_indexes()
-        checkpoint = self.log.checkpoint()
+        checkpoint = checkpoint or self.log.checkpoint()
         if log_start >= 0:
             checkpoint.log_start_offset = log_start
             # Until the commit has returned, either may be found.
@@ -109,6 +109,7 @@ class Trace:
             self._sync,
             self._commit,
             self._retain,
+            self._expire,
             self._restart,
         )
         for _ in range(steps):
@@ -183,6 +184,22 @@ class Trace:
             self._commit(start)
             self.log.remove_files(self.log.advance_log_start(start))
         self.log.config = self.config
+
+    def _expire(self) -> None:
+        """All that is synced expires, the active segment too where that is all of it."""
+        self.log.config = msgspec.structs.replace(self.config, retention_ms=0)
+        start = self.log.expired_segments(NOW_MS + 1).start_offset
+        self.log.config = self.config
+        if start > self.log.log_start_offset:
+            checkpoint = None
+            if start == self.log.log_end_offset:
+                self.log.begin_segment(NOW_MS)
+                checkpoint = self.log.checkpoint()
+                if self.random.random() < 0.3:
+                    self._append()  # The loop goes on while the names are synced.
+                self.log.sync_directory()
+            self._commit(start, checkpoint)
+            self.log.remove_files(self.log.advance_log_start(start))
 
     def _restart(self) -> None:
         """The process is killed between two operations, and its successor recovers what there is."""

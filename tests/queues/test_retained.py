@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from logbroker.clock import SystemClock
 from logbroker.engine import Append, Appended
 from logbroker.errors import DiskFullError, UnknownTopicError
 from logbroker.queues import retention_hold
@@ -62,6 +63,38 @@ async def test_lanes_that_stand_neither_fill_the_disk_nor_lose_a_record(
         await life.retain()
         assert life.group.queue.done.floor(0) == 8 * count
         assert life.facts().size_bytes < KEPT_BYTES + 3 * SEGMENT_BYTES
+
+
+@pytest.mark.parametrize("crash", [False, True])
+async def test_a_log_that_expires_to_its_end_leaves_what_stands_in_copies(tmp_path: Path, crash: bool) -> None:
+    """By age the active segment goes as well, whose records are held like all others."""
+    count = 30
+    by_age = {"retention.ms": "1", "retention.bytes": "-1", "retention.hold.bytes": "-1"}
+    async with shell(tmp_path, crash=crash) as opened:
+        life = await begin(opened, [b"blocked"])
+        topic_id = opened.engine.topic("t").id
+        await life.write(KEYS, range(count))
+        await life.work(7 * count)
+        appended_ms = SystemClock().wall_ms()
+        await until(lambda: SystemClock().wall_ms() > appended_ms + 2)
+        await opened.engine.alter_topic(topic_id, set_configs=by_age)
+        await life.retain()
+        assert life.facts().log_start_offset == 0, "what is held must stay"
+        await opened.engine.alter_topic(topic_id, set_configs={"retention.hold.bytes": "0"})
+        for _ in range(3):
+            await life.retain()
+        facts = life.facts()
+        assert facts.log_start_offset == facts.log_end_offset == len(KEYS) * count
+        assert (facts.size_bytes, facts.segments) == (0, 1)
+        assert life.group.hold.expired == 0
+    async with shell(tmp_path) as opened:
+        life = await again(opened)
+        await all_held(life, count)
+        await life.write([b"blocked"], [count])
+        await life.resume()
+        await life.work(count + 1)
+        assert life.done == {b"blocked": list(range(count + 1))}
+        assert life.group.queue.done.floor(0) == life.facts().high_watermark == len(KEYS) * count + 1
 
 
 async def test_nothing_is_copied_below_the_bound(tmp_path: Path) -> None:

@@ -215,6 +215,30 @@ class PartitionMachine(RuleBasedStateMachine):
             assert retention_bytes <= log.size_bytes < size_before
         log.config = self.partition.config
 
+    @rule(age=st.integers(-2, 52))
+    def expire(self, age: int) -> None:
+        """Retention by age, which takes the active segment where all of the log has expired, and is synced."""
+        log = self.partition.log
+        log.config = msgspec.structs.replace(self.partition.config, retention_ms=age + 2)
+        start_offset = log.expired_segments(NOW_MS).start_offset
+        log.config = self.partition.config
+        assert start_offset <= log.high_watermark
+        gone = [batch for batch in self.batches if batch.next_offset <= start_offset]
+        assert all(batch.timestamp_ms < NOW_MS - age - 2 for batch in gone if batch.next_offset > self.start_offset)
+        if start_offset > log.log_start_offset:
+            if start_offset == log.log_end_offset:
+                log.begin_segment(NOW_MS)
+                log.sync_directory()
+            self.partition.store_checkpoint()
+            checkpoint = self.partition.stored_checkpoint()
+            assert checkpoint is not None
+            checkpoint.log_start_offset = start_offset
+            self.partition.stored = msgspec.msgpack.encode(checkpoint)
+            log.remove_files(log.advance_log_start(start_offset))
+            self.start_offset = start_offset
+            if start_offset == log.log_end_offset:
+                assert (log.size_bytes, log.segment_count) == (0, 1)
+
     @rule()
     def checkpoint(self) -> None:
         self.partition.store_checkpoint()

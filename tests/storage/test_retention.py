@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from logbroker.config import MAX_INT64, TopicConfig
-from logbroker.storage.retention import ExpiredOffsets, SealedSegment, expired_offsets
+from logbroker.storage.retention import ExpiredOffsets, SyncedSegment, expired_offsets
 
 NOW_MS = 1_000_000
-TEN = [SealedSegment(offset, 100, NOW_MS) for offset in range(10, 101, 10)]
+TEN = [SyncedSegment(offset, 100, NOW_MS) for offset in range(10, 101, 10)]
 """Ten records and 100 bytes each."""
 
 
@@ -62,7 +62,7 @@ def test_the_log_never_begins_anew_before_its_start() -> None:
 def test_what_stays_is_what_it_must_be(
     sizes: list[int], keep_bytes: int, hold_bytes: int, needed_from: int, active_bytes: int
 ) -> None:
-    sealed = [SealedSegment((number + 1) * 10, size, NOW_MS) for number, size in enumerate(sizes)]
+    sealed = [SyncedSegment((number + 1) * 10, size, NOW_MS) for number, size in enumerate(sizes)]
     size_bytes = sum(sizes) + active_bytes
     config = TopicConfig(retention_bytes=keep_bytes, retention_hold_bytes=hold_bytes)
     free = expired_offsets(sealed, 0, size_bytes, config, NOW_MS, MAX_INT64)

@@ -17,7 +17,7 @@ from logbroker.broker.local_engine.partition_table import PartitionTable
 from logbroker.clock import Clock
 from logbroker.config import MAX_INT64, MIB, BrokerConfig
 from logbroker.engine import Holder
-from logbroker.errors import OverloadedError
+from logbroker.errors import CorruptLogError, DiskFullError, OverloadedError, TooManyOpenFilesError
 from logbroker.storage.metadata_store import MetadataStore, Write
 from logbroker.storage.partition_checkpoint import encode_checkpoint
 from logbroker.types import TopicId
@@ -184,6 +184,15 @@ class Upkeep:
         start_offset = min(start_offset, self._start_wanted(partition, self._clock.wall_ms()))
         if start_offset == log.log_start_offset:
             return
+        if start_offset == log.log_end_offset:
+            # All of it goes, so the log goes on in an empty segment; no append comes between that and the decision.
+            try:
+                log.begin_segment(self._clock.wall_ms())
+                checkpoint = log.checkpoint()
+                await self._helpers.change(log.sync_directory)
+            except (CorruptLogError, DiskFullError, TooManyOpenFilesError) as error:
+                _log.warning("retention of %s has to wait: %s", partition.name, error)
+                return
         checkpoint.log_start_offset = start_offset
         writes = encode_checkpoint(partition_row_key(*partition.key), checkpoint)
         await asyncio.wrap_future(self._store.submit(writes))
