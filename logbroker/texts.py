@@ -1,4 +1,4 @@
-"""Numbers as people and programs write them: one reading for all texts that come from outside.
+"""Texts that come from outside: one reading for all numbers, and one writing for all that people are shown.
 
 Python's `int` takes far more than a number: blanks and line ends around it, `+`, `_` between digits, the digits of
 every script; and it raises for a few characters that `isdigit` takes, and for very long texts.
@@ -16,6 +16,49 @@ _MAX_PORT: Final = 65_535
 def whole_number(text: str) -> int | None:
     """Return the number that a text is: ASCII digits, up to 20, perhaps with a minus before them; else None."""
     return int(text) if _WHOLE_NUMBER.fullmatch(text) else None
+
+
+class _Escapes(dict[int, str]):
+    """For `str.translate`: each character that is not printable becomes its escape, as Python writes it."""
+
+    def __missing__(self, code: int) -> str:
+        return chr(code) if chr(code).isprintable() else self.escape(code)
+
+    def escape(self, code: int) -> str:
+        return chr(code).encode("unicode_escape").decode("ascii")
+
+
+class _JsonEscapes(_Escapes):
+    """The same in the strings of JSON, which knows four digits: two escapes for what is beyond them."""
+
+    def escape(self, code: int) -> str:
+        if code == ord("\n"):
+            return "\n"  # Stands between the values; within a string it is an escape already.
+        units = chr(code).encode("utf-16-be", "surrogatepass").hex()
+        return "".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4))
+
+
+_ESCAPES: Final = _Escapes()
+_JSON_ESCAPES: Final = _JsonEscapes()
+
+
+def shown(text: str) -> str:
+    """Return a text as it may stand in a line on a terminal or in a log: with nothing in it that a terminal obeys, that
+    ends the line, or that changes how what stands beside it looks.
+
+    Controls (C0 and C1, so ESC, bells and line ends), separators, characters of format (bidirectional overrides, zero
+    widths) and lone surrogates become escapes such as `\\x1b`. A backslash stays one: this makes a text harmless, not
+    unambiguous; `repr` does both, and comes through this as it was.
+    """
+    return text if text.isprintable() else text.translate(_ESCAPES)
+
+
+def shown_json(encoded: bytes) -> bytes:
+    """Return JSON that says the same, with escapes for what `shown` escapes; JSON itself asks for those of C0 only."""
+    if encoded.isascii() and b"\x7f" not in encoded:
+        return encoded
+    text = encoded.decode()
+    return encoded if text.replace("\n", "").isprintable() else text.translate(_JSON_ESCAPES).encode()
 
 
 def is_address(text: str, *, any_port: bool = False) -> bool:

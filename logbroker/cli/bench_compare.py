@@ -11,6 +11,7 @@ import click
 import msgspec
 
 from logbroker.cli import terminal
+from logbroker.cli.lines import write_line
 from logbroker.cli.options import json_option
 from logbroker.errors import LogbrokerError
 from logbroker.tools.bench.compare import report
@@ -120,7 +121,8 @@ def compare_command(
     if as_json:
         terminal.write_json(_document(found))
     elif as_markdown:
-        click.echo(report.markdown(found, peers), nl=False)
+        for line in report.markdown(found, peers).splitlines():
+            write_line(line)
     else:
         _show(found, peers)
     if not found.figures:
@@ -145,11 +147,11 @@ def _show(found: Comparison, peers: Sequence[Peer]) -> None:
     terminal.show(table)
     for peer in peers:
         if peer.name in found.versions:
-            click.echo(f"{peer.title} {found.versions[peer.name]}: {peer.client_settings}")
+            write_line(f"{peer.title} {found.versions[peer.name]}: {peer.client_settings}")
             for durability, promise in peer.promises.items():
-                click.echo(f"  {durability.value}: {promise}")
+                write_line(f"  {durability.value}: {promise}")
             for workload, note in peer.notes.items():
-                click.echo(f"  {workload}: {note}")
+                write_line(f"  {workload}: {note}")
     for each in found.left_out:
-        click.echo(f"left out: {each}")
-    click.echo(f"Measured on: {found.machine}")
+        write_line(f"left out: {each}")
+    write_line(f"Measured on: {found.machine}")

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import signal
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import click
 
+from logbroker.cli.lines import raw_output, shows_output
 from logbroker.cli.options import PLACE_METAVAR, Place, PlaceType, broker_option
-from logbroker.cli.output_formats import FORMATS
+from logbroker.cli.output_formats import FORMATS, lines, shown_lines
 from logbroker.client.metadata import check_bands
 from logbroker.client.offset_reset import reset_policy
 from logbroker.client.sync import Admin, Consumer
@@ -90,7 +90,8 @@ def consume(
     With --group, what was written is committed once a second and at the end: after a crash the rest comes again.
 
     \b
-    lines  Each value, with a line feed.
+    lines  Each value as it is, with a line feed. On a terminal, what it would
+           obey is escaped (\\x1b); into a pipe or a file nothing is.
     json   One object a line: topic, partition, offset, timestamp (ms), key,
            value, headers; priority where the record has one. A key or value
            is text or, where it is not UTF-8, base64 with key_encoding or
@@ -105,7 +106,9 @@ def consume(
       logbroker consume flights --until-end --format json | jq -r .key
     """
     to_bytes = FORMATS["json" if as_json else output_format]
-    out = sys.stdout.buffer
+    if to_bytes is lines and shows_output():
+        to_bytes = shown_lines
+    out = raw_output()
     if partitions and bands:
         raise click.UsageError("a band is partitions: give --partition or --band")
     with _open(topic, broker, start, group, reset, partitions, bands) as consumer:

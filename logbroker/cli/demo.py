@@ -14,6 +14,7 @@ import msgspec
 
 from logbroker.cli import terminal
 from logbroker.cli.input_formats import InputRecord, read_csv
+from logbroker.cli.lines import write_line
 from logbroker.cli.options import json_option
 from logbroker.client import Record
 from logbroker.client.sync import Admin, Consumer, Producer
@@ -146,15 +147,14 @@ def _show(outcome: _Outcome) -> None:
     rows.add_section()
     rows.add_row("all", f"{outcome.records:,}", terminal.size_text(sum(outcome.partition_bytes)))
     terminal.show(rows)
-    facts = terminal.table("fact", "figure", numbers=("figure",))
-    facts.show_header = False
+    facts = terminal.table("fact", "figure", numbers=("figure",), header=False)
     facts.add_row("records", f"{outcome.records:,}")
     facts.add_row("bytes (keys and values)", terminal.size_text(outcome.bytes))
     facts.add_row("in, synced", f"{outcome.records / outcome.seconds_in:,.0f} records/s")
     facts.add_row("out", f"{outcome.records / outcome.seconds_out:,.0f} records/s")
     facts.add_row("restart", f"{outcome.restart_seconds:.2f} s")
     terminal.show(facts)
-    click.echo(
+    write_line(
         f"All {outcome.records:,} flights of {outcome.aircraft:,} aircraft came back after the restart,"
         " each aircraft's in order."
     )

@@ -14,6 +14,7 @@ import msgspec
 from logbroker.cli import terminal
 from logbroker.cli.demo import read_flights
 from logbroker.cli.experiment_view import show_lanes, show_scaling, shown
+from logbroker.cli.lines import warn, write_line
 from logbroker.cli.options import json_option
 from logbroker.embedded_broker import embedded
 from logbroker.errors import LogbrokerError
@@ -67,7 +68,7 @@ def lanes(work_ms: float, records: int, workers: int, html: TextIO | None, plain
     if records > len(rows):
         raise click.BadParameter(f"there are {len(rows):,} flights", param_hint="--records")
     rows = rows[:records]
-    click.echo(f"Starting {4 * workers} worker processes...", err=True)
+    warn(f"Starting {4 * workers} worker processes...")
     with embedded() as broker, shown(plain=plain) as look:
         strips = _run(drain(broker.address, rows, workers=workers, work_seconds=work_ms / 1000, look=look))
     figures = [strip.settle() for strip in strips]
@@ -78,7 +79,7 @@ def lanes(work_ms: float, records: int, workers: int, html: TextIO | None, plain
         return
     show_lanes(figures)
     terminal.say(*conclusions(figures))
-    click.echo("With --html FILE it draws all this." if html is None else f"Pictures: {html.name}")
+    write_line("With --html FILE it draws all this." if html is None else f"Pictures: {html.name}")
 
 
 @experiment.command()
@@ -103,7 +104,7 @@ def scaling(quick: bool, out: Path, seed: int, as_json: bool) -> None:
     out.mkdir(parents=True, exist_ok=True)
     draws = can_draw()
     if not draws:
-        click.echo(HOW_TO_INSTALL, err=True)
+        warn(HOW_TO_INSTALL)
     with embedded() as broker, terminal.progress("measuring", len(grid), "runs") as count:
         work = scale(broker.address, grid, seconds=QUICK_SECONDS if quick else SECONDS, seed=seed, done=count)
         found = _run(work)

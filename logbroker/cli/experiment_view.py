@@ -7,12 +7,12 @@ from contextlib import contextmanager
 from time import monotonic
 from typing import Final, Protocol
 
-import click
 from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
 from logbroker.cli import terminal
+from logbroker.cli.lines import warn
 from logbroker.tools.experiments.capacity import QUEUE
 from logbroker.tools.experiments.lane_strip import Strip, StripFigures
 from logbroker.tools.experiments.palette import key_colour
@@ -55,7 +55,7 @@ class _Lines:
             return
         self._next = now + _PLAIN_SECONDS
         counts = "; ".join(f"{strip.plan.name}: {len(strip.finishes):,} of {strip.total:,}" for strip in strips)
-        click.echo(f"{now - strips[0].begun:.0f} s: {counts}", err=True)
+        warn(f"{now - strips[0].begun:.0f} s: {counts}")
 
 
 def strips_text(strips: Sequence[Strip], now: float, width: int) -> Group:

@@ -9,6 +9,7 @@ import click
 
 from logbroker.cli import terminal
 from logbroker.cli.group_reset import Move, plan
+from logbroker.cli.lines import confirm, write_line
 from logbroker.cli.options import PLACE_METAVAR, Place, PlaceType, broker_option, json_option
 from logbroker.client.sync import (
     Admin,
@@ -155,7 +156,7 @@ def reset_offsets(
         rows.add_row(move.partition.topic, str(move.partition.partition), _offset_text(move.old), str(move.new))
     terminal.show(rows)
     if dry_run:
-        click.echo("nothing was changed (--dry-run)")
+        write_line("nothing was changed (--dry-run)")
 
 
 @group.command()
@@ -166,13 +167,13 @@ def reset_offsets(
 def delete(name: str, yes: bool, broker: str, as_json: bool) -> None:
     """Delete GROUP, which must have no members, and its committed offsets."""
     if not yes:
-        click.confirm(f"Delete group {name} and its committed offsets?", abort=True, err=True)
+        confirm(f"Delete group {name} and its committed offsets?")
     with Admin(broker) as admin:
         admin.delete_group(name)
     if as_json:
         terminal.write_json({"id": name})
     else:
-        click.echo(f"deleted group {name}")
+        write_line(f"deleted group {name}")
 
 
 def _partitions_text(partitions: tuple[TopicPartition, ...]) -> str:
@@ -193,11 +194,12 @@ def _age_ms(lag: PartitionLag, now_ms: int) -> int | None:
 def _show(description: GroupDescription, lags: list[PartitionLag], now_ms: int) -> None:
     info = description.info
     behind = sum(lag.records or 0 for lag in lags)
-    click.echo(
+    write_line(
         f"group {info.id}: {info.state}, {info.members} member{'' if info.members == 1 else 's'}, "
         f"{description.assignor or 'no assignor yet'}, epoch {description.epoch}, "
-        f"{behind:,} record{'' if behind == 1 else 's'} behind\n"
+        f"{behind:,} record{'' if behind == 1 else 's'} behind"
     )
+    write_line()
     names = {member.id: member.instance_id or member.id for member in description.members}
     numbers = ("partition", "committed", "end", "lag", "lag in time")
     rows = terminal.table("topic", "partition", "owner", *numbers[1:], numbers=numbers)
@@ -212,7 +214,8 @@ def _show(description: GroupDescription, lags: list[PartitionLag], now_ms: int) 
         rows.add_row(*place, committed, str(lag.end_offset), _offset_text(lag.records), age)
     terminal.show(rows)
     for generation in description.generations:
-        click.echo(f"\n{_generation_text(generation)}")
+        write_line()
+        write_line(_generation_text(generation))
 
 
 def _generation_text(generation: GenerationDescription) -> str:

@@ -12,6 +12,7 @@ from typing import Final
 import click
 
 from logbroker import __version__
+from logbroker.cli.lines import escape_all_errors, show_wrong_call, shows_errors, warn
 from logbroker.errors import LogbrokerError
 from logbroker.errors.system import system_error_text
 
@@ -72,7 +73,8 @@ def main() -> None:
     """Run the command line and exit."""
     # What gRPC's core would write to standard error comes back as an error anyway, and is told in our words.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
-    if not sys.stderr.isatty():
+    escape_all_errors()
+    if not shows_errors():
         # Reconnects are told to people who watch; a program gets one line where a command fails.
         logging.getLogger("logbroker").addHandler(logging.NullHandler())
     sys.exit(run(sys.argv[1:]))
@@ -83,18 +85,15 @@ def run(arguments: Sequence[str]) -> int:
     try:
         code = cli.main(list(arguments), prog_name="logbroker", standalone_mode=False)
         sys.stdout.flush()
-    except click.exceptions.NoArgsIsHelpError as error:
-        error.show()
-        return error.exit_code
     except click.ClickException as error:
-        error.show()
+        show_wrong_call(error)
         return error.exit_code
     except KeyboardInterrupt:
         return INTERRUPTED
     except click.Abort as abort:
         if isinstance(abort.__cause__, KeyboardInterrupt):
             return INTERRUPTED
-        click.echo("logbroker: nothing was done", err=True)  # a question was not answered with yes
+        warn("logbroker: nothing was done")  # a question was not answered with yes
         return 1
     except BrokenPipeError:
         # The reader of our output has gone (`| head`): nobody is there to be told.
@@ -102,6 +101,6 @@ def run(arguments: Sequence[str]) -> int:
         return 1
     except (LogbrokerError, OSError) as error:
         text = system_error_text(error) if isinstance(error, OSError) else str(error)
-        click.echo(f"logbroker: {' '.join(text.split())}", err=True)
+        warn(f"logbroker: {' '.join(text.split())}")
         return 1
     return code if isinstance(code, int) else 0

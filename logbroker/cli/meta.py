@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from logbroker.cli import terminal
+from logbroker.cli.lines import confirm, write_line
 from logbroker.cli.options import json_option
 from logbroker.config import BrokerConfig
 from logbroker.tools.metadata_backup import Backup, back_up, read_backup
@@ -57,7 +58,7 @@ def backup(target: Path, data_dir: Path, as_json: bool) -> None:
         terminal.write_json({"backup": made, "values": values})
     else:
         size = terminal.size_text(made.store_bytes)
-        click.echo(f"{made.path}: {sum(values.values()):,} values, {size}, every checksum is right")
+        write_line(f"{made.path}: {sum(values.values()):,} values, {size}, every checksum is right")
 
 
 @meta.command()
@@ -86,20 +87,20 @@ def restore(file: Path, data_dir: Path, dry_run: bool, yes: bool, as_json: bool)
         replaced: Path | None = None
         if not dry_run:
             if not yes:
-                click.confirm("Restore it?", abort=True, err=True)
+                confirm("Restore it?")
             replaced = put_in_place(plan, store, data_dir)
     if as_json:
         terminal.write_json(_document(plan, replaced, restored=not dry_run))
     elif not dry_run:
-        click.echo("restored" if replaced is None else f"restored; the store that was there is kept as {replaced}")
+        write_line("restored" if replaced is None else f"restored; the store that was there is kept as {replaced}")
 
 
 def _show(plan: RestorePlan) -> None:
     size = terminal.size_text(plan.unscanned_bytes)
-    click.echo(f"{plan.backup.path}: of {_time_text(plan.backup)}, {sum(plan.values.values()):,} values")
-    click.echo(f"{size} of log above its recovery points will be scanned at the next start")
+    write_line(f"{plan.backup.path}: of {_time_text(plan.backup)}, {sum(plan.values.values()):,} values")
+    write_line(f"{size} of log above its recovery points will be scanned at the next start")
     for note in plan.notes:
-        click.echo(f"  {note}")
+        write_line(f"  {note}")
 
 
 def _document(plan: RestorePlan, replaced: Path | None, *, restored: bool) -> dict[str, object]:

@@ -10,6 +10,7 @@ import msgspec
 from logbroker.cli.json_text import Text, Unset, text_of
 from logbroker.client.sync import Record, WorkerDelivery
 from logbroker.record.message_headers import stated_priority
+from logbroker.texts import shown, shown_json
 
 
 class _JsonHeader(msgspec.Struct, gc=False):
@@ -52,7 +53,21 @@ def json_lines(records: Iterable[Record]) -> bytes:
     return _encode_lines([_json_record(record) for record in records])
 
 
-_encode_lines: Final[Callable[[Sequence[_JsonRecord]], bytes]] = msgspec.json.Encoder().encode_lines
+def shown_lines(records: Iterable[Record]) -> bytes:
+    """Each value as a line for people's eyes: what a terminal would obey is escaped, line ends too."""
+    return b"".join([_shown_line(record.value or b"") for record in records])
+
+
+def _shown_line(value: bytes) -> bytes:
+    cells = value.decode("utf-8", "backslashreplace").split("\t")  # Tables of values are read on terminals, too.
+    return "\t".join(map(shown, cells)).encode() + b"\n"
+
+
+def _encode_lines(records: Sequence[_JsonRecord]) -> bytes:
+    return shown_json(_ENCODER.encode_lines(records))
+
+
+_ENCODER: Final = msgspec.json.Encoder()
 
 
 def json_delivery(delivery: WorkerDelivery) -> bytes:

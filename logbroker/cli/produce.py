@@ -13,6 +13,7 @@ import click
 
 from logbroker.cli import terminal
 from logbroker.cli.input_formats import InputRecord, read_csv, read_json, read_lines
+from logbroker.cli.lines import shows_errors, warn
 from logbroker.cli.options import broker_option, json_option
 from logbroker.client.sync import Delivery, Producer
 from logbroker.errors import LogbrokerError
@@ -110,11 +111,10 @@ def produce(
         terminal.write_json(
             {"records": sending.acknowledged, "bytes": sending.size_bytes, "seconds": round(seconds, 3)}
         )
-    elif sys.stderr.isatty():
-        click.echo(
+    elif shows_errors():
+        warn(
             f"{sending.acknowledged:,} records, {terminal.size_text(sending.size_bytes)}, in {seconds:.1f} s"
-            f" ({sending.acknowledged / seconds:,.0f} records/s)",
-            err=True,
+            f" ({sending.acknowledged / seconds:,.0f} records/s)"
         )
 
 

@@ -8,9 +8,10 @@ from typing import Any, Final
 import click
 
 from logbroker.cli import terminal
+from logbroker.cli.lines import confirm, write_line
 from logbroker.cli.options import Place, PlaceType, broker_option, json_option
 from logbroker.cli.queue_options import settings_of, settings_options
-from logbroker.cli.queue_text import description_document, indexed_text, now_ms, settings_rows, share_text
+from logbroker.cli.queue_text import description_document, indexed_text, key_text, now_ms, settings_rows, share_text
 from logbroker.client.sync import QueueAdmin, QueueDescription
 
 _ELSEWHERE: Final = {
@@ -89,7 +90,7 @@ def create(group: str, topic: str, start: Place, broker: str, as_json: bool, **v
         terminal.write_json({**description_document(description), "created": created})
     else:
         there = "created" if created else "nothing to do: it is there with these settings:"
-        click.echo(f"{there} queue group {group} on topic {topic}, ordering {description.settings.ordering}")
+        write_line(f"{there} queue group {group} on topic {topic}, ordering {description.settings.ordering}")
 
 
 @queue.command(name="list")
@@ -110,7 +111,7 @@ def list_queues(broker: str, as_json: bool) -> None:
         rows.add_row(
             queue.id,
             queue.topic,
-            queue.settings.ordering,
+            queue.settings.ordering or "",
             queue.state,
             f"{_waiting(queue):,}",
             f"{counts.in_flight:,}",
@@ -158,9 +159,9 @@ def alter(group: str, broker: str, as_json: bool, **values: Any) -> None:
     if as_json:
         terminal.write_json({**description_document(description), "draining": draining})
     elif draining:
-        click.echo(f"altered queue group {group}; the ordering changes when all in flight is settled")
+        write_line(f"altered queue group {group}; the ordering changes when all in flight is settled")
     else:
-        click.echo(f"altered queue group {group}")
+        write_line(f"altered queue group {group}")
 
 
 @queue.command()
@@ -171,13 +172,13 @@ def alter(group: str, broker: str, as_json: bool, **values: Any) -> None:
 def delete(group: str, yes: bool, broker: str, as_json: bool) -> None:
     """Delete GROUP with what it knows of done records, attempts, parked lanes and sessions. Its topic stays."""
     if not yes:
-        click.confirm(f"Delete queue group {group} and all that it knows?", abort=True, err=True)
+        confirm(f"Delete queue group {group} and all that it knows?")
     with QueueAdmin(broker) as admin:
         admin.delete_queue(group)
     if as_json:
         terminal.write_json({"id": group})
     else:
-        click.echo(f"deleted queue group {group}")
+        write_line(f"deleted queue group {group}")
 
 
 def _waiting(queue: QueueDescription) -> int:
@@ -186,24 +187,28 @@ def _waiting(queue: QueueDescription) -> int:
 
 def _show(queue: QueueDescription) -> None:
     counts = queue.counts
-    click.echo(
+    write_line(
         f"queue group {queue.id} on topic {queue.topic}: {queue.state}, ordering {queue.settings.ordering}, "
-        f"{_waiting(queue):,} waiting, {counts.in_flight:,} in flight\n"
+        f"{_waiting(queue):,} waiting, {counts.in_flight:,} in flight"
     )
+    write_line()
     if queue.state == "indexing":
-        click.echo(f"indexing: {indexed_text(queue)}; nothing is handed out before, as it might be the less urgent\n")
+        write_line(f"indexing: {indexed_text(queue)}; nothing is handed out before, as it might be the less urgent")
+        write_line()
     elif queue.state == "failed":
-        click.echo("failed: nothing is handed out or settled before the broker starts again; its log says why\n")
+        write_line("failed: nothing is handed out or settled before the broker starts again; its log says why")
+        write_line()
     elif queue.state == "paused":
-        click.echo(
+        write_line(
             f"paused: so many lanes are held, or records delayed, that {counts.unscanned:,} records are not looked"
-            " through; the order is that of the others\n"
+            " through; the order is that of the others"
         )
+        write_line()
     for alarm in queue.alarms:
-        key = "" if alarm.key is None else f" (key {alarm.key!r})"
-        click.echo(f"ALARM {alarm.kind}{key}: {alarm.message}")
+        key = "" if alarm.key is None else f" (key {key_text(alarm.key)})"
+        write_line(f"ALARM {alarm.kind}{key}: {alarm.message}")
     if queue.alarms:
-        click.echo()
+        write_line()
     numbers = (
         "ready",
         "in flight",
@@ -275,7 +280,8 @@ def _show_priorities(queue: QueueDescription) -> None:
 
 def _show_workers(queue: QueueDescription) -> None:
     if not queue.workers:
-        click.echo("no workers\n")
+        write_line("no workers")
+        write_line()
         return
     numbers = ("in flight", "credit", "sessions")
     rows = terminal.table("worker", "client", "state", *numbers, numbers=numbers)

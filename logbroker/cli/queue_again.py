@@ -7,6 +7,7 @@ from typing import Final
 import click
 
 from logbroker.cli import terminal
+from logbroker.cli.lines import confirm, write_line
 from logbroker.cli.options import PLACE_METAVAR, Place, PlaceType, broker_option, json_option
 from logbroker.cli.queue_decisions import base64_option, key_of
 from logbroker.client.sync import QueueAdmin
@@ -57,7 +58,7 @@ def redrive(
         return
     told = f"of {keys:,} keys would be sent back (--dry-run)" if dry_run else "sent back"
     rest = "; more are left" if more else ""
-    click.echo(f"{records:,} dead letter{'' if records == 1 else 's'} {told}{rest}")
+    write_line(f"{records:,} dead letter{'' if records == 1 else 's'} {told}{rest}")
     if held:
         raise LogbrokerError(f"{held:,} cannot be sent back, or stay behind one of their key: {why}")
     if why:
@@ -120,7 +121,7 @@ def rewind(
                 records = "1 record" if count == 1 else f"{count:,} records"
                 dropped = f", and {records} of blocked and parked lanes will count as done"
             question = f"Rewind queue group {group}? Records that were done may come again{dropped}"
-            click.confirm(question, abort=True, err=True)
+            confirm(question)
         rewound = admin.rewind(
             group,
             place,
@@ -158,7 +159,7 @@ def rewind(
             )
         terminal.show(rows)
         if dry_run:
-            click.echo("nothing was changed (--dry-run)")
+            write_line("nothing was changed (--dry-run)")
     if failures:
         first: LogbrokerError = failures[0]
         raise type(first)(str(first))

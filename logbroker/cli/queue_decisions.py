@@ -11,6 +11,7 @@ from typing import Any, Final, TypeVar
 import click
 
 from logbroker.cli import terminal
+from logbroker.cli.lines import confirm, write_line
 from logbroker.cli.options import broker_option, json_option
 from logbroker.cli.queue_text import key_document, key_text
 from logbroker.client.queue_admin import Lane
@@ -156,7 +157,7 @@ def drop(
         raise click.UsageError("give KEY or --record")
     if not yes:
         names = ", ".join(map(_lane_text, lanes))
-        click.confirm(f"Count all records of {names} as done for queue group {group}?", abort=True, err=True)
+        confirm(f"Count all records of {names} as done for queue group {group}?")
     with QueueAdmin(broker) as admin:
         _decide(lanes, lambda lane: admin.drop_lane(group, lane), "dropped", as_json=as_json)
 
@@ -223,14 +224,14 @@ def _decide(lanes: Sequence[Lane], decide: Callable[[Lane], int | None], done: s
         outcomes.append(document if records is None else {**document, "records_done": records})
         if not as_json:
             count = "" if records is None else f": {records:,} record{'' if records == 1 else 's'} done"
-            click.echo(f"{done} {_lane_text(lane)}{count}")
+            write_line(f"{done} {_lane_text(lane)}{count}")
     if as_json:
         terminal.write_json(outcomes)
     if failures:
         more = f" (and {len(failures) - 1:,} more failed)" if len(failures) > 1 else ""
         raise type(failures[0])(f"{failures[0]}{more}")
     if not lanes and not as_json:
-        click.echo("no lane is blocked or parked")
+        write_line("no lane is blocked or parked")
 
 
 def _lane_text(lane: Lane) -> str:

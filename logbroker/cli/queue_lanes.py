@@ -8,6 +8,7 @@ from typing import Final, cast
 import click
 
 from logbroker.cli import terminal
+from logbroker.cli.lines import write_line
 from logbroker.cli.options import broker_option, json_option
 from logbroker.cli.queue_decisions import base64_option, key_of
 from logbroker.cli.queue_text import age_ms, indexed_text, key_text, lane_document, moment_text
@@ -70,7 +71,7 @@ def parked(group: str, top: int, broker: str, as_json: bool) -> None:
     if as_json:
         terminal.write_json({"total": total, "lanes": [lane_document(lane) for lane in listed]})
     elif not total:
-        click.echo("no lane is blocked or parked")
+        write_line("no lane is blocked or parked")
     else:
         _show(listed, f"held: {len(listed):,} of {total:,} lane{'' if total == 1 else 's'}")
 
@@ -96,7 +97,7 @@ def explain(group: str, key: str, in_base64: bool, broker: str, as_json: bool) -
         terminal.write_json(lane_document(lane))
         return
     for line in explanation(lane, description):
-        click.echo(line)
+        write_line(line)
 
 
 def explanation(lane: LaneDescription, queue: QueueDescription) -> Iterator[str]:

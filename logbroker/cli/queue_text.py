@@ -5,13 +5,16 @@ from __future__ import annotations
 import datetime
 import time
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
 from logbroker.cli import terminal
 from logbroker.cli.json_text import text_of
 from logbroker.client.sync import LaneDescription, QueueDescription, QueueSettings
+
+_MAX_SHOWN_BYTES: Final = 256
+"""Of a key that people are shown; JSON has all."""
 
 
 def now_ms() -> int:
@@ -22,11 +25,20 @@ def key_text(key: bytes | None) -> str:
     """Write an ordering key for people."""
     if key is None:
         return "(no key)"
+    return content_text(key)
+
+
+def content_text(content: bytes) -> str:
+    """Write what may be anything: as it is where that is plain and short, else as Python writes it."""
+    if len(content) > _MAX_SHOWN_BYTES:
+        return f"{content[:_MAX_SHOWN_BYTES]!r}... ({len(content):,} bytes)"
     try:
-        text = key.decode("utf-8")
+        text = content.decode("utf-8")
     except UnicodeDecodeError:
-        return repr(key)
-    return text if text.isprintable() and text.strip() == text != "" else repr(key)
+        return repr(content)
+    # Nothing that could be taken for what stands in the place of another key.
+    is_plain = text.isprintable() and text.strip() == text != "" and not text.startswith(("b'", 'b"', "("))
+    return text if is_plain else repr(content)
 
 
 def key_document(key: bytes | None) -> dict[str, Any]:

@@ -8,7 +8,6 @@ import os
 import re
 import signal
 import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -17,6 +16,7 @@ from typing import Final
 
 import click
 
+from logbroker.cli.lines import raw_errors, raw_output
 from logbroker.cli.options import broker_option
 from logbroker.cli.output_formats import json_delivery
 from logbroker.client.sync import Worker, WorkerDelivery
@@ -84,7 +84,7 @@ def work(
         raise click.UsageError("give either --exec or --print")
     with _stops_are_interrupts(), Worker(broker, group, band=band) as worker:
         if command is None:
-            out = sys.stdout.buffer
+            out = raw_output()
             for delivery in itertools.islice(worker, max_records):
                 out.write(json_delivery(delivery))
                 out.flush()
@@ -134,7 +134,7 @@ class _Runner:
         self._interrupts += 1
         if self._interrupts == 1:
             if self._in_hand:
-                os.write(sys.stderr.fileno(), _WAITING)
+                os.write(raw_errors().fileno(), _WAITING)
             raise KeyboardInterrupt
         for process in list(self._running):
             _kill(process)
@@ -194,8 +194,8 @@ class _Runner:
     def _show(self, errors: bytes) -> None:
         if errors:
             with self._lock:
-                sys.stderr.buffer.write(errors)
-                sys.stderr.buffer.flush()
+                raw_errors().write(errors)
+                raw_errors().flush()
 
 
 def environment(delivery: WorkerDelivery) -> dict[bytes, bytes]:

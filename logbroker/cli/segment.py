@@ -15,6 +15,7 @@ import click
 
 from logbroker.cli import segment_output as output
 from logbroker.cli import terminal
+from logbroker.cli.lines import confirm, write_json_line, write_line
 from logbroker.cli.options import json_option
 from logbroker.errors import CorruptLogError, DataDirError, LogbrokerError
 from logbroker.texts import whole_number
@@ -97,7 +98,7 @@ def dump(file: Path, with_records: bool, first_offset: int, as_json: bool) -> No
         if batch.header.next_offset <= first_offset:
             continue
         if as_json:
-            output.write_line(output.batch_document(batch.position, batch.header))
+            write_json_line(output.batch_document(batch.position, batch.header))
         else:
             output.print_line(output.batch_line(batch.position, batch.header))
         if with_records:
@@ -135,7 +136,7 @@ def verify(paths: tuple[Path, ...], gaps_allowed: bool | None, as_json: bool) ->
         terminal.write_json({"sound": all(report.sound for report in reports), "partitions": reports})
     else:
         output.show_findings(reports)
-        click.echo(output.checked_line(reports, seconds))
+        write_line(output.checked_line(reports, seconds))
     _raise_unsound(reports)
 
 
@@ -211,7 +212,7 @@ def find(
         for found in results:
             none = False
             if as_json:
-                output.write_line(found)
+                write_json_line(found)
             else:
                 output.print_line(output.found_line(found))
     for partition, reading in damaged:
@@ -236,7 +237,7 @@ def rebuild_index(paths: tuple[Path, ...]) -> None:
             with mend.exclusive(partition):
                 for item in partition.segments:
                     offsets, times = mend.rebuild_index(item, progress)
-                    click.echo(f"{output.short(item.path)}: {offsets:,} offset entries, {times:,} time entries")
+                    write_line(f"{output.short(item.path)}: {offsets:,} offset entries, {times:,} time entries")
 
 
 @segment.command()
@@ -270,14 +271,14 @@ def repair(file: Path, dry_run: bool, yes: bool) -> None:
         if plan is None:
             return
         if not yes:
-            click.confirm("Do that?", abort=True, err=True)
+            confirm("Do that?")
         mend.repair(plan)
-    click.echo(f"{output.short(plan.path)} now ends at byte {plan.position}, offset {plan.offset}")
+    write_line(f"{output.short(plan.path)} now ends at byte {plan.position}, offset {plan.offset}")
 
 
 def _show_plan(plan: mend.RepairPlan | None, file: Path) -> None:
     for line in [f"{file}: nothing is to be repaired"] if plan is None else output.plan_lines(plan):
-        click.echo(line)
+        write_line(line)
 
 
 def _one_file(file: Path) -> Located:
@@ -302,7 +303,7 @@ def _progress(description: str, located: Located) -> Iterator[Progress]:
 
 def _dump_records(batch: Batch, first_offset: int, *, as_json: bool) -> bool:
     """Write the records of a batch; returns whether they could be decoded."""
-    write: Callable[[Any], None] = output.write_line if as_json else output.print_line
+    write: Callable[[Any], None] = write_json_line if as_json else output.print_line
     try:
         for record in records_of(batch.plain()):
             if record.offset >= first_offset:

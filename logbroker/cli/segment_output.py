@@ -5,15 +5,14 @@ from __future__ import annotations
 import datetime
 import os
 import struct
-import sys
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 import msgspec
-from rich.markup import escape
 
 from logbroker.cli import terminal
 from logbroker.cli.json_text import Text, Unset, text_of
+from logbroker.cli.lines import write_line
 from logbroker.record.codec import LogRecord
 from logbroker.record.compression import Codec
 from logbroker.record.header import MAX_CODEC, TRANSACTIONAL_FLAG, BatchHeader
@@ -64,11 +63,6 @@ def time_text(timestamp_ms: int) -> str:
     except (ValueError, OverflowError, OSError):
         return f"{timestamp_ms} ms"
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
-def write_line(document: object) -> None:
-    """Write one JSON line."""
-    sys.stdout.buffer.write(msgspec.json.encode(document) + b"\n")
 
 
 # --- dump ----------------------------------------------------------------------------------------------------------
@@ -166,7 +160,7 @@ def show_segments(rows: Iterable[SegmentFacts]) -> None:
     made = terminal.table("segment", *numbers, "oldest", "youngest", "", numbers=numbers)
     for row in rows:
         made.add_row(
-            escape(short(row.path)),
+            short(row.path),
             str(row.base_offset) if row.base_offset >= 0 else "-",
             str(row.next_offset),
             f"{row.records:,}",
@@ -189,11 +183,8 @@ def show_findings(reports: Iterable[PartitionReport]) -> None:
             at = "" if finding.position is None else str(finding.position)
             if finding.position is not None and finding.end is not None and finding.end > finding.position:
                 at = f"{finding.position}-{finding.end - 1}"
-            style = styles[severity]
-            made.add_row(
-                f"[{style}]{severity.value}[/{style}]", escape(short(finding.path)), at, escape(finding.message)
-            )
-    if made.row_count:
+            made.add_row(severity.value, short(finding.path), at, finding.message, cell_styles=(styles[severity],))
+    if len(made):
         terminal.show(made)
 
 
@@ -220,7 +211,7 @@ def show_stats(stats: Stats, top: int) -> None:
     )
     keys = terminal.table("key", "records", "share", numbers=("records", "share"))
     for key, count in stats.keys.top(top):
-        keys.add_row(escape(_shown(key)), f"{count:,}", f"{100 * count / stats.keys.records:.2f} %")
+        keys.add_row(_shown(key), f"{count:,}", f"{100 * count / stats.keys.records:.2f} %")
     terminal.show(keys)
     if stats.keys.top_error:
         print_line(f"these counts may be too low by at most {stats.keys.top_error:,}")
@@ -280,7 +271,7 @@ def plan_lines(plan: RepairPlan) -> list[str]:
 
 def print_line(line: str) -> None:
     """Write a line to standard output."""
-    sys.stdout.write(line + "\n")
+    write_line(line, flush=False)
 
 
 def key_document(key: bytes, count: int) -> dict[str, Any]:

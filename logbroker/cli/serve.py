@@ -12,6 +12,7 @@ from pathlib import Path
 import click
 import uvloop
 
+from logbroker.cli.lines import LogFormatter, write_line
 from logbroker.config import BrokerConfig, load_broker_config
 from logbroker.grpc_api.process_tuning import check_descriptors
 from logbroker.grpc_api.server import serve as serve_grpc
@@ -46,9 +47,9 @@ def serve(
       logbroker serve --config logbroker.toml
     """
     check_descriptors()
-    logging.basicConfig(
-        stream=sys.stderr, level=log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s"
-    )
+    handler = logging.StreamHandler()
+    handler.setFormatter(LogFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    logging.basicConfig(handlers=[handler], level=log_level.upper())
     if config_path is not None:
         config = load_broker_config(config_path, data_dir=data_dir, listen=listen)
     else:
@@ -81,4 +82,4 @@ async def _serve(config: BrokerConfig, *, stop_with_stdin: bool) -> None:
 
 
 def _print_ready(address: str) -> None:
-    click.echo(f"ready grpc={address}")  # flushes
+    write_line(f"ready grpc={address}")

@@ -1,45 +1,73 @@
-"""What people see: tables, counts and rates."""
+"""What people see: tables, counts and rates. All cells and titles are plain text, escaped, and never rich's markup."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final, Protocol
 
-import msgspec
 from rich import box
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TaskProgressColumn, TextColumn
-from rich.table import Table
+from rich.table import Table as RichTable
+from rich.text import Text
+
+from logbroker.cli.lines import shows_output
+from logbroker.cli.lines import write_json as write_json
+from logbroker.texts import shown
 
 UNITS: Final = ("bytes", "KiB", "MiB", "GiB", "TiB")
 _SPANS: Final = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1000, "s"))
 
 
-def table(*columns: str, numbers: tuple[str, ...] = (), title: str | None = None) -> Table:
+class Table:
+    """A table whose cells are plain text, whatever stands in them."""
+
+    def __init__(
+        self, *columns: str, numbers: tuple[str, ...] = (), title: str | None = None, header: bool = True
+    ) -> None:
+        self.table: Final = RichTable(
+            box=box.SIMPLE_HEAD,
+            title=None if title is None else _text(title, "bold"),
+            title_justify="left",
+            pad_edge=False,
+            show_header=header,
+        )
+        for name in columns:
+            self.table.add_column(_text(name), justify="right" if name in numbers else "left", overflow="fold")
+
+    def add_row(self, *cells: str, style: str | None = None, cell_styles: tuple[str, ...] = ()) -> None:
+        """Add a row; `cell_styles` are those of the first cells."""
+        styles = (*cell_styles, *("" for _ in cells[len(cell_styles) :]))
+        self.table.add_row(*map(_text, cells, styles), style=style)
+
+    def add_section(self) -> None:
+        """Draw a line below the last row."""
+        self.table.add_section()
+
+    def __len__(self) -> int:
+        return self.table.row_count
+
+
+def _text(text: str, style: str = "") -> Text:
+    return Text(shown(text), style)
+
+
+def table(*columns: str, numbers: tuple[str, ...] = (), title: str | None = None, header: bool = True) -> Table:
     """Return a table with these columns; those in `numbers` are aligned to the right."""
-    made = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", title_style="bold", pad_edge=False)
-    for name in columns:
-        made.add_column(name, justify="right" if name in numbers else "left", overflow="fold")
-    return made
+    return Table(*columns, numbers=numbers, title=title, header=header)
 
 
 def show(made: Table) -> None:
     """Write a table to standard output, cut to no width where that is not a terminal."""
-    Console(width=None if sys.stdout.isatty() else 200).print(made)
+    Console(width=None if shows_output() else 200).print(made.table)
 
 
 def say(*sentences: str) -> None:
     """Write sentences to standard output, each on lines of its own, broken between words where that is a terminal."""
-    console = Console(width=None if sys.stdout.isatty() else 10_000, highlight=False)
+    console = Console(width=None if shows_output() else 10_000)
     for sentence in sentences:
-        console.print(sentence, markup=False)
-
-
-def write_json(document: object) -> None:
-    """Write one JSON document to standard output."""
-    sys.stdout.buffer.write(msgspec.json.format(msgspec.json.encode(document), indent=2) + b"\n")
+        console.print(_text(sentence))
 
 
 def size_text(size_bytes: float) -> str:
@@ -68,7 +96,7 @@ class Counter(Protocol):
 @contextmanager
 def progress(description: str, total: int | None, unit: str) -> Iterator[Counter]:
     """Show a progress bar on standard error where that is a terminal; with no total, a running count."""
-    columns = [SpinnerColumn(), TextColumn("{task.description}")]
+    columns = [SpinnerColumn(), TextColumn("{task.description}", markup=False)]
     if total is not None:
         bar = Progress(
             *columns, BarColumn(), TaskProgressColumn(), MofNCompleteColumn(), TextColumn(unit), console=_STDERR
@@ -77,7 +105,7 @@ def progress(description: str, total: int | None, unit: str) -> Iterator[Counter
         bar = Progress(*columns, TextColumn(f"{{task.completed:,}} {unit}"), console=_STDERR)
     bar.disable = not _STDERR.is_terminal
     with bar:
-        task = bar.add_task(description, total=total)
+        task = bar.add_task(shown(description), total=total)
         yield lambda done: bar.update(task, completed=done)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from logbroker.cli import terminal
+from logbroker.cli.lines import confirm, write_line
 from logbroker.cli.options import broker_option, json_option
 from logbroker.client.sync import Admin, TopicDescription, TopicInfo
 from logbroker.errors import CorruptLogError
@@ -153,7 +154,7 @@ def alter(
 def delete(name: str, yes: bool, broker: str, as_json: bool) -> None:
     """Delete topic NAME and all its records."""
     if not yes:
-        click.confirm(f"Delete topic {name} and all its records?", abort=True, err=True)
+        confirm(f"Delete topic {name} and all its records?")
     with Admin(broker) as admin:
         info = admin.delete_topic(name)
     _tell(info, f"deleted {_sketch(info)}", as_json=as_json)
@@ -163,7 +164,7 @@ def _tell(info: TopicInfo, sentence: str, *, as_json: bool) -> None:
     if as_json:
         terminal.write_json(_info_document(info))
     else:
-        click.echo(sentence)
+        write_line(sentence)
 
 
 def _sketch(info: TopicInfo) -> str:
@@ -222,7 +223,8 @@ def _document(description: TopicDescription) -> dict[str, Any]:
 def _show(description: TopicDescription) -> None:
     info = description.info
     created = datetime.datetime.fromtimestamp(description.created_at_ms / 1000).astimezone()
-    click.echo(f"{_sketch(info)}, id {topic_id_text(info.id)}, created {created:%Y-%m-%d %H:%M:%S %Z}\n")
+    write_line(f"{_sketch(info)}, id {topic_id_text(info.id)}, created {created:%Y-%m-%d %H:%M:%S %Z}")
+    write_line()
     if info.bands:
         _show_bands(info)
     columns = ("partition", "start offset", "high watermark", "end offset", "leader epoch", "segments", "size")
@@ -257,7 +259,8 @@ def _show(description: TopicDescription) -> None:
 
 def _show_bands(info: TopicInfo) -> None:
     if info.routes_by_key:
-        click.echo("A key's records go to one partition, whatever their priorities (priority.routing=key).\n")
+        write_line("A key's records go to one partition, whatever their priorities (priority.routing=key).")
+        write_line()
     bands = terminal.table("band", "priorities", "partitions", "numbers", numbers=("partitions",))
     for band in info.bands:
         first, last = band.partition_range[0], band.partition_range[-1]

@@ -94,7 +94,7 @@ def test_a_dead_letter_that_is_too_large_is_told_of_and_holds_nothing_else(queue
                 document = queue.json("describe", name)
                 assert [(alarm["kind"], alarm["key"]) for alarm in document["alarms"]] == [("letters", "large")]
                 assert document["counts"]["refused_letters"] == 1
-                assert "ALARM letters (key b'large'): " in queue("describe", name)
+                assert "ALARM letters (key large): " in queue("describe", name)
                 explained = queue("explain", name, "large")
                 for words in (
                     "dead-lettering",
