@@ -16,16 +16,17 @@ from logbroker.grpc_api.status import Context, abort
 
 
 def method_table(
-    service: ServiceDescriptor, implementation: object, raw: Collection[str] = ()
+    service: ServiceDescriptor, implementation: object, raw: Collection[str] = (), writing: Collection[str] = ()
 ) -> grpc.GenericRpcHandler:
     """Return a handler that serves every method of the service by the attribute of the same name in snake case.
 
-    The methods named in `raw` are given the bytes of their requests. A missing attribute is an AttributeError here,
-    not an UNIMPLEMENTED at run time.
+    The methods named in `raw` are given the bytes of their requests. Those in `writing` write their one response to the
+    context themselves, and so hear whether the transport took it; on the wire there is no difference. A missing
+    attribute is an AttributeError here, not an UNIMPLEMENTED at run time.
     """
     handlers: dict[str, grpc.RpcMethodHandler[Any, Any]] = {}
     for method in service.methods:
-        make = _MAKERS[bool(method.client_streaming), bool(method.server_streaming)]
+        make = _MAKERS[bool(method.client_streaming), bool(method.server_streaming) or method.name in writing]
         behaviour = getattr(implementation, _snake_case(method.name))
         parse = None if method.name in raw else request_parser(method.input_type)
         if parse is not None:

@@ -8,8 +8,6 @@ from typing import Final
 from logbroker.broker.broker import Broker
 from logbroker.errors import InvalidRequestError
 from logbroker.grpc_api.budget import ReadBudget
-from logbroker.grpc_api.delivery_frames import plain_deliveries, receive_response
-from logbroker.grpc_api.fetch import MAX_WAIT_MS
 from logbroker.grpc_api.paging import items_within, outcomes_within
 from logbroker.grpc_api.queue_admin_messages import (
     check_age,
@@ -21,21 +19,16 @@ from logbroker.grpc_api.queue_admin_messages import (
 )
 from logbroker.grpc_api.queue_lanes import MAX_EXPLAINED, decide_lanes, explain_lanes, list_lanes
 from logbroker.grpc_api.queue_messages import make_settle_answer, read_settle
+from logbroker.grpc_api.receive import Receive
 from logbroker.grpc_api.refs import check_item_count, find_topic
 from logbroker.grpc_api.status import Context, Statuses, answers
 from logbroker.grpc_api.worker_stream import WorkerStream
 from logbroker.pacing import Pace, in_turns
-from logbroker.queues.packing import Delivered
-from logbroker.queues.queue_group import QueueGroup
 from logbroker.v1 import queues_pb2 as pb
 from logbroker.v1.common_pb2 import Status
 
-COLUMN_BYTES: Final = 16
-"""That one delivery takes in an answer beside its batches, about."""
 DEFAULT_REDRIVEN: Final = 10_000
 MAX_REDRIVEN: Final = 1_000_000
-MAX_RECEIVED: Final = 10_000
-"""Records that one Receive may ask for."""
 
 
 class QueuesService:
@@ -55,64 +48,8 @@ class QueuesService:
         await WorkerStream(self._queues, self._engine, context, self._budget, self._stopping).run()
 
     @answers
-    async def receive(self, request: pb.ReceiveRequest, context: Context) -> bytes:
-        max_records = request.max_records if request.HasField("max_records") else 1
-        if not 1 <= max_records <= MAX_RECEIVED:
-            raise InvalidRequestError(f"max_records must be 1 to {MAX_RECEIVED:,}, not {max_records}")
-        if not 0 <= request.max_wait_ms <= MAX_WAIT_MS:
-            raise InvalidRequestError(f"max_wait_ms must be 0 to {MAX_WAIT_MS:,}, not {request.max_wait_ms}")
-        group = self._queues.group(request.group_id)
-        await self._budget.wait()
-        handout = await group.receive(
-            request.worker_id, max_records, request.max_wait_ms / 1000, group.band(request.band)
-        )
-        handout_bytes = sum(len(delivered.batches) for delivered in handout)
-        self._budget.hold(handout_bytes)
-        try:
-            response = await self._received(group, request, handout, handout_bytes)
-        finally:
-            self._budget.release(handout_bytes)
-        size_bytes = len(response)
-        self._budget.hold(size_bytes)
-        # gRPC sends the answer after this coroutine has ended.
-        context.add_done_callback(lambda *_: self._budget.release(size_bytes))  # type: ignore[arg-type]
-        return response
-
-    async def _received(
-        self, group: QueueGroup, request: pb.ReceiveRequest, handout: list[Delivered], held_bytes: int
-    ) -> bytes:
-        """Return the answer: as much as there is room for. The rest is given back."""
-        lease_ms = round(group.queue.settings.lease_seconds * 1000)
-        room = self._max_response_bytes
-        taken: list[int] = []
-        plain: list[bytes] = []
-        sent: list[Delivered] = []
-        try:
-            for delivered in handout:
-                if taken and room < len(delivered.batches):
-                    break
-                if request.plain_records:
-                    parts, count = await plain_deliveries(delivered, lease_ms, room, self._budget, held_bytes)
-                    plain += parts
-                    taken.append(count)
-                    room -= sum(map(len, parts))
-                    if count < delivered.count:
-                        break
-                else:
-                    sent.append(delivered)
-                    taken.append(delivered.count)
-                    room -= len(delivered.batches) + COLUMN_BYTES * delivered.count
-        finally:
-            taken += [0] * (len(handout) - len(taken))
-            group.release(
-                request.worker_id,
-                [
-                    (delivered.first_receipt + count, delivered.first_receipt + delivered.count - 1)
-                    for delivered, count in zip(handout, taken, strict=True)
-                    if count < delivered.count
-                ],
-            )
-        return b"".join(plain) if request.plain_records else receive_response(sent, lease_ms)
+    async def receive(self, request: pb.ReceiveRequest, context: Context) -> None:
+        await Receive(self._queues, request, context, self._budget, self._max_response_bytes).run()
 
     @answers
     async def settle(self, request: pb.SettleRequest, context: Context) -> pb.SettleResponse:

@@ -116,7 +116,7 @@ def _add_services(
             method_table(log, LogService(broker, budget, stop), raw=("Produce", "ProduceStream")),
             method_table(admin, AdminService(broker)),
             method_table(groups, GroupsService(broker, stop)),
-            method_table(queues, QueuesService(broker, budget, stop)),
+            method_table(queues, QueuesService(broker, budget, stop), writing=("Receive",)),
         )
     )
     health_pb2_grpc.add_HealthServicer_to_server(health, server)

@@ -78,7 +78,7 @@ class WorkerStream:
         """The task that writes answers has something to do."""
         self._delivering: asyncio.Task[None] | None = None
         self._unsent: Delivered | None = None
-        """What was handed out, and is not written yet."""
+        """What was handed out, and is not written yet, or not whole."""
         self._writer: asyncio.Task[Any] | None = None
         """Whose message gRPC is about to take: it takes one at a time."""
         self._reading_ended = False
@@ -281,13 +281,14 @@ class WorkerStream:
             while not sessions.knows(delivered):
                 await self._next_answer()
                 await self._all_answered()
-            self._unsent = None
             if sessions.is_void(delivered):
+                self._unsent = None
                 last_receipt = delivered.first_receipt + delivered.count - 1
                 group.release(link.worker_id, [(delivered.first_receipt, last_receipt)])
                 continue
             try:
                 await self._send_deliveries(delivered, round(group.queue.settings.lease_seconds * 1000))
+                self._unsent = None
             except grpc.aio.InternalError:
                 self._answers.clear()
                 self._finish()

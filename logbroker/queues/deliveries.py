@@ -238,7 +238,7 @@ class Deliveries:
         lanes = None if grant.lanes is None else grant.lanes[offset:]
         places = None if grant.places is None else grant.places[offset:]
         left = len(places or ()) if lanes is None else len(lanes) - lanes.count(None)
-        rest = Grant(at, grant.worker, grant.deadline, lanes, places, left, grant.session)
+        rest = Grant(at, grant.worker, grant.deadline, lanes, places, left, grant.session, grant.excused)
         if grant.lanes is not None:
             del grant.lanes[offset:]
         elif grant.places is not None:
@@ -267,6 +267,11 @@ class Deliveries:
             part.deadline = deadline
             self._expect(part)
 
+    def excuse(self, worker_id: str, first: int, last: int) -> None:
+        """Let no attempt count where the leases of some receipts end, as far as the worker has them."""
+        for grant, start, end in self.select(worker_id, first, last, []):
+            self._cut(self._cut(grant, start), end, upper=False).excused = True
+
     def refuse_settled(self, grant: Grant, start: int, end: int, refusals: list[Refusal]) -> int:
         """Add refusals for those receipts, `start` to before `end`, of a grant that are settled; return how many."""
         lanes = grant.lanes or []
@@ -290,18 +295,20 @@ class Deliveries:
         """The next moment at which a lease may end."""
         return self._deadlines[0][0] if self._deadlines else None
 
-    def pop_expired(self, now: float) -> list[Settled]:
-        """Take out grants whose lease has ended, about `LOST_AT_ONCE` deliveries of them, and return what they held."""
+    def pop_expired(self, now: float) -> list[tuple[Settled, bool]]:
+        """Take out grants whose lease has ended, about `LOST_AT_ONCE` deliveries of them; return what they held, and
+        whether no attempt counts."""
         self._now = now
-        lost: list[Settled] = []
+        lost: list[tuple[Settled, bool]] = []
         room = LOST_AT_ONCE
         while self._deadlines and self._deadlines[0][0] <= now and room > 0:
             deadline, _, grant = heapq.heappop(self._deadlines)
             if grant.left and grant.deadline == deadline:
                 part = self._cut(grant, min(grant.end, grant.first + LOST_AT_ONCE), upper=False)
                 if part.left:
-                    lost.append(self._lose(part, Loss.LEASE_ENDED))
-                    room -= len(lost[-1])
+                    held = self._lose(part, Loss.LEASE_ENDED)
+                    lost.append((held, part.excused))
+                    room -= len(held)
         return lost
 
     def let_go(self, worker_id: str, why: Loss) -> Worker | None:

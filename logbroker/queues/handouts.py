@@ -84,9 +84,10 @@ class Handouts:
         self.release(seat.worker_id, [*map(_receipts, granted), *map(_receipts, unsent)])
 
     def release(self, worker_id: str, receipts: Sequence[tuple[int, int]]) -> None:
-        """Give back what a worker never saw."""
+        """Give back what a worker never saw: ranges in the order in which they were handed out, and are again."""
         if receipts:
-            self._queue.settle(worker_id, Settlement(releases=receipts), self._moment())
+            # Each comes to the front of the line.
+            self._queue.settle(worker_id, Settlement(releases=receipts[::-1]), self._moment())
             self._touched()
 
     async def _pack(self, seat: Seat, turn: Turn) -> list[Delivered]:

@@ -60,6 +60,8 @@ class Grant(msgspec.Struct, eq=False):
     """Deliveries that are not settled. 0: the grant is over."""
     session: Session | None = None
     """The lease is the lock of the session."""
+    excused: bool = False
+    """Where the lease ends, no attempt counts: the worker may never have seen them."""
 
     @property
     def end(self) -> int:

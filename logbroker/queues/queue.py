@@ -275,6 +275,12 @@ class Queue:
         self.alteration.rebuild_if_drained()
         return refusals
 
+    def excuse(self, worker_id: str, receipts: Sequence[tuple[int, int]]) -> None:
+        """Let a worker keep deliveries outside of sessions, which it may never have seen, for their lease; where that
+        ends, no attempt is counted."""
+        for first, last in receipts:
+            self.deliveries.excuse(worker_id, first, last)
+
     def dead_lettered(self, place: int, now: Moment) -> None:
         """A dead letter is synced: its record is done. Raises KeyError for a record without an intent."""
         self.ledger.dead_lettered(place, now)
@@ -284,7 +290,10 @@ class Queue:
     def tick(self, now: Moment) -> None:
         """Whatever is due happens: leases and graces end, backoffs and delays are over. Where that is much, some of it
         is left to the next tick, which is due at once; whoever lost something by then is refused all the same."""
-        for settled in self.deliveries.pop_expired(now.seconds):
+        for settled, excused in self.deliveries.pop_expired(now.seconds):
+            if excused:
+                self.ledger.give_back(settled)
+                continue
             self.ledger.tally.leases_lost += len(settled)
             self.ledger.fail(settled, LEASE_ENDED, None, now)
         self.presence.end_graces(now)

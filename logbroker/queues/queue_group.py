@@ -181,8 +181,15 @@ class QueueGroup:
         return await self.handouts.next(seat, wait_seconds)
 
     def release(self, worker_id: str, receipts: Sequence[tuple[int, int]]) -> None:
-        """Give back what a worker never saw."""
-        self.handouts.release(worker_id, receipts)
+        """Give back what a worker never saw. Nothing where the group has ended, or is about to stop: what is in flight
+        then counts no attempt."""
+        if self._error is None and not self._frozen:
+            self.handouts.release(worker_id, receipts)
+
+    def excuse(self, worker_id: str, receipts: Sequence[tuple[int, int]]) -> None:
+        """See `Queue.excuse`."""
+        if self._error is None and not self._frozen:
+            self.queue.excuse(worker_id, receipts)
 
     # --- settling ----------------------------------------------------------------------------------------------------
 
