@@ -9,7 +9,15 @@ from time import monotonic
 from types import TracebackType
 from typing import Literal, Self
 
-from logbroker.client.consumer_core import DEFAULT_BUFFER_BYTES, ConsumerCore, Step
+from logbroker.client.consumer_core import (
+    DEFAULT_BUFFER_BYTES,
+    DEFAULT_LIST_RECORDS,
+    DEFAULT_POLL_BYTES,
+    DEFAULT_POLL_RECORDS,
+    ConsumerCore,
+    Room,
+    Step,
+)
 from logbroker.client.cursor import Record
 from logbroker.client.group_reader import Calls
 from logbroker.client.group_settings import GrowthOrder, group_settings
@@ -80,8 +88,8 @@ class Consumer(ConsumerCore):
         which the group has committed nothing, and of positions that the log does not hold (any more); `start` of the
         former alone (earliest, unless either says otherwise), `on_out_of_range` of the latter alone (error, likewise).
         Where a power cut has cut the log below the position, any policy but none goes on at the cut. No policy skips
-        what is damaged. `buffer_bytes` bounds what is read ahead, `max_expanded_bytes` what one compressed batch may
-        expand to.
+        what is damaged. `buffer_bytes` bounds what is read ahead, as it lies in the log, `max_expanded_bytes` what one
+        compressed batch may expand to: beside what the program was given, one batch at a time is decoded.
 
         `growth_order` is about topics to which partitions are added, which gives keys other partitions. "key" (the
         default): a group, or a consumer that assigned a whole topic, delivers nothing from after the addition before
@@ -143,41 +151,67 @@ class Consumer(ConsumerCore):
         while ends is None or ends:
             interrupted = False
             try:
-                for record in cursor.records:
+                records = cursor.records
+                for record in records:
                     cursor.last = record
                     yield record
-                    if limited and monotonic() > permit.until:
+                    # The body may have moved on by itself, with `poll` or `seek`.
+                    if cursor.records is not records or (limited and monotonic() > permit.until):
                         interrupted = True
                         break
             except LogbrokerError as error:
                 self.fail_open(error)
             if interrupted:
                 self.asked()
-                await self._turn(ends)
+                if not permit.open():
+                    await self._turn(ends)
             else:
                 await self._advance(ends)
 
-    async def batches(self, *, until_end: bool = False) -> AsyncIterator[list[Record]]:
+    async def batches(
+        self,
+        *,
+        until_end: bool = False,
+        max_records: int = DEFAULT_LIST_RECORDS,
+        max_bytes: int = DEFAULT_POLL_BYTES,
+    ) -> AsyncIterator[list[Record]]:
         """Iterate over lists of records, each from one batch of one partition: the fast way.
 
-        A list counts as delivered when it is handed out. With `until_end`, stop at what the high watermarks are now.
+        A batch of more than `max_records`, or of more than `max_bytes` decoded, comes in several lists; a single larger
+        record comes alone. A list counts as delivered when it is handed out. With `until_end`, stop at what the high
+        watermarks are now.
         """
+        Room(max_records, max_bytes)
         self.begin()
         if not self.permit.open():
             await self._turn(None)
         ends = await self.ends() if until_end else None
         while ends is None or ends:
             records: list[Record] = []
-            self.rest_of_batch(records, None)
+            room = Room(max_records, max_bytes)
+            self.rest_of_batch(records, room)
             if records:
                 yield records
-            await self._advance(ends)
+            if room.is_left:
+                await self._advance(ends)
+            else:
+                self.asked()
+                if not self.permit.open():
+                    await self._turn(ends)
 
-    async def poll(self, max_records: int = 500, timeout_seconds: float = 1.0) -> list[Record]:
+    async def poll(
+        self,
+        max_records: int = DEFAULT_POLL_RECORDS,
+        timeout_seconds: float = 1.0,
+        *,
+        max_bytes: int = DEFAULT_POLL_BYTES,
+    ) -> list[Record]:
         """Return up to `max_records`, as soon as there are any; none when the time is over, whatever it was spent on.
 
-        Raises the error of a partition that cannot be read on: see the class.
+        Together they take up to `max_bytes`, decoded (keys, values and headers); a single larger record is returned
+        alone. Raises the error of a partition that cannot be read on: see the class.
         """
+        room = Room(max_records, max_bytes)
         deadline = monotonic() + timeout_seconds
         self.begin()
         records: list[Record] = []
@@ -188,8 +222,8 @@ class Consumer(ConsumerCore):
                     return records
             if not records:
                 self.fetcher.tell_again()
-            self.rest_of_batch(records, max_records - len(records))
-            if len(records) == max_records:
+            self.rest_of_batch(records, room)
+            if not room.is_left:
                 return records
             if self.open_next(None) is Step.OPENED:
                 continue

@@ -36,6 +36,10 @@ from logbroker.errors import (
 from logbroker.types import TopicPartition
 
 DEFAULT_BUFFER_BYTES: Final = 8 * 1024 * 1024
+DEFAULT_POLL_BYTES: Final = 16 * 1024 * 1024
+DEFAULT_POLL_RECORDS: Final = 500
+DEFAULT_LIST_RECORDS: Final = 100_000
+"""Of one list of `batches`: a batch of a few compressed bytes may hold millions of records."""
 _UNLIMITED: Final = Permit()
 
 
@@ -45,6 +49,25 @@ class Step(enum.Enum):
     OPENED = enum.auto()
     NEEDS_CHUNK = enum.auto()
     AT_END = enum.auto()
+
+
+class Room:
+    """What a list of records may still take. The first record goes in whatever its size."""
+
+    __slots__ = ("bytes", "records")
+
+    def __init__(self, max_records: int, max_bytes: int) -> None:
+        if max_records < 1 or max_bytes < 1:
+            raise InvalidRequestError(
+                f"max_records and max_bytes must be at least 1, not {max_records} and {max_bytes}; "
+                "to take what is there without waiting, give timeout_seconds=0"
+            )
+        self.records = max_records
+        self.bytes = max_bytes
+
+    @property
+    def is_left(self) -> bool:
+        return self.records > 0 and self.bytes > 0
 
 
 class ConsumerCore:
@@ -398,14 +421,19 @@ class ConsumerCore:
                 del ends[partition]
                 self._hold(assigned)
 
-    def rest_of_batch(self, records: list[Record], count: int | None) -> None:
-        """Deliver what is left of the open batch, `count` at most, into a list."""
-        before = len(records)
+    def rest_of_batch(self, records: list[Record], room: Room) -> None:
+        """Deliver what is left of the open batch into a list, as far as there is room: with some left, all of it."""
+        cursor, before = self.cursor, len(records)
         error = None
         try:
-            records.extend(itertools.islice(self.cursor.records, count))
+            if cursor.open_bytes <= room.bytes:
+                room.bytes -= cursor.open_bytes
+                records.extend(itertools.islice(cursor.records, room.records))
+            else:
+                _fill(records, cursor, room)
         except LogbrokerError as failure:
             error = failure.as_value()
+        room.records -= len(records) - before
         if len(records) > before:
             self.cursor.hand_out(records, before)
             self.fetcher.just_told = False
@@ -431,6 +459,26 @@ class ConsumerCore:
                 stack.push_async_callback(self._fetcher.close)
             if self._group is not None:
                 stack.push_async_callback(self._group.leave)
+
+
+def _fill(records: list[Record], cursor: Cursor, room: Room) -> None:
+    """Deliver record by record, as each may be larger than what is left, until it is known that all others fit."""
+    left, before = room.bytes, len(records)
+    try:
+        for record in itertools.islice(cursor.records, room.records):
+            size_bytes = record.size_bytes
+            if size_bytes > left and records:
+                cursor.put_back(record)
+                left = 0
+                return
+            records.append(record)
+            left -= size_bytes
+            if cursor.open_bytes <= left:
+                left -= cursor.open_bytes
+                records.extend(itertools.islice(cursor.records, room.records - len(records) + before))
+                return
+    finally:
+        room.bytes = max(0, left)
 
 
 def _listed(bands: str | Iterable[str]) -> list[str]:

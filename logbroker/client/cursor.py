@@ -9,15 +9,19 @@ from __future__ import annotations
 import functools
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import suppress
+from typing import Final
 
 import msgspec
 
 from logbroker.client.fetcher import Assigned, Chunk
 from logbroker.errors import CorruptBatchError, CorruptLogError
 from logbroker.record.codec import Headers, check_crc, decode_records, split_batches
+from logbroker.record.compression import Codec
 from logbroker.record.header import BatchHeader
 from logbroker.record.message_headers import priority_of
 from logbroker.types import TopicPartition
+
+_UNKNOWN_BYTES: Final = 1 << 62
 
 
 class Record(msgspec.Struct, gc=False):
@@ -36,6 +40,14 @@ class Record(msgspec.Struct, gc=False):
         """0 to 9, 9 the most urgent; 4 where its headers tell none."""
         return priority_of(self.headers)
 
+    @property
+    def size_bytes(self) -> int:
+        """What key, value and headers take, decoded."""
+        size = len(self.key or b"") + len(self.value or b"")
+        for name, value in self.headers:
+            size += len(name) + len(value or b"")
+        return size
+
 
 def _nothing() -> Generator[Record, None, None]:
     yield from ()
@@ -45,6 +57,13 @@ def _from_offset(records: Iterator[Record], first: int) -> Generator[Record, Non
     for record in records:
         if record.offset >= first:
             yield record
+
+
+def _before(record: Record, rest: Iterator[Record]) -> Generator[Record, None, None]:
+    yield record
+    # Not `yield from`: that would close the rest with this one.
+    for each in rest:  # noqa: UP028
+        yield each
 
 
 def _check_continues(chunk: Chunk, first: int, end: int = 0) -> None:
@@ -85,6 +104,10 @@ class Cursor:
         """The last one delivered of the open batch: whoever delivers sets it."""
         self.assigned: Assigned | None = None
         """To whom the open batch, or else the chunk, belongs."""
+        self.open_bytes = 0
+        """The most that the records of the open batch take: more than any bound before the first of them is decoded."""
+        self._source: Iterator[Record] = self.records
+        """What the records of the open batch come from, but for one that was put back."""
         self._unfinished: dict[Assigned, int] = {}
         """The first offset handed out since the program asked last, where `last` does not tell."""
         self._header: BatchHeader | None = None
@@ -133,18 +156,26 @@ class Cursor:
 
     def _open(self, assigned: Assigned, header: BatchHeader, batch: bytes) -> None:
         make = functools.partial(Record, assigned.partition.topic, assigned.partition.partition)
-        records = decode_records(batch, make, max_expanded_bytes=self._max_expanded_bytes)
+        records = decode_records(batch, make, max_expanded_bytes=self._max_expanded_bytes, on_expanded=self._expanded)
         first = assigned.position
         assigned.has_read = True
-        self.records = _from_offset(records, first) if header.base_offset < first else records
+        self.records = self._source = _from_offset(records, first) if header.base_offset < first else records
+        self.open_bytes = header.size_bytes if header.codec == Codec.NONE else _UNKNOWN_BYTES
         self._header = header
+
+    def _expanded(self, size_bytes: int) -> None:
+        self.open_bytes = size_bytes
 
     def _leave_batch(self) -> None:
         if self._header is not None and self.assigned is not None:
             self.assigned.position = self._header.next_offset
             self.assigned.continued = self.assigned.version
         self._header = self.last = None
-        self.records = _nothing()
+        self.records = self._source = _nothing()
+
+    def put_back(self, record: Record) -> None:
+        """Deliver a record of the open batch, the one taken last, later."""
+        self.records = _before(record, self._source)
 
     # --- what the program has finished ------------------------------------------------------------------------------
 
@@ -192,4 +223,4 @@ class Cursor:
             self.assigned.continued = -1
         self.records.close()
         self._header = self.last = self._chunk = self.assigned = None
-        self.records = _nothing()
+        self.records = self._source = _nothing()

@@ -40,7 +40,7 @@ class HeldSessions(Generic[D]):
     def opened(self, answer: queues_pb2.SessionAnswer, prefetch: int, now: float) -> HeldSession[D]:
         """A session is the worker's."""
         with self._holdings.lock:
-            shelf = Shelf(self._make)
+            shelf = Shelf(self._make, self._holdings.prefetch_bytes)
             shelf.open = True
             session = HeldSession(
                 self._holdings, shelf, key=answer.key, token=answer.token, prefetch=prefetch, state=answer.state

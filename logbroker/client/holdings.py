@@ -28,6 +28,7 @@ _log = logging.getLogger(__name__)
 
 D = TypeVar("D", bound=LeasedRecord)
 
+DEFAULT_PREFETCH_BYTES: Final = 16 * 1024 * 1024
 _MAX_UNTOLD: Final = 10
 """They keep their records."""
 _UNASKED_SHARE: Final = 0.4
@@ -38,11 +39,20 @@ _LOST_IN_BREAK: Final = "the connection was broken for too long: the record come
 class Holdings(Generic[D]):
     """What one life of a worker holds, over all its streams."""
 
-    def __init__(self, make: Callable[..., D], *, wake: Callable[[], None], max_extension_seconds: float) -> None:
+    def __init__(
+        self,
+        make: Callable[..., D],
+        *,
+        wake: Callable[[], None],
+        max_extension_seconds: float,
+        prefetch_bytes: int = DEFAULT_PREFETCH_BYTES,
+    ) -> None:
         """`make` makes a delivery of (lot, offset, timestamp_ms, key, value, headers); `wake` is called, from any
-        thread, when there is something to send."""
+        thread, when there is something to send. `prefetch_bytes` bounds what waits for the program outside of sessions,
+        and in each session."""
         self.lock = threading.Lock()
-        self.shelf = Shelf(make)
+        self.prefetch_bytes = prefetch_bytes
+        self.shelf = Shelf(make, prefetch_bytes)
         """What was received outside of sessions and waits for the program."""
         self.sessions = HeldSessions(self, make)
         self.topic = ""
@@ -70,6 +80,8 @@ class Holdings(Generic[D]):
         """Return the next delivery of a shelf; None: there is none at the moment."""
         with self.lock:
             delivery = shelf.take(now)
+        if shelf.grant_due:
+            self.wake()
         if shelf is self.shelf:
             self._asked_at = now
             if not self.wanted:
@@ -123,8 +135,8 @@ class Holdings(Generic[D]):
             asks = self.shelf.waiters or now < self._asked_at + self._leases.lease_seconds * _UNASKED_SHARE
             if at_once or not asks:
                 self.wanted = False
-                while (delivery := self.shelf.take(now)) is not None:
-                    self.put_down(delivery, RELEASE)
+                for lot, index in self.shelf.take_unread(now):
+                    self.put_down(self.bare_record(lot, index), RELEASE)
 
     def tell_all(self) -> None:
         """Let all who wait for a delivery look whether there is still something to wait for."""
@@ -172,6 +184,16 @@ class Holdings(Generic[D]):
                 settlement = ledger.next_settlement(correlation_id)
                 if settlement is not None:
                     return settlement.message(correlation_id)
+            return None
+
+    def next_grant(self) -> queues_pb2.Credit | None:
+        """Return the next credit in bytes to be given; None: none is, now."""
+        with self.lock:
+            if self.shelf.grant_due:
+                return queues_pb2.Credit(bytes=self.shelf.grant())
+            for session in self.sessions:
+                if session.shelf.grant_due:
+                    return queues_pb2.Credit(bytes=session.shelf.grant(), session_token=session.token)
             return None
 
     def extensions(self, now: float) -> queues_pb2.Settle | None:

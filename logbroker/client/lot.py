@@ -48,6 +48,7 @@ class Lot:
         "offsets",
         "partitions",
         "redelivered",
+        "size_bytes",
         "states",
         "topic",
         "until",
@@ -67,6 +68,7 @@ class Lot:
         self.ledger = ledger
         """Where it is settled: that of its session, or the worker's."""
         self.batches = message.batches
+        self.size_bytes = len(message.batches)
         self._in_log_from = offsets[0] if len(offsets) < count else -1
         """The first offset of records that came as they lie in the log, whose other offsets only the batches tell."""
         self.partitions = partitions

@@ -22,10 +22,16 @@ class SessionCalls(Generic[D]):
     """Of one worker. Belongs to its event loop."""
 
     def __init__(
-        self, sessions: HeldSessions[D], send: Callable[..., None], connected: asyncio.Event, timeout_seconds: float
+        self,
+        sessions: HeldSessions[D],
+        send: Callable[..., None],
+        connected: asyncio.Event,
+        timeout_seconds: float,
+        prefetch_bytes: int,
     ) -> None:
         """`send` takes a field of WorkerRequest by its name; an answer may take `timeout_seconds` beside what is asked
-        to be waited for."""
+        to be waited for. `prefetch_bytes`: how much of a session may come ahead."""
+        self._prefetch_bytes = prefetch_bytes
         self._sessions = sessions
         self._send = send
         self._connected = connected
@@ -39,7 +45,13 @@ class SessionCalls(Generic[D]):
         """Ask for the session of a key, or for the next free one that has records; raises why it cannot be had."""
         call_id = self._next_id()
         self._prefetches[call_id] = prefetch
-        request = queues_pb2.OpenSession(correlation_id=call_id, key=key, prefetch=prefetch, max_wait_ms=wait_ms)
+        request = queues_pb2.OpenSession(
+            correlation_id=call_id,
+            key=key,
+            prefetch=prefetch,
+            max_wait_ms=wait_ms,
+            credit_bytes=self._prefetch_bytes,
+        )
         try:
             opened = await self._call(call_id, wait_ms / 1000, open_session=request)
         finally:

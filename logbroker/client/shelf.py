@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable
-from typing import Generic, TypeVar
+from collections.abc import Callable, Iterator
+from typing import Final, Generic, TypeVar
 
 from logbroker.client.leased_record import LeasedRecord, reason_of
 from logbroker.client.ledger import REASON_CHARACTERS, Nack
@@ -14,25 +14,65 @@ from logbroker.errors import LeaseLostError, LogbrokerError
 
 _log = logging.getLogger(__name__)
 
+_GRANT_SHARE: Final = 4
+"""The broker is granted more when a quarter of what may lie here is free: a message costs more than the delay."""
+_TOO_LATE: Final = "the lease ended before it was worked on"
+
 D = TypeVar("D", bound=LeasedRecord)
 
 
 class Shelf(Generic[D]):
     """Those of a session, or those outside of sessions, as they arrived. Guarded by the lock of the holdings."""
 
-    def __init__(self, make: Callable[..., D]) -> None:
+    def __init__(self, make: Callable[..., D], max_bytes: int) -> None:
+        """`max_bytes` bounds what lies here, as it came; it is passed by less than one message."""
         self.open = False
         """Whether they may be handed out: the stream stands, and the lock of the session has not run out."""
         self.waiters: deque[Callable[[], None]] = deque()
         """Told, each once, when there may be something to take."""
         self._make = make
         self._lots: deque[Lot] = deque()
-        self._records: deque[D] = deque()
-        """Of the lot that was opened last."""
+        self._lot: Lot | None = None
+        """The one that is open: its records are decoded as they are taken."""
+        self._records: Iterator[D] = iter(())
+        self._index = 0
+        """Of its next record."""
+        self._count = 0
+        """Of its records."""
+        self._kept: D | None = None
+        """Decoded, and not handed out."""
+        self._max_bytes = max_bytes
+        self._unread_bytes = 0
+        """Of lots with anything left to be taken."""
+        self._granted_bytes = max_bytes
+        """What the broker may still send; below 0 by what its last message had too much."""
+        self.grant_due = False
+        """So much was taken that the broker is to be granted more."""
 
     def put(self, lot: Lot) -> None:
         self._lots.append(lot)
+        self._unread_bytes += lot.size_bytes
+        self._granted_bytes -= lot.size_bytes
         self.tell(len(lot))
+
+    def begin_stream(self) -> int:
+        """Return the credit in bytes with which a new stream begins."""
+        self._granted_bytes = max(0, self._max_bytes - self._unread_bytes)
+        self.grant_due = False
+        return self._granted_bytes
+
+    def grant(self) -> int:
+        """Return how many bytes more the broker may send."""
+        self.grant_due = False
+        missing = self._max_bytes - self._unread_bytes - self._granted_bytes
+        self._granted_bytes += missing
+        return missing
+
+    def _let_go(self, lot: Lot) -> None:
+        """Nothing of a lot is left to be taken."""
+        self._unread_bytes -= lot.size_bytes
+        missing = self._max_bytes - self._unread_bytes - self._granted_bytes
+        self.grant_due = missing > 0 and missing * _GRANT_SHARE >= self._max_bytes
 
     def tell(self, count: int) -> None:
         """Let so many look, those who have waited longest first."""
@@ -54,37 +94,85 @@ class Shelf(Generic[D]):
 
     @property
     def is_empty(self) -> bool:
-        return not (self._records or self._lots)
+        return not (self._lots or self._lot is not None or self._kept is not None)
 
     def take(self, now: float) -> D | None:
         """Return the next delivery that is still the worker's; None: there is none at the moment."""
-        while self.open:
-            while self._records:
-                delivery = self._records.popleft()
-                lot, index = delivery.lot, delivery.index
-                if lot.states[index] != HELD:
-                    continue
-                if now <= (lot.ends_at(index) if lot.until_by_hand else lot.until):
-                    return delivery
-                if lot.ledger.session is not None:
-                    # Nothing is left out of a session, and only the broker knows whether it is over: it is asked.
-                    self._records.appendleft(delivery)
-                    self.open = False
-                    return None
-                lot.ledger.holdings.lose(lot, index, LeaseLostError("the lease ended before it was worked on"))
-            if not self._lots:
+        while self.open and (delivery := self._next()) is not None:
+            lot, index = delivery.lot, delivery.index
+            if lot.states[index] != HELD:
+                continue
+            if now <= (lot.ends_at(index) if lot.until_by_hand else lot.until):
+                return delivery
+            if lot.ledger.session is not None:
+                # Nothing is left out of a session, and only the broker knows whether it is over: it is asked.
+                self._kept = delivery
+                self.open = False
                 return None
-            self._unpack(self._lots.popleft())
+            lot.ledger.holdings.lose(lot, index, LeaseLostError(_TOO_LATE))
         return None
 
-    def _unpack(self, lot: Lot) -> None:
-        try:
-            self._records.extend(lot.records(self._make))
-        except LogbrokerError as error:
-            # Those before it are there.
-            first = len(self._records)
-            _log.error("deliveries of %s from %s on cannot be decoded: %s", lot.topic, lot.place(first), error)
+    def _next(self) -> D | None:
+        """Return the next record, whatever became of its delivery; None: there is none."""
+        if self._kept is not None:
+            delivery, self._kept = self._kept, None
+            return delivery
+        # For each record: no length is asked for that is known.
+        while (lot := self._open_lot() if self._lot is None else self._lot) is not None:
+            try:
+                record = next(self._records)
+            except LogbrokerError as error:
+                self._close_lot(lot)
+                self._refuse(lot, error)
+                continue
+            self._index = record.index + 1
+            if self._index == self._count:
+                self._close_lot(lot)
+            return record
+        return None
+
+    def _open_lot(self) -> Lot | None:
+        while self._lots:
+            lot = self._lots.popleft()
+            if HELD in lot.states:
+                self._lot, self._records = lot, lot.records(self._make)
+                self._index, self._count = 0, len(lot)
+                return lot
+            self._let_go(lot)
+        return None
+
+    def _close_lot(self, lot: Lot) -> None:
+        self._lot, self._records = None, iter(())
+        self._let_go(lot)
+
+    def _refuse(self, lot: Lot, error: LogbrokerError) -> None:
+        """Nack what cannot be decoded of a lot."""
+        _log.error("deliveries of %s from %s on cannot be decoded: %s", lot.topic, lot.place(self._index), error)
+        for unread in range(self._index, len(lot)):
+            if lot.states[unread] == HELD:
+                record = self._make(lot, lot.place(unread)[1], -1, None, None, (), unread)
+                lot.ledger.holdings.put_down(record, Nack(reason_of(error)[:REASON_CHARACTERS], None))
+
+    def take_unread(self, now: float) -> Iterator[tuple[Lot, int]]:
+        """Yield what waits, without its record, and leave nothing; nothing at all where nothing may be handed out."""
+        if not self.open:
+            return
+        kept, self._kept = self._kept, None
+        begun, index = self._lot, self._index
+        if kept is not None:
+            begun, index = kept.lot, kept.index
+        if self._lot is not None:
+            self._close_lot(self._lot)
+        lots = [] if begun is None else [(begun, index)]
+        while self._lots:
+            lot = self._lots.popleft()
+            self._let_go(lot)
+            lots.append((lot, 0))
+        for lot, first in lots:
             for unread in range(first, len(lot)):
-                if lot.states[unread] == HELD:
-                    record = self._make(lot, lot.place(unread)[1], -1, None, None, (), unread)
-                    lot.ledger.holdings.put_down(record, Nack(reason_of(error)[:REASON_CHARACTERS], None))
+                if lot.states[unread] != HELD:
+                    continue
+                if now <= lot.ends_at(unread):
+                    yield lot, unread
+                else:
+                    lot.ledger.holdings.lose(lot, unread, LeaseLostError(_TOO_LATE))

@@ -10,7 +10,15 @@ from time import monotonic
 from types import TracebackType
 from typing import Any, Literal, Self
 
-from logbroker.client.consumer_core import DEFAULT_BUFFER_BYTES, ConsumerCore, Step
+from logbroker.client.consumer_core import (
+    DEFAULT_BUFFER_BYTES,
+    DEFAULT_LIST_RECORDS,
+    DEFAULT_POLL_BYTES,
+    DEFAULT_POLL_RECORDS,
+    ConsumerCore,
+    Room,
+    Step,
+)
 from logbroker.client.cursor import Record
 from logbroker.client.group_reader import Callback, Calls
 from logbroker.client.group_settings import GrowthOrder, group_settings
@@ -154,21 +162,30 @@ class Consumer:
             while ends is None or ends:
                 interrupted = False
                 try:
-                    for record in cursor.records:
+                    open_records = cursor.records
+                    for record in open_records:
                         cursor.last = record
                         yield record
-                        if limited and monotonic() > permit.until:
+                        if cursor.records is not open_records or (limited and monotonic() > permit.until):
                             interrupted = True
                             break
                 except LogbrokerError as error:
                     core.fail_open(error)
                 if interrupted:
                     core.asked()
-                    self._turn(ends)
+                    if not permit.open():
+                        self._turn(ends)
                 else:
                     self._advance(ends)
 
-    def batches(self, *, until_end: bool = False) -> Iterator[list[Record]]:
+    def batches(
+        self,
+        *,
+        until_end: bool = False,
+        max_records: int = DEFAULT_LIST_RECORDS,
+        max_bytes: int = DEFAULT_POLL_BYTES,
+    ) -> Iterator[list[Record]]:
+        Room(max_records, max_bytes)
         self._core.begin()
         records: list[Record] = []
         with self._going_back(records):
@@ -176,20 +193,33 @@ class Consumer:
                 self._turn(None)
             ends = run(self._core.ends()) if until_end else None
             while ends is None or ends:
-                self._core.rest_of_batch(records, None)
+                room = Room(max_records, max_bytes)
+                self._core.rest_of_batch(records, room)
                 if records:
                     yield records.copy()
                     records.clear()
-                self._advance(ends)
+                if room.is_left:
+                    self._advance(ends)
+                else:
+                    self._core.asked()
+                    if not self._core.permit.open():
+                        self._turn(ends)
 
-    def poll(self, max_records: int = 500, timeout_seconds: float = 1.0) -> list[Record]:
+    def poll(
+        self,
+        max_records: int = DEFAULT_POLL_RECORDS,
+        timeout_seconds: float = 1.0,
+        *,
+        max_bytes: int = DEFAULT_POLL_BYTES,
+    ) -> list[Record]:
+        room = Room(max_records, max_bytes)
         deadline = monotonic() + timeout_seconds
         self._core.begin()
         records: list[Record] = []
         with self._going_back(records):
-            return self._fill(records, max_records, deadline)
+            return self._fill(records, room, deadline)
 
-    def _fill(self, records: list[Record], max_records: int, deadline: float) -> list[Record]:
+    def _fill(self, records: list[Record], room: Room, deadline: float) -> list[Record]:
         core = self._core
         while True:
             if not (records or core.permit.open()):
@@ -198,8 +228,8 @@ class Consumer:
                     return records
             if not records:
                 core.fetcher.tell_again()
-            core.rest_of_batch(records, max_records - len(records))
-            if len(records) == max_records:
+            core.rest_of_batch(records, room)
+            if not room.is_left:
                 return records
             if core.open_next(None) is Step.OPENED:
                 continue

@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from logbroker.client.held_session import HeldSession
+from logbroker.client.holdings import DEFAULT_PREFETCH_BYTES
 from logbroker.client.leased_record import SyncWorkerDelivery
 from logbroker.client.shelf import Shelf
 from logbroker.client.sync_loop import run, wait_for
@@ -46,6 +47,7 @@ class Worker:
         group: str,
         *,
         prefetch: int | None = None,
+        prefetch_bytes: int = DEFAULT_PREFETCH_BYTES,
         max_extension_seconds: float = DEFAULT_MAX_EXTENSION_SECONDS,
         worker_id: str | None = None,
         client_name: str | None = None,
@@ -57,6 +59,7 @@ class Worker:
             group,
             make=SyncWorkerDelivery,
             prefetch=prefetch,
+            prefetch_bytes=prefetch_bytes,
             max_extension_seconds=max_extension_seconds,
             worker_id=worker_id,
             client_name=client_name,

@@ -12,6 +12,7 @@ from typing import Any, Final, Self
 
 from logbroker.client.delivery import waiter
 from logbroker.client.held_session import HeldSession
+from logbroker.client.holdings import DEFAULT_PREFETCH_BYTES
 from logbroker.client.leased_record import WorkerDelivery
 from logbroker.client.shelf import Shelf
 from logbroker.client.worker_core import DEFAULT_MAX_EXTENSION_SECONDS, DEFAULT_PREFETCH, WorkerCore
@@ -52,6 +53,7 @@ class Worker:
         group: str,
         *,
         prefetch: int | None = None,
+        prefetch_bytes: int = DEFAULT_PREFETCH_BYTES,
         max_extension_seconds: float = DEFAULT_MAX_EXTENSION_SECONDS,
         worker_id: str | None = None,
         client_name: str | None = None,
@@ -61,7 +63,9 @@ class Worker:
         """`broker` is "HOST:PORT"; the queue group must be there.
 
         `prefetch` is how many unsettled deliveries the worker may have: in loops 100 unless it is set, in `run` as many
-        as run at once. `worker_id` must be unique in the group; None: drawn at random. `client_name` is for people.
+        as run at once. `prefetch_bytes` bounds what waits for the program to take it, in bytes as they come (compressed
+        or not), outside of sessions and in each session; a single larger record still comes. `worker_id` must be unique
+        in the group; None: drawn at random. `client_name` is for people.
         `band`: only its records, of a queue group with priorities; None: all. Sessions are not bound to it.
         `request_timeout_seconds` bounds the first connection, `flush` and `close`.
         """
@@ -70,6 +74,7 @@ class Worker:
             group,
             make=WorkerDelivery,
             prefetch=prefetch,
+            prefetch_bytes=prefetch_bytes,
             max_extension_seconds=max_extension_seconds,
             worker_id=worker_id,
             client_name=client_name,

@@ -33,6 +33,7 @@ D = TypeVar("D", bound=LeasedRecord)
 DEFAULT_PREFETCH: Final = 100
 DEFAULT_MAX_EXTENSION_SECONDS: Final = 3600.0
 MAX_PREFETCH: Final = 1_000_000
+MAX_PREFETCH_BYTES: Final = 1 << 40
 _ASK_SECONDS: Final = 5.0
 """A session is asked for so long at a time."""
 _AWAY_SECONDS: Final = 0.1
@@ -49,6 +50,7 @@ class WorkerCore(Generic[D]):
         *,
         make: Callable[..., D],
         prefetch: int | None,
+        prefetch_bytes: int,
         max_extension_seconds: float,
         worker_id: str | None,
         client_name: str | None,
@@ -57,6 +59,8 @@ class WorkerCore(Generic[D]):
     ) -> None:
         if prefetch is not None and not 1 <= prefetch <= MAX_PREFETCH:
             raise InvalidRequestError(f"prefetch must be 1 to {MAX_PREFETCH:,}, not {prefetch}")
+        if prefetch_bytes < 1:
+            raise InvalidRequestError(f"prefetch_bytes must be at least 1, not {prefetch_bytes}")
         if not max_extension_seconds >= 0:
             raise InvalidRequestError("max_extension_seconds must not be negative")
         self.connection = Connection(broker, request_timeout_seconds=request_timeout_seconds)
@@ -65,7 +69,12 @@ class WorkerCore(Generic[D]):
         self.closed = False
         self._loop: asyncio.AbstractEventLoop | None = None
         self._loop_thread = 0
-        self.holdings = Holdings(make, wake=self._wake, max_extension_seconds=max_extension_seconds)
+        self.holdings = Holdings(
+            make,
+            wake=self._wake,
+            max_extension_seconds=max_extension_seconds,
+            prefetch_bytes=min(prefetch_bytes, MAX_PREFETCH_BYTES),
+        )
         options = WorkerOptions(
             group_id=group,
             worker_id=worker_id or "",

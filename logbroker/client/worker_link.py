@@ -65,7 +65,13 @@ class WorkerLink(Generic[D]):
         self._outbox: deque[queues_pb2.WorkerRequest] = deque()
         self._work = asyncio.Event()
         self._changed = asyncio.Event()
-        self.sessions = SessionCalls(holdings.sessions, self._send, self._connected, connection.request_timeout_seconds)
+        self.sessions = SessionCalls(
+            holdings.sessions,
+            self._send,
+            self._connected,
+            connection.request_timeout_seconds,
+            holdings.prefetch_bytes,
+        )
         self._attempt = 0
         self._leaving = False
         self._task: asyncio.Task[None] | None = None
@@ -202,11 +208,17 @@ class WorkerLink(Generic[D]):
             client_name=self._options.client_name,
             held=self.holdings.places(),
             sessions=[
-                queues_pb2.SessionRef(key=session.key, token=session.token, prefetch=session.prefetch)
+                queues_pb2.SessionRef(
+                    key=session.key,
+                    token=session.token,
+                    prefetch=session.prefetch,
+                    credit_bytes=session.shelf.begin_stream(),
+                )
                 for session in self.holdings.sessions
             ],
             life=self.holdings.life,
             band=self._options.band,
+            credit_bytes=self.holdings.shelf.begin_stream(),
         )
         await stream.write(queues_pb2.WorkerRequest(hello=hello))
         while True:
@@ -220,6 +232,8 @@ class WorkerLink(Generic[D]):
         settle = self.holdings.next_settle(monotonic())
         if settle is None and self._outbox:
             return self._outbox.popleft()
+        if settle is None and (grant := self.holdings.next_grant()) is not None:
+            return queues_pb2.WorkerRequest(credit=grant)
         credit = self._take_credit()
         if settle is not None:
             return queues_pb2.WorkerRequest(settle=settle, add_credit=credit)

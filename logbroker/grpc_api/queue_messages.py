@@ -57,7 +57,8 @@ async def read_hello(message: pb.Hello) -> Hello:
     held_sessions: list[HeldSession] = []
     for session in sessions:
         prefetch = session.prefetch if session.HasField("prefetch") else 1
-        held_sessions.append(HeldSession(session.key, session.token, prefetch))
+        credit_bytes = session.credit_bytes if session.HasField("credit_bytes") else None
+        held_sessions.append(HeldSession(session.key, session.token, prefetch, credit_bytes))
         await pace.step(2)
     hello = Hello(
         worker_id=message.worker_id,
@@ -68,6 +69,7 @@ async def read_hello(message: pb.Hello) -> Hello:
         attempts=held.attempts,
         life=message.life,
         band=message.band,
+        credit_bytes=message.credit_bytes if message.HasField("credit_bytes") else None,
     )
     hello.check()
     return hello

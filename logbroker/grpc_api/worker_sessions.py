@@ -14,6 +14,7 @@ from logbroker.grpc_api.status import item_status
 from logbroker.queues.deliveries import Refusal
 from logbroker.queues.packing import Delivered
 from logbroker.queues.queue_group import QueueGroup
+from logbroker.queues.worker_messages import check_credit_bytes
 from logbroker.queues.workers import WorkerLink
 from logbroker.v1 import queues_pb2 as pb
 
@@ -38,7 +39,7 @@ class WorkerSessions:
         link.on_session_lost = self._lost
 
     def _lost(self, key: bytes, token: int, why: LogbrokerError) -> None:
-        self._told.discard(token)
+        self._forget(token)
         self._answer(session_lost(key, token, why))
 
     def knows(self, delivered: Delivered) -> bool:
@@ -73,6 +74,8 @@ class WorkerSessions:
     async def _open(self, request: pb.OpenSession, answer: pb.SessionAnswer) -> None:
         if not 0 <= request.max_wait_ms <= MAX_WAIT_MS:
             raise InvalidRequestError(f"max_wait_ms must be 0 to {MAX_WAIT_MS:,}, not {request.max_wait_ms}")
+        credit_bytes = request.credit_bytes if request.HasField("credit_bytes") else None
+        check_credit_bytes(credit_bytes)
         opened = await self._link.open_session(
             request.key if request.HasField("key") else None,
             request.prefetch if request.HasField("prefetch") else 1,
@@ -80,6 +83,7 @@ class WorkerSessions:
         )
         answer.key, answer.token, answer.state = opened.key, opened.token, opened.state
         answer.lock_ms = self._lock_ms
+        self._link.credit_session(opened.token, credit_bytes)
         self._told.add(opened.token)
 
     def renew(self, request: pb.RenewSession) -> None:
@@ -96,8 +100,12 @@ class WorkerSessions:
     def close(self, request: pb.CloseSession) -> None:
         session = request.session
         answer = pb.SessionAnswer(correlation_id=request.correlation_id, key=session.key, token=session.token)
-        self._told.discard(session.token)
+        self._forget(session.token)
         self._begin(self._closings, lambda: self._link.close_session(session.key, session.token), answer)
+
+    def _forget(self, token: int) -> None:
+        self._told.discard(token)
+        self._link.seat.session_credit_bytes.pop(token, None)
 
     async def end(self) -> None:
         """Nobody waits for a session any more; what is closed is still answered."""

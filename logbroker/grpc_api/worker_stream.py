@@ -158,7 +158,11 @@ class WorkerStream:
                 if request.add_credit:
                     link.add_credit(request.add_credit)
             elif kind == "credit":
-                link.add_credit(request.credit.records)
+                credit = request.credit
+                if credit.bytes:
+                    link.add_credit_bytes(credit.bytes, credit.session_token)
+                if credit.records or not credit.bytes:
+                    link.add_credit(credit.records)
             elif kind == "goodbye":
                 said_goodbye = True
             elif kind == "open_session":
@@ -286,6 +290,7 @@ class WorkerStream:
                 last_receipt = delivered.first_receipt + delivered.count - 1
                 group.release(link.worker_id, [(delivered.first_receipt, last_receipt)])
                 continue
+            link.seat.sent(len(delivered.batches), delivered.session[0] if delivered.session is not None else 0)
             try:
                 await self._send_deliveries(delivered, round(group.queue.settings.lease_seconds * 1000))
                 self._unsent = None

@@ -54,6 +54,10 @@ class Seat:
         anew is soon reached, or the one before."""
         self.max_bytes: Callable[[], int] = lambda: HANDOUT_BYTES
         """How much may be handed out at a time, about; set by who writes it."""
+        self.credit_bytes: int | None = None
+        """What may be sent outside of sessions; None: not bounded. Below 0 by what the last message had too much."""
+        self.session_credit_bytes: dict[int, int] = {}
+        """The same of sessions, by their tokens; those that are not in it are not bounded."""
         self.turn: asyncio.Future[Turn] | None = None
         """Pending: it waits."""
 
@@ -68,6 +72,18 @@ class Seat:
         if self.early and self.early[-1][0] == mark:
             records += self.early.pop()[1]
         self.early.append((mark, records))
+
+    def may_send(self, session_token: int = 0) -> bool:
+        """Whether the credit in bytes allows another message, outside of sessions or of one."""
+        left = self.session_credit_bytes.get(session_token) if session_token else self.credit_bytes
+        return left is None or left > 0
+
+    def sent(self, size_bytes: int, session_token: int = 0) -> None:
+        """So much goes to the worker."""
+        if not session_token and self.credit_bytes is not None:
+            self.credit_bytes -= size_bytes
+        elif session_token in self.session_credit_bytes:
+            self.session_credit_bytes[session_token] -= size_bytes
 
     def usable_credit(self, may_serve: Callable[[int], bool]) -> int:
         """The credit that counts by now."""
@@ -141,7 +157,7 @@ class Line:
         """Hand out what sessions have for those who wait."""
         for session in self._queue.sessions.ready():
             seat = self._by_worker.get(session.worker.id)
-            if seat is not None and seat.waits:
+            if seat is not None and seat.waits and seat.may_send(session.token):
                 granted = self._queue.sessions.take(session, self._moment())
                 if granted:
                     self._remove(seat)
@@ -158,10 +174,14 @@ class Line:
             seat = seats.popleft()
             if not seat.waits:
                 continue  # The task that waited was cancelled, and is about to leave.
+            if not seat.may_send():
+                seats.append(seat)
+                continue
+            max_bytes = seat.max_bytes() if seat.credit_bytes is None else min(seat.max_bytes(), seat.credit_bytes)
             ready = queue.ready_records(seat.band)
             credit = seat.usable_credit(may_serve) if seat.early else seat.credit
             share = -(-ready // (len(seats) + 1))
-            most = min(credit, share, HANDOUT_RECORDS, max(1, int(seat.max_bytes() / self._record_bytes)))
+            most = min(credit, share, HANDOUT_RECORDS, max(1, int(max_bytes / self._record_bytes)))
             granted = queue.take(seat.worker_id, most, self._moment(), seat.band)
             if granted:
                 seat.credit -= sum(map(len, granted))

@@ -95,7 +95,7 @@ async def pack(
         await _pack_anew(records, granted, session, replacements or {}, max_bytes, packed)
         return packed
     run: list[Found] = []
-    run_bytes = begun = index = 0
+    run_bytes = begun = index = taken_bytes = 0
 
     def hand_on() -> None:
         if run:
@@ -104,7 +104,8 @@ async def pack(
 
     for places, found in await records.find(granted.places, max_bytes):
         batch = found.batch
-        if batch is LATER or packed.leaves_out:
+        # What is kept since the scan was not read, and has no bound but this one.
+        if batch is LATER or packed.leaves_out or taken_bytes >= max_bytes:
             hand_on()
             receipts = range(granted.first_receipt + index, granted.first_receipt + index + len(places))
             packed.unreadable.extend(map(Unreadable, receipts, places, repeat(LATER)))
@@ -115,10 +116,13 @@ async def pack(
                 begun, run_bytes = index, 0
             run.append(found)
             run_bytes += len(batch.raw)
+            taken_bytes += len(batch.raw)
         else:
             hand_on()
             part = _part(granted, index, index + len(places))
-            await _pack_anew(records, part, session, replacements or {}, max_bytes, packed)
+            before = len(packed.delivered)
+            await _pack_anew(records, part, session, replacements or {}, max_bytes - taken_bytes, packed)
+            taken_bytes += sum(len(each.batches) for each in packed.delivered[before:])
         index += len(places)
     hand_on()
     return packed

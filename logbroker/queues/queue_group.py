@@ -162,6 +162,10 @@ class QueueGroup:
         self.handouts.line.credited(link.seat, records)
         self._changed()
 
+    def credited_bytes(self) -> None:
+        """More may be sent to a worker."""
+        self._changed()
+
     def band(self, name: str) -> Band | None:
         """See `group_bands.band_named`."""
         return band_named(name, self._engine.topic_by_id(TopicId(self.queue.topic_id)), self.queue.settings)

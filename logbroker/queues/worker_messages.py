@@ -12,6 +12,7 @@ from logbroker.errors import InvalidRequestError
 MAX_WORKER_ID_BYTES: Final = 200
 MAX_CLIENT_NAME_CHARACTERS: Final = 255
 MAX_CREDIT: Final = 1_000_000
+MAX_CREDIT_BYTES: Final = 1 << 50
 
 
 class HeldSession(msgspec.Struct, frozen=True):
@@ -21,6 +22,8 @@ class HeldSession(msgspec.Struct, frozen=True):
     token: int
     prefetch: int = 1
     """As it was opened with."""
+    credit_bytes: int | None = None
+    """How many bytes of its records may be sent on this stream; None: not bounded."""
 
 
 class OpenedSession(msgspec.Struct, frozen=True):
@@ -49,6 +52,8 @@ class Hello(msgspec.Struct, frozen=True, kw_only=True):
     """The queue group's when the worker was there last; 0: not told."""
     band: str = ""
     """Which it serves, outside of sessions; "": all."""
+    credit_bytes: int | None = None
+    """How many bytes may be sent outside of sessions; None: not bounded."""
 
     def check(self) -> None:
         """Raises InvalidRequestError where a bound is passed."""
@@ -62,6 +67,8 @@ class Hello(msgspec.Struct, frozen=True, kw_only=True):
                 f"the client_name has {len(self.client_name)} characters;"
                 f" at most {MAX_CLIENT_NAME_CHARACTERS} are taken"
             )
+        for credit_bytes in (self.credit_bytes, *(session.credit_bytes for session in self.sessions)):
+            check_credit_bytes(credit_bytes)
 
 
 def check_worker_id(worker_id: str) -> None:
@@ -69,6 +76,12 @@ def check_worker_id(worker_id: str) -> None:
     size_bytes = len(worker_id.encode("utf-8", "surrogatepass"))
     if size_bytes > MAX_WORKER_ID_BYTES:
         raise InvalidRequestError(f"the worker_id has {size_bytes} bytes; at most {MAX_WORKER_ID_BYTES} are taken")
+
+
+def check_credit_bytes(credit_bytes: int | None) -> None:
+    """Raise InvalidRequestError for a credit in bytes that cannot be given."""
+    if credit_bytes is not None and not 0 <= credit_bytes <= MAX_CREDIT_BYTES:
+        raise InvalidRequestError(f"a credit of {credit_bytes} bytes cannot be given: give 0 to {MAX_CREDIT_BYTES:,}")
 
 
 def check_credit(records: int) -> None:

@@ -7,12 +7,19 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from logbroker.errors import LogbrokerError
+from logbroker.errors import InvalidRequestError, LogbrokerError
 from logbroker.queues.deliveries import Refusal
 from logbroker.queues.line import Seat
 from logbroker.queues.messages import Granted, Settlement
 from logbroker.queues.packing import Delivered
-from logbroker.queues.worker_messages import HeldSession, Hello, OpenedSession, check_credit
+from logbroker.queues.worker_messages import (
+    MAX_CREDIT_BYTES,
+    HeldSession,
+    Hello,
+    OpenedSession,
+    check_credit,
+    check_credit_bytes,
+)
 from logbroker.record.bands import Band
 
 if TYPE_CHECKING:
@@ -44,6 +51,9 @@ class WorkerLink:
         self.on_session_lost: Callable[[bytes, int, LogbrokerError], None] = lambda key, token, why: None
         """Called with key and token of a session that ended without the worker's wish, and why; set by the stream."""
         self.seat = Seat(hello.worker_id, band)
+        self.seat.credit_bytes = hello.credit_bytes
+        for session in hello.sessions:
+            self.credit_session(session.token, session.credit_bytes)
         self._unsent: deque[Delivered] = deque()
         self._error: LogbrokerError | None = None
         self._over = asyncio.Event()
@@ -55,6 +65,26 @@ class WorkerLink:
         check_credit(records)
         check_credit(self.seat.credit + records)
         self._group.credited(self, records)
+
+    def add_credit_bytes(self, size_bytes: int, session_token: int = 0) -> None:
+        """Let so much more be sent, outside of sessions or of one; that of a session that is over is passed over.
+        Raises InvalidRequestError."""
+        check_credit_bytes(size_bytes)
+        seat = self.seat
+        if session_token:
+            if session_token in seat.session_credit_bytes:
+                left = seat.session_credit_bytes[session_token] + size_bytes
+                seat.session_credit_bytes[session_token] = min(left, MAX_CREDIT_BYTES)
+        elif seat.credit_bytes is None:
+            raise InvalidRequestError("the stream has no credit in bytes to add to: give the first in the Hello")
+        else:
+            seat.credit_bytes = min(seat.credit_bytes + size_bytes, MAX_CREDIT_BYTES)
+        self._group.credited_bytes()
+
+    def credit_session(self, token: int, credit_bytes: int | None) -> None:
+        """Let so much of a session be sent; None: not bounded."""
+        if credit_bytes is not None:
+            self.seat.session_credit_bytes[token] = credit_bytes
 
     def settle(self, settlement: Settlement) -> asyncio.Future[list[Refusal]]:
         """Settle at once; the future has what was refused as soon as all else is synced."""

@@ -224,14 +224,22 @@ def decode_batch(batch: bytes, *, max_expanded_bytes: int = MAX_EXPANDED_BYTES) 
     return decode_records(batch, LogRecord, max_expanded_bytes=max_expanded_bytes)
 
 
+def _ignore(size_bytes: int) -> None:
+    pass
+
+
 def decode_records(
     batch: bytes,
     make: Callable[[int, int, bytes | None, bytes | None, Headers], T],
     *,
     max_expanded_bytes: int = MAX_EXPANDED_BYTES,
+    on_expanded: Callable[[int], None] = _ignore,
 ) -> Generator[T, None, None]:
-    """Do as `decode_batch`, yielding `make(offset, timestamp_ms, key, value, headers)` for each record."""
+    """Do as `decode_batch`, yielding `make(offset, timestamp_ms, key, value, headers)` for each record.
+
+    `on_expanded` is told, before the first record, how many bytes the batch has without compression."""
     header, plain = expanded_batch(batch, max_expanded_bytes)
+    on_expanded(len(plain))
     _, batch_class = compiled_codec()
     # Offsets must rise within the batch: a reader's position depends on it, and the broker does not look inside.
     previous, last = header.base_offset - 1, header.base_offset + header.last_offset_delta

@@ -38,7 +38,7 @@ class WorkerRequest(_message.Message):
     def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., credit: _Optional[_Union[Credit, _Mapping]] = ..., settle: _Optional[_Union[Settle, _Mapping]] = ..., open_session: _Optional[_Union[OpenSession, _Mapping]] = ..., renew_session: _Optional[_Union[RenewSession, _Mapping]] = ..., close_session: _Optional[_Union[CloseSession, _Mapping]] = ..., goodbye: _Optional[_Union[Goodbye, _Mapping]] = ..., add_credit: _Optional[int] = ...) -> None: ...
 
 class Hello(_message.Message):
-    __slots__ = ("group_id", "worker_id", "incarnation", "client_name", "held", "sessions", "life", "band")
+    __slots__ = ("group_id", "worker_id", "incarnation", "client_name", "held", "sessions", "life", "band", "credit_bytes")
     GROUP_ID_FIELD_NUMBER: _ClassVar[int]
     WORKER_ID_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
@@ -47,6 +47,7 @@ class Hello(_message.Message):
     SESSIONS_FIELD_NUMBER: _ClassVar[int]
     LIFE_FIELD_NUMBER: _ClassVar[int]
     BAND_FIELD_NUMBER: _ClassVar[int]
+    CREDIT_BYTES_FIELD_NUMBER: _ClassVar[int]
     group_id: str
     worker_id: str
     incarnation: int
@@ -55,7 +56,8 @@ class Hello(_message.Message):
     sessions: _containers.RepeatedCompositeFieldContainer[SessionRef]
     life: int
     band: str
-    def __init__(self, group_id: _Optional[str] = ..., worker_id: _Optional[str] = ..., incarnation: _Optional[int] = ..., client_name: _Optional[str] = ..., held: _Optional[_Union[Places, _Mapping]] = ..., sessions: _Optional[_Iterable[_Union[SessionRef, _Mapping]]] = ..., life: _Optional[int] = ..., band: _Optional[str] = ...) -> None: ...
+    credit_bytes: int
+    def __init__(self, group_id: _Optional[str] = ..., worker_id: _Optional[str] = ..., incarnation: _Optional[int] = ..., client_name: _Optional[str] = ..., held: _Optional[_Union[Places, _Mapping]] = ..., sessions: _Optional[_Iterable[_Union[SessionRef, _Mapping]]] = ..., life: _Optional[int] = ..., band: _Optional[str] = ..., credit_bytes: _Optional[int] = ...) -> None: ...
 
 class Places(_message.Message):
     __slots__ = ("partitions", "offsets", "attempts")
@@ -68,20 +70,26 @@ class Places(_message.Message):
     def __init__(self, partitions: _Optional[_Iterable[int]] = ..., offsets: _Optional[_Iterable[int]] = ..., attempts: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class SessionRef(_message.Message):
-    __slots__ = ("key", "token", "prefetch")
+    __slots__ = ("key", "token", "prefetch", "credit_bytes")
     KEY_FIELD_NUMBER: _ClassVar[int]
     TOKEN_FIELD_NUMBER: _ClassVar[int]
     PREFETCH_FIELD_NUMBER: _ClassVar[int]
+    CREDIT_BYTES_FIELD_NUMBER: _ClassVar[int]
     key: bytes
     token: int
     prefetch: int
-    def __init__(self, key: _Optional[bytes] = ..., token: _Optional[int] = ..., prefetch: _Optional[int] = ...) -> None: ...
+    credit_bytes: int
+    def __init__(self, key: _Optional[bytes] = ..., token: _Optional[int] = ..., prefetch: _Optional[int] = ..., credit_bytes: _Optional[int] = ...) -> None: ...
 
 class Credit(_message.Message):
-    __slots__ = ("records",)
+    __slots__ = ("records", "bytes", "session_token")
     RECORDS_FIELD_NUMBER: _ClassVar[int]
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    SESSION_TOKEN_FIELD_NUMBER: _ClassVar[int]
     records: int
-    def __init__(self, records: _Optional[int] = ...) -> None: ...
+    bytes: int
+    session_token: int
+    def __init__(self, records: _Optional[int] = ..., bytes: _Optional[int] = ..., session_token: _Optional[int] = ...) -> None: ...
 
 class Settle(_message.Message):
     __slots__ = ("correlation_id", "acks", "nacks", "releases", "extensions", "states", "outputs")
@@ -142,16 +150,18 @@ class SessionState(_message.Message):
     def __init__(self, key: _Optional[bytes] = ..., token: _Optional[int] = ..., state: _Optional[bytes] = ...) -> None: ...
 
 class OpenSession(_message.Message):
-    __slots__ = ("correlation_id", "key", "prefetch", "max_wait_ms")
+    __slots__ = ("correlation_id", "key", "prefetch", "max_wait_ms", "credit_bytes")
     CORRELATION_ID_FIELD_NUMBER: _ClassVar[int]
     KEY_FIELD_NUMBER: _ClassVar[int]
     PREFETCH_FIELD_NUMBER: _ClassVar[int]
     MAX_WAIT_MS_FIELD_NUMBER: _ClassVar[int]
+    CREDIT_BYTES_FIELD_NUMBER: _ClassVar[int]
     correlation_id: int
     key: bytes
     prefetch: int
     max_wait_ms: int
-    def __init__(self, correlation_id: _Optional[int] = ..., key: _Optional[bytes] = ..., prefetch: _Optional[int] = ..., max_wait_ms: _Optional[int] = ...) -> None: ...
+    credit_bytes: int
+    def __init__(self, correlation_id: _Optional[int] = ..., key: _Optional[bytes] = ..., prefetch: _Optional[int] = ..., max_wait_ms: _Optional[int] = ..., credit_bytes: _Optional[int] = ...) -> None: ...
 
 class RenewSession(_message.Message):
     __slots__ = ("correlation_id", "session")

@@ -66,6 +66,33 @@ def test_credit_comes_with_a_settlement(group: QueueGroup) -> None:
     assert worker.refused()[0] is INVALID
 
 
+def test_no_more_comes_than_there_is_credit_in_bytes_for(group: QueueGroup) -> None:
+    worker = group.worker(credit_bytes=1)
+    worker.credit(10)
+    first = worker.deliveries(1)  # However large it is.
+    receipt = first[0].receipt
+    assert worker.settle(extensions=[pb.Extension(first_receipt=receipt, last_receipt=receipt)]) == {}
+    assert group.describe().counts.in_flight == 1
+    worker.send(credit=pb.Credit(bytes=1, session_token=12345))  # Of a session that is over.
+    worker.send(credit=pb.Credit(bytes=1 << 40))
+    rest = worker.deliveries(9)
+    assert [delivery.offset for delivery in (*first, *rest)] == list(range(10))
+
+
+@pytest.mark.parametrize("credit", [pb.Credit(bytes=-1), pb.Credit(bytes=1 << 60), pb.Credit()])
+def test_a_credit_without_sense_is_refused(group: QueueGroup, credit: pb.Credit) -> None:
+    worker = group.worker(credit_bytes=1)
+    worker.send(credit=credit)
+    assert worker.refused()[0] is INVALID
+    worker = group.joining(credit_bytes=-1)
+    assert worker.refused()[0] is INVALID
+    worker = group.worker()
+    worker.send(credit=pb.Credit(bytes=1))
+    code, message = worker.refused()
+    assert code is INVALID
+    assert "Hello" in message
+
+
 def test_ranges_of_receipts_are_settled(group: QueueGroup) -> None:
     worker = group.worker()
     taken = worker.take(10)
