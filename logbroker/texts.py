@@ -10,7 +10,6 @@ import re
 from typing import Final
 
 _WHOLE_NUMBER: Final = re.compile(r"-?[0-9]{1,20}")
-_MAX_PORT: Final = 65_535
 
 
 def whole_number(text: str) -> int | None:
@@ -59,10 +58,3 @@ def shown_json(encoded: bytes) -> bytes:
         return encoded
     text = encoded.decode()
     return encoded if text.replace("\n", "").isprintable() else text.translate(_JSON_ESCAPES).encode()
-
-
-def is_address(text: str, *, any_port: bool = False) -> bool:
-    """Whether a text is HOST:PORT; with `any_port` the port may be 0, for any that is free."""
-    host, _, port = text.rpartition(":")
-    number = whole_number(port)
-    return bool(host) and number is not None and (0 if any_port else 1) <= number <= _MAX_PORT

@@ -8,12 +8,12 @@ from contextlib import contextmanager
 
 import click
 
+from logbroker.cli.clients import Admin, Consumer
 from logbroker.cli.lines import raw_output, shows_output
 from logbroker.cli.options import PLACE_METAVAR, Place, PlaceType, broker_option
 from logbroker.cli.output_formats import FORMATS, lines, shown_lines
 from logbroker.client.metadata import check_bands
 from logbroker.client.offset_reset import reset_policy
-from logbroker.client.sync import Admin, Consumer
 from logbroker.errors import InvalidRequestError
 from logbroker.types import TopicPartition
 

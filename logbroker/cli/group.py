@@ -8,11 +8,11 @@ from typing import Any, Final
 import click
 
 from logbroker.cli import terminal
+from logbroker.cli.clients import Admin
 from logbroker.cli.group_reset import Move, plan
 from logbroker.cli.lines import confirm, write_line
 from logbroker.cli.options import PLACE_METAVAR, Place, PlaceType, broker_option, json_option
 from logbroker.client.sync import (
-    Admin,
     GenerationDescription,
     GroupDescription,
     MemberDescription,

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import datetime
-from typing import Final, Literal
+from collections.abc import Callable
+from typing import Any, Final, Literal
 
 import click
 
-from logbroker.config import BrokerConfig
-from logbroker.texts import is_address, whole_number
+from logbroker.address import parse_address
+from logbroker.config import MAX_SECONDS, BrokerConfig
+from logbroker.errors import quoted
+from logbroker.texts import whole_number
 
 
 def _address(ctx: click.Context, parameter: click.Parameter, value: str) -> str:
-    if not is_address(value):
-        raise click.BadParameter(f"{value!r} is not HOST:PORT")
-    return value
+    try:
+        return str(parse_address(value))
+    except ValueError as error:
+        raise click.BadParameter(f"{quoted(value)} {error}") from None
 
 
-broker_option: Final = click.option(
+_BROKER: Final = click.option(
     "--broker",
     metavar="HOST:PORT",
     envvar="LOGBROKER_BROKER",
@@ -27,6 +31,31 @@ broker_option: Final = click.option(
     callback=_address,
     help="The broker to talk to.",
 )
+
+
+WAIT_SECONDS: Final = "logbroker.wait_seconds"
+"""Where the context of a command has what --wait says."""
+
+
+def _keep_wait(ctx: click.Context, parameter: click.Parameter, value: float) -> None:
+    ctx.meta[WAIT_SECONDS] = value
+
+
+_WAIT: Final = click.option(
+    "--wait",
+    type=click.FloatRange(min=0, max=MAX_SECONDS),
+    default=0,
+    metavar="SECONDS",
+    callback=_keep_wait,
+    expose_value=False,
+    help="Wait up to so long for a broker that is not there yet.  [default: not at all]",
+)
+
+
+def broker_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add --broker, given to the command as `broker`, and --wait, which its clients heed (`logbroker.cli.clients`)."""
+    return _BROKER(_WAIT(command))
+
 
 json_option: Final = click.option("--json", "as_json", is_flag=True, help="Write JSON, for programs.")
 

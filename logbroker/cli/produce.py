@@ -12,10 +12,11 @@ from typing import Final
 import click
 
 from logbroker.cli import terminal
+from logbroker.cli.clients import Producer
 from logbroker.cli.input_formats import InputRecord, read_csv, read_json, read_lines
 from logbroker.cli.lines import shows_errors, warn
 from logbroker.cli.options import broker_option, json_option
-from logbroker.client.sync import Delivery, Producer
+from logbroker.client.sync import Delivery
 from logbroker.errors import LogbrokerError
 from logbroker.record.message_headers import MAX_PRIORITY, MIN_PRIORITY
 

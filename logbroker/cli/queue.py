@@ -8,11 +8,12 @@ from typing import Any, Final
 import click
 
 from logbroker.cli import terminal
+from logbroker.cli.clients import QueueAdmin
 from logbroker.cli.lines import confirm, write_line
 from logbroker.cli.options import Place, PlaceType, broker_option, json_option
 from logbroker.cli.queue_options import settings_of, settings_options
 from logbroker.cli.queue_text import description_document, indexed_text, key_text, now_ms, settings_rows, share_text
-from logbroker.client.sync import QueueAdmin, QueueDescription
+from logbroker.client.sync import QueueDescription
 
 _ELSEWHERE: Final = {
     "lanes": "queue_lanes",

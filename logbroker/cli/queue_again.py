@@ -7,10 +7,10 @@ from typing import Final
 import click
 
 from logbroker.cli import terminal
+from logbroker.cli.clients import QueueAdmin
 from logbroker.cli.lines import confirm, write_line
 from logbroker.cli.options import PLACE_METAVAR, Place, PlaceType, broker_option, json_option
 from logbroker.cli.queue_decisions import base64_option, key_of
-from logbroker.client.sync import QueueAdmin
 from logbroker.errors import LogbrokerError
 
 _AT_ONCE: Final = 1000

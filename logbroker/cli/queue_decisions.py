@@ -11,11 +11,11 @@ from typing import Any, Final, TypeVar
 import click
 
 from logbroker.cli import terminal
+from logbroker.cli.clients import QueueAdmin
 from logbroker.cli.lines import confirm, write_line
 from logbroker.cli.options import broker_option, json_option
 from logbroker.cli.queue_text import key_document, key_text
 from logbroker.client.queue_admin import Lane
-from logbroker.client.sync import QueueAdmin
 from logbroker.errors import LogbrokerError
 from logbroker.texts import whole_number
 

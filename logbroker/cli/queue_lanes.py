@@ -8,12 +8,13 @@ from typing import Final, cast
 import click
 
 from logbroker.cli import terminal
+from logbroker.cli.clients import QueueAdmin
 from logbroker.cli.lines import write_line
 from logbroker.cli.options import broker_option, json_option
 from logbroker.cli.queue_decisions import base64_option, key_of
 from logbroker.cli.queue_text import age_ms, indexed_text, key_text, lane_document, moment_text
 from logbroker.client.queue_descriptions import LaneOrder
-from logbroker.client.sync import LaneDescription, QueueAdmin, QueueDescription
+from logbroker.client.sync import LaneDescription, QueueDescription
 
 MAX_TOP: Final = 10_000
 _REASONS: Final = 5

@@ -16,10 +16,11 @@ from typing import Final
 
 import click
 
+from logbroker.cli.clients import Worker
 from logbroker.cli.lines import raw_errors, raw_output
 from logbroker.cli.options import broker_option
 from logbroker.cli.output_formats import json_delivery
-from logbroker.client.sync import Worker, WorkerDelivery
+from logbroker.client.sync import WorkerDelivery
 from logbroker.errors import LogbrokerError
 
 _MAX_VARIABLE_BYTES: Final = 64 * 1024

@@ -46,6 +46,8 @@ def serve(
       logbroker serve --data-dir /var/lib/logbroker --listen 0.0.0.0:9192
       logbroker serve --config logbroker.toml
     """
+    if data_dir == "":
+        raise click.BadParameter("is empty: name a directory", param_hint="--data-dir")
     check_descriptors()
     handler = logging.StreamHandler()
     handler.setFormatter(LogFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
@@ -54,7 +56,10 @@ def serve(
         config = load_broker_config(config_path, data_dir=data_dir, listen=listen)
     else:
         defaults = BrokerConfig()
-        config = BrokerConfig(data_dir=data_dir or defaults.data_dir, listen=listen or defaults.listen)
+        config = BrokerConfig(
+            data_dir=defaults.data_dir if data_dir is None else data_dir,
+            listen=defaults.listen if listen is None else listen,
+        )
     uvloop.run(_serve(config, stop_with_stdin=stop_with_stdin))
 
 

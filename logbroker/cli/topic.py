@@ -8,9 +8,10 @@ from typing import Any
 import click
 
 from logbroker.cli import terminal
+from logbroker.cli.clients import Admin
 from logbroker.cli.lines import confirm, write_line
 from logbroker.cli.options import broker_option, json_option
-from logbroker.client.sync import Admin, TopicDescription, TopicInfo
+from logbroker.client.sync import TopicDescription, TopicInfo
 from logbroker.errors import CorruptLogError
 from logbroker.record.bands import bands_text
 from logbroker.types import PriorityRouting, topic_id_text

@@ -15,9 +15,9 @@ from google.protobuf import message_factory
 from google.protobuf.descriptor import MethodDescriptor
 from google.protobuf.message import Message
 
+from logbroker.address import parse_address
 from logbroker.client.status import error_of_call
-from logbroker.errors import BrokerUnavailableError, InvalidRequestError, LogbrokerError
-from logbroker.texts import is_address
+from logbroker.errors import BrokerUnavailableError, InvalidRequestError, LogbrokerError, quoted
 from logbroker.v1 import admin_pb2, groups_pb2, log_pb2, queues_pb2
 
 _log = logging.getLogger(__name__)
@@ -70,9 +70,10 @@ class Connection:
     """
 
     def __init__(self, broker: str, *, request_timeout_seconds: float) -> None:
-        if not is_address(broker):
-            raise InvalidRequestError(f"{broker!r} is not the address of a broker; give HOST:PORT")
-        self.broker = broker
+        try:
+            self.broker = str(parse_address(broker))
+        except ValueError as error:
+            raise InvalidRequestError(f"the address of the broker, {quoted(broker)}, {error}") from None
         self.request_timeout_seconds = request_timeout_seconds
         self._channel: grpc.aio.Channel | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -136,7 +137,7 @@ class Connection:
             raise InvalidRequestError("this client belongs to another event loop; open one in each")
         if self._channel is None:
             self._loop = loop
-            self._channel = grpc.aio.insecure_channel(self.broker, options=_OPTIONS)
+            self._channel = grpc.aio.insecure_channel(_target(self.broker), options=_OPTIONS)
         return self._channel
 
 
@@ -178,6 +179,11 @@ async def run_stream(
             _log.error("the stream to %s failed", connection.broker, exc_info=outcome)
     # gRPC raises InvalidStateError where one writes to a stream that has ended.
     return BrokerUnavailableError(f"the broker at {connection.broker} ended the stream")
+
+
+def _target(broker: str) -> str:
+    """Return an address as gRPC takes it, which would else read a host such as `dns` or `unix` as a scheme."""
+    return "dns:///" + broker.replace("%", "%25")
 
 
 def _path(method: MethodDescriptor) -> str:

@@ -24,6 +24,10 @@ def error_of_call(error: grpc.aio.AioRpcError, broker: str) -> LogbrokerError:
         return RequestTimeoutError(
             f"the broker at {broker} has not answered in time; whether the request took effect is not known"
         )
+    if not reason and code is grpc.StatusCode.UNIMPLEMENTED:
+        message = (
+            f"what listens at {broker} does not know this call: it is no logbroker broker, or one of another version"
+        )
     return from_status(code.value[0], reason, message)
 
 

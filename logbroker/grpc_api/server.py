@@ -12,6 +12,7 @@ import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_health.v1.health import aio as health_aio
 
+from logbroker.address import Address, parse_address
 from logbroker.broker.broker import Broker, open_broker
 from logbroker.config import BrokerConfig
 from logbroker.errors import ListenError, StorageFailedError, quoted
@@ -25,7 +26,6 @@ from logbroker.grpc_api.methods import method_table
 from logbroker.grpc_api.process_tuning import max_connections, tune_process
 from logbroker.grpc_api.queues_service import QueuesService
 from logbroker.grpc_api.reflection import add_reflection
-from logbroker.texts import is_address
 from logbroker.v1 import admin_pb2, common_pb2, groups_pb2, log_pb2, queues_pb2
 
 _log = logging.getLogger(__name__)
@@ -49,27 +49,27 @@ async def serve(config: BrokerConfig, *, on_ready: Callable[[str], None], stop: 
     Raises ListenError, DataDirError or CorruptLogError at start, StorageFailedError when storage fails later: then
     nothing more is acknowledged and the process must end.
     """
+    address = _address(config.listen)
     tune_process(config.thread_switch_interval_seconds)
     failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     async with open_broker(config, failure) as broker:
         server = grpc.aio.server(options=_options(config), maximum_concurrent_rpcs=config.max_concurrent_calls)
         health = health_aio.HealthServicer()
         _add_services(server, broker, health, stop)
-        host = config.listen.rpartition(":")[0]
-        if await reachable_from_outside(host):
+        if await reachable_from_outside(address.host):
             _log.warning(
                 "listening on %s, which other machines may reach: whoever reaches it may read, write and delete"
                 " everything; listen on 127.0.0.1, or let a firewall decide who may connect",
                 config.listen,
             )
-        port = _listen(server, config.listen)
+        address = _listen(server, address)
         await server.start()
         for name in ("", *_NAMES):
             await health.set(name, health_pb2.HealthCheckResponse.SERVING)
         heap = FrozenHeap()
         heap.start()
         try:
-            on_ready(f"{host}:{port}")
+            on_ready(str(address))
             failure.add_done_callback(lambda _: stop.set())
             await stop.wait()
         finally:
@@ -124,11 +124,17 @@ def _add_services(
     add_reflection(server, [module.DESCRIPTOR for module in files])
 
 
-def _listen(server: grpc.aio.Server, address: str) -> int:
-    if not is_address(address, any_port=True):
-        raise ListenError(f"{quoted(address)} is not an address to listen on; give HOST:PORT, such as 127.0.0.1:9192")
+def _address(listen: str) -> Address:
+    try:
+        return parse_address(listen, any_port=True)
+    except ValueError as error:
+        raise ListenError(f"the address to listen on, {quoted(listen)}, {error}") from None
+
+
+def _listen(server: grpc.aio.Server, address: Address) -> Address:
+    """Return the address with the port that was taken."""
     with suppress(RuntimeError):
-        bound = server.add_insecure_port(address)
+        bound = server.add_insecure_port(str(address))
         if bound:
-            return bound
+            return address._replace(port=bound)
     raise ListenError(f"cannot listen on {address}: the port is in use, or the address is not this machine's")

@@ -237,6 +237,10 @@ def test_produce_rides_out_a_restart(logbroker_broker: EmbeddedBroker) -> None:
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=ENVIRONMENT) as process:
         assert process.stdin is not None
         try:
+            # A command whose broker is not there when it begins says so.
+            process.stdin.writelines(itertools.islice(lines, 1000))
+            process.stdin.flush()
+            output_of("consume", "t", "--broker", broker.address, "--max-records", "1")
             for end in (broker.kill, broker.stop, None):
                 process.stdin.writelines(itertools.islice(lines, 5000))
                 process.stdin.flush()
@@ -248,8 +252,8 @@ def test_produce_rides_out_a_restart(logbroker_broker: EmbeddedBroker) -> None:
         finally:
             process.kill()
     assert process.returncode == 0
-    assert json.loads(out)["records"] == 17_000
+    assert json.loads(out)["records"] == 18_000
     by_key = defaultdict(list)
     for record in consumed(broker.address, "t"):
         by_key[record["key"]].append(int(record["value"]))
-    assert by_key == {str(key): list(range(key, 17_000, 5)) for key in range(5)}
+    assert by_key == {str(key): list(range(key, 18_000, 5)) for key in range(5)}

@@ -1,0 +1,111 @@
+"""Addresses as people write them: HOST:PORT, read in one way by clients, commands and listeners."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from typing import Final, NamedTuple
+
+from logbroker.texts import whole_number
+
+EXAMPLE: Final = "127.0.0.1:9192"
+_MAX_PORT: Final = 65_535
+_USUAL_PORT: Final = 9192
+_LABEL: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,62}")
+_MAX_NAME_CHARACTERS: Final = 253
+_NUMBERS: Final = re.compile(r"[0-9.]+")
+_SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):/+(.*)")
+
+
+class Address(NamedTuple):
+    """Where something listens."""
+
+    host: str
+    """A name or an IP address, without brackets."""
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def parse_address(text: str, *, any_port: bool = False) -> Address:
+    """Read HOST:PORT; with `any_port` the port may be 0, for any that is free.
+
+    Raises ValueError with what is wrong with the text and what to write instead: the rest of a sentence that begins
+    with the text.
+    """
+    if not text.strip():
+        raise ValueError(f"is empty: give HOST:PORT, such as {EXAMPLE}")
+    if any(character.isspace() or not character.isprintable() for character in text):
+        raise ValueError(f"has a space, or what cannot be printed, in it: give HOST:PORT, such as {EXAMPLE}")
+    if "," in text:
+        raise ValueError(f"is a list: give one HOST:PORT, such as {EXAMPLE}")
+    if found := _SCHEME.fullmatch(text):
+        raise ValueError(f"is a URL: give HOST:PORT without {found[1]}://{_suggested(found[2])}")
+    if "/" in text:
+        raise ValueError(f"has a path: give HOST:PORT alone{_suggested(text)}")
+    if "@" in text:
+        raise ValueError(f"names a user: give HOST:PORT alone{_suggested(text)}")
+    host, port_text = _parted(text)
+    if not host:
+        raise ValueError(f"names no host: give HOST:PORT, such as {EXAMPLE}")
+    _check_host(host)
+    if not port_text:
+        raise ValueError(f"names no port: give HOST:PORT, such as {Address(host, _USUAL_PORT)}")
+    port = whole_number(port_text)
+    least = 0 if any_port else 1
+    if port is None or not least <= port <= _MAX_PORT:
+        raise ValueError(f"has a port that is no number from {least} to {_MAX_PORT}: give HOST:PORT, such as {EXAMPLE}")
+    return Address(host, port)
+
+
+def _parted(text: str) -> tuple[str, str]:
+    """Return host and port, either of which may be empty. Raises ValueError about brackets."""
+    if text.startswith("["):
+        host, bracket, rest = text[1:].partition("]")
+        if not bracket or (rest and not rest.startswith(":")) or not _is_ipv6(host):
+            raise ValueError("has brackets around what is no IPv6 address: give [ADDRESS]:PORT, such as [::1]:9192")
+        return host, rest[1:]
+    host, _, port = text.rpartition(":") if ":" in text else (text, "", "")
+    if ":" in host or (not host and _is_ipv6(text)):
+        if _is_ipv6(host) and whole_number(port) is not None:
+            raise ValueError(f"is an IPv6 address without brackets: give [{host}]:{port}")
+        if _is_ipv6(text):
+            raise ValueError(f"is an IPv6 address without a port: give [{text}]:{_USUAL_PORT}")
+        raise ValueError(f"has several colons: give HOST:PORT, such as {EXAMPLE}, or [::1]:9192")
+    return host, port
+
+
+def _check_host(host: str) -> None:
+    """Raise ValueError where no machine can bear the name."""
+    if ":" in host:
+        return
+    if _NUMBERS.fullmatch(host):
+        try:
+            ipaddress.IPv4Address(host)
+        except ValueError:
+            raise ValueError(f"has a host that is no IPv4 address: give HOST:PORT, such as {EXAMPLE}") from None
+    elif len(host) > _MAX_NAME_CHARACTERS or not all(map(_LABEL.fullmatch, host.removesuffix(".").split("."))):
+        raise ValueError(
+            "has a host that is no name of a machine, which has letters, digits, hyphens and dots:"
+            f" give HOST:PORT, such as {EXAMPLE}"
+        )
+
+
+def _suggested(text: str) -> str:
+    """Return `, such as` and the address in a URL, where there is one."""
+    found = text.split("/")[0].split("?")[0].rpartition("@")[2]
+    for text in (found, f"{found}:{_USUAL_PORT}"):
+        try:
+            return f", such as {parse_address(text)}"
+        except ValueError:
+            continue
+    return f", such as {EXAMPLE}"
+
+
+def _is_ipv6(text: str) -> bool:
+    try:
+        ipaddress.IPv6Address(text)
+    except ValueError:
+        return False
+    return True
