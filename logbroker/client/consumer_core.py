@@ -13,10 +13,9 @@ from logbroker.client.connection import CLOSED, Connection
 from logbroker.client.cursor import Cursor, Record
 from logbroker.client.fetcher import Assigned, Chunk, Fetcher
 from logbroker.client.generations import (
-    FIRST_GENERATION,
     KEY_ORDER,
     NO_ORDER,
-    OwnGenerations,
+    WholeTopics,
     has_delivered,
     held_back_topics,
 )
@@ -111,8 +110,8 @@ class ConsumerCore:
         self._settings = group
         self._group: GroupReader | None = None
         self._keeps_order = growth_order != NO_ORDER
-        self._generations: OwnGenerations | None = None
-        """Of the topics that are assigned as a whole."""
+        self._whole_topics: WholeTopics | None = None
+        """Those that are assigned as a whole."""
 
     @property
     def fetcher(self) -> Fetcher:
@@ -202,10 +201,12 @@ class ConsumerCore:
         *,
         bands: str | Iterable[str] = (),
     ) -> None:
-        """Read these topics (all partitions that they have now) and partitions from `start` on, and no others.
+        """Read these topics and partitions from `start` on, and no others.
 
-        Of a topic that has grown, or grows, records of a key stay in order: nothing that was appended after partitions
-        were added is delivered before the program has finished all from before that. See `growth_order`.
+        A topic is read with all its partitions; those that are added later join the assignment, from their beginning,
+        while the program waits for records. Of a topic that has grown, or grows, records of a key stay in order:
+        nothing that was appended after partitions were added is delivered before the program has finished all from
+        before that. See `growth_order`.
         With `bands`, of a topic that has bands only the partitions of these; each must be a band of one of the topics.
         Raises UnknownTopicError, UnknownPartitionError or InvalidRequestError, and then changes nothing.
         """
@@ -227,22 +228,26 @@ class ConsumerCore:
                     f"topic {item.topic!r} has no partition {item.partition}; it has {infos[item.topic].partitions}"
                 )
         offsets = await find_starts(self.connection, list(partitions), start)
+        if self._whole_topics is not None:
+            await self._whole_topics.close()
         self.cursor.drop()
         self._assigned = {
             partition: Assigned(partition, infos[partition.topic].id, offsets[partition], offsets[partition])
             for partition in partitions
         }
         fetcher = self._open_fetcher()
-        if self._keeps_order:
-            whole = [
-                [self._assigned[TopicPartition(item, number)] for number in infos[item].partitions_of(bands)]
-                for item in dict.fromkeys(wanted)
-                if isinstance(item, str)
-            ]
-            for assigned in itertools.chain.from_iterable(whole):
-                assigned.generation = FIRST_GENERATION
-            self._generations = OwnGenerations(fetcher, self.cursor, whole)
+        whole_topics = self._whole_topics = WholeTopics(self.connection, fetcher, self.cursor, self._add)
+        for item in dict.fromkeys(wanted):
+            if isinstance(item, str):
+                whole = [self._assigned[TopicPartition(item, number)] for number in infos[item].partitions_of(bands)]
+                whole_topics.read(infos[item], bands, whole, keeps_order=self._keeps_order)
         fetcher.assign(self._assigned.values())
+
+    def _add(self, assigned: Assigned) -> None:
+        """Read a partition, too, that was added to a topic which is assigned as a whole."""
+        if assigned.partition not in self._assigned:
+            self._assigned[assigned.partition] = assigned
+            self.fetcher.add(assigned)
 
     def assignment(self) -> list[TopicPartition]:
         """Return the partitions that are read."""
@@ -293,8 +298,8 @@ class ConsumerCore:
             # What was read before says nothing of the records before this one.
             assigned.leader_epoch, assigned.cut_offset = -1, None
             self.fetcher.move(assigned)
-            if self._generations is not None:
-                self._generations.moved(assigned)
+            if self._whole_topics is not None:
+                self._whole_topics.moved(assigned)
 
     def pause(self, *partitions: TopicPartition) -> None:
         """Deliver nothing of these partitions until they are resumed; what is buffered of them is dropped."""
@@ -362,6 +367,8 @@ class ConsumerCore:
         be raised at the end, unless it was the last thing that the program was given. Nothing is to be awaited of those
         that are paused."""
         self.cursor.settle()
+        if self._whole_topics is not None:
+            await self._whole_topics.refresh()
         standing = set(self.fetcher.standing) if self.fetcher.just_told else set()
         self.fetcher.just_told = False
         wanted = [assigned for assigned in self._assigned.values() if not assigned.paused]
@@ -457,6 +464,8 @@ class ConsumerCore:
             stack.push_async_callback(self._for_records.close)
             if self._fetcher is not None:
                 stack.push_async_callback(self._fetcher.close)
+            if self._whole_topics is not None:
+                stack.push_async_callback(self._whole_topics.close)
             if self._group is not None:
                 stack.push_async_callback(self._group.leave)
 

@@ -173,8 +173,9 @@ class Fetcher:
         """For places to begin at."""
         self._closed = False
         self.boundary: Callable[[], bool] = lambda: False
-        """Called while the program waits for records, if something is in `at_boundary`. True: who waits is to look
-        again at what it waits for."""
+        """Called while the program waits for records, if something is in `at_boundary`, or `has_news`. True: who waits
+        is to look again at what it waits for."""
+        self.has_news = False
         self.at_boundary: dict[Assigned, None] = {}
         """Partitions at the end of their generation, or ended by an error, which `boundary` has not dealt with."""
 
@@ -340,7 +341,7 @@ class Fetcher:
         try:
             async with asyncio.timeout(None if deadline is None else max(0.0, deadline - monotonic())):
                 while not self._closed and permit.open():
-                    if self.at_boundary and self.boundary():
+                    if (self.at_boundary or self.has_news) and self.boundary():
                         return None
                     if self._drop_old_chunks() or self._refusal is not refusal:
                         break

@@ -8,24 +8,39 @@ when the next one begins; in a group the broker does, by what its members have c
 A partition is finished when the program has finished all its records up to the end: when it asks for more. One that
 cannot be read is not waited for, unless that is true of all. One that is paused is waited for until it is resumed; one
 whose position the log does not hold, until the program moves it.
+
+Before a consumer without a group begins with a generation that it knows nothing of, it asks for the partitions that
+came with it, and reads them, too, from their beginning: all that is in them came after it was assigned the topic. One
+that keeps no order is told of no ends, and asks at intervals. They become part of the assignment while the program
+waits for records, and at no other moment, so that no other thread sees the assignment change.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable
-from typing import Final
+import asyncio
+import itertools
+import logging
+from collections.abc import Callable, Container, Coroutine, Iterable, Mapping, Sequence
+from typing import Any, Final
 
+from logbroker.client.connection import Connection, backoff_seconds, unending
 from logbroker.client.cursor import Cursor
 from logbroker.client.fetcher import Assigned, Fetcher
+from logbroker.client.metadata import TopicInfo, look_for_topics
+from logbroker.errors import LogbrokerError
 from logbroker.types import TopicId, TopicPartition
+
+_log = logging.getLogger(__name__)
 
 KEY_ORDER: Final = "key"
 NO_ORDER: Final = "none"
 FIRST_GENERATION: Final = 1
+LOOK_SECONDS: Final = 5.0
+"""How often a consumer that keeps no order asks whether partitions were added."""
 
 
 class TopicGenerations:
-    """One topic that is read as a whole. Belongs to the event loop of its fetcher."""
+    """The generations of one topic that is read as a whole. Belongs to the event loop of its fetcher."""
 
     def __init__(self, fetcher: Fetcher, assigned: Iterable[Assigned], finished: Callable[[Assigned], int]) -> None:
         self._fetcher = fetcher
@@ -45,18 +60,30 @@ class TopicGenerations:
         self._waits.pop(assigned, None)
         return True
 
+    @property
+    def wanted(self) -> int:
+        """The generation to be read now: the next one where this one is finished in all partitions."""
+        is_finished = not self._waits and not all(each.unreadable for each in self._assigned)
+        return self._generation + is_finished
+
     def advance(self) -> None:
         """Begin the next generation where this one is finished in all partitions."""
-        if not self._waits and not all(each.unreadable for each in self._assigned):
+        if self.wanted > self._generation:
             self._begins = {each: each.generation_end for each in self._assigned}
             self._read(self._generation + 1)
+
+    def add(self, assigned: Assigned) -> None:
+        """Read a partition as well that came with a later generation than this one, which has nothing of it."""
+        assigned.generation = self._generation
+        self._assigned.append(assigned)
+        self._begins[assigned] = 0
 
     def moved(self, assigned: Assigned) -> None:
         """Begin with the first generation again, where the program has moved a partition back into one before this."""
         if self._generation == FIRST_GENERATION:
             self._waits[assigned] = None
             return
-        begin = self._begins[assigned]
+        begin = self._begins.get(assigned)
         if begin is None or assigned.position < begin:
             # Which one it is in shows on the way: where nothing is left to be read, a generation takes a round trip.
             self._begins = {}
@@ -74,36 +101,159 @@ class TopicGenerations:
             self._fetcher.read_generation(assigned, generation)
 
 
-class OwnGenerations:
-    """The topics that a consumer without a group reads as a whole."""
+class WholeTopic:
+    """A topic that is assigned as a whole, or all that it has of some bands."""
 
-    def __init__(self, fetcher: Fetcher, cursor: Cursor, topics: Iterable[Iterable[Assigned]]) -> None:
+    def __init__(
+        self,
+        info: TopicInfo,
+        bands: Sequence[str],
+        partitions: Iterable[TopicPartition],
+        generations: TopicGenerations | None,
+    ) -> None:
+        """`generations`: None where no order is kept."""
+        self.generations = generations
+        self.info = info
+        self._bands = bands
+        self._partitions = set(partitions)
+
+    @property
+    def waits(self) -> bool:
+        """Whether the generation to be read now is one of which nothing is known yet."""
+        return self.generations is not None and self.generations.wanted > self.info.generation
+
+    def update(self, found: TopicInfo | LogbrokerError | None) -> list[TopicPartition]:
+        """Take over what the broker says of the topic now; returns the partitions that were added to it."""
+        if not isinstance(found, TopicInfo) or found.id != self.info.id or found.generation <= self.info.generation:
+            return []  # One that is gone, or another one of that name: its partitions tell.
+        self.info = found
+        now = [TopicPartition(found.name, number) for number in found.partitions_of(self._bands)]
+        added = [partition for partition in now if partition not in self._partitions]
+        self._partitions.update(added)
+        return added
+
+
+class WholeTopics:
+    """The topics that a consumer without a group reads as a whole, in the order of their generations, growth included.
+
+    `add` makes a partition part of the assignment.
+    """
+
+    def __init__(
+        self, connection: Connection, fetcher: Fetcher, cursor: Cursor, add: Callable[[Assigned], None]
+    ) -> None:
+        self._connection = connection
         self._fetcher = fetcher
-        self._topics: dict[Assigned, TopicGenerations] = {}
-        for assigned in topics:
-            topic = TopicGenerations(fetcher, assigned, cursor.finished)
-            self._topics |= dict.fromkeys(assigned, topic)
+        self._cursor = cursor
+        self._add = add
+        self._topics: dict[str, WholeTopic] = {}
+        self._of: dict[Assigned, WholeTopic] = {}
+        self._found: Mapping[str, TopicInfo | LogbrokerError] = {}
+        """What the broker said of topics, not yet taken over."""
+        self._looking: asyncio.Task[None] | None = None
         fetcher.boundary = self._look
+
+    def read(self, info: TopicInfo, bands: Sequence[str], assigned: Sequence[Assigned], *, keeps_order: bool) -> None:
+        """Begin with a topic, before its partitions are given to the fetcher."""
+        generations = TopicGenerations(self._fetcher, assigned, self._cursor.finished) if keeps_order else None
+        topic = WholeTopic(info, bands, (each.partition for each in assigned), generations)
+        self._topics[info.name] = topic
+        self._of |= dict.fromkeys(assigned, topic)
+        if keeps_order:
+            for each in assigned:
+                each.generation = FIRST_GENERATION
+        elif self._looking is None:
+            self._start(self._look_at_intervals)
 
     def moved(self, assigned: Assigned) -> None:
         """Note that the program has moved a partition."""
-        topic = self._topics.get(assigned)
-        if topic is not None:
-            topic.moved(assigned)
+        topic = self._of.get(assigned)
+        if topic is not None and topic.generations is not None:
+            topic.generations.moved(assigned)
+
+    async def refresh(self) -> None:
+        """Read the partitions that were added up to now, too. Raises BrokerUnavailableError."""
+        if self._topics:
+            self._found = await look_for_topics(self._connection, self._topics)
+            self._take_over()
+
+    async def close(self) -> None:
+        """Look for nothing any more."""
+        if self._looking is not None:
+            self._looking.cancel()
+            await asyncio.gather(self._looking, return_exceptions=True)
 
     def _look(self) -> bool:
+        """Go on where a generation is finished; returns whether there is something new to be read."""
         waiting = self._fetcher.at_boundary
-        changed: dict[TopicGenerations, None] = {}
+        changed: dict[WholeTopic, None] = {}
         for assigned in list(waiting):
-            topic = self._topics.get(assigned)
-            if topic is None:
+            topic = self._of.get(assigned)
+            if topic is None or topic.generations is None:
                 del waiting[assigned]
-            elif topic.look(assigned):
+            elif topic.generations.look(assigned):
                 del waiting[assigned]
                 changed[topic] = None
+        grown = self._take_over()
         for topic in changed:
-            topic.advance()
-        return bool(changed)
+            self._advance(topic)
+        return grown or bool(changed)
+
+    def _take_over(self) -> bool:
+        found, self._found = self._found, {}
+        self._fetcher.has_news = False
+        grown = False
+        for name, answer in found.items():
+            topic = self._topics[name]
+            for partition in topic.update(answer):
+                grown = True
+                assigned = Assigned(partition, topic.info.id, -1, -1, start="earliest")
+                self._of[assigned] = topic
+                if topic.generations is not None:
+                    topic.generations.add(assigned)
+                self._add(assigned)
+            if topic.generations is not None and answer is topic.info:
+                self._advance(topic)
+        return grown
+
+    def _advance(self, topic: WholeTopic) -> None:
+        assert topic.generations is not None
+        if not topic.waits:
+            topic.generations.advance()
+        elif self._looking is None or self._looking.done():
+            self._start(self._look_for_growth)
+
+    def _start(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        self._looking = asyncio.create_task(unending("the search for added partitions", work))
+
+    async def _look_for_growth(self) -> None:
+        """Ask until every topic that waits for its next generation is known to have it, or to be gone."""
+        for attempt in itertools.count():
+            if await self._ask() and not any(self._still_waits(topic) for topic in self._topics.values()):
+                return
+            await asyncio.sleep(backoff_seconds(attempt))
+
+    def _still_waits(self, topic: WholeTopic) -> bool:
+        answer = self._found.get(topic.info.name)
+        if not isinstance(answer, TopicInfo):
+            return answer is not None and answer.retriable
+        return topic.waits and answer.id == topic.info.id and answer.generation <= topic.info.generation
+
+    async def _look_at_intervals(self) -> None:
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
+            await self._ask()
+
+    async def _ask(self) -> bool:
+        """Ask what the broker says of the topics now, for the program to take over while it waits."""
+        try:
+            self._found = await look_for_topics(self._connection, self._topics)
+        except LogbrokerError as error:
+            _log.info("whether partitions were added is not known: %s; asking again", error)
+            return False
+        self._fetcher.has_news = True
+        self._fetcher.interrupt()
+        return True
 
 
 def has_delivered(assigned: Assigned) -> bool:

@@ -10,7 +10,7 @@ import msgspec
 from logbroker.client.answers import items
 from logbroker.client.connection import Connection
 from logbroker.config import MAX_BATCH_BYTES, BrokerConfig, TopicConfig
-from logbroker.errors import InvalidRequestError, quoted
+from logbroker.errors import InvalidRequestError, LogbrokerError, quoted
 from logbroker.record.bands import Band
 from logbroker.types import TopicId
 from logbroker.v1 import admin_pb2
@@ -79,6 +79,15 @@ def topic_info(topic: admin_pb2.Topic, max_request_bytes: int = 0) -> TopicInfo:
 
 async def find_topics(connection: Connection, names: Sequence[str]) -> list[TopicInfo]:
     """Ask the broker; raises UnknownTopicError for the first that is not there."""
+    found = await look_for_topics(connection, names)
+    for answer in found.values():
+        if isinstance(answer, LogbrokerError):
+            raise answer
+    return [answer for name in names if isinstance(answer := found[name], TopicInfo)]
+
+
+async def look_for_topics(connection: Connection, names: Iterable[str]) -> dict[str, TopicInfo | LogbrokerError]:
+    """Ask the broker; each name has what it says of the topic, or the error that only it met."""
     max_request_bytes = 0
 
     async def ask(some: list[str]) -> Sequence[admin_pb2.DescribeTopicsResult]:
@@ -89,12 +98,10 @@ async def find_topics(connection: Connection, names: Sequence[str]) -> list[Topi
         max_request_bytes = response.max_request_bytes
         return response.results
 
-    found: dict[str, TopicInfo] = {}
+    found: dict[str, TopicInfo | LogbrokerError] = {}
     async for name, result, error in items(names, ask):
-        if error is not None:
-            raise error
-        found[name] = topic_info(result.topic, max_request_bytes)
-    return [found[name] for name in names]
+        found[name] = error or topic_info(result.topic, max_request_bytes)
+    return found
 
 
 async def find_topic(connection: Connection, name: str) -> TopicInfo:

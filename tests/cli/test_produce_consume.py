@@ -78,6 +78,20 @@ def test_the_records_of_a_key_come_in_order_also_when_partitions_were_added(addr
         assert all(numbers == sorted(numbers) for numbers in by_key.values())
 
 
+def test_consume_reads_added_partitions_too(address: str, topic: str) -> None:
+    command = [*LOGBROKER, "consume", topic, "--broker", address, "--max-records", "3"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, env=ENVIRONMENT) as process:
+        try:
+            for number, partition in enumerate((3, 5, 8)):
+                if number:
+                    output_of("topic", "alter", topic, "--partitions", str(partition + 1), "--broker", address)
+                output_of("produce", topic, "--broker", address, "--partition", str(partition), stdin=b"%d" % number)
+                assert line_of(process) == b"%d\n" % number
+            assert process.wait(timeout=30) == 0
+        finally:
+            process.kill()
+
+
 def test_json_makes_the_round_trip(address: str, topic: str) -> None:
     records: list[dict[str, Any]] = [
         {"key": "text", "value": "é", "headers": [{"key": "h", "value": "1"}, {"key": "h", "value": None}]},

@@ -12,7 +12,13 @@ import pytest
 from logbroker.client import Admin, Consumer, Producer, Record, TopicPartition, sync
 from logbroker.client.groups import GenerationDescription
 from logbroker.embedded_broker import EmbeddedBroker
-from logbroker.errors import CorruptLogError, GrowthOrderMismatchError, InvalidRequestError, OffsetOutOfRangeError
+from logbroker.errors import (
+    CorruptLogError,
+    GrowthOrderMismatchError,
+    InvalidRequestError,
+    OffsetOutOfRangeError,
+    UnknownTopicError,
+)
 from logbroker.record.header import HEADER_BYTES
 from tests.client.group_helpers import numbers, settle
 
@@ -144,8 +150,168 @@ async def test_a_synchronous_consumer_reads_generation_by_generation(growing: Gr
         assert in_order(records)
 
 
+async def _poll(consumer: Consumer, count: int) -> list[Record]:
+    return await read(consumer, count)
+
+
+async def _loop(consumer: Consumer, count: int) -> list[Record]:
+    found: list[Record] = []
+    async for record in consumer:
+        found.append(record)
+        if len(found) == count:
+            break
+    return found
+
+
+async def _batches(consumer: Consumer, count: int) -> list[Record]:
+    found: list[Record] = []
+    async for records in consumer.batches():
+        found += records
+        if len(found) >= count:
+            break
+    return found
+
+
+@pytest.mark.parametrize("get", [_poll, _loop, _batches])
+async def test_added_partitions_are_read_too(
+    growing: GrowingTopic, get: Callable[[Consumer, int], Awaitable[list[Record]]]
+) -> None:
+    """All at once, one after the other, and while it waits; what they have before is still finished first."""
+    await growing.grow_and_fill(2)
+    async with Consumer(growing.address) as consumer, asyncio.timeout(60):
+        await consumer.assign(growing.name)
+        found = await get(consumer, growing.sent)
+        await growing.grow_and_fill(3, 7)
+        found += await get(consumer, growing.sent - len(found))
+        waiting: asyncio.Future[list[Record]] = asyncio.ensure_future(get(consumer, 12 * COUNT))
+        await growing.grow_and_fill(12)
+        found += await waiting
+        assert len(consumer.assignment()) == 12
+        assert all(consumer.position(partition) > 0 for partition in consumer.assignment())
+    assert len(found) == len({(record.partition, record.offset) for record in found}) == growing.sent
+    assert in_order(found)
+
+
+async def test_a_synchronous_consumer_reads_added_partitions_too(growing: GrowingTopic) -> None:
+    await growing.grow_and_fill(1)
+    with sync.Consumer(growing.address) as consumer:
+        await asyncio.to_thread(consumer.assign, growing.name)
+
+        def get(count: int) -> list[Record]:
+            found: list[Record] = []
+            for record in consumer:
+                found.append(record)
+                if len(found) == count:
+                    break
+            return found
+
+        async with asyncio.timeout(60):
+            found = await asyncio.to_thread(get, growing.sent)
+            await growing.grow_and_fill(4, 5)
+            found += await asyncio.to_thread(get, growing.sent - len(found))
+        assert len(consumer.assignment()) == 5
+    assert len(found) == growing.sent
+    assert in_order(found)
+
+
+async def test_added_partitions_are_read_where_order_is_given_up(
+    growing: GrowingTopic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("logbroker.client.generations.LOOK_SECONDS", 0.05)
+    await growing.grow_and_fill(2)
+    async with Consumer(growing.address, growth_order="none") as consumer:
+        await consumer.assign(growing.name, "latest")
+        before = growing.sent
+        await growing.grow_and_fill(4)
+        found = await read(consumer, growing.sent - before)
+    assert {record.partition for record in found} == set(range(4))
+
+
+async def test_who_begins_at_the_end_gets_all_of_added_partitions(growing: GrowingTopic) -> None:
+    await growing.grow_and_fill(2)
+    async with Consumer(growing.address) as consumer:
+        await consumer.assign(growing.name, "latest")
+        before = growing.sent
+        await growing.grow_and_fill(4)
+        found = await read(consumer, growing.sent - before)
+    assert len(found) == 4 * COUNT
+
+
+async def test_a_bounded_loop_reads_what_was_added_before_it_and_not_what_is_added_meanwhile(
+    growing: GrowingTopic,
+) -> None:
+    await growing.grow_and_fill(2)
+    async with Consumer(growing.address) as consumer, asyncio.timeout(60):
+        await consumer.assign(growing.name)
+        await growing.grow_and_fill(3, 5)
+        there, found = growing.sent, []
+        async for record in consumer.until_end():
+            found.append(record)
+            if len(found) == 1:
+                await growing.grow_and_fill(6, 7)
+        assert len(found) == there
+        found += [record async for record in consumer.until_end()]
+    assert len(found) == growing.sent
+    assert in_order(found)
+
+
+async def test_a_partition_assigned_by_hand_is_all_that_is_read(growing: GrowingTopic) -> None:
+    await growing.grow_and_fill(2)
+    async with Consumer(growing.address) as consumer:
+        await consumer.assign(growing.at(1))
+        await growing.grow_and_fill(4)
+        found = [record async for record in consumer.until_end()]
+        assert consumer.assignment() == [growing.at(1)]
+    assert len(found) == 2 * COUNT
+
+
+async def test_another_topic_of_the_name_is_not_taken_for_one_that_has_grown(growing: GrowingTopic) -> None:
+    await growing.grow_and_fill(1)
+    async with Consumer(growing.address) as consumer:
+        await consumer.assign(growing.name)
+        found = await read(consumer, growing.sent)
+        await growing.grow(2)
+        # Not polled meanwhile, so that it learns of both at once.
+        await growing.admin.delete_topic(growing.name)
+        await growing.admin.create_topic(growing.name, 3)
+        await growing.admin.alter_topic(growing.name, partitions=4)
+        await growing.admin.alter_topic(growing.name, partitions=5)
+        with pytest.raises(UnknownTopicError):
+            await read(consumer, 1)
+        assert consumer.assignment() == [growing.at(0)]
+    assert len(found) == COUNT
+
+
+async def test_growth_is_found_over_a_restart_of_the_broker(logbroker_broker: EmbeddedBroker, topic: str) -> None:
+    address = logbroker_broker.address
+    async with Admin(address) as admin, Producer(address, batch_bytes=300) as producer, Consumer(address) as consumer:
+        growing = GrowingTopic(address, topic, admin, producer)
+        await growing.grow_and_fill(2)
+        await consumer.assign(topic)
+        found = await read(consumer, growing.sent)
+        await growing.grow_and_fill(3)
+        reading = asyncio.create_task(read(consumer, growing.sent - len(found)))
+        await asyncio.to_thread(logbroker_broker.kill)
+        await asyncio.to_thread(logbroker_broker.start)
+        found += await reading
+    assert len(found) == growing.sent
+    assert in_order(found)
+
+
+async def test_who_seeks_back_to_before_the_growth_reads_in_order_again(growing: GrowingTopic) -> None:
+    await growing.grow_and_fill(2)
+    async with Consumer(growing.address) as consumer, asyncio.timeout(60):
+        await consumer.assign(growing.name)
+        await growing.grow_and_fill(4, 6)
+        await read(consumer, growing.sent)
+        await consumer.seek_to_beginning()
+        found = await read(consumer, growing.sent)
+    assert len(found) == growing.sent
+    assert in_order(found)
+
+
 async def test_a_topic_that_grows_while_it_is_read(growing: GrowingTopic) -> None:
-    """At the end of the log, in the middle of a partition, and twice at once. Added partitions are not assigned."""
+    """At the end of the log, in the middle of a partition, and twice at once."""
     await growing.grow_and_fill(2)
     async with Consumer(growing.address, buffer_bytes=1000) as consumer:
         await consumer.assign(growing.name)
@@ -159,8 +325,8 @@ async def test_a_topic_that_grows_while_it_is_read(growing: GrowingTopic) -> Non
         await growing.fill(0, 3)
         await growing.grow(5)
         await growing.fill(0, 1)
-        found += await read(consumer, 4 * COUNT - 1)
-    assert len(found) == 7 * COUNT
+        found += await read(consumer, growing.sent - len(found))
+    assert len(found) == growing.sent
     assert in_order(found)
 
 
