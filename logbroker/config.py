@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import enum
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
@@ -160,7 +161,9 @@ def topic_config(overrides: Mapping[str, str], defaults: TopicConfig | None = No
     for name, text in overrides.items():
         spec = TOPIC_CONFIGS.get(name)
         if spec is None:
-            raise InvalidConfigError(f"there is no config {quoted(name)}; there are: {', '.join(TOPIC_CONFIGS)}")
+            raise InvalidConfigError(
+                f"there is no config {quoted(name)}; there are: {', '.join(nearest_first(name, TOPIC_CONFIGS))}"
+            )
         if len(text) > MAX_VALUE_CHARACTERS:
             raise InvalidConfigError(
                 f"{name} takes a text of at most {MAX_VALUE_CHARACTERS} characters; this one has {len(text)}"
@@ -327,6 +330,43 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         return topic_config(defaults)
 
 
+def nearest_first(name: str, names: Iterable[str]) -> list[str]:
+    """Return names by how like this one they are, for a message about one that is none."""
+    return sorted(names, key=lambda known: -difflib.SequenceMatcher(None, name.lower(), known.lower()).ratio())
+
+
+def _check_names(path: Path, raw: Mapping[str, Any]) -> None:
+    """Raise ConfigFileError for a setting that there is not, with those that there are."""
+    known = msgspec.structs.fields(BrokerConfig)
+    names = [field.name for field in known]
+    for name, value in raw.items():
+        dotted = [f"{name}.{part}" for part in _paths(value)]
+        if name == "topic_defaults" and isinstance(value, dict):
+            for part, inner in value.items():
+                for full in (f"{part}.{rest}" for rest in _paths(inner)):
+                    raise ConfigFileError(
+                        f'{path}: write "{full}" in [topic_defaults] in quotes: TOML parts it at its dots'
+                    )
+        elif name not in names:
+            of_topics = [text for text in (name, *dotted) if text in TOPIC_CONFIGS]
+            if of_topics:
+                raise ConfigFileError(
+                    f"{path}: {of_topics[0]} is a config of topics: write it, in quotes, into [topic_defaults]"
+                )
+            raise ConfigFileError(
+                f"{path}: there is no setting {quoted(name)}; there are: {', '.join(nearest_first(name, names))}"
+            )
+
+
+def _paths(value: Any) -> list[str]:
+    """Return the dotted names in a table that TOML made of one with dots."""
+    if not isinstance(value, dict):
+        return []
+    return [
+        ".".join((name, *([rest] if rest else []))) for name, inner in value.items() for rest in _paths(inner) or [""]
+    ]
+
+
 def load_broker_config(path: Path, **overrides: Any) -> BrokerConfig:
     """Read a TOML file; values in `overrides` that are not None win. Raises ConfigFileError with file and key."""
     try:
@@ -335,6 +375,7 @@ def load_broker_config(path: Path, **overrides: Any) -> BrokerConfig:
         raise ConfigFileError(system_error_text(error)) from None
     except ValueError as error:  # Also for bytes that are no text, and numbers of thousands of digits.
         raise ConfigFileError(f"{path}: not valid TOML: {error}") from None
+    _check_names(path, raw)
     raw.update((name, value) for name, value in overrides.items() if value is not None)
     try:
         return msgspec.convert(raw, BrokerConfig)

@@ -47,13 +47,19 @@ class Backup(msgspec.Struct, frozen=True, kw_only=True):
 def back_up(data_dir: Path, target: Path) -> tuple[Backup, dict[str, int]]:
     """Copy the metadata store of a data directory, also of a running broker, to a new file.
 
-    `target` is the file, or a directory for it. Returns the backup and how many values each table has, all of whose
+    `target` is the file, or a directory for it that is there; nothing is overwritten. Returns the backup and how many
+    values each table has, all of whose
     checksums were right in the copy. Raises DataDirError, CorruptLogError where a value is damaged, and OSError; there
     is no backup then.
     """
     created_at_ms = time.time_ns() // 1_000_000
     if target.is_dir():
-        target /= f"logbroker-meta-{utc_text(created_at_ms)}.backup"
+        target = free_path(target / f"logbroker-meta-{utc_text(created_at_ms)}.backup")
+    elif not os.path.lexists(target) and not target.suffix:
+        # Whoever names a directory for backups wants no file in its place.
+        raise DataDirError(f"there is no directory {target}: create it, or name a file, such as {target}.backup")
+    elif not target.parent.is_dir():
+        raise DataDirError(f"there is no directory {target.parent}: create it, or name another file")
     with _new_file(target) as temporary:
         with temporary.open("r+b", buffering=0) as file:
             copy_store(data_dir / META_NAME, file.fileno())
@@ -116,23 +122,39 @@ def utc_text(time_ms: int) -> str:
 def free_path(path: Path) -> Path:
     """A name like this one that nothing has yet."""
     names = itertools.chain([path], (path.with_name(f"{path.name}-{number}") for number in itertools.count(2)))
-    return next(name for name in names if not name.exists())
+    return next(name for name in names if not os.path.lexists(name))
 
 
 @contextmanager
 def _new_file(target: Path) -> Iterator[Path]:
     """A file beside `target` that gets its name, durably, at the end, and goes where that is not reached."""
-    if target.exists():
-        raise DataDirError(f"{target} is there already; name a new file, or a directory")
+    there = f"{target} is there already; name a new file, or a directory"
+    if os.path.lexists(target):
+        raise DataDirError(there)
     temporary = free_path(target.with_name(f"{target.name}.tmp"))
     open(temporary, "xb", opener=private_opener).close()
     try:
         yield temporary
-        temporary.rename(target)
+        try:
+            _give_name(temporary, target)
+        except FileExistsError:
+            raise DataDirError(there) from None
     finally:
         with suppress(FileNotFoundError):
             temporary.unlink()
     RealFiles().sync_directory(os.path.abspath(target.parent))
+
+
+def _give_name(temporary: Path, target: Path) -> None:
+    """Move a file to a name that nothing has; raises FileExistsError where something got it meanwhile."""
+    try:
+        os.link(temporary, target, follow_symlinks=False)
+    except FileExistsError:
+        raise
+    except (OSError, NotImplementedError):  # A file system without hard links.
+        if os.path.lexists(target):
+            raise FileExistsError from None
+        temporary.rename(target)
 
 
 def _crc_of(file: BinaryIO, size_bytes: int) -> int:

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from typing import Final
 
 import click
 
 from logbroker.cli.clients import Admin, Consumer
-from logbroker.cli.lines import raw_output, shows_output
+from logbroker.cli.lines import shows_output
 from logbroker.cli.options import PLACE_METAVAR, Place, PlaceType, broker_option
 from logbroker.cli.output_formats import FORMATS, lines, shown_lines
+from logbroker.cli.standard_output import OutputClosedError, TakenOutput
+from logbroker.cli.stops import Stopped, stops_are_interrupts
 from logbroker.client.metadata import check_bands
 from logbroker.client.offset_reset import reset_policy
 from logbroker.errors import InvalidRequestError
 from logbroker.types import TopicPartition
+
+_LAST_WAIT_SECONDS: Final = 0.5
+"""What the reader of a pipe gets to take the last records before the command ends at a signal."""
 
 
 def _policy(ctx: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
@@ -87,7 +92,8 @@ def consume(
     """Write the records of TOPIC to standard output, as they come, until Ctrl-C.
 
     Within a partition records come in the order of their offsets; partitions come interleaved.
-    With --group, what was written is committed once a second and at the end: after a crash the rest comes again.
+    With --group, what was written (into a pipe: what its reader has taken out of it) is committed once a second and at
+    the end: after a crash the rest comes again.
 
     \b
     lines  Each value as it is, with a line feed. On a terminal, what it would
@@ -108,25 +114,35 @@ def consume(
     to_bytes = FORMATS["json" if as_json else output_format]
     if to_bytes is lines and shows_output():
         to_bytes = shown_lines
-    out = raw_output()
+    out = TakenOutput()
     if partitions and bands:
         raise click.UsageError("a band is partitions: give --partition or --band")
     with _open(topic, broker, start, group, reset, partitions, bands) as consumer:
         left = max_records
         written: dict[TopicPartition, int] = {}
+        in_pipe: dict[TopicPartition, int] = {}
+        """Of a reader that has not taken it yet."""
         try:
             for batch in consumer.batches(until_end=until_end):
                 records = batch if left is None else batch[:left]
-                out.write(to_bytes(records))
-                # Whoever reads along sees each batch as it comes; a batch is large where much comes at once.
-                out.flush()
-                written = {TopicPartition(topic, records[-1].partition): records[-1].offset + 1}
+                for piece in out.pieces(records) if group is not None else (records,):
+                    # Whoever reads along sees each piece as it comes; one is large where much comes at once.
+                    out.write(to_bytes(piece))
+                    in_pipe = {TopicPartition(topic, piece[-1].partition): piece[-1].offset + 1}
+                    if group is not None:
+                        out.wait()
+                    written, in_pipe = in_pipe, {}
                 if left is not None:
                     left -= len(records)
                     if not left:
                         break
+        except Stopped:
+            pass  # As it was told to.
         finally:
             if group is not None:
+                with suppress(OutputClosedError):
+                    if in_pipe and out.wait(_LAST_WAIT_SECONDS):
+                        written = in_pipe
                 # What was written before is finished by now; of the last batch the consumer cannot know.
                 held = consumer.assignment()
                 consumer.commit({partition: offset for partition, offset in written.items() if partition in held})
@@ -157,11 +173,10 @@ def _open(
         # A member may wait for its topic, or its bands, to be created; a person has mistyped them.
         check_bands([admin.describe_topic(topic).info], bands)
     # A service manager's stop is a goodbye, too: what was written is committed, and others take over at once.
-    default = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        # What retention has taken away before the group read it cannot be waited for.
-        with Consumer(broker, group=group, start=start, auto_offset_reset=reset or "earliest") as consumer:
-            consumer.subscribe(topic, bands=bands)
-            yield consumer
-    finally:
-        signal.signal(signal.SIGTERM, default)
+    # What retention has taken away before the group read it cannot be waited for.
+    with (
+        stops_are_interrupts(),
+        Consumer(broker, group=group, start=start, auto_offset_reset=reset or "earliest") as consumer,
+    ):
+        consumer.subscribe(topic, bands=bands)
+        yield consumer

@@ -23,6 +23,7 @@ from typing import BinaryIO, TextIO
 import click
 import msgspec
 
+from logbroker.cli.standard_output import OutputError
 from logbroker.texts import shown, shown_json
 
 
@@ -35,7 +36,9 @@ def write_line(text: str = "", *, flush: bool = True) -> None:
 
 def warn(text: str) -> None:
     """Write one line to standard error."""
-    with suppress(OSError, ValueError):  # What stands on standard output was written before; its errors come later.
+    with suppress(
+        OSError, ValueError, OutputError
+    ):  # What stands on standard output was written before; its errors come later.
         sys.stdout.flush()
     sys.stderr.write(f"{shown(text)}\n")
     sys.stderr.flush()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import logging
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from typing import Final
@@ -13,6 +14,13 @@ import click
 
 from logbroker import __version__
 from logbroker.cli.lines import escape_all_errors, show_wrong_call, shows_errors, warn
+from logbroker.cli.standard_output import (
+    OutputClosedError,
+    OutputFailedError,
+    end_standard_output,
+    take_standard_streams,
+)
+from logbroker.cli.stops import Stopped
 from logbroker.errors import LogbrokerError
 from logbroker.errors.system import system_error_text
 
@@ -32,7 +40,9 @@ _COMMANDS: Final = {
 }
 """In the order of the help. Each is a click command of that name in the module logbroker.cli.<name>."""
 
-INTERRUPTED: Final = 130
+_SIGNALLED: Final = 128
+"""Plus the number of the signal: the exit code of a shell for what it has ended."""
+INTERRUPTED: Final = _SIGNALLED + signal.SIGINT
 
 
 class _LazyGroup(click.Group):
@@ -71,13 +81,16 @@ def cli() -> None:
 
 def main() -> None:
     """Run the command line and exit."""
+    take_standard_streams()
     # What gRPC's core would write to standard error comes back as an error anyway, and is told in our words.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     escape_all_errors()
     if not shows_errors():
         # Reconnects are told to people who watch; a program gets one line where a command fails.
         logging.getLogger("logbroker").addHandler(logging.NullHandler())
-    sys.exit(run(sys.argv[1:]))
+    code = run(sys.argv[1:])
+    end_standard_output()
+    sys.exit(code)
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -88,19 +101,24 @@ def run(arguments: Sequence[str]) -> int:
     except click.ClickException as error:
         show_wrong_call(error)
         return error.exit_code
-    except KeyboardInterrupt:
-        return INTERRUPTED
+    except KeyboardInterrupt as interrupt:
+        return _interrupted(interrupt)
     except click.Abort as abort:
         if isinstance(abort.__cause__, KeyboardInterrupt):
-            return INTERRUPTED
+            return _interrupted(abort.__cause__)
         warn("logbroker: nothing was done")  # a question was not answered with yes
         return 1
-    except BrokenPipeError:
-        # The reader of our output has gone (`| head`): nobody is there to be told.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except OutputClosedError:
+        return 0  # The reader has what it wanted (`| head`).
+    except OutputFailedError as error:
+        warn(f"logbroker: {error}")
         return 1
     except (LogbrokerError, OSError) as error:
         text = system_error_text(error) if isinstance(error, OSError) else str(error)
         warn(f"logbroker: {' '.join(text.split())}")
         return 1
     return code if isinstance(code, int) else 0
+
+
+def _interrupted(interrupt: BaseException) -> int:
+    return _SIGNALLED + interrupt.number if isinstance(interrupt, Stopped) else INTERRUPTED

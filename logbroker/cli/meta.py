@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import os
 from pathlib import Path
 
 import click
@@ -11,6 +12,7 @@ from logbroker.cli import terminal
 from logbroker.cli.lines import confirm, write_line
 from logbroker.cli.options import json_option
 from logbroker.config import BrokerConfig
+from logbroker.errors import DataDirError
 from logbroker.tools.metadata_backup import Backup, back_up, read_backup
 from logbroker.tools.metadata_restore import RestorePlan, extracted, plan_restore
 from logbroker.tools.metadata_restore import restore as put_in_place
@@ -39,11 +41,11 @@ def meta() -> None:
 
 
 @meta.command()
-@click.argument("target", type=click.Path(path_type=Path))
+@click.argument("target")
 @data_dir_option
 @json_option
-def backup(target: Path, data_dir: Path, as_json: bool) -> None:
-    """Write a backup to TARGET: a file that is not there yet, or a directory.
+def backup(target: str, data_dir: Path, as_json: bool) -> None:
+    """Write a backup to TARGET: a file that is not there yet (its name has a suffix), or a directory that is there.
 
     Works beside a running broker, and copies one moment's state. Every value is read and its checksum compared; where
     one is damaged there is no backup, and the exit code is 1.
@@ -53,7 +55,9 @@ def backup(target: Path, data_dir: Path, as_json: bool) -> None:
       logbroker meta backup --data-dir ./data /backups
       logbroker meta backup --data-dir ./data before-upgrade.backup
     """
-    made, values = back_up(data_dir, target)
+    if target.endswith(os.sep) and not os.path.isdir(target):
+        raise DataDirError(f"there is no directory {target}: create it, or name a file")
+    made, values = back_up(data_dir, Path(target))
     if as_json:
         terminal.write_json({"backup": made, "values": values})
     else:

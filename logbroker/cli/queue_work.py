@@ -10,22 +10,24 @@ import signal
 import subprocess
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from types import FrameType
 from typing import Final
 
 import click
 
 from logbroker.cli.clients import Worker
-from logbroker.cli.lines import raw_errors, raw_output
+from logbroker.cli.lines import raw_errors
 from logbroker.cli.options import broker_option
 from logbroker.cli.output_formats import json_delivery
-from logbroker.client.sync import WorkerDelivery
+from logbroker.cli.standard_output import TakenOutput
+from logbroker.client.sync import QueueAdmin, QueueDescription, WorkerDelivery
 from logbroker.errors import LogbrokerError
 
 _MAX_VARIABLE_BYTES: Final = 64 * 1024
 """What is larger does not get into the environment: the system takes 128 KiB a variable, and 2 MiB in all."""
 _MAX_REASON_CHARACTERS: Final = 256
+_LOOK_SECONDS: Final = 0.2
 _WAITING: Final = b"logbroker: waiting for the commands that run; Ctrl-C again kills them\n"
 
 
@@ -34,7 +36,12 @@ _WAITING: Final = b"logbroker: waiting for the commands that run; Ctrl-C again k
 @click.option(
     "--exec", "command", metavar="CMD", help="Run CMD in a shell for each record; exit 0 acks, else it nacks."
 )
-@click.option("--print", "printed", is_flag=True, help="Write each record as a JSON line; what was written is acked.")
+@click.option(
+    "--print",
+    "printed",
+    is_flag=True,
+    help="Write each record as a JSON line; what was written, and taken out of a pipe, is acked.",
+)
 @click.option(
     "--concurrency",
     type=click.IntRange(1, 1000),
@@ -46,6 +53,11 @@ _WAITING: Final = b"logbroker: waiting for the commands that run; Ctrl-C again k
 @click.option("--timeout", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS", help="Kill CMD after it.")
 @click.option("--band", metavar="NAME", help="Only the records of this band, of a group with priorities.")
 @click.option("--max-records", type=click.IntRange(min=1), metavar="N", help="Stop after so many.")
+@click.option(
+    "--until-end",
+    is_flag=True,
+    help="Stop when no record is ready or in flight. What waits for a retry, is blocked or parked is left.",
+)
 @broker_option
 def work(
     group: str,
@@ -55,6 +67,7 @@ def work(
     timeout: float | None,
     band: str | None,
     max_records: int | None,
+    until_end: bool,
     broker: str,
 ) -> None:
     """Work on the records of GROUP as they come, until Ctrl-C, which waits for the commands that run; Ctrl-C again
@@ -83,12 +96,18 @@ def work(
     """
     if (command is None) != printed:
         raise click.UsageError("give either --exec or --print")
-    with _stops_are_interrupts(), Worker(broker, group, band=band) as worker:
+    if until_end and band is not None:
+        raise click.UsageError("--until-end is about all records of the group: leave out --band")
+    with (
+        _stops_are_interrupts(),
+        Worker(broker, group, band=band) as worker,
+        _stopped_at_end(worker, broker, group) if until_end else nullcontext(),
+    ):
         if command is None:
-            out = raw_output()
+            out = TakenOutput()
             for delivery in itertools.islice(worker, max_records):
                 out.write(json_delivery(delivery))
-                out.flush()
+                out.wait()
                 with suppress(LogbrokerError):  # Lost meanwhile: it comes again, and is written again.
                     delivery.ack()
         else:
@@ -103,6 +122,34 @@ def _stops_are_interrupts() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, default)
+
+
+@contextmanager
+def _stopped_at_end(worker: Worker, broker: str, group: str) -> Iterator[None]:
+    """Stop the worker when nothing is left that could be handed out."""
+    over = threading.Event()
+
+    def look() -> None:
+        with QueueAdmin(broker) as admin:
+            while not over.wait(_LOOK_SECONDS):
+                # Where the broker is away, the worker rides it out, or ends.
+                with suppress(LogbrokerError):
+                    if _is_worked_off(admin.describe_queue(group)):
+                        worker.stop()
+                        return
+
+    thread = threading.Thread(target=look, name="until-end")
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+def _is_worked_off(queue: QueueDescription) -> bool:
+    counts = queue.counts
+    return queue.state in ("serving", "paused") and not (counts.ready or counts.in_flight or counts.unscanned)
 
 
 class _Runner:

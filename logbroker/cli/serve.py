@@ -7,12 +7,14 @@ import logging
 import os
 import signal
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import click
 import uvloop
 
 from logbroker.cli.lines import LogFormatter, write_line
+from logbroker.cli.standard_output import OutputClosedError
 from logbroker.config import BrokerConfig, load_broker_config
 from logbroker.grpc_api.process_tuning import check_descriptors
 from logbroker.grpc_api.server import serve as serve_grpc
@@ -87,4 +89,5 @@ async def _serve(config: BrokerConfig, *, stop_with_stdin: bool) -> None:
 
 
 def _print_ready(address: str) -> None:
-    write_line(f"ready grpc={address}")
+    with suppress(OutputClosedError):  # Nobody wants to know; the broker serves.
+        write_line(f"ready grpc={address}")

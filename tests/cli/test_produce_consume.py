@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import os
 import signal
 import socket
 import subprocess
@@ -220,20 +219,6 @@ def test_consume_writes_records_as_they_come_and_ctrl_c_ends_it(address: str, to
             reader.kill()
     assert reader.returncode == 130
     assert err.strip() == b""
-
-
-@pytest.mark.parametrize("arguments", [("consume", "TOPIC", "--until-end"), ("topic", "describe", "TOPIC", "--json")])
-def test_a_reader_that_has_gone_is_no_error_message(address: str, topic: str, arguments: tuple[str, ...]) -> None:
-    output_of("produce", topic, "--broker", address, stdin=b"x\n")
-    read_end, write_end = os.pipe()
-    named = [topic if argument == "TOPIC" else argument for argument in arguments]
-    command = [*LOGBROKER, *named, "--broker", address]
-    with subprocess.Popen(command, stdout=write_end, stderr=subprocess.PIPE, env=ENVIRONMENT) as process:
-        os.close(write_end)
-        os.close(read_end)
-        _, err = process.communicate(timeout=30)
-    assert process.returncode == 1
-    assert err == b""
 
 
 def test_no_broker_is_said(address: str) -> None:

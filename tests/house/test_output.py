@@ -14,6 +14,8 @@ TERMINAL = "logbroker/cli/terminal.py"
 ALLOWED = {
     LINES: {"sys.stdout", "sys.stderr", "click.confirm"},
     TERMINAL: {"rich"},
+    # Puts errors of its own under standard output, and writes bytes that another program reads.
+    "logbroker/cli/standard_output.py": {"sys.stdout"},
     # Pictures made of its own signs.
     "logbroker/cli/experiment_view.py": {"rich"},
     # Whose formatter is that of `lines`.

@@ -99,7 +99,7 @@ def test_the_name_is_the_callers_or_tells_the_time(stopped: StoppedPartition, tm
         back_up(stopped.data_dir, path)
     assert path.read_bytes() == before
     with pytest.raises(DataDirError, match="there is no metadata store"):
-        back_up(tmp_path / "backups", tmp_path / "two")
+        back_up(tmp_path / "backups", tmp_path / "two.backup")
     assert [child.name for child in tmp_path.iterdir() if child.is_file()] == []
 
 
@@ -128,7 +128,7 @@ def test_a_damaged_value_is_named_and_there_is_no_backup(
     put(stopped.data_dir, b"key", b"a value that is easily found")
     store = stopped.data_dir / "meta" / "data.mdb"
     store.write_bytes(store.read_bytes().replace(b"easily found", b"Easily found"))
-    assert run(["meta", "backup", str(tmp_path / "one"), "--data-dir", str(stopped.data_dir)]) == 1
+    assert run(["meta", "backup", str(tmp_path / "one.backup"), "--data-dir", str(stopped.data_dir)]) == 1
     assert "the value of key 6b6579 in table state is damaged" in capsys.readouterr().err
     assert sorted(path.name for path in tmp_path.iterdir()) == ["data"]
 
@@ -210,6 +210,59 @@ def test_a_restore_that_dies_leaves_the_old_store_or_the_new(
         raise AssertionError("it never came to an end")
     assert state_of(stopped.data_dir) == backed_up
     assert True in seen
+
+
+def listing(directory: Path) -> list[str]:
+    return sorted(path.name for path in directory.iterdir())
+
+
+@pytest.mark.parametrize("name", ["backups", "backups/", "none/one.backup", "one.backup/"])
+def test_a_directory_that_is_not_there_gets_no_file_of_its_name(
+    stopped: StoppedPartition, tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "into").mkdir()
+    assert run(["meta", "backup", "--data-dir", str(stopped.data_dir), f"{tmp_path}/into/{name}"]) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "there is no directory" in line
+    assert "create it" in line
+    assert listing(tmp_path / "into") == []
+
+
+def test_backups_in_a_directory_get_names_of_their_own(
+    stopped: StoppedPartition, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("logbroker.tools.metadata_backup.time.time_ns", lambda: 10**18)
+    (tmp_path / "into").mkdir()
+    for _ in range(3):
+        back_up(stopped.data_dir, tmp_path / "into")
+    assert len(listing(tmp_path / "into")) == 3
+
+
+def test_nothing_is_overwritten(stopped: StoppedPartition, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither a link to nothing, nor what got the name meanwhile, with and without hard links."""
+    (tmp_path / "link.backup").symlink_to("nothing")
+    with pytest.raises(DataDirError, match="is there already"):
+        back_up(stopped.data_dir, tmp_path / "link.backup")
+    assert (tmp_path / "link.backup").is_symlink()
+
+    target = tmp_path / "late.backup"
+
+    def no_links(*_: object, **__: object) -> None:
+        raise PermissionError("no hard links here")
+
+    for link in (os.link, no_links):
+        monkeypatch.setattr(os, "link", link)
+
+        def late(*arguments: Any) -> dict[str, int]:
+            target.write_bytes(b"mine")
+            return {}
+
+        monkeypatch.setattr("logbroker.tools.metadata_backup.count_values", late)
+        with pytest.raises(DataDirError, match="is there already"):
+            back_up(stopped.data_dir, target)
+        assert target.read_bytes() == b"mine"
+        assert [name for name in listing(tmp_path) if "late" in name] == ["late.backup"]
+        target.unlink()
 
 
 def test_without_a_data_directory_nothing_is_restored(made: Backup, tmp_path: Path) -> None:

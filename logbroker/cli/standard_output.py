@@ -1,0 +1,177 @@
+"""Standard output of a command: what becomes of it when its reader goes or its disk is full, and what the reader of a
+pipe has taken.
+
+`| head` and a pager that is left are no failures: the command ends quietly. What cannot be written for another reason
+is one line and exit code 1. Either is told by an exception of its own, which no layer between takes for its own, and
+nothing is written after it.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import select
+import stat
+import struct
+import sys
+from collections.abc import Iterator, Sequence
+from time import monotonic, sleep
+from typing import Any, Final, TypeVar
+
+if sys.platform != "win32":
+    import fcntl
+    import termios
+
+T = TypeVar("T")
+
+PATIENCE_SECONDS: Final = 2.0
+"""How long the reader of a pipe may take nothing before that counts as if it had."""
+_FIRST_PAUSE_SECONDS: Final = 0.00005
+_LAST_PAUSE_SECONDS: Final = 0.01
+_PIECES: Final = 16
+"""A piece is at most a sixteenth of what was written before it."""
+
+
+class OutputError(Exception):
+    """Nothing can be written to standard output any more."""
+
+
+class OutputClosedError(OutputError):
+    """Nobody reads standard output any more."""
+
+
+class OutputFailedError(OutputError):
+    """Standard output cannot be written: its disk is full, for one."""
+
+
+class _Output(io.FileIO):
+    """Standard output, with errors of its own."""
+
+    is_over = False
+    """The process ends: what is left in buffers is dropped where it cannot be written."""
+
+    def write(self, data: Any, /) -> int:
+        try:
+            # None: another program has made the pipe one that nobody waits at.
+            while (written := super().write(data)) is None:
+                select.select([], [self.fileno()], [])
+        except OSError as error:
+            if self.is_over:
+                return memoryview(data).nbytes
+            if isinstance(error, BrokenPipeError):
+                raise OutputClosedError from None
+            raise OutputFailedError(f"standard output cannot be written: {os.strerror(error.errno or 0)}") from None
+        return written
+
+
+def take_standard_streams() -> None:
+    """Let standard output of this process raise the errors above. What the process was started without is empty."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            # Else the next file that is opened becomes it, a connection for one.
+            fd = os.open(os.devnull, os.O_RDWR)
+            if fd != number:
+                os.dup2(fd, number)
+                os.close(fd)
+            setattr(sys, name, open(number, "w" if number else "r", encoding="utf-8", closefd=False))  # noqa: SIM115
+    before = sys.stdout
+    sys.stdout = io.TextIOWrapper(
+        io.BufferedWriter(_Output(before.fileno(), "w", closefd=False)),
+        encoding=before.encoding,
+        errors=before.errors,
+        line_buffering=bool(before.line_buffering),
+    )
+
+
+def end_standard_output() -> None:
+    """Write what is left of standard output if that is possible, and let nothing be said of what is not."""
+    output = getattr(getattr(sys.stdout, "buffer", None), "raw", None)
+    if isinstance(output, _Output):
+        output.is_over = True
+        sys.stdout.flush()
+
+
+class TakenOutput:
+    """Standard output to which records are written whose reader is to have taken them before they count as delivered.
+
+    A pipe holds more than its reader may ever look at: behind `| head -1`, hundreds of records. So each piece is
+    written when the one before it was taken out of the pipe. Of a reader that takes nothing for some time what was
+    written and flushed counts, as it does of a file.
+    """
+
+    def __init__(self) -> None:
+        self._out = sys.stdout.buffer
+        self._fd = _pipe_of(sys.stdout)
+        self._is_patient = True
+        self._written = 0
+        """Records."""
+
+    def pieces(self, records: Sequence[T]) -> Iterator[Sequence[T]]:
+        """Yield records in pieces that are to be written one by one."""
+        done = 0
+        while done < len(records):
+            count = len(records) if self._fd is None else max(1, self._written // _PIECES)
+            piece = records[done : done + count]
+            done += len(piece)
+            self._written += len(piece)
+            yield piece
+
+    def write(self, data: bytes) -> None:
+        """Write and flush. Raises OutputClosedError and OutputFailedError."""
+        self._out.write(data)
+        self._out.flush()
+
+    def wait(self, patience_seconds: float = PATIENCE_SECONDS) -> bool:
+        """Wait until all that was written is taken, for so long; returns whether it is.
+
+        Raises OutputClosedError where it never will be.
+        """
+        if self._fd is None:
+            return True
+        deadline = monotonic() + (patience_seconds if self._is_patient else 0)
+        pause_seconds = _FIRST_PAUSE_SECONDS
+        while _unread_bytes(self._fd):
+            if _has_no_reader(self._fd):
+                raise OutputClosedError
+            if monotonic() >= deadline:
+                self._is_patient = False
+                return False
+            sleep(pause_seconds)
+            pause_seconds = min(_LAST_PAUSE_SECONDS, 2 * pause_seconds)
+        self._is_patient = True
+        return True
+
+
+def _pipe_of(stream: Any) -> int | None:
+    """Return the descriptor of a pipe, where the system tells what lies in it."""
+    if sys.platform == "win32":
+        return None
+    try:
+        fd = int(stream.fileno())
+        if not stat.S_ISFIFO(os.fstat(fd).st_mode):
+            return None
+        _unread_bytes(fd)
+    except (OSError, ValueError):
+        return None
+    return fd
+
+
+if sys.platform == "win32":
+
+    def _unread_bytes(fd: int) -> int:
+        return 0
+
+    def _has_no_reader(fd: int) -> bool:
+        return False
+
+else:
+
+    def _unread_bytes(fd: int) -> int:
+        """Return how much lies in a pipe; on systems that do not tell that at its end for writing, 0."""
+        (count,) = struct.unpack("i", fcntl.ioctl(fd, termios.FIONREAD, bytes(4)))
+        return int(count)
+
+    def _has_no_reader(fd: int) -> bool:
+        poll = select.poll()
+        poll.register(fd, 0)
+        return bool(poll.poll(0))

@@ -1,0 +1,194 @@
+"""What commands do when the reader of their output goes, takes its time, or when the output's disk is full."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import time
+import uuid
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from logbroker.client.sync import Admin, Producer, QueueAdmin, QueueCounts, TopicPartition, Worker
+from logbroker.embedded_broker import EmbeddedBroker
+from logbroker.errors import UnknownGroupError
+from tests.cli.command import ENVIRONMENT, LOGBROKER, line_of, output_of
+
+COUNT = 2000
+"""Records, of which a pipe holds most."""
+
+
+@pytest.fixture(scope="module")
+def full(logbroker_session_broker: EmbeddedBroker) -> str:
+    """A topic of one partition with the numbers from 0 on."""
+    address = logbroker_session_broker.address
+    name = f"t-{uuid.uuid4()}"
+    with Admin(address) as admin, Producer(address) as producer:
+        admin.create_topic(name, 1)
+        for number in range(COUNT):
+            producer.send(name, b"%d" % number)
+    return name
+
+
+@pytest.fixture
+def queue_group(address: str, full: str, name: str) -> str:
+    with QueueAdmin(address) as queues:
+        queues.create_queue(name, full)
+    return name
+
+
+def committed(address: str, group: str, topic: str) -> int:
+    with Admin(address) as admin, suppress(UnknownGroupError):
+        return admin.fetch_offsets(group)[TopicPartition(topic, 0)].offset
+    return 0
+
+
+def counts(address: str, group: str) -> QueueCounts:
+    with QueueAdmin(address) as queues:
+        return queues.describe_queue(group).counts
+
+
+def head(address: str, lines: int, *arguments: str) -> list[bytes]:
+    """Run a command behind `| head`, which must both end well and say nothing else."""
+    command = [*LOGBROKER, *arguments, "--broker", address]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=ENVIRONMENT) as process:
+        assert process.stderr is not None
+        try:
+            shown = subprocess.run(
+                ["head", "-n", str(lines)], stdin=process.stdout, capture_output=True, check=True, timeout=60
+            )
+            assert process.stdout is not None
+            process.stdout.close()
+            assert process.wait(60) == 0, process.stderr.read()
+            assert process.stderr.read() == b""
+        finally:
+            process.kill()
+    return shown.stdout.splitlines()
+
+
+def test_a_group_goes_on_behind_what_the_reader_of_its_output_has_taken(address: str, full: str, name: str) -> None:
+    """`head` takes a block at a time, so up to a sixteenth more may count than it shows; never what lay in the pipe."""
+    for shown in (1, 1, 3, 20):
+        before = committed(address, name, full)
+        lines = head(address, shown, "consume", full, "--group", name)
+        assert lines == [b"%d" % number for number in range(before, before + shown)]
+        assert before + shown <= committed(address, name, full) <= before + shown + 2
+
+
+def test_records_of_a_queue_group_are_acked_when_the_reader_has_taken_them(address: str, queue_group: str) -> None:
+    shown = head(address, 3, "queue", "work", queue_group, "--print")
+    assert [int(json.loads(line)["value"]) for line in shown] == [0, 1, 2]
+    assert 3 <= counts(address, queue_group).acked <= 4
+    assert counts(address, queue_group).nacked == 0
+
+
+def test_who_reads_nothing_holds_up_nobody_for_ever(address: str, full: str, name: str) -> None:
+    """As a program does that waits for the command to end before it reads what it wrote."""
+    command = [*LOGBROKER, "consume", full, "--group", name, "--max-records", "30", "--broker", address]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, env=ENVIRONMENT) as process:
+        assert process.wait(60) == 0
+        assert process.stdout is not None
+        assert len(process.stdout.read().splitlines()) == 30
+    assert committed(address, name, full) == 30
+
+
+def test_what_goes_into_a_file_is_committed(address: str, full: str, name: str, tmp_path: Path) -> None:
+    with (tmp_path / "out").open("wb") as out:
+        command = [*LOGBROKER, "consume", full, "--group", name, "--max-records", "700", "--broker", address]
+        subprocess.run(command, stdout=out, env=ENVIRONMENT, timeout=60, check=True)
+    assert committed(address, name, full) == len((tmp_path / "out").read_bytes().splitlines()) == 700
+
+
+STREAMS = [
+    ("consume", "TOPIC", "--until-end"),
+    ("consume", "TOPIC", "--until-end", "--json"),
+    ("consume", "TOPIC", "--group", "GROUP", "--until-end"),
+    ("queue", "work", "QUEUE", "--print"),
+    ("topic", "list"),
+    ("topic", "describe", "TOPIC", "--json"),
+    ("group", "list"),
+    ("queue", "describe", "QUEUE"),
+    ("--help",),
+    ("produce", "--help"),
+]
+
+
+def run_into(out: int, address: str, arguments: tuple[str, ...], **names: str) -> tuple[int, bytes]:
+    named = [names.get(argument, argument) for argument in arguments]
+    command = [*LOGBROKER, *named, *(() if "--help" in named else ("--broker", address))]
+    result = subprocess.run(command, stdout=out, stderr=subprocess.PIPE, env=ENVIRONMENT, timeout=60, check=False)
+    return result.returncode, result.stderr
+
+
+@pytest.mark.parametrize("arguments", STREAMS)
+def test_nobody_who_reads_is_no_failure(address: str, full: str, queue_group: str, arguments: tuple[str, ...]) -> None:
+    read_end, write_end = os.pipe()
+    os.close(read_end)
+    try:
+        outcome = run_into(write_end, address, arguments, TOPIC=full, GROUP=f"g-{full}", QUEUE=queue_group)
+    finally:
+        os.close(write_end)
+    assert outcome == (0, b"")
+    assert committed(address, f"g-{full}", full) == 0
+    assert counts(address, queue_group).acked == 0
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="Linux has it")
+@pytest.mark.parametrize("arguments", STREAMS)
+def test_a_full_disk_is_one_line(address: str, full: str, queue_group: str, arguments: tuple[str, ...]) -> None:
+    with open("/dev/full", "wb") as out:
+        code, said = run_into(out.fileno(), address, arguments, TOPIC=full, GROUP=f"f-{full}", QUEUE=queue_group)
+    assert (code, said) == (1, b"logbroker: standard output cannot be written: No space left on device\n")
+    assert committed(address, f"f-{full}", full) == 0
+    assert counts(address, queue_group).acked == 0
+
+
+def test_streams_that_are_closed_are_empty(address: str, full: str) -> None:
+    """A program that was started without them must not take what it opens next for them."""
+    for redirected in (">&-", "<&-", "2>&-", "<&- >&- 2>&-"):
+        script = f'"$@" --until-end {redirected}'
+        command = ["sh", "-c", script, "sh", *LOGBROKER, "consume", full, "--broker", address]
+        assert subprocess.run(command, stdout=subprocess.DEVNULL, timeout=60, check=False).returncode == 0, redirected
+    command = ["sh", "-c", '"$@" <&-', "sh", *LOGBROKER, "produce", full, "--json", "--broker", address]
+    out = subprocess.run(command, capture_output=True, timeout=60, check=True).stdout
+    assert json.loads(out)["records"] == 0
+
+
+def test_a_worker_stops_at_the_end_where_it_is_told_to(address: str, queue_group: str) -> None:
+    """With what is ready, and what is with other workers; what waits for a retry is left."""
+    lines = output_of("queue", "work", queue_group, "--print", "--until-end", "--broker", address).splitlines()
+    assert [int(json.loads(line)["value"]) for line in lines] == list(range(COUNT))
+    assert output_of("queue", "work", queue_group, "--print", "--until-end", "--broker", address) == b""
+    assert counts(address, queue_group).acked == COUNT
+
+
+def test_a_worker_that_stops_at_the_end_waits_for_what_others_hold(address: str, name: str) -> None:
+    topic = f"t-{uuid.uuid4()}"
+    with Admin(address) as admin, QueueAdmin(address) as queues, Producer(address) as producer:
+        admin.create_topic(topic, 1)
+        queues.create_queue(name, topic)
+        producer.send(topic, b"1", b"k")
+        producer.send(topic, b"2", b"k")
+    with Worker(address, name) as other:
+        held = next(iter(other))
+        command = [*LOGBROKER, "queue", "work", name, "--print", "--until-end", "--broker", address]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, env=ENVIRONMENT) as process:
+            try:
+                deadline = time.monotonic() + 30
+                while workers(address, name) < 2:
+                    assert time.monotonic() < deadline
+                    time.sleep(0.02)
+                held.ack()
+                other.flush()
+                assert json.loads(line_of(process))["value"] == "2"
+                assert process.wait(30) == 0
+            finally:
+                process.kill()
+
+
+def workers(address: str, group: str) -> int:
+    with QueueAdmin(address) as queues:
+        return len(queues.describe_queue(group).workers)
