@@ -10,20 +10,26 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import os
 import select
 import subprocess
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
 from logbroker.errors import BrokerUnavailableError, LogbrokerError
+from logbroker.platform_needs import check_broker_platform
 from logbroker.private_files import private_opener
 
+_log = logging.getLogger(__name__)
+
+_WATCH_SECONDS: Final = 0.2
 READY_PREFIX: Final = "ready grpc="
 
 
@@ -42,6 +48,10 @@ class EmbeddedBroker:
         self.log_path: Final = Path(self._own_dir.name, "broker.log")
         """What the broker writes to its standard error."""
         self._process: subprocess.Popen[bytes] | None = None
+        self._stopped = threading.Event()
+        """Set for the watch of the process that runs, or ran last, before it is ended from here."""
+        self.on_end: Callable[[str], None] | None = None
+        """Told, in a thread of its own, when the broker ends by itself, with its last words."""
 
     @property
     def address(self) -> str:
@@ -62,6 +72,7 @@ class EmbeddedBroker:
         """
         if self._process is not None and self._process.poll() is None:
             return
+        check_broker_platform()
         self._end(kill=True)  # Of one that has ended only the pipes are left.
         config_path = Path(self._own_dir.name, "broker.toml")
         with open(config_path, "w", encoding="utf-8", opener=private_opener) as file:
@@ -76,6 +87,21 @@ class EmbeddedBroker:
             _end(process, kill=True)
             raise
         self._process = process
+        self._stopped = threading.Event()
+        # A daemon, as a program may end without stopping the broker.
+        threading.Thread(target=self._watch, args=(process, self._stopped), name="logbroker-watch", daemon=True).start()
+
+    def _watch(self, process: subprocess.Popen[bytes], stopped: threading.Event) -> None:
+        """Tell at once of a broker that ends by itself; clients would ride that out until their requests time out."""
+        while not stopped.wait(_WATCH_SECONDS):
+            if (code := process.poll()) is not None:
+                if not stopped.is_set():
+                    said = f"the embedded broker has ended by itself ({_code_text(code)}){self._last_words()}"
+                    if code:
+                        _log.error("%s", said)
+                    if self.on_end is not None:
+                        self.on_end(said)
+                return
 
     def _wait_until_ready(self, process: subprocess.Popen[bytes], deadline: float) -> str:
         """Return the address from the broker's `ready` line."""
@@ -104,6 +130,7 @@ class EmbeddedBroker:
         self._end(kill=True)
 
     def _end(self, *, kill: bool) -> None:
+        self._stopped.set()
         process, self._process = self._process, None
         if process is not None:
             _end(process, kill=kill)
@@ -148,6 +175,10 @@ def _end(process: subprocess.Popen[bytes], *, kill: bool, timeout_seconds: float
             process.wait(timeout_seconds)
             return
         process.kill()
+
+
+def _code_text(code: int) -> str:
+    return f"exit {code}" if code >= 0 else f"signal {-code}"
 
 
 def _toml(values: Mapping[str, Any]) -> str:

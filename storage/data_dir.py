@@ -12,7 +12,6 @@ file `lock` is locked as well, for brokers of older versions, and names the hold
 from __future__ import annotations
 
 import errno
-import fcntl
 import logging
 import os
 import stat
@@ -24,6 +23,7 @@ from typing import Final
 from logbroker.errors import DataDirError, StorageFailedError
 from logbroker.errors.system import advice_for, reason_of
 from logbroker.private_files import DIRECTORY_MODE
+from logbroker.storage import system_calls
 from logbroker.storage.files import open_regular, read_regular
 from logbroker.storage.partition_files import METADATA_NAME
 from logbroker.storage.removal import SUFFIX as REMOVED_SUFFIX
@@ -56,7 +56,7 @@ class DataDir:
         descriptors: list[int] = []
         try:
             path.mkdir(DIRECTORY_MODE, parents=True, exist_ok=True)
-            descriptors.append(os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
+            descriptors.append(system_calls.open_directory(path))
             _lock_directory(path, descriptors[0])
             descriptors.append(open_regular(path / LOCK_NAME, os.O_RDWR | os.O_CREAT))
             _lock_file(path, descriptors[1])
@@ -64,7 +64,7 @@ class DataDir:
                 raise DataDirError(f"the data directory {path} was moved while it was opened; try again")
         except BaseException as error:
             for fd in descriptors:
-                os.close(fd)
+                system_calls.close(fd)
             if not isinstance(error, OSError):
                 raise
             raise DataDirError(
@@ -97,14 +97,14 @@ class DataDir:
         """Let another broker in."""
         if self._lock_fd >= 0:
             os.close(self._lock_fd)
-            os.close(self._directory_fd)
+            system_calls.close(self._directory_fd)
             self._lock_fd = self._directory_fd = -1
 
 
 def _lock_directory(path: Path, fd: int) -> None:
     """Raises DataDirError."""
     try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        system_calls.lock(fd)
     except BlockingIOError:
         raise _in_use(path) from None
     except OSError as error:
@@ -122,9 +122,9 @@ def _lock_directory(path: Path, fd: int) -> None:
 def _lock_file(path: Path, fd: int) -> None:
     """Raises DataDirError."""
     try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        system_calls.lock(fd)
         holder = f"{os.getpid()}\n".encode("ascii")
-        os.pwrite(fd, holder, 0)
+        system_calls.pwrite(fd, holder, 0)
         os.ftruncate(fd, len(holder))
     except BlockingIOError:
         raise _in_use(path) from None

@@ -16,6 +16,7 @@ from typing import Final, Protocol
 from logbroker.errors import CorruptLogError, DiskFullError, LogbrokerError, StorageFailedError, TooManyOpenFilesError
 from logbroker.errors.system import reason_of
 from logbroker.private_files import DIRECTORY_MODE, FILE_MODE
+from logbroker.storage import system_calls
 
 Buffer = bytes | bytearray | memoryview
 Cut = Callable[[Buffer], int]
@@ -34,7 +35,7 @@ NOT_OURS: Final = (
     errno.EPERM,
 )
 """Something else lies at a path than the broker made, or it may not use it: the disk is sound, and all else goes on."""
-MAX_BUFFERS: Final = os.sysconf("SC_IOV_MAX") if "SC_IOV_MAX" in os.sysconf_names else 16
+MAX_BUFFERS: Final = os.sysconf("SC_IOV_MAX") if "SC_IOV_MAX" in getattr(os, "sysconf_names", {}) else 16
 """How many buffers one pwritev takes."""
 
 
@@ -104,17 +105,17 @@ class RealFiles:
 
     def open(self, path: str, *, create: bool = False) -> int:
         # A link is no regular file of the directory, so a start would not find what is written through it.
-        return open_regular(path, os.O_RDWR | (os.O_CREAT | os.O_NOFOLLOW if create else 0))
+        return open_regular(path, os.O_RDWR | (os.O_CREAT | system_calls.NO_FOLLOW if create else 0))
 
     def close(self, fd: int) -> None:
         os.close(fd)
 
     def pread(self, fd: int, size_bytes: int, position: int) -> bytes:
-        return os.pread(fd, size_bytes, position)
+        return system_calls.pread(fd, size_bytes, position)
 
     def pread_cached(self, fd: int, size_bytes: int, position: int, cut: Cut | None = None) -> bytes:
         if not self._nowait:
-            return cut_bytes(os.pread(fd, size_bytes, position), cut)
+            return cut_bytes(system_calls.pread(fd, size_bytes, position), cut)
         # preadv fills a buffer of ours; one buffer per thread is kept, since a fresh one would have to be zeroed.
         scratch: bytearray | None = getattr(self._scratch, "buffer", None)
         if scratch is None or len(scratch) < size_bytes:
@@ -133,20 +134,16 @@ class RealFiles:
             return bytes(view if cut is None else view[: cut(view)])
 
     def pwritev(self, fd: int, buffers: Sequence[Buffer], position: int) -> int:
-        return os.pwritev(fd, buffers, position)
+        return system_calls.pwritev(fd, buffers, position)
 
     def fdatasync(self, fd: int) -> None:
-        os.fdatasync(fd)
+        system_calls.sync_data(fd)
 
     def truncate(self, fd: int, size_bytes: int) -> None:
         os.ftruncate(fd, size_bytes)
 
     def sync_directory(self, path: str) -> None:
-        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(fd)
-        finally:
-            os.close(fd)
+        system_calls.sync_directory(path)
 
     def size_bytes(self, path: str) -> int:
         return os.stat(path).st_size
@@ -183,7 +180,7 @@ def open_regular(path: str | os.PathLike[str], flags: int = os.O_RDONLY) -> int:
 
     Raises OSError, whose text says what is there instead.
     """
-    fd = os.open(path, flags | os.O_CLOEXEC | os.O_NONBLOCK, FILE_MODE)
+    fd = os.open(path, flags | system_calls.READ_FLAGS, FILE_MODE)
     mode = os.fstat(fd).st_mode
     if stat.S_ISREG(mode):
         return fd

@@ -18,6 +18,7 @@ from logbroker.storage.metadata_store import Write
 from logbroker.storage.partition_files import EpochStart
 from logbroker.storage.producer_state import ProducerBatch, ProducerSnapshot, ProducerStates
 from logbroker.storage.segment import Segment
+from logbroker.storage.system_calls import sysctl_text
 
 PARTITIONS: Final = "partitions"
 PRODUCERS: Final = "producers"
@@ -167,8 +168,9 @@ def segment_checkpoints(
 
 @functools.cache
 def boot_id() -> str:
-    """A text that changes with every start of the machine; empty where the system has none."""
+    """A text that changes with every start of the machine; empty where the system has none: then nobody knows whether
+    it has started anew, and every crash counts as a power cut."""
     try:
         return _BOOT_ID_PATH.read_text(encoding="ascii").strip()
     except OSError:
-        return ""
+        return sysctl_text("kern.bootsessionuuid")  # macOS.

@@ -170,7 +170,8 @@ class _Recovery:
             found.log_start_offset = max(found.log_start_offset, segments[0].base_offset)
         # A power cut may take records that were only written, and readable, without a trace.
         written = self._config.durability is Durability.WRITTEN
-        lost = written and checkpoint.boot_id and not self._same_boot and not self._stopped_cleanly
+        had_run = checkpoint.boot_id or not (self._imported or boot_id())
+        lost = written and had_run and not self._same_boot and not self._stopped_cleanly
         if cut or lost:
             self._raise_epoch(found)
         if found.epochs != epochs:

@@ -24,6 +24,7 @@ from typing import Final, NamedTuple
 
 from logbroker.errors import CorruptLogError
 from logbroker.storage.files import open_regular
+from logbroker.storage.system_calls import pread
 
 _MAGIC: Final = 0xBEEFC0DE
 _VERSION: Final = 1
@@ -124,7 +125,7 @@ def _newest_meta(fd: int) -> _Meta:
 
 
 def _read_meta(fd: int, number: int, position: int) -> _Meta:
-    content = os.pread(fd, _META_BYTES, position)
+    content = pread(fd, _META_BYTES, position)
     if len(content) < _META_BYTES:
         raise _DamageError(f"it ends in meta page {number}, at byte {position + len(content)}")
     _, _, flags, _, _ = _PAGE.unpack_from(content)
@@ -258,7 +259,7 @@ class _Walk:
         if not 2 <= number <= self._last_page:
             raise _DamageError(f"a tree leads to page {number}, the last one is {self._last_page}")
         self._meet(number, _IN_USE)
-        page = os.pread(self._fd, self._page_bytes, number * self._page_bytes)
+        page = pread(self._fd, self._page_bytes, number * self._page_bytes)
         if len(page) < self._page_bytes:
             raise _DamageError(f"the file ends in page {number}, which is in use, at byte {self._file_bytes}")
         told, _, flags, lower, upper = _PAGE.unpack_from(page)
@@ -331,7 +332,7 @@ class _Walk:
         if flags & _IN_OVERFLOW_PAGES:
             (first,) = _NUMBER.unpack_from(page, start)
             position = self._overflow(first, size)
-            value = os.pread(self._fd, size, position) if entry is not None else b""
+            value = pread(self._fd, size, position) if entry is not None else b""
         if entry is not None:
             entry(page[pointer + _NODE_BYTES : start], flags, value)
         elif flags != _IN_OVERFLOW_PAGES:
@@ -342,7 +343,7 @@ class _Walk:
         if not 2 <= first <= self._last_page:
             raise _DamageError(f"a value lies in page {first}, the last one is {self._last_page}")
         position = first * self._page_bytes
-        header = os.pread(self._fd, _HEADER_BYTES, position)
+        header = pread(self._fd, _HEADER_BYTES, position)
         if len(header) < _HEADER_BYTES or position + _HEADER_BYTES + size > self._file_bytes:
             raise _DamageError(
                 f"the value in page {first} goes beyond the end of the file, at byte {self._file_bytes}: it was cut"

@@ -28,6 +28,7 @@ from logbroker.private_files import private_opener
 from logbroker.storage.data_dir import META_NAME
 from logbroker.storage.files import RealFiles, open_regular
 from logbroker.storage.metadata_store import DATA_NAME, TABLES, MetadataReader, copy_store
+from logbroker.storage.system_calls import sync_all
 
 _MAGIC: Final = b"LBMETA1\n"
 _TRAILER: Final = struct.Struct(">8sQq")
@@ -69,7 +70,7 @@ def back_up(data_dir: Path, target: Path) -> tuple[Backup, dict[str, int]]:
             trailer = _TRAILER.pack(_MAGIC, store_bytes, created_at_ms)
             file.write(trailer + _CRC.pack(google_crc32c.extend(crc, trailer)))
             file.flush()
-            os.fsync(file.fileno())
+            sync_all(file.fileno())
     return Backup(path=str(target), store_bytes=store_bytes, created_at_ms=created_at_ms), counts
 
 
@@ -100,7 +101,7 @@ def extract(backup: Backup, directory: Path) -> None:
             file.write(part)
             left -= len(part)
         file.flush()
-        os.fsync(file.fileno())
+        sync_all(file.fileno())
 
 
 def count_values(store: Path) -> dict[str, int]:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import gzip
+import signal
+import threading
 import time
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from importlib.resources import files
 from typing import Final
 
@@ -16,9 +19,10 @@ from logbroker.cli import terminal
 from logbroker.cli.input_formats import InputRecord, read_csv
 from logbroker.cli.lines import write_line
 from logbroker.cli.options import json_option
+from logbroker.cli.stops import Stopped, stops_are_interrupts
 from logbroker.client import Record
 from logbroker.client.sync import Admin, Consumer, Producer
-from logbroker.embedded_broker import embedded
+from logbroker.embedded_broker import EmbeddedBroker, embedded
 from logbroker.errors import LogbrokerError
 
 TOPIC: Final = "flights"
@@ -51,7 +55,7 @@ def demo(as_json: bool) -> None:
     directory. After a restart all of them must be there, those of each aircraft in order.
     """
     flights = read_flights()
-    with embedded() as broker:
+    with stops_are_interrupts(), embedded() as broker, _ended_with(broker):
         with Admin(broker.address) as admin:
             admin.create_topic(TOPIC, PARTITIONS)
         seconds_in = _send(broker.address, flights)
@@ -76,6 +80,28 @@ def demo(as_json: bool) -> None:
         terminal.write_json(outcome)
     else:
         _show(outcome)
+
+
+@contextmanager
+def _ended_with(broker: EmbeddedBroker) -> Iterator[None]:
+    """End with the broker's own words when it ends by itself: the clients would ride that out for minutes."""
+    main = threading.main_thread().ident
+    assert main is not None
+    words: list[str] = []
+
+    def interrupt(said: str) -> None:
+        words.append(said)
+        signal.pthread_kill(main, signal.SIGTERM)
+
+    broker.on_end = interrupt
+    try:
+        yield
+    except Stopped:
+        if words:
+            raise LogbrokerError(words[0]) from None
+        raise
+    finally:
+        broker.on_end = None
 
 
 def read_flights() -> list[InputRecord]:

@@ -23,6 +23,7 @@ from logbroker.cli.standard_output import (
 from logbroker.cli.stops import Stopped
 from logbroker.errors import LogbrokerError
 from logbroker.errors.system import system_error_text
+from logbroker.platform_needs import check_broker_platform
 
 _COMMANDS: Final = {
     "serve": "Run a broker.",
@@ -40,6 +41,7 @@ _COMMANDS: Final = {
 }
 """In the order of the help. Each is a click command of that name in the module logbroker.cli.<name>."""
 
+_RUN_BROKERS: Final = ("serve", "demo", "bench", "experiment")
 _SIGNALLED: Final = 128
 """Plus the number of the signal: the exit code of a shell for what it has ended."""
 INTERRUPTED: Final = _SIGNALLED + signal.SIGINT
@@ -54,6 +56,8 @@ class _LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in _COMMANDS:
             return None
+        if cmd_name in _RUN_BROKERS:
+            check_broker_platform()  # Else a module that the system lacks would be told.
         command = getattr(importlib.import_module(f"logbroker.cli.{cmd_name}"), cmd_name)
         assert isinstance(command, click.Command)
         return command

@@ -154,11 +154,11 @@ def _start() -> SharedLoop:
 
 
 def _new_loop() -> asyncio.AbstractEventLoop:
-    if sys.platform == "win32":
+    try:
+        # Late, because the asynchronous classes do without it.
+        import uvloop
+    except ImportError:  # There is none for Windows.
         return asyncio.new_event_loop()
-    # Late, because the asynchronous classes do without it.
-    import uvloop
-
     return uvloop.new_event_loop()
 
 

@@ -351,6 +351,14 @@ class ListenError(LogbrokerError):
     kafka_code = -1
 
 
+class UnsupportedPlatformError(LogbrokerError):
+    """The operating system lacks what a broker needs."""
+
+    code = Code.UNIMPLEMENTED
+    reason = "UNSUPPORTED_PLATFORM"
+    kafka_code = -1
+
+
 class ConfigFileError(LogbrokerError):
     """The configuration file cannot be read, has an unknown key or a value of the wrong type."""
 

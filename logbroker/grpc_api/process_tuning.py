@@ -20,6 +20,8 @@ _OTHER_DESCRIPTORS: Final = 64
 _OWN_DESCRIPTORS: Final = 24
 """What a broker that does nothing has open: event loops and their wake-ups, sockets, the lock, the metadata store."""
 _LEAST_CONNECTIONS: Final = 8
+_MACOS_DESCRIPTORS: Final = 10_240
+"""OPEN_MAX there."""
 _STANDARD_STREAMS: Final = 3
 _MANY_CONNECTIONS: Final = 1 << 20
 
@@ -54,8 +56,14 @@ def check_descriptors() -> None:
 
 def _raise_descriptor_limit() -> None:
     """As many files as allowed: the soft limit is low for the sake of programs that use select()."""
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    for wanted in (hard, _MACOS_DESCRIPTORS):
+        if soft in (wanted, resource.RLIM_INFINITY):
+            return
+        # macOS names no bound, and takes no more than its own.
+        with suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+            return
 
 
 def _open_descriptors() -> int:

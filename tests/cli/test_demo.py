@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
 
 import pytest
 
@@ -10,7 +15,7 @@ from logbroker.cli.demo import check_order
 from logbroker.cli.input_formats import InputRecord
 from logbroker.client import Record
 from logbroker.errors import LogbrokerError
-from tests.cli.command import output_of
+from tests.cli.command import ENVIRONMENT, LOGBROKER, output_of
 
 
 def test_all_flights_come_back_and_a_table_tells_of_them() -> None:
@@ -23,6 +28,57 @@ def test_programs_get_json() -> None:
     outcome = json.loads(output_of("demo", "--json"))
     assert outcome["records"] == sum(outcome["partition_records"]) == 27_004
     assert len(outcome["partition_bytes"]) == 8
+
+
+def _runs(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+def test_a_signal_leaves_neither_its_directory_nor_its_broker(tmp_path: Path, number: signal.Signals) -> None:
+    environment = ENVIRONMENT | {"TMPDIR": str(tmp_path)}
+    with subprocess.Popen(
+        [*LOGBROKER, "demo"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment
+    ) as process:
+        try:
+            deadline = time.monotonic() + 60
+            while not (locks := list(tmp_path.glob("logbroker-*/data/lock"))) or not locks[0].read_text():
+                assert time.monotonic() < deadline
+                time.sleep(0.02)
+            broker = int(locks[0].read_text())
+            process.send_signal(number)
+            out, err = process.communicate(timeout=60)
+        finally:
+            process.kill()
+    assert (process.returncode, out, err.strip()) == (128 + number, b"", b"")
+    assert list(tmp_path.iterdir()) == []
+    assert not _runs(broker)
+
+
+@pytest.mark.parametrize("first", [1, 30])
+def test_a_broker_that_ends_under_it_is_told_at_once(tmp_path: Path, first: int) -> None:
+    """At a start, and later: its clients alone would try again for two minutes."""
+    (tmp_path / "sitecustomize.py").write_text(
+        "import itertools, os, sys\n"
+        "if 'serve' in sys.orig_argv:\n"
+        "    syncs, fdatasync = itertools.count(1), os.fdatasync\n"
+        "    def fail(fd):\n"
+        f"        if next(syncs) >= {first}:\n"
+        "            os.write(2, b'the disk has gone\\n')\n"
+        "            os._exit(3)\n"
+        "        fdatasync(fd)\n"
+        "    os.fdatasync = fail\n"
+    )
+    environment = ENVIRONMENT | {"PYTHONPATH": str(tmp_path)}
+    result = subprocess.run([*LOGBROKER, "demo"], capture_output=True, env=environment, timeout=60, check=False)
+    (line,) = result.stderr.decode().splitlines()[-1:]
+    assert result.returncode == 1
+    assert line.startswith("logbroker: the embedded broker")
+    assert line.endswith(": the disk has gone")
 
 
 def stored(key: bytes, value: bytes, partition: int = 0) -> Record:

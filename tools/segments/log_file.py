@@ -10,6 +10,7 @@ import google_crc32c
 
 from logbroker.record.header import CRC_START, HEADER_BYTES, BatchHeader, parse_header
 from logbroker.storage.files import open_regular
+from logbroker.storage.system_calls import pread, pread_into
 
 SCAN_WINDOW_BYTES: Final = 1 << 19
 """Where all bytes are wanted. Larger ones leave the CPU's cache."""
@@ -78,9 +79,9 @@ class LogFile:
 
     def read(self, position: int, size_bytes: int) -> bytes:
         """Read up to `size_bytes`, less only at the end."""
-        return os.pread(self._fd, max(0, min(size_bytes, self.size_bytes - position)), position)
+        return pread(self._fd, max(0, min(size_bytes, self.size_bytes - position)), position)
 
     def _fill(self, position: int) -> None:
         wanted = min(len(self._window), self.size_bytes - position)
-        count = os.preadv(self._fd, [self._window[:wanted]], position) if wanted > 0 else 0
+        count = pread_into(self._fd, self._window[:wanted], position) if wanted > 0 else 0
         self._start, self._end = position, position + count

@@ -6,7 +6,6 @@ goes is copied to its side file and synced first, and the log itself is cut last
 
 from __future__ import annotations
 
-import fcntl
 import itertools
 import os
 from collections.abc import Iterator
@@ -25,6 +24,7 @@ from logbroker.storage.index_file import OFFSET_ENTRY, TIME_ENTRY
 from logbroker.storage.metadata_store import MetadataStore
 from logbroker.storage.partition_checkpoint import PartitionCheckpoint, SegmentCheckpoint
 from logbroker.storage.partition_files import EPOCHS_NAME, EpochStart, decode_epochs, encode_epochs
+from logbroker.storage.system_calls import lock_record, sync_all
 from logbroker.tools.segments.locate import PartitionFiles, SegmentFile, segments_in
 from logbroker.tools.segments.log_file import HEADERS_WINDOW_BYTES, LogFile
 from logbroker.tools.segments.metadata import Knowledge, checkpoint_key, knowledge_of, open_metadata
@@ -52,7 +52,7 @@ def exclusive(partition: PartitionFiles) -> Iterator[None]:
     elif kafka_lock.exists():
         with open(open_regular(kafka_lock, os.O_RDWR), "r+b") as file:
             try:
-                fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                lock_record(file)
             except OSError:
                 raise DataDirError(f"Kafka uses {partition.directory.parent}; stop it first") from None
             yield
@@ -251,7 +251,7 @@ def _copy(path: str, position: int, side_path: str) -> None:
         while part := source.read(_COPY_BYTES):
             side.write(part)
         side.flush()
-        os.fsync(side.fileno())
+        sync_all(side.fileno())
     _give(side_path, path)
 
 

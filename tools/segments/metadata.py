@@ -76,7 +76,8 @@ class Knowledge(msgspec.Struct, kw_only=True):
     def power_cut(self) -> bool:
         """Whether the machine has restarted since the last checkpoint, and nothing else is known to have happened."""
         checkpoint = self.checkpoint
-        return checkpoint is not None and checkpoint.boot_id != boot_id() and not checkpoint.history_unknown
+        same_boot = checkpoint is not None and checkpoint.boot_id != "" and checkpoint.boot_id == boot_id()
+        return checkpoint is not None and not same_boot and not checkpoint.history_unknown
 
 
 def open_metadata(data_dir: Path) -> tuple[Metadata | None, str]:

@@ -39,6 +39,7 @@ _log = logging.getLogger(__name__)
 _BROKER: Final = "broker"
 _CLEAN_STOP: Final = b"clean-stop"
 """A row that says that the last run synced everything before it stopped. No run has it while it takes appends."""
+_MANY_SEGMENTS: Final = 4096
 _MAX_NAMES: Final = 5
 _OWN_DIRECTORIES: Final = {META_NAME, "lost+found"}
 """What belongs into a data directory beside partitions; the last is the file system's."""
@@ -197,4 +198,6 @@ def _load_topics(
 def _default_open_segments() -> int:
     """Half of the descriptors that the process may have; the rest is for connections, indexes and the metadata."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return max(LEAST_OPEN_SEGMENTS, min(soft // 2, 4096))
+    if soft == resource.RLIM_INFINITY:
+        return _MANY_SEGMENTS
+    return max(LEAST_OPEN_SEGMENTS, min(soft // 2, _MANY_SEGMENTS))

@@ -1,0 +1,30 @@
+"""What a broker needs of the system. Clients, commands and the segment tools do without it."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import signal
+import sys
+
+from logbroker.errors import UnsupportedPlatformError
+
+
+def check_broker_platform() -> None:
+    """Raise UnsupportedPlatformError where no broker can run, with what is missing."""
+    missing = [f"the module {name}" for name in ("fcntl", "resource", "uvloop") if not _has(name)]
+    missing += [f"os.{name}" for name in ("pread", "pwrite", "statvfs", "O_DIRECTORY") if not hasattr(os, name)]
+    if not hasattr(signal, "SIGKILL"):
+        missing.append("SIGKILL")
+    if missing:
+        raise UnsupportedPlatformError(
+            f"a broker needs Linux or macOS; this system ({sys.platform}) lacks {', '.join(missing)}. Run it in a"
+            " container, in WSL or on another machine; clients, commands and segment tools work here with its address"
+        )
+
+
+def _has(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except (ImportError, ValueError):
+        return False

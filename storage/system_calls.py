@@ -1,0 +1,137 @@
+"""System calls that not every system has, each with what stands for it there.
+
+A broker runs on Linux and macOS; what the segment tools and backups need works on Windows, too.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import threading
+from collections.abc import Sequence
+from typing import Any, Final
+
+try:
+    import fcntl
+except ImportError:  # Windows.
+    fcntl = None  # type: ignore[assignment]
+
+Buffer = bytes | bytearray | memoryview
+
+READ_FLAGS: Final = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+"""For every file that is opened."""
+NO_FOLLOW: Final = getattr(os, "O_NOFOLLOW", 0)
+_NOT_HERE: Final = (errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOTTY, errno.EINVAL)
+"""What F_FULLFSYNC says on a file system that does not know it."""
+_place: Final = threading.Lock()
+"""Where reading at a place takes two calls."""
+
+
+def sync_data(fd: int) -> None:
+    """Bring what was written to a file, and its size, to the medium: what survives a power cut. Raises OSError.
+
+    macOS's fsync leaves it in the drive's cache; F_FULLFSYNC does not.
+    """
+    if not _full_sync(fd):
+        getattr(os, "fdatasync", os.fsync)(fd)
+
+
+def sync_all(fd: int) -> None:
+    """As `sync_data`, the names in a directory included. Raises OSError."""
+    if not _full_sync(fd):
+        os.fsync(fd)
+
+
+def _full_sync(fd: int) -> bool:
+    command = getattr(fcntl, "F_FULLFSYNC", None)
+    if command is None:
+        return False
+    try:
+        fcntl.fcntl(fd, command)
+    except OSError as error:
+        if error.errno not in _NOT_HERE:
+            raise
+        return False
+    return True
+
+
+def sync_directory(path: str) -> None:
+    """Make the names in a directory last, where the system lets one ask for that. Raises OSError."""
+    fd = open_directory(path)
+    if fd >= 0:
+        try:
+            sync_all(fd)
+        finally:
+            os.close(fd)
+
+
+def open_directory(path: str | os.PathLike[str]) -> int:
+    """Open a directory, to lock or sync it; -1 where the system opens none. Raises OSError."""
+    return os.open(path, os.O_RDONLY | os.O_DIRECTORY | READ_FLAGS) if hasattr(os, "O_DIRECTORY") else -1
+
+
+def close(fd: int) -> None:
+    """Close what `open_directory` opened, or any other file."""
+    if fd >= 0:
+        os.close(fd)
+
+
+def pread(fd: int, size_bytes: int, position: int) -> bytes:
+    """Read at a place; less than asked for only at the end."""
+    if hasattr(os, "pread"):
+        return os.pread(fd, size_bytes, position)
+    with _place:
+        os.lseek(fd, position, os.SEEK_SET)
+        return os.read(fd, size_bytes)
+
+
+def pread_into(fd: int, buffer: memoryview, position: int) -> int:
+    """Fill a buffer from a place; returns how many bytes there were."""
+    if hasattr(os, "preadv"):
+        return os.preadv(fd, [buffer], position)
+    data = pread(fd, len(buffer), position)
+    buffer[: len(data)] = data
+    return len(data)
+
+
+def pwrite(fd: int, data: Buffer, position: int) -> int:
+    """Write at a place; returns how many bytes were written."""
+    if hasattr(os, "pwrite"):
+        return os.pwrite(fd, data, position)
+    with _place:
+        os.lseek(fd, position, os.SEEK_SET)
+        return os.write(fd, data)
+
+
+def pwritev(fd: int, buffers: Sequence[Buffer], position: int) -> int:
+    """Write buffers one after the other, in one call; returns how many bytes were written."""
+    if hasattr(os, "pwritev"):
+        return os.pwritev(fd, buffers, position)
+    return pwrite(fd, b"".join(buffers), position)
+
+
+def lock(fd: int) -> None:
+    """Lock a file for this process alone; raises BlockingIOError where another one has it, and OSError.
+
+    Does nothing where there is no flock: no broker runs there, which would have to be kept out.
+    """
+    if fcntl is not None:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def lock_record(file: Any) -> None:
+    """As `lock`, by the locks that Java takes."""
+    if fcntl is not None:
+        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def sysctl_text(name: str) -> str:
+    """Return a text that the kernel of macOS or a BSD tells under a name; empty where there is none."""
+    buffer = ctypes.create_string_buffer(128)
+    size = ctypes.c_size_t(len(buffer))
+    try:
+        outcome = ctypes.CDLL(None).sysctlbyname(name.encode(), buffer, ctypes.byref(size), None, 0)
+    except (OSError, AttributeError, TypeError):
+        return ""
+    return "" if outcome else buffer.value.decode("ascii", "replace").strip()
