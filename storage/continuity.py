@@ -4,8 +4,9 @@ The CRC of a batch covers neither its base offset nor its length nor its leader 
 file in the place of another, would lead a reader past records without a sign. So a batch counts only where it goes on
 exactly where the one before it ended, in the leader epoch that the log had there, and within its segment.
 
-A log that another program wrote may have gaps, as compaction leaves them. Below the offset up to which there were any
-when it was taken over, offsets and epochs must only ascend. No I/O.
+A log that another program wrote may have gaps, as compaction leaves them, and so may one that `segment repair
+--accept-gaps` has mended. Below the offset up to which there were any then, offsets and epochs must only ascend.
+No I/O.
 """
 
 from __future__ import annotations

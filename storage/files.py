@@ -85,6 +85,10 @@ class Files(Protocol):
         """Names of the directories in a directory."""
         ...
 
+    def is_link(self, path: str) -> bool:
+        """Whether a symbolic link lies there, wherever it leads."""
+        ...
+
     def make_directory(self, path: str) -> None: ...
 
     def remove_directory(self, path: str) -> None:
@@ -161,6 +165,9 @@ class RealFiles:
     def list_directories(self, path: str) -> list[str]:
         with os.scandir(path) as entries:
             return [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
+
+    def is_link(self, path: str) -> bool:
+        return os.path.islink(path)
 
     def make_directory(self, path: str) -> None:
         os.mkdir(path, DIRECTORY_MODE)

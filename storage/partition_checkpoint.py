@@ -66,7 +66,8 @@ class PartitionCheckpoint(msgspec.Struct, gc=False, omit_defaults=True):
     unsynced_bound_bytes: int = -1
     """At no time until the next checkpoint more bytes than these at the log's end are unsynced; -1: no bound."""
     gaps_below: int = 0
-    """Batches that begin below it may leave gaps before them: another program wrote them. 0: there are no gaps."""
+    """Batches that begin below it may leave gaps before them: another program wrote them, or a repair accepted what is
+    missing. 0: there are no gaps."""
     history_unknown: bool = False
     """Nobody knows how often the broker or the machine has stopped since: the row comes from a restored backup, or a
     start has refused the partition. So damage above the recovery point is not taken for what a power cut has left."""

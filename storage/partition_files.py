@@ -16,6 +16,8 @@ from logbroker.types import TopicId, parse_topic_id, topic_id_text
 
 METADATA_NAME: Final = "partition.metadata"
 EPOCHS_NAME: Final = "leader-epoch-checkpoint"
+LINKED_ADVICE: Final = "move the directory itself there, or mount the other disk at its place (mount --bind)"
+"""What to do where a partition's directory is a symbolic link."""
 
 
 class Owner(NamedTuple):
@@ -95,6 +97,18 @@ def check_epoch(
         raise error
 
 
+def check_not_linked(directory: str, files: Files) -> None:
+    """Raises CorruptLogError where a partition's directory is a symbolic link.
+
+    Names are synced in the directory that they are in, and set aside and removed there: a link would leave the files
+    behind a name that is gone, or let a deletion reach out of the data directory.
+    """
+    if files.is_link(directory):
+        raise CorruptLogError(
+            f"cannot use {directory}: it is a symbolic link, which the broker does not follow; {LINKED_ADVICE}"
+        )
+
+
 def create_partition(directory: str, topic_id: TopicId, files: Files) -> None:
     """Make a partition's directory, or complete one that was begun; nothing is synced.
 
@@ -105,6 +119,7 @@ def create_partition(directory: str, topic_id: TopicId, files: Files) -> None:
     try:
         with suppress(FileExistsError):
             files.make_directory(directory)
+        check_not_linked(directory, files)
         if any(name.endswith(".log") for name in files.list_directory(directory)):
             raise CorruptLogError(
                 f"{directory} holds segments of another topic already; move it out of the data directory"

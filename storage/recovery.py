@@ -31,6 +31,7 @@ from logbroker.storage.partition_files import (
     EPOCHS_NAME,
     METADATA_NAME,
     EpochStart,
+    check_not_linked,
     create_partition,
     decode_epochs,
     decode_metadata,
@@ -127,6 +128,7 @@ class _Recovery:
 
     def run(self) -> RecoveredPartition:
         checkpoint = self._checkpoint
+        check_not_linked(self._directory, self._files)
         sizes = self._list_files()
         self._check_directories()
         self._check_metadata(sizes)
@@ -186,7 +188,8 @@ class _Recovery:
             if self._checkpoint.recovery_point:
                 raise CorruptLogError(
                     f"{self._directory}: the directory is missing, but it held offsets up to "
-                    f"{self._checkpoint.recovery_point}; restore it from a backup"
+                    f"{self._checkpoint.recovery_point}; restore it from a backup, or see what "
+                    f"`logbroker segment repair {self._directory}` can do without it"
                 ) from None
         create_partition(self._directory, self._topic_id, self._files)
         return self._files.list_directory(self._directory)
@@ -249,7 +252,10 @@ class _Recovery:
             path = self._segment(entry.base_offset).log_path
             size_bytes = on_disk.get(entry.base_offset)
             if size_bytes is None and entry.size_bytes:
-                raise CorruptLogError(f"{path}: the file is missing; restore it from a backup")
+                raise CorruptLogError(
+                    f"{path}: the file is missing; restore it from a backup, or see what "
+                    f"`logbroker segment repair {self._directory}` can do without it"
+                )
             if size_bytes is None:
                 # Made, never written, and its name was not synced.
                 on_disk[entry.base_offset] = 0
@@ -258,7 +264,7 @@ class _Recovery:
             elif size_bytes < entry.size_bytes or (size_bytes > entry.size_bytes and entry is not kept[-1]):
                 raise CorruptLogError(
                     f"{path}: the file has {size_bytes} bytes, but it had {entry.size_bytes} when it was synced; "
-                    "restore it from a backup"
+                    f"restore it from a backup, or see what `logbroker segment repair {self._directory}` can do"
                 )
         return kept
 

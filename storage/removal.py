@@ -6,7 +6,9 @@ leaves set aside is removed at the next start.
 
 from __future__ import annotations
 
+import errno
 import logging
+import os
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -26,11 +28,15 @@ SUFFIX: Final = "-delete"
 def set_aside(directories: list[Path], topic_id: TopicId, files: Files, handles: HandleCache) -> None:
     """Rename partition directories of a deleted topic, durably; those that are gone are passed over.
 
-    So are those of another topic of the same name: a restored backup may tell of a deletion that is older than it.
+    So are those of another topic of the same name: a restored backup may tell of a deletion that is older than it. Of a
+    symbolic link, which no start follows, the link alone goes.
     Raises TooManyOpenFilesError (call it again: the new names are not durable yet) and StorageFailedError.
     """
     for directory in directories:
         if _is_of_another_topic(directory, topic_id, files, handles):
+            continue
+        if files.is_link(str(directory)):
+            _remove_link(directory, files)
             continue
         try:
             # The topic's own name may be as long as a file's name can be, so it is left out.
@@ -45,6 +51,21 @@ def set_aside(directories: list[Path], topic_id: TopicId, files: Files, handles:
             handles.with_room(partial(files.sync_directory, parent))
         except OSError as error:
             raise storage_failed("sync", parent, error) from error
+
+
+def _remove_link(directory: Path, files: Files) -> None:
+    """Take a symbolic link away. What it leads to lies elsewhere, and is not the broker's to delete."""
+    target = os.path.realpath(directory)
+    try:
+        files.unlink(str(directory))
+    except OSError as error:
+        if error.errno not in (*NOT_OURS, errno.ENOENT):
+            raise storage_failed("delete", str(directory), error) from error
+    _log.warning(
+        "%s, of a deleted topic, was a symbolic link: it is removed, but what lies in %s stays; remove it yourself",
+        directory,
+        target,
+    )
 
 
 def _is_of_another_topic(directory: Path, topic_id: TopicId, files: Files, handles: HandleCache) -> bool:

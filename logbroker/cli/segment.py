@@ -5,9 +5,10 @@ from __future__ import annotations
 import base64
 import binascii
 import datetime
+import os
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +18,13 @@ from logbroker.cli import segment_output as output
 from logbroker.cli import terminal
 from logbroker.cli.lines import confirm, write_json_line, write_line
 from logbroker.cli.options import json_option
-from logbroker.errors import CorruptLogError, DataDirError, LogbrokerError
+from logbroker.errors import CorruptLogError, DataDirError, InvalidRequestError, LogbrokerError
 from logbroker.texts import whole_number
 from logbroker.tools.segments import find as finding
-from logbroker.tools.segments import mend
+from logbroker.tools.segments import mend, partition_repair
 from logbroker.tools.segments.findings import PartitionReport, Severity
 from logbroker.tools.segments.listing import list_segments
-from logbroker.tools.segments.locate import Located, PartitionFiles, file_bytes, locate
+from logbroker.tools.segments.locate import LOG_SUFFIX, Located, PartitionFiles, file_bytes, has_store, locate
 from logbroker.tools.segments.metadata import is_held
 from logbroker.tools.segments.reading import UNREADABLE, Batch, Progress, SegmentReading, records_of
 from logbroker.tools.segments.stats import Stats
@@ -48,7 +49,7 @@ def segment() -> None:
       logbroker segment list ./data/orders-0
       logbroker segment dump ./data/orders-0/00000000000000000000.log --records --json
       logbroker segment find ./data --key customer-7
-      logbroker segment repair ./data/orders-0/00000000000000000000.log --dry-run
+      logbroker segment repair ./data/orders-0
     """
 
 
@@ -241,20 +242,99 @@ def rebuild_index(paths: tuple[Path, ...]) -> None:
 
 
 @segment.command()
-@file_argument
+@click.argument("path", type=click.Path(path_type=Path))
+@click.option("--cut", is_flag=True, help="Of a directory: end the log at the first thing that is wrong.")
+@click.option(
+    "--accept-gaps", is_flag=True, help="Of a directory: keep all that is good; readers pass over what is missing."
+)
 @click.option("--dry-run", is_flag=True, help="Only show what would be done.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
-def repair(file: Path, dry_run: bool, yes: bool) -> None:
-    """Cut a log file at its first bad batch, so that its partition can be opened again. No broker may run.
+def repair(path: Path, cut: bool, accept_gaps: bool, dry_run: bool, yes: bool) -> None:
+    """Mend a partition that cannot be opened, or read to its end. No broker may run.
 
-    What is cut off is kept in a side file, FILE.cut-POSITION; `logbroker segment dump` reads it. The records in it are
-    gone from the log, the good ones behind the damage too: restore a backup instead if there is one.
+    PATH is a partition's directory: shows what is wrong there (segments that are missing, damaged, or no part of the
+    log; small files) and changes nothing, until you choose. --cut ends the log at the first place where it does not go
+    on. --accept-gaps keeps all that is good at its offsets, and what is missing between is passed over.
+
+    Or it is a log file, which is cut at its first bad batch.
+
+    What goes is kept in side files, FILE.cut-POSITION; `logbroker segment dump` reads them. Clients that have read
+    further than the log reaches afterwards are told so, and offsets of groups are lowered at the next start. Restore a
+    backup instead if there is one.
 
     \b
     Examples:
+      logbroker segment repair ./data/orders-0
+      logbroker segment repair ./data/orders-0 --accept-gaps --dry-run
+      logbroker segment repair ./data/orders-0 --cut
       logbroker segment repair ./data/orders-0/00000000000000000000.log --dry-run
-      logbroker segment repair ./data/orders-0/00000000000000000000.log
     """
+    if cut and accept_gaps:
+        raise click.UsageError("give --cut or --accept-gaps, not both")
+    if not path.is_dir() and (path.suffix == LOG_SUFFIX or os.path.lexists(path)):
+        if cut or accept_gaps:
+            raise click.UsageError(f"{path} is a file, which is cut anyway; name its directory")
+        _repair_file(path, dry_run=dry_run, yes=yes)
+    else:
+        _repair_directory(path, accept_gaps if cut or accept_gaps else None, dry_run=dry_run, yes=yes)
+
+
+def _repair_directory(path: Path, accept_gaps: bool | None, *, dry_run: bool, yes: bool) -> None:
+    partition = _one_partition(path)
+    located = Located(partitions=[partition], data_dirs=[])
+    with ExitStack() as stack:
+        if accept_gaps is None or dry_run:
+            if partition.data_dir is not None and is_held(partition.data_dir):
+                raise DataDirError(f"a broker uses {partition.data_dir}; stop it first")
+        else:
+            stack.enter_context(mend.exclusive(partition))
+        with _progress("checking", located) as progress:
+            found = partition_repair.survey(partition, progress)
+        for line in output.problem_lines(found):
+            output.print_line(line)
+        if not found.problems:
+            click.echo(f"{path}: nothing is to be repaired")
+            return
+        if accept_gaps is None:
+            for choice, text in ((False, "--cut"), (True, "--accept-gaps")):
+                plan = partition_repair.plan_repair(found, accept_gaps=choice)
+                if plan is not None:
+                    output.print_line(f"{text}: {output.outcome_line(plan)}")
+            raise CorruptLogError(
+                f"{output.counted(len(found.problems), 'problem')} in {path}; restore a backup, or repair it with --cut"
+                " or --accept-gaps (--dry-run shows what that does)"
+            )
+        plan = partition_repair.plan_repair(found, accept_gaps=accept_gaps)
+        assert plan is not None
+        for line in output.partition_plan_lines(plan):
+            output.print_line(line)
+        if dry_run:
+            return
+        if not yes:
+            click.confirm("Do that?", abort=True, err=True)
+        partition_repair.repair(plan)
+    click.echo(f"{path} is repaired: {output.outcome_line(plan)}")
+
+
+def _one_partition(path: Path) -> PartitionFiles:
+    """The partition that a directory is, or was: all of it may be missing."""
+    directory = Path(os.path.abspath(path))
+    if directory.is_dir():
+        if has_store(directory):
+            raise click.UsageError(f"{path} is a data directory; name the directory of one partition")
+        with suppress(InvalidRequestError):  # All of its files may be missing.
+            found = locate([directory]).partitions
+            if len(found) != 1 or found[0].directory != directory:
+                raise click.UsageError(f"{path} holds several partitions; name the directory of one")
+            return found[0]
+    partition = PartitionFiles(directory=directory, segments=(), whole=True)
+    if partition.topic_partition is None or partition.data_dir is None:
+        os.stat(path)
+        raise InvalidRequestError(f"{path} is neither a log file nor a partition's directory; name one of these")
+    return partition
+
+
+def _repair_file(file: Path, *, dry_run: bool, yes: bool) -> None:
     located = _one_file(file)
     (partition,) = located.partitions
     if dry_run:

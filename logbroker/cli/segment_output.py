@@ -19,10 +19,13 @@ from logbroker.record.header import MAX_CODEC, TRANSACTIONAL_FLAG, BatchHeader
 from logbroker.tools.segments.find import Found
 from logbroker.tools.segments.findings import PartitionReport, SegmentFacts, Severity
 from logbroker.tools.segments.mend import RepairPlan
+from logbroker.tools.segments.partition_repair import PartitionPlan, Survey
 from logbroker.tools.segments.stats import Stats
 
 _CONTROL_KEY: Final = struct.Struct(">hh")
 _CONTROL_TYPES: Final = {0: "abort", 1: "commit"}
+_MAX_RANGES: Final = 10
+"""Of offsets, named on one line."""
 _MAX_SHOWN: Final = 200
 """Characters of a key or value shown to people; JSON has all."""
 
@@ -267,6 +270,39 @@ def plan_lines(plan: RepairPlan) -> list[str]:
         lines.append(f"  set the recovery point to offset {plan.offset}")
     lines.append("  remove its indexes, which the broker builds anew")
     return lines
+
+
+def problem_lines(found: Survey) -> list[str]:
+    """Describe what is wrong with a partition."""
+    return [f"{short(problem.path)}: {problem.message}" for problem in found.problems]
+
+
+def partition_plan_lines(plan: PartitionPlan) -> list[str]:
+    """Describe what a repair of a partition would do."""
+    lines = [f"the repair: {outcome_line(plan)}"]
+    for kept in plan.changed:
+        size_bytes = kept.size_bytes - kept.kept_bytes
+        lines.append(f"  take {size_bytes:,} bytes out of {short(kept.segment.path)}, into side files beside it")
+    lines += (f"  rename {short(source)} to {os.path.basename(target)}" for source, target in plan.set_aside)
+    if plan.begin_segment:
+        lines.append(f"  go on in a new segment at offset {plan.end_offset}")
+    if plan.survey.rewrite_metadata:
+        lines.append("  write partition.metadata anew: be sure that these are the right files")
+    if plan.epochs:
+        lines.append(f"  begin leader epoch {plan.epochs[-1].epoch} at offset {plan.end_offset}")
+    if plan.checkpoint is not None:
+        lines.append(f"  set the recovery point to offset {plan.checkpoint.recovery_point}")
+    return lines
+
+
+def outcome_line(plan: PartitionPlan) -> str:
+    """What is left after a repair, and what is lost by it."""
+    lost = ", ".join(f"{first} to {behind - 1}" for first, behind in plan.lost[:_MAX_RANGES])
+    more = ", ..." if len(plan.lost) > _MAX_RANGES else ""
+    begins = "" if plan.checkpoint is None else f"begins at offset {plan.checkpoint.log_start_offset} and "
+    return f"the log {begins}ends at {plan.end_offset}; " + (
+        f"offsets {lost}{more} are lost" if lost else "nothing is lost"
+    )
 
 
 def print_line(line: str) -> None:

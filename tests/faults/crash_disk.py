@@ -100,6 +100,9 @@ class MemoryFiles:
     def list_directories(self, path: str) -> list[str]:
         return [os.path.basename(name) for name in self.directories if os.path.dirname(name) == path]
 
+    def is_link(self, path: str) -> bool:
+        return False
+
     def make_directory(self, path: str) -> None:
         if path in self.directories:
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import io
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -234,6 +235,48 @@ def test_repair_asks_and_keeps(segment: Segment, stopped: StoppedPartition, monk
     segment("dump", side, exit_code=1)
     [finding] = segment.json("verify", stopped.data_dir)["partitions"][0]["findings"]
     assert (finding["severity"], finding["path"]) == ("note", str(side))
+
+
+def test_repair_of_a_partition_shows_what_is_wrong_and_lets_choose(
+    segment: Segment, stopped: StoppedPartition, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory, log = stopped.directory, stopped.logs()[1]
+    assert "nothing is to be repaired" in segment("repair", directory)
+    content = log.read_bytes()
+    log.unlink()
+    first, behind = int(log.stem), int(stopped.logs()[1].stem)
+    shown = segment("repair", directory, exit_code=1)
+    assert f"offsets {first} to {behind - 1} are missing before it" in shown
+    assert f"--cut: the log begins at offset 0 and ends at {first}; offsets {first} to 119 are lost" in shown
+    assert f"ends at 120; offsets {first} to {behind - 1} are lost" in shown
+    assert "--cut" in segment.error
+    assert "--accept-gaps" in segment.error
+    names = sorted(directory.iterdir())
+    for choice in ("--cut", "--accept-gaps"):
+        assert "set the recovery point" in segment("repair", directory, choice, "--dry-run")
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"n\n")))
+        segment("repair", directory, choice, exit_code=1)
+    assert sorted(directory.iterdir()) == names
+    log.write_bytes(content)
+    assert "nothing is to be repaired" in segment("repair", directory)
+    log.unlink()
+    assert "is repaired" in segment("repair", directory, "--accept-gaps", "--yes")
+    segment("verify", stopped.data_dir)
+    assert "nothing is to be repaired" in segment("repair", directory, "--cut", "--yes")
+    segment("repair", directory, "--cut", "--accept-gaps", exit_code=2)
+    segment("repair", stopped.logs()[0], "--cut", exit_code=2)
+    segment("repair", stopped.data_dir, exit_code=2)
+    segment("repair", stopped.data_dir / "nothing-7", exit_code=1)
+
+
+def test_a_partition_without_its_files_can_be_repaired(segment: Segment, stopped: StoppedPartition) -> None:
+    for remains in (True, False):
+        shutil.rmtree(stopped.directory)
+        if remains:
+            stopped.directory.mkdir()
+        assert "offsets 0 to 119 are missing" in segment("repair", stopped.directory, exit_code=1)
+    assert "begins at offset 120 and ends at 120" in segment("repair", stopped.directory, "--accept-gaps", "--yes")
+    segment("verify", stopped.data_dir)
 
 
 @pytest.mark.parametrize("arguments", [("repair", "--yes"), ("repair", "--dry-run"), ("rebuild-index",)])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 from collections.abc import Callable
 from pathlib import Path
 
@@ -61,6 +62,49 @@ def test_something_else_in_the_place_of_a_file(
         report = report_of(stopped.directory)
         assert any("cannot be read" in message for message in errors_of(report, path.name)), report.findings
         assert len(report.segments) == before - (suffix == ".log")
+
+
+@PLACES
+def test_what_lies_in_the_place_of_a_log_is_not_called_missing(
+    stopped: StoppedPartition, put: Callable[[Path], None]
+) -> None:
+    path = stopped.logs()[1]
+    path.unlink()
+    put(path)
+    [message] = errors_of(report_of(stopped.directory), path.name)
+    assert "cannot be read" in message
+    assert str(path) in logbroker("segment", "verify", stopped.data_dir).stderr.decode()
+
+
+def test_a_log_that_is_a_link_is_told_as_the_broker_does_not_follow_it(stopped: StoppedPartition) -> None:
+    path = stopped.logs()[1]
+    path.rename(stopped.data_dir / "moved.log")
+    path.symlink_to(stopped.data_dir / "moved.log")
+    [message] = errors_of(report_of(stopped.directory), path.name)
+    assert "symbolic link" in message
+    [finding] = wrong(report_of(path))
+    assert "symbolic link" in finding.message
+
+
+def test_a_socket_and_a_file_that_may_not_be_read_are_named(
+    stopped: StoppedPartition, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = stopped.logs()[:2]
+    first.unlink()
+    monkeypatch.chdir(first.parent)  # The path of a socket is short.
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(first.name)
+        real = os.open
+
+        def refuse(path: str, *arguments: int, **fields: int) -> int:
+            if str(path) == str(second):
+                raise PermissionError(13, "Permission denied", path)
+            return real(path, *arguments, **fields)
+
+        monkeypatch.setattr(os, "open", refuse)
+        report = report_of(stopped.directory)
+    assert errors_of(report, first.name) == ["it cannot be read: it is no file, but a socket"]
+    assert "Permission denied" in " ".join(errors_of(report, second.name))
 
 
 @PLACES

@@ -81,7 +81,7 @@ def rebuild_index(segment: SegmentFile, progress: Progress) -> tuple[int, int]:
         (segment.index_path, OFFSET_ENTRY, offsets),
         (segment.time_index_path, TIME_ENTRY, times),
     ):
-        _replace(path, b"".join(entry.pack(*item) for item in entries), segment.path)
+        put(path, b"".join(entry.pack(*item) for item in entries), segment.path)
     RealFiles().sync_directory(os.path.dirname(segment.path))
     return len(offsets), len(times)
 
@@ -121,7 +121,7 @@ def plan_repair(partition: PartitionFiles, progress: Progress) -> RepairPlan | N
     (segment,) = partition.segments
     if segment.base_offset < 0:
         raise CorruptLogError(f"{segment.path}: not the name of a segment, <20 digits>.log")
-    known = _knowledge(partition)
+    known = knowledge_for_repair(partition)
     ours = known.topic_id is not None
     with LogFile(segment.path) as log:
         scan = LogScan(log, segment.base_offset, gaps_allowed=known.may_have_gaps, resume=True)
@@ -157,8 +157,8 @@ def plan_repair(partition: PartitionFiles, progress: Progress) -> RepairPlan | N
         removed_bytes=size_bytes - position,
         good_batches=batches,
         good_records=records,
-        side_path=_free(f"{segment.path}.cut-{position}"),
-        set_aside=[(other.path, _free(f"{other.path}.cut-0")) for other in later] if ours else [],
+        side_path=free_name(f"{segment.path}.cut-{position}"),
+        set_aside=[(other.path, free_name(f"{other.path}.cut-0")) for other in later] if ours else [],
         epochs=_raised(partition.directory, offset) if ours else None,
         checkpoint=checkpoint,
         checkpoint_key=_key(partition, known),
@@ -170,16 +170,16 @@ def repair(plan: RepairPlan) -> None:
     """Do what the plan says; the caller holds `exclusive`. Raises OSError and StorageFailedError."""
     files, directory = RealFiles(), os.path.dirname(plan.path)
     if plan.removed_bytes:
-        _copy(plan.path, plan.position, plan.side_path)
+        copy_out(plan.path, plan.position, plan.position + plan.removed_bytes, plan.side_path)
     for source, target in plan.set_aside:
         files.rename(source, target)
-        _drop_indexes(source)
+        drop_indexes(source)
     if plan.epochs is not None:
-        _replace(f"{directory}/{EPOCHS_NAME}", encode_epochs(plan.epochs), plan.path)
+        put(f"{directory}/{EPOCHS_NAME}", encode_epochs(plan.epochs), plan.path)
     files.sync_directory(directory)
     if plan.checkpoint is not None and plan.data_dir is not None:
         _store(plan.data_dir, plan.checkpoint_key, plan.checkpoint)
-    _drop_indexes(plan.path)
+    drop_indexes(plan.path)
     fd = files.open(plan.path)
     try:
         files.truncate(fd, plan.position)
@@ -189,12 +189,13 @@ def repair(plan: RepairPlan) -> None:
     files.sync_directory(directory)
 
 
-def _knowledge(partition: PartitionFiles) -> Knowledge:
+def knowledge_for_repair(partition: PartitionFiles, *, with_producers: bool = False) -> Knowledge:
+    """Look up what the metadata store says of a partition. Raises DataDirError where it says nothing."""
     if partition.data_dir is None:
         return Knowledge()
     metadata, trouble = open_metadata(partition.data_dir)
     try:
-        known = knowledge_of(partition, metadata, live=False, trouble=trouble)
+        known = knowledge_of(partition, metadata, live=False, trouble=trouble, with_producers=with_producers)
     finally:
         if metadata is not None:
             metadata.close()
@@ -239,35 +240,40 @@ def _raised(directory: Path, offset: int) -> list[EpochStart]:
     return [*(entry for entry in epochs if entry.start_offset < offset), EpochStart(highest + 1, offset)]
 
 
-def _free(path: str) -> str:
+def free_name(path: str) -> str:
     """A name that nothing has yet: what an earlier repair kept is kept."""
     names = itertools.chain([path], (f"{path}-{number}" for number in itertools.count(2)))
     return next(name for name in names if not os.path.exists(name))
 
 
-def _copy(path: str, position: int, side_path: str) -> None:
+def copy_out(path: str, start: int, end: int, side_path: str) -> None:
+    """Copy a range of bytes of a log into a side file, durably but for its name. Raises OSError."""
     with open(path, "rb") as source, open(side_path, "xb", opener=private_opener) as side:
-        source.seek(position)
-        while part := source.read(_COPY_BYTES):
+        source.seek(start)
+        left = end - start
+        while left and (part := source.read(min(left, _COPY_BYTES))):
             side.write(part)
+            left -= len(part)
         side.flush()
         sync_all(side.fileno())
-    _give(side_path, path)
+    give(side_path, path)
 
 
-def _replace(path: str, content: bytes, like: str) -> None:
+def put(path: str, content: bytes, like: str) -> None:
+    """Replace a file, for the owner of another. The directory is the caller's to sync."""
     replace_file(RealFiles(), path, content)
-    _give(path, like)
+    give(path, like)
 
 
-def _give(path: str, like: str) -> None:
+def give(path: str, like: str) -> None:
     """Give a file to the owner of another: root may repair what a broker of another user must write."""
     status = os.stat(like)
     if (status.st_uid, status.st_gid) != (os.geteuid(), os.getegid()):
         os.chown(path, status.st_uid, status.st_gid)
 
 
-def _drop_indexes(log_path: str) -> None:
+def drop_indexes(log_path: str) -> None:
+    """Remove the indexes of a log, which the broker builds anew."""
     segment = SegmentFile(path=log_path, base_offset=-1)
     for path in (segment.index_path, segment.time_index_path):
         with suppress(FileNotFoundError):

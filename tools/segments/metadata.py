@@ -12,7 +12,15 @@ import msgspec
 from logbroker.errors import CorruptLogError, DataDirError, unreadable_row
 from logbroker.storage.data_dir import LOCK_NAME, META_NAME
 from logbroker.storage.metadata_store import MetadataReader
-from logbroker.storage.partition_checkpoint import PartitionCheckpoint, boot_id, decode_partition
+from logbroker.storage.partition_checkpoint import (
+    PARTITIONS,
+    PRODUCERS,
+    PartitionCheckpoint,
+    boot_id,
+    decode_checkpoint,
+    decode_partition,
+    decode_producers,
+)
 from logbroker.tools.segments.locate import PartitionFiles, has_store
 from logbroker.types import TopicId
 
@@ -51,11 +59,16 @@ class Metadata:
     def close(self) -> None:
         self._reader.close()
 
-    def checkpoint(self, topic_id: TopicId, partition: int) -> PartitionCheckpoint | None:
+    def checkpoint(
+        self, topic_id: TopicId, partition: int, *, with_producers: bool = False
+    ) -> PartitionCheckpoint | None:
         """Raises DataDirError and CorruptLogError."""
         key = checkpoint_key(topic_id, partition)
-        value = self._reader.get("partitions", key)
-        return None if value is None else decode_partition(key, value)
+        value = self._reader.get(PARTITIONS, key)
+        if value is None or not with_producers:
+            return None if value is None else decode_partition(key, value)
+        rows = [row for row in self._reader.scan(PRODUCERS) if row[0].startswith(key)]
+        return decode_checkpoint(key, value, decode_producers(rows).get(key, ()))[0]
 
 
 class Knowledge(msgspec.Struct, kw_only=True):
@@ -90,7 +103,9 @@ def open_metadata(data_dir: Path) -> tuple[Metadata | None, str]:
         return None, error.message
 
 
-def knowledge_of(partition: PartitionFiles, metadata: Metadata | None, *, live: bool, trouble: str) -> Knowledge:
+def knowledge_of(
+    partition: PartitionFiles, metadata: Metadata | None, *, live: bool, trouble: str, with_producers: bool = False
+) -> Knowledge:
     """Look a partition up; `trouble` says why there is no metadata."""
     found = partition.topic_partition
     if metadata is None or found is None or found[0] not in metadata.topics:
@@ -101,7 +116,8 @@ def knowledge_of(partition: PartitionFiles, metadata: Metadata | None, *, live: 
     if found[1] >= row.partitions:
         return Knowledge(live=live, trouble="the metadata store has no partition of this number")
     try:
-        return Knowledge(topic_id=topic_id, checkpoint=metadata.checkpoint(topic_id, found[1]), live=live)
+        checkpoint = metadata.checkpoint(topic_id, found[1], with_producers=with_producers)
+        return Knowledge(topic_id=topic_id, checkpoint=checkpoint, live=live)
     except (CorruptLogError, DataDirError) as error:
         return Knowledge(topic_id=topic_id, live=live, trouble=error.message)
 

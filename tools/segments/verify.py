@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Container, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -15,6 +16,7 @@ from logbroker.storage.files import kind_name, open_regular, read_regular
 from logbroker.storage.partition_checkpoint import SegmentCheckpoint
 from logbroker.storage.partition_files import (
     EPOCHS_NAME,
+    LINKED_ADVICE,
     METADATA_NAME,
     decode_epochs,
     decode_metadata,
@@ -109,6 +111,9 @@ class _PartitionVerification:
 
     def run(self) -> PartitionReport:
         partition, known = self._partition, self._known
+        if known.topic_id is not None and partition.directory.is_symlink():
+            message = f"it is a symbolic link, which the broker does not follow; {LINKED_ADVICE}"
+            self._tell(Severity.ERROR, str(partition.directory), message)
         if known.trouble:
             self._tell(Severity.NOTE, str(partition.directory), f"the recovery point is not known: {known.trouble}")
         segments = partition.segments
@@ -125,6 +130,9 @@ class _PartitionVerification:
         before_was_active = False
         is_complete = True
         for segment in segments:
+            if known.topic_id is not None and os.path.islink(segment.path) and os.path.exists(segment.path):
+                message = "it is a symbolic link, which the broker does not follow; put the file itself there"
+                self._tell(Severity.ERROR, segment.path, message)
             try:
                 check = self._check_segment(segment, leader_epoch)
             except OSError as error:
@@ -161,6 +169,8 @@ class _PartitionVerification:
         sizes = file_bytes(segments)
         for base_offset, reason in segment_faults(checkpoint, sizes, live=self._known.live):
             path = f"{self._partition.directory}/{base_offset:020d}.log"
+            if base_offset not in sizes and os.path.lexists(path):
+                continue  # Something else is there, of which whoever reads it tells.
             self._tell(Severity.ERROR, path, reason, sizes.get(base_offset))
 
     def _check_segment(self, segment: SegmentFile, leader_epoch: int) -> SegmentCheck:
@@ -266,6 +276,10 @@ class _PartitionVerification:
         text = reason_of(error)
         if isinstance(error, FileNotFoundError):
             text = "it is a symbolic link to nothing"
+        else:
+            with suppress(OSError):
+                mode = os.stat(path).st_mode
+                text = text if stat.S_ISREG(mode) or stat.S_ISDIR(mode) else f"it is no file, but {kind_name(mode)}"
         self._tell(Severity.ERROR, str(path), f"it cannot be read: {text}")
 
     def _tell(

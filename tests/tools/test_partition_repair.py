@@ -1,0 +1,505 @@
+"""Repairs of whole partitions: what is missing, damaged or strange is shown, cut off or accepted, and kept."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import logbroker
+from logbroker.client.sync import Admin, Consumer, Producer
+from logbroker.errors import CorruptLogError, DataDirError, LogTruncatedError
+from logbroker.record.header import parse_header
+from logbroker.storage.data_dir import DataDir
+from logbroker.storage.files import RealFiles
+from logbroker.storage.handles import HandleCache
+from logbroker.storage.metadata_store import MetadataReader
+from logbroker.storage.partition_checkpoint import decode_checkpoint, decode_producers
+from logbroker.storage.partition_log import PartitionLog
+from logbroker.tools.segments import mend, partition_repair
+from logbroker.tools.segments.locate import PartitionFiles, locate
+from logbroker.tools.segments.metadata import checkpoint_key
+from logbroker.tools.segments.partition_repair import PartitionPlan, plan_repair, survey
+from tests.storage.partition import batch_of
+from tests.tools.segment_files import (
+    BATCHES,
+    RECORDS,
+    StoppedPartition,
+    batch_positions,
+    kafka_partition,
+    overwrite,
+    report_of,
+    wrong,
+)
+
+VALUES = [b"value %03d" % number for number in range(BATCHES * RECORDS)]
+END = len(VALUES)
+BOTH = pytest.mark.parametrize("accept_gaps", [False, True], ids=["cut", "accept"])
+
+
+def nothing(_bytes: int) -> None:
+    pass
+
+
+def partition_of(directory: Path) -> PartitionFiles:
+    if not directory.exists():
+        return PartitionFiles(directory=directory, segments=(), whole=True)
+    (partition,) = locate([directory]).partitions
+    return partition
+
+
+def plan_of(directory: Path, *, accept_gaps: bool) -> PartitionPlan | None:
+    return plan_repair(survey(partition_of(directory), nothing), accept_gaps=accept_gaps)
+
+
+def repaired(directory: Path, *, accept_gaps: bool) -> PartitionPlan:
+    plan = plan_of(directory, accept_gaps=accept_gaps)
+    assert plan is not None
+    partition_repair.repair(plan)
+    return plan
+
+
+def opened(stopped: StoppedPartition, *, stopped_cleanly: bool = False) -> PartitionLog:
+    """Open the partition by its row in the metadata store, as the next start does."""
+    key = checkpoint_key(stopped.disk.topic_id, 0)
+    reader = MetadataReader.open(stopped.data_dir / "meta")
+    row = reader.get("partitions", key)
+    assert row is not None
+    producers = decode_producers(reader.scan("producers")).get(key, ())
+    reader.close()
+    checkpoint, _ = decode_checkpoint(key, row, producers)
+    disk = stopped.disk
+    disk.handles = HandleCache(RealFiles(), 4)
+    disk.log = PartitionLog.open(
+        disk.directory,
+        disk.topic_id,
+        disk.config,
+        files=RealFiles(),
+        handles=disk.handles,
+        checkpoint=checkpoint,
+        stopped_cleanly=stopped_cleanly,
+    )
+    return disk.log
+
+
+def bytes_in(directory: Path) -> int:
+    """Of all log files and side files: a repair throws nothing away."""
+    return sum(path.stat().st_size for path in directory.glob("*.log*") if path.is_file())
+
+
+# --- ways to damage three segments of some twenty batches of two records ---
+
+
+def first_missing(stopped: StoppedPartition) -> None:
+    stopped.logs()[0].unlink()
+
+
+def middle_missing(stopped: StoppedPartition) -> None:
+    stopped.logs()[1].unlink()
+
+
+def last_missing(stopped: StoppedPartition) -> None:
+    stopped.logs()[-1].unlink()
+
+
+def all_missing(stopped: StoppedPartition) -> None:
+    shutil.rmtree(stopped.directory)
+
+
+def damaged_in_the_middle(stopped: StoppedPartition) -> None:
+    log = stopped.logs()[1]
+    for number in (3, 4, 9):
+        overwrite(log, batch_positions(log)[number] + 65, b"!")
+
+
+def damaged_at_the_start(stopped: StoppedPartition) -> None:
+    overwrite(stopped.logs()[0], 65, b"!")
+    overwrite(stopped.logs()[2], 65, b"!")
+
+
+def damaged_at_the_end(stopped: StoppedPartition) -> None:
+    for log in stopped.logs():
+        overwrite(log, batch_positions(log)[-1] + 65, b"!")
+
+
+def cut_short(stopped: StoppedPartition) -> None:
+    log = stopped.logs()[1]
+    log.write_bytes(log.read_bytes()[:1000])
+
+
+def flipped_offset(stopped: StoppedPartition) -> None:
+    """No CRC covers it."""
+    log = stopped.logs()[1]
+    overwrite(log, batch_positions(log)[5] + 2, b"\x01")
+
+
+def flipped_epoch(stopped: StoppedPartition) -> None:
+    log = stopped.logs()[1]
+    overwrite(log, batch_positions(log)[5] + 15, b"\x01")
+
+
+def longer(stopped: StoppedPartition) -> None:
+    with stopped.logs()[0].open("ab") as file:
+        file.write(batch_of(b"strange"))
+
+
+def zeros_everywhere(stopped: StoppedPartition) -> None:
+    log = stopped.logs()[1]
+    log.write_bytes(bytes(log.stat().st_size))
+
+
+def a_directory_instead(stopped: StoppedPartition) -> None:
+    log = stopped.logs()[1]
+    log.unlink()
+    log.mkdir()
+
+
+def a_fifo_instead(stopped: StoppedPartition) -> None:
+    log = stopped.logs()[1]
+    log.unlink()
+    os.mkfifo(log)
+
+
+def another_segment_instead(stopped: StoppedPartition) -> None:
+    """With a first batch that is sound, but was never written there."""
+    log = stopped.logs()[1]
+    size = log.stat().st_size
+    other = bytearray(batch_of(bytes(size - 100)))
+    other[:8] = int(log.stem).to_bytes(8, "big")
+    log.write_bytes(other)
+
+
+def a_stray(stopped: StoppedPartition) -> None:
+    shutil.copy(stopped.logs()[1], stopped.directory / f"{7:020d}.log")
+
+
+def no_epochs(stopped: StoppedPartition) -> None:
+    (stopped.directory / "leader-epoch-checkpoint").unlink()
+
+
+def bad_epochs(stopped: StoppedPartition) -> None:
+    (stopped.directory / "leader-epoch-checkpoint").write_text("0\n1\n7 3\n")
+
+
+def no_metadata(stopped: StoppedPartition) -> None:
+    (stopped.directory / "partition.metadata").unlink()
+
+
+Damage = Callable[[StoppedPartition], None]
+LOSING: list[Damage] = [
+    first_missing,
+    middle_missing,
+    last_missing,
+    all_missing,
+    damaged_in_the_middle,
+    damaged_at_the_start,
+    damaged_at_the_end,
+    cut_short,
+    flipped_offset,
+    flipped_epoch,
+    zeros_everywhere,
+    a_directory_instead,
+    a_fifo_instead,
+    another_segment_instead,
+]
+BELOW_THE_RECOVERY_POINT = (
+    damaged_in_the_middle,
+    damaged_at_the_start,
+    damaged_at_the_end,
+    flipped_offset,
+    flipped_epoch,
+    zeros_everywhere,
+    another_segment_instead,
+)
+"""Of which a start reads nothing: readers meet it."""
+LOSSLESS: list[Damage] = [longer, a_stray, no_epochs, bad_epochs, no_metadata]
+
+
+def check(stopped: StoppedPartition, *, accept_gaps: bool, good: dict[int, bytes]) -> None:
+    """Compare what is served after a repair with what was good before it."""
+    log = opened(stopped)
+    records = {record.offset: record.value for record in stopped.disk.records()}
+    if accept_gaps:
+        assert records == good
+        assert log.log_end_offset == END
+    else:
+        # Up to the first thing that is wrong, and not one record less.
+        first_bad = next((offset for offset in range(END) if offset not in good), END)
+        assert records == {offset: good[offset] for offset in range(min(first_bad, log.log_end_offset))}
+        assert log.log_end_offset <= first_bad
+    # Who has read further learns that it is gone; all others go on.
+    log.check_leader_epoch(0, log.log_end_offset)
+    with pytest.raises(LogTruncatedError):
+        log.check_leader_epoch(0, log.log_end_offset + 1)
+    end = log.log_end_offset
+    stopped.disk.append(batch_of(b"next"))
+    found = [(record.offset, record.value) for record in stopped.disk.records()]
+    assert found == [*records.items(), (end, b"next")]
+    assert log.damage == ""
+    stopped.disk.kill()
+
+
+@BOTH
+@pytest.mark.parametrize("damage", LOSING + LOSSLESS, ids=lambda damage: damage.__name__)
+def test_a_partition_is_whole_again(stopped: StoppedPartition, damage: Damage, accept_gaps: bool) -> None:
+    damage(stopped)
+    found = survey(partition_of(stopped.directory), nothing)
+    assert found.problems
+    assert all(str(stopped.directory) in problem.path for problem in found.problems)
+    if damage not in BELOW_THE_RECOVERY_POINT:
+        with pytest.raises(CorruptLogError):
+            opened(stopped)
+        stopped.disk.kill()
+    kept_bytes = bytes_in(stopped.directory) if stopped.directory.exists() else 0
+    plan = plan_repair(found, accept_gaps=accept_gaps)
+    assert plan is not None
+    lost = {offset for first, behind in plan.lost for offset in range(first, behind)}
+    partition_repair.repair(plan)
+    good = {offset: value for offset, value in enumerate(VALUES) if offset not in lost}
+    assert bytes_in(stopped.directory) >= kept_bytes, "a repair throws nothing away"
+    assert wrong(report_of(stopped.data_dir)) == []
+    assert plan_of(stopped.directory, accept_gaps=accept_gaps) is None, "the repair left something to do"
+    if damage in LOSSLESS and accept_gaps:
+        assert not lost
+    if accept_gaps:
+        assert len(lost) < END or damage is all_missing
+    check(stopped, accept_gaps=accept_gaps, good=good)
+    if damage is all_missing:
+        return
+    # What is told to be lost is what is damaged, and no more.
+    if accept_gaps and damage in (damaged_in_the_middle, damaged_at_the_start, damaged_at_the_end, flipped_epoch):
+        assert len(lost) == {damaged_in_the_middle: 6, damaged_at_the_start: 4, damaged_at_the_end: 6}.get(damage, 2)
+
+
+def test_a_sound_partition_is_left_alone(stopped: StoppedPartition) -> None:
+    for accept_gaps in (False, True):
+        assert plan_of(stopped.directory, accept_gaps=accept_gaps) is None
+
+
+def test_what_is_above_the_recovery_point_is_kept_too(tmp_path: Path) -> None:
+    """A broker that was killed: its last recovery point is old, and what follows has a damaged batch in it."""
+    for accept_gaps in (False, True):
+        partition = StoppedPartition(tmp_path / f"data-{accept_gaps}")
+        partition.disk.store_checkpoint()
+        partition.store_metadata()
+        sent = [batch_of(b"%d" % n, producer_id=7, epoch=0, sequence=n) for n in range(6)]
+        partition.disk.append(*sent)
+        partition.kill()
+        log, bad = next(
+            (path, position)
+            for path in partition.logs()
+            for position in batch_positions(path)
+            if parse_header(path.read_bytes(), position).base_offset == END + 1
+        )
+        overwrite(log, bad + 65, b"!")
+        with pytest.raises(CorruptLogError, match="a good one follows"):
+            opened(partition)
+        repaired(partition.directory, accept_gaps=accept_gaps)
+        log_now = opened(partition)
+        assert log_now.log_end_offset == (END + 6 if accept_gaps else END + 1)
+        values = [b"0", b"2", b"3", b"4", b"5"] if accept_gaps else [b"0"]
+        assert partition.disk.values() == [*VALUES, *values]
+        # Producers go on where the log does.
+        partition.disk.append(batch_of(b"next", producer_id=7, epoch=0, sequence=6 if accept_gaps else 1))
+        assert partition.disk.values() == [*VALUES, *values, b"next"]
+        partition.disk.kill()
+
+
+def test_files_of_another_partition_are_refused(stopped: StoppedPartition) -> None:
+    path = stopped.directory / "partition.metadata"
+    path.write_bytes(path.read_bytes().replace(b"partition: 0", b"partition: 3"))
+    found = survey(partition_of(stopped.directory), nothing)
+    assert "belong to partition 3 of the topic, not to 0" in found.problems[0].message
+    for accept_gaps in (False, True):
+        with pytest.raises(CorruptLogError, match="move the directory away"):
+            plan_repair(found, accept_gaps=accept_gaps)
+
+
+def test_a_linked_directory_is_refused(stopped: StoppedPartition) -> None:
+    stopped.directory.rename(stopped.data_dir.parent / "elsewhere")
+    stopped.directory.symlink_to(stopped.data_dir.parent / "elsewhere")
+    with pytest.raises(CorruptLogError, match="symbolic link"):
+        survey(partition_of(stopped.directory), nothing)
+    (finding,) = wrong(report_of(stopped.directory))
+    assert "symbolic link" in finding.message
+
+
+def test_a_log_of_kafka_keeps_its_gaps_and_loses_what_is_damaged(tmp_path: Path) -> None:
+    directory = kafka_partition(tmp_path / "t-0")
+    for accept_gaps in (False, True):
+        assert plan_of(directory, accept_gaps=accept_gaps) is None
+    log = directory / f"{0:020d}.log"
+    content = log.read_bytes()
+    positions = batch_positions(log)
+    overwrite(log, positions[1] + 65, b"!")
+    plan = repaired(directory, accept_gaps=True)
+    assert plan.checkpoint is None
+    assert log.read_bytes() == content[: positions[1]] + content[positions[2] :]
+    assert (directory / f"{0:020d}.log.cut-{positions[1]}").stat().st_size == positions[2] - positions[1]
+    assert (directory / "leader-epoch-checkpoint").read_text() == "0\n3\n0 0\n2 20\n5 95\n"
+    assert (directory / f"{90:020d}.log").exists()
+    assert plan_of(directory, accept_gaps=True) is None
+
+
+def test_beside_a_broker_nothing_is_repaired(stopped: StoppedPartition) -> None:
+    middle_missing(stopped)
+    held = DataDir.open(stopped.data_dir)
+    try:
+        with pytest.raises(DataDirError, match="in use"), mend.exclusive(partition_of(stopped.directory)):
+            pass
+    finally:
+        held.close()
+
+
+class _Killed(BaseException):
+    pass
+
+
+@BOTH
+@pytest.mark.parametrize("damage", [middle_missing, last_missing, damaged_in_the_middle, damaged_at_the_end, a_stray])
+def test_a_repair_that_dies_at_any_step_can_be_run_again(
+    stopped: StoppedPartition, tmp_path: Path, damage: Damage, accept_gaps: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    damage(stopped)
+    start = tmp_path / "start"
+    shutil.copytree(stopped.data_dir, start)
+    steps = _steps(stopped, monkeypatch, accept_gaps=accept_gaps, die_at=-1)
+    assert steps > 5
+    expected = opened(stopped)
+    end, records = expected.log_end_offset, stopped.disk.records()
+    stopped.disk.kill()
+    for step in range(steps):
+        shutil.rmtree(stopped.data_dir)
+        shutil.copytree(start, stopped.data_dir)
+        _steps(stopped, monkeypatch, accept_gaps=accept_gaps, die_at=step)
+        # A start in between refuses it, or finds nothing less.
+        again = plan_of(stopped.directory, accept_gaps=accept_gaps)
+        if again is not None:
+            partition_repair.repair(again)
+        log = opened(stopped)
+        assert (log.log_end_offset, stopped.disk.records()) == (end, records), f"died at step {step}"
+        stopped.disk.kill()
+        assert wrong(report_of(stopped.data_dir)) == []
+
+
+def _steps(stopped: StoppedPartition, monkeypatch: pytest.MonkeyPatch, *, accept_gaps: bool, die_at: int) -> int:
+    """Repair, and die before a step that changes something on the disk; return how many there were."""
+    count = 0
+
+    def counted(function: Callable[..., object]) -> Callable[..., object]:
+        def call(*arguments: object, **fields: object) -> object:
+            nonlocal count
+            if count == die_at:
+                raise _Killed
+            count += 1
+            return function(*arguments, **fields)
+
+        return call
+
+    plan = plan_of(stopped.directory, accept_gaps=accept_gaps)
+    assert plan is not None
+    with monkeypatch.context() as patch:
+        for name in ("copy_out", "drop_indexes", "put", "_write_pieces", "_store"):
+            patch.setattr(partition_repair, name, counted(getattr(partition_repair, name)))
+        for name in ("rename", "truncate", "sync_directory", "make_directory"):
+            patch.setattr(RealFiles, name, counted(getattr(RealFiles, name)))
+        try:
+            partition_repair.repair(plan)
+        except _Killed:
+            assert die_at >= 0
+    return count
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_random_damage_is_repaired(stopped: StoppedPartition, seed: int) -> None:
+    chance = random.Random(seed)
+    for _ in range(chance.randint(1, 4)):
+        log = chance.choice(stopped.logs())
+        size = log.stat().st_size
+        match chance.randrange(5):
+            case 0:
+                overwrite(log, chance.randrange(size), chance.randbytes(chance.choice([1, 10, 300])))
+            case 1:
+                log.write_bytes(log.read_bytes()[: chance.randrange(size)])
+            case 2:
+                log.unlink()
+                if not stopped.logs():
+                    log.write_bytes(b"")
+            case 3:
+                content = log.read_bytes()
+                at, length = chance.randrange(size), chance.randrange(1, 500)
+                log.write_bytes(content[:at] + content[at + length :])
+            case _:
+                content = log.read_bytes()
+                log.write_bytes(content + content[chance.choice(batch_positions(stopped.logs()[0])) :])
+        if not all(path.stat().st_size for path in stopped.logs()):
+            break
+    accept_gaps = chance.random() < 0.6
+    plan = plan_of(stopped.directory, accept_gaps=accept_gaps)
+    if plan is None:
+        assert wrong(report_of(stopped.data_dir)) == []
+        return
+    partition_repair.repair(plan)
+    assert plan_of(stopped.directory, accept_gaps=accept_gaps) is None
+    assert wrong(report_of(stopped.data_dir)) == []
+    served = opened(stopped)
+    records = stopped.disk.records()
+    assert all(record.value == VALUES[record.offset] for record in records)
+    lost = {offset for first, behind in plan.lost for offset in range(first, behind)}
+    expected = [n for n in range(served.log_start_offset, served.log_end_offset) if n not in lost]
+    assert [record.offset for record in records] == expected
+    assert served.damage == ""
+    stopped.disk.append(batch_of(b"next"))
+    assert stopped.disk.values()[-1] == b"next"
+
+
+@BOTH
+def test_a_broker_serves_what_a_repair_left_and_tells_who_read_further(accept_gaps: bool) -> None:
+    with logbroker.embedded() as broker:
+        with Admin(broker.address) as admin, Producer(broker.address) as producer:
+            admin.create_topic("t", 1, {"segment.bytes": "1024"})
+            for number in range(60):
+                producer.send("t", b"%0100d" % number)
+                if number % 3 == 2:
+                    producer.flush()
+            producer.flush()
+        with Consumer(broker.address, group="readers") as consumer:
+            consumer.subscribe("t")
+            assert sum(map(len, consumer.batches(until_end=True))) == 60
+        broker.stop()
+        directory = Path(broker.data_dir) / "t-0"
+        logs = sorted(directory.glob("*.log"))
+        missing = logs[len(logs) // 2]
+        first, behind = int(missing.stem), int(logs[len(logs) // 2 + 1].stem)
+        missing.unlink()
+        broker.start()
+        with Admin(broker.address) as admin:
+            offline = admin.describe_topic("t").partitions[0]
+            assert f"segment repair {directory}" in str(offline), offline
+        with pytest.raises(DataDirError, match="in use"), mend.exclusive(partition_of(directory)):
+            pass
+        broker.stop()
+        with mend.exclusive(partition_of(directory)):
+            repaired(directory, accept_gaps=accept_gaps)
+        broker.start()
+        left = [n for n in range(60) if not first <= n < behind] if accept_gaps else list(range(first))
+        end = 60 if accept_gaps else first
+        with Consumer(broker.address) as consumer:
+            consumer.assign("t", "earliest")
+            records = [record for batch in consumer.batches(until_end=True) for record in batch]
+        assert [(record.offset, int(record.value or b"")) for record in records] == [(n, n) for n in left]
+        with Admin(broker.address) as admin:
+            [lag] = admin.group_lag("readers")
+            assert lag.committed is not None
+            assert lag.committed.offset == end, "an offset lies behind the log's end"
+        with Producer(broker.address) as producer:
+            producer.send("t", b"next")
+            producer.flush()
+        with Consumer(broker.address, group="readers") as consumer:
+            consumer.subscribe("t")
+            [batch] = [batch for batch in consumer.batches(until_end=True) if batch]
+            assert [(record.offset, record.value) for record in batch] == [(end, b"next")]

@@ -1,0 +1,613 @@
+"""Repairing a partition whose log does not go on somewhere: a segment is missing, damaged, or none of its own.
+
+A survey reads the whole directory and says what is wrong, from the front on. Then there are two ways, and somebody has
+to choose: to *cut*, so that the log ends at the first thing that is wrong, or to *accept gaps*, so that all that is
+good stays at its offsets, and what is missing between is passed over by readers.
+
+What goes is kept in side files. The row of the metadata store is written last, when all else is synced: a repair that
+dies half-way leaves a partition that a broker refuses, or could open anyway, and can be run again. It then holds that
+everything left is synced, so the recovery point is the log's end, and that a new leader epoch begins there: whoever has
+read further learns that it is gone (LOG_TRUNCATED), and offsets of groups are clamped by the next start.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+import stat
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+import msgspec
+from msgspec.structs import replace
+
+from logbroker.config import MAX_INT64
+from logbroker.errors import CorruptLogError
+from logbroker.private_files import private_opener
+from logbroker.record.header import BatchHeader
+from logbroker.storage.continuity import ANY_ORDER, Continuity
+from logbroker.storage.data_dir import META_NAME
+from logbroker.storage.files import RealFiles, kind_name, read_file, read_regular
+from logbroker.storage.metadata_store import MetadataStore
+from logbroker.storage.partition_checkpoint import PartitionCheckpoint, SegmentCheckpoint, boot_id, encode_checkpoint
+from logbroker.storage.partition_files import (
+    EPOCHS_NAME,
+    METADATA_NAME,
+    EpochStart,
+    decode_epochs,
+    decode_metadata,
+    encode_epochs,
+    encode_metadata,
+    owner_of,
+)
+from logbroker.storage.producer_state import ProducerStates
+from logbroker.tools.segments.batch_checks import Fault
+from logbroker.tools.segments.locate import PartitionFiles, SegmentFile, segment_file
+from logbroker.tools.segments.log_file import LogFile
+from logbroker.tools.segments.mend import copy_out, drop_indexes, free_name, give, knowledge_for_repair, put
+from logbroker.tools.segments.metadata import Knowledge, checkpoint_key
+from logbroker.tools.segments.reading import Progress
+from logbroker.tools.segments.scan import MAX_FAULTS, LogScan
+from logbroker.types import topic_id_text
+
+_LOG_NAME: Final = re.compile(r"\d{20}\.log")
+_COPY_BYTES: Final = 1 << 20
+
+
+class Problem(msgspec.Struct, kw_only=True):
+    """Something that keeps a partition from being opened, or read to its end."""
+
+    path: str
+    message: str
+    position: int | None = None
+    end: int | None = None
+    """Behind the bytes that are wrong."""
+    missing: tuple[int, int] | None = None
+    """The offsets that cannot be read: the first of them, and the one behind the last."""
+    is_in_log: bool = True
+    """Whether the log does not go on there; else it goes on without what is named."""
+
+
+class Piece(msgspec.Struct):
+    """Good batches back to back in one file."""
+
+    start: int
+    end: int
+    first_offset: int
+    next_offset: int
+    goes_on: bool
+    """Whether it begins at an offset at which it may, behind what is before it."""
+
+
+class Kept(msgspec.Struct, kw_only=True):
+    """What is good of one segment."""
+
+    segment: SegmentFile
+    size_bytes: int
+    goes_on: bool
+    """Whether it begins at an offset at which it may, behind the segment before it."""
+    pieces: list[Piece] = []
+    first_crc: int = -1
+    max_timestamp_ms: int = -1
+
+    @property
+    def kept_bytes(self) -> int:
+        return sum(piece.end - piece.start for piece in self.pieces)
+
+    @property
+    def removed(self) -> Iterator[tuple[int, int]]:
+        """Yield the ranges of bytes between the pieces, and behind them."""
+        ends = [0, *(piece.end for piece in self.pieces)]
+        starts = [*(piece.start for piece in self.pieces), self.size_bytes]
+        return ((end, start) for end, start in zip(ends, starts, strict=True) if end < start)
+
+
+class Survey(msgspec.Struct, kw_only=True):
+    """What a partition's directory holds."""
+
+    partition: PartitionFiles
+    known: Knowledge
+    problems: list[Problem] = []
+    """In the order of the log; what is beside it comes first."""
+    kept: list[Kept] = []
+    strays: list[str] = []
+    """Log files, or what has the name of one, that are no part of the log."""
+    epochs: list[EpochStart] = []
+    highest_epoch: int = 0
+    end_offset: int = 0
+    """Behind the last good batch."""
+    headers: list[BatchHeader] = []
+    """Of the good batches above the recovery point that a producer has numbered."""
+    is_foreign: bool = False
+    """The files are another partition's: nothing here can be repaired."""
+    rewrite_metadata: bool = False
+
+
+class PartitionPlan(msgspec.Struct, kw_only=True):
+    """What a repair would do."""
+
+    survey: Survey
+    kept: list[Kept]
+    set_aside: list[tuple[str, str]]
+    """Files, and the names they get."""
+    end_offset: int
+    """Where the log will end."""
+    begin_segment: bool
+    """Whether an empty segment is made there."""
+    lost: list[tuple[int, int]]
+    """The offsets, from and to, that cannot be read any more."""
+    epochs: list[EpochStart] | None
+    checkpoint: PartitionCheckpoint | None
+
+    @property
+    def changed(self) -> list[Kept]:
+        return [kept for kept in self.kept if kept.kept_bytes != kept.size_bytes]
+
+
+def survey(partition: PartitionFiles, progress: Progress) -> Survey:
+    """Read all of a partition, and say what is wrong. Writes nothing.
+
+    Raises DataDirError and CorruptLogError where the metadata store is there but cannot be read, and OSError.
+    """
+    if partition.directory.is_symlink():
+        raise CorruptLogError(f"{partition.directory}: it is a symbolic link; put the directory itself there")
+    known = knowledge_for_repair(partition, with_producers=True)
+    return _Surveyor(partition, known, progress).run()
+
+
+class _Surveyor:
+    def __init__(self, partition: PartitionFiles, known: Knowledge, progress: Progress) -> None:
+        self._directory = partition.directory
+        self._known = known
+        self._checkpoint = known.checkpoint
+        self._progress = progress
+        self._survey = Survey(partition=partition, known=known)
+        self._expected: int | None = None
+        """The offset that comes next; None: any may."""
+        self._leader_epoch = -1
+        self._rules = Continuity()
+        """Where offsets may be missing."""
+        self._epoch_rules = Continuity()
+        """Which leader epochs batches must have."""
+        self._doubtful: tuple[int, BatchHeader] | None = None
+        """A batch whose offset jumps: what follows it shows whether that is a gap, or a flipped bit."""
+
+    def run(self) -> Survey:
+        found, checkpoint = self._survey, self._checkpoint
+        self._check_metadata()
+        if found.is_foreign:
+            return found
+        are_known = self._read_epochs()
+        # Another program wrote what no checkpoint speaks of, and may have left gaps.
+        self._rules = Continuity(found.epochs, MAX_INT64 if checkpoint is None else checkpoint.gaps_below)
+        self._epoch_rules = self._rules if are_known and checkpoint is not None else ANY_ORDER
+        entries = self._needed()
+        if checkpoint is not None:
+            self._expected = entries[0].base_offset if entries else checkpoint.recovery_point
+        segments = list(self._segments(entries))
+        for segment, after in itertools.zip_longest(segments, segments[1:]):
+            entry = next((each for each in entries if each.base_offset == segment.base_offset), None)
+            closed_at = entry.size_bytes if entry is not None and entry is not entries[-1] else None
+            first_crc = entry.first_crc if entry is not None else -1
+            self._look_at(segment, after.base_offset if after is not None else None, closed_at, first_crc)
+        end = self._expected or 0
+        if checkpoint is not None and end < checkpoint.recovery_point:
+            self._tell_missing(str(self._directory), end, checkpoint.recovery_point, "at the end of the log")
+        found.end_offset = end
+        return found
+
+    def _tell_missing(self, path: str, first: int, behind: int, where: str) -> None:
+        message = f"offsets {first} to {behind - 1} are missing {where}"
+        self._survey.problems.append(Problem(path=path, message=message, missing=(first, behind)))
+
+    # --- the small files ---------------------------------------------------------------------------------------------
+
+    def _check_metadata(self) -> None:
+        topic_id = self._known.topic_id
+        if topic_id is None:
+            return
+        path = str(self._directory / METADATA_NAME)
+        owner = owner_of(str(self._directory), topic_id)
+        try:
+            content = decode_metadata(path, read_regular(path))
+        except (OSError, CorruptLogError) as error:
+            if isinstance(error, OSError) and not isinstance(error, FileNotFoundError):
+                raise
+            self._survey.rewrite_metadata = True
+            message = "it is missing or damaged, and is written anew, if these are the right files"
+            self._survey.problems.append(Problem(path=path, message=message, is_in_log=False))
+            return
+        of = ""
+        if content.topic_id != topic_id:
+            of = f"topic {topic_id_text(content.topic_id)}, not to {topic_id_text(topic_id)}"
+        elif content.partition not in (owner.partition, -1):
+            of = f"partition {content.partition} of the topic, not to {owner.partition}"
+        if of:
+            self._survey.is_foreign = True
+            message = f"the files belong to {of}; move the directory away and restore the right one"
+            self._survey.problems.append(Problem(path=path, message=message))
+
+    def _read_epochs(self) -> bool:
+        """Read which leader epochs there are; returns whether all are known, so that batches can be compared."""
+        found, path = self._survey, str(self._directory / EPOCHS_NAME)
+        known = self._checkpoint.epochs if self._checkpoint is not None else []
+        epochs: list[EpochStart] = []
+        try:
+            epochs = decode_epochs(path, read_file(RealFiles(), path))
+        except FileNotFoundError:
+            pass
+        except CorruptLogError:
+            message = "it is damaged, and is written anew from what is known"
+            found.problems.append(Problem(path=path, message=message, is_in_log=False))
+        found.highest_epoch = max((entry.epoch for entry in (*epochs, *known)), default=0)
+        if self._known.topic_id is not None and epochs[: len(known)] != known:
+            # A repair that died half-way may have cut it already; all else is damage.
+            is_cut = bool(epochs) and epochs[:-1] == [
+                entry for entry in known if entry.start_offset < epochs[-1].start_offset
+            ]
+            if not is_cut and epochs:
+                message = "it is not what the metadata store knows, and is written anew"
+                found.problems.append(Problem(path=path, message=message, is_in_log=False))
+            elif not epochs:
+                message = "it is missing, and is written anew"
+                if not any(problem.path == path for problem in found.problems):
+                    found.problems.append(Problem(path=path, message=message, is_in_log=False))
+            epochs = list(known)
+            found.epochs = epochs
+            return False
+        found.epochs = epochs
+        return bool(epochs)
+
+    # --- the segments ------------------------------------------------------------------------------------------------
+
+    def _needed(self) -> list[SegmentCheckpoint]:
+        """The segments that the metadata store knows of, from the log's start on."""
+        checkpoint = self._checkpoint
+        if checkpoint is None:
+            return []
+        entries = checkpoint.segments
+        return [
+            entry
+            for entry, after in itertools.zip_longest(entries, entries[1:])
+            if after is None or after.base_offset > checkpoint.log_start_offset
+        ]
+
+    def _segments(self, entries: list[SegmentCheckpoint]) -> Iterator[SegmentFile]:
+        """Yield the log files that may be segments, in order; tell of the others."""
+        try:
+            names = sorted(name for name in os.listdir(self._directory) if _LOG_NAME.fullmatch(name))
+        except FileNotFoundError:
+            names = []
+        bases = {entry.base_offset for entry in entries}
+        for name in names:
+            segment = segment_file(self._directory / name)
+            mode = os.lstat(segment.path).st_mode
+            if not stat.S_ISREG(mode):
+                self._tell_stray(segment, f"it is no file, but {kind_name(mode)}")
+            elif entries and segment.base_offset < entries[0].base_offset:
+                continue  # Below the log's start: the next start removes it.
+            elif entries and segment.base_offset < entries[-1].base_offset and segment.base_offset not in bases:
+                self._tell_stray(segment, "it is no part of this log")
+            else:
+                yield segment
+
+    def _tell_stray(self, segment: SegmentFile, message: str) -> None:
+        self._survey.strays.append(segment.path)
+        self._survey.problems.append(Problem(path=segment.path, message=message, is_in_log=False))
+
+    def _look_at(self, segment: SegmentFile, next_base: int | None, closed_at: int | None, first_crc: int) -> None:
+        """Go through a log file; `closed_at`: how many bytes it had when the next one was begun, if that is known."""
+        found = self._survey
+        if self._expected is not None and segment.base_offset < self._expected:
+            message = f"it begins at offset {segment.base_offset}, but the segment before ends at {self._expected}"
+            self._tell_stray(segment, message)
+            return
+        with LogFile(segment.path) as log:
+            size_bytes = log.size_bytes
+            first = log.header(0)
+            if first is not None and first_crc not in (-1, first.crc):
+                self._tell_stray(segment, "its first batch is not the one that was written there")
+                return
+            if closed_at is not None:
+                log.size_bytes = min(size_bytes, closed_at)  # What is behind was never a part of it.
+            before = self._expected
+            goes_on = before in (None, segment.base_offset) or self._rules.may_skip_to(segment.base_offset)
+            kept = Kept(segment=segment, size_bytes=size_bytes, goes_on=goes_on)
+            self._expected = segment.base_offset
+            faults: list[Fault] = []
+            for position, header in self._batches(log, segment, faults):
+                self._see(kept, position, header)
+            self._settle_doubt(kept, next_base if next_base is not None else self._known_end())
+            self._progress(size_bytes)
+        if not kept.pieces and size_bytes:
+            self._tell_stray(segment, "it has no batch that is good")
+            self._expected = before if before is not None else segment.base_offset
+            return
+        if before is not None and not goes_on:
+            self._tell_missing(segment.path, before, segment.base_offset, "before it")
+        self._tell_damage(kept, faults)
+        found.kept.append(kept)
+
+    def _known_end(self) -> int:
+        """The offset up to which the log has reached, as far as anybody knows."""
+        return self._checkpoint.recovery_point if self._checkpoint is not None else 0
+
+    def _batches(self, log: LogFile, segment: SegmentFile, faults: list[Fault]) -> Iterator[tuple[int, BatchHeader]]:
+        """Yield the good batches of a file, however much is damaged."""
+        position = 0
+        gaps_allowed = self._rules.gaps_below > segment.base_offset
+        while True:
+            scan = LogScan(log, segment.base_offset, gaps_allowed=gaps_allowed, resume=True)
+            yield from scan.batches(position)
+            faults += scan.faults
+            if len(scan.faults) < MAX_FAULTS or not scan.faults[-1].followed:
+                return
+            position = scan.faults[-1].end
+
+    def _see(self, kept: Kept, position: int, header: BatchHeader) -> None:
+        """Take a batch, or wait for the one that follows it."""
+        self._settle_doubt(kept, header.base_offset)
+        expected = self._expected
+        assert expected is not None
+        if header.base_offset < expected or self._epoch_rules.fault(header, header.base_offset, self._leader_epoch):
+            return  # Left out of the pieces, which tells it.
+        is_behind_damage = position != (kept.pieces[-1].end if kept.pieces else 0)
+        jumps = header.base_offset > expected and not self._rules.may_skip_to(header.base_offset)
+        if jumps and not is_behind_damage and not self._was_repaired(kept):
+            self._doubtful = position, header
+        else:
+            self._take(kept, position, header)
+
+    @staticmethod
+    def _was_repaired(kept: Kept) -> bool:
+        """Whether something was taken out of a file before: a repair that died may not have told that yet."""
+        path = Path(kept.segment.path)
+        return any(path.parent.glob(f"{path.name}.cut-*"))
+
+    def _settle_doubt(self, kept: Kept, following_offset: int) -> None:
+        """Take the batch whose offset jumped where what follows goes on behind it; else it is what is damaged."""
+        if self._doubtful is not None:
+            (position, header), self._doubtful = self._doubtful, None
+            if header.next_offset <= following_offset:
+                self._take(kept, position, header)
+
+    def _take(self, kept: Kept, position: int, header: BatchHeader) -> None:
+        found, checkpoint, pieces = self._survey, self._checkpoint, kept.pieces
+        end = position + header.size_bytes
+        goes_on = header.base_offset == self._expected or self._rules.may_skip_to(header.base_offset)
+        if pieces and pieces[-1].end == position and goes_on:
+            pieces[-1].end, pieces[-1].next_offset = end, header.next_offset
+        else:
+            pieces.append(Piece(position, end, header.base_offset, header.next_offset, goes_on))
+        if kept.first_crc < 0:
+            kept.first_crc = header.crc
+        kept.max_timestamp_ms = max(kept.max_timestamp_ms, header.max_timestamp_ms)
+        self._expected = header.next_offset
+        self._leader_epoch = header.leader_epoch
+        if not found.epochs or header.leader_epoch > found.epochs[-1].epoch:
+            found.epochs = [*found.epochs, EpochStart(max(header.leader_epoch, 0), header.base_offset)]
+            found.highest_epoch = max(found.highest_epoch, header.leader_epoch)
+        is_numbered = header.producer_id >= 0 and not header.is_control
+        if checkpoint is not None and header.base_offset >= checkpoint.recovery_point and is_numbered:
+            found.headers.append(header)
+
+    def _tell_damage(self, kept: Kept, faults: list[Fault]) -> None:
+        """Tell of the bytes that are not kept, with the reasons that the scan gave, and of offsets that are missing."""
+        path, problems = kept.segment.path, self._survey.problems
+        position, offset = 0, kept.segment.base_offset
+        for piece in kept.pieces:
+            missing = (offset, piece.first_offset) if not piece.goes_on else None
+            if piece.start > position:
+                problems.append(_damage(path, position, piece.start, faults, missing))
+            elif missing is not None:
+                self._tell_missing(path, *missing, f"before byte {piece.start}")
+            position, offset = piece.end, piece.next_offset
+        if position < kept.size_bytes:
+            problems.append(_damage(path, position, kept.size_bytes, faults, None))
+
+
+def _damage(path: str, start: int, end: int, faults: list[Fault], missing: tuple[int, int] | None) -> Problem:
+    reason = next((fault.reason for fault in faults if start <= fault.position < end), "it does not go on there")
+    lost = f"; offsets {missing[0]} to {missing[1] - 1} are lost" if missing else ""
+    message = f"bytes {start} to {end - 1} are damaged: {reason}{lost}"
+    return Problem(path=path, message=message, position=start, end=end, missing=missing)
+
+
+def plan_repair(found: Survey, *, accept_gaps: bool) -> PartitionPlan | None:
+    """Say what a repair would do; None: there is nothing to be repaired. Raises CorruptLogError where none can help."""
+    if not found.problems:
+        return None
+    if found.is_foreign:
+        raise CorruptLogError(f"{found.problems[0].path}: {found.problems[0].message}")
+    checkpoint, ours = found.known.checkpoint, found.known.topic_id is not None
+    log_start = checkpoint.log_start_offset if checkpoint is not None else 0
+    if accept_gaps:
+        kept = [each for each in found.kept if each.pieces]
+        end_offset = max(found.end_offset, checkpoint.recovery_point if checkpoint is not None else 0)
+    else:
+        kept, end_offset = _before_the_first_problem(found)
+        if end_offset < log_start:
+            kept, end_offset = [], log_start
+    names = {each.segment.path for each in kept}
+    active = f"{found.partition.directory}/{end_offset:020d}.log"
+    gone = [each.segment.path for each in found.kept if each.segment.path not in names]
+    begin_segment = ours and (not kept or kept[-1].pieces[-1].next_offset < end_offset)
+    if begin_segment and active in gone and not os.path.getsize(active):
+        gone.remove(active)  # It is there already, and empty.
+    gaps = list(_gaps(kept, end_offset))
+    epochs = None
+    if ours:
+        below = [entry for entry in found.epochs if entry.start_offset < end_offset]
+        epochs = [*below, EpochStart(found.highest_epoch + 1, end_offset)]
+    lost = [problem.missing for problem in found.problems if problem.missing is not None]
+    if not accept_gaps:
+        lost = [(end_offset, max(found.end_offset, *(behind for _, behind in lost), end_offset))] if ours else []
+    return PartitionPlan(
+        survey=found,
+        kept=kept,
+        set_aside=[(path, free_name(f"{path}.cut-0")) for path in dict.fromkeys([*found.strays, *gone])],
+        end_offset=end_offset,
+        begin_segment=begin_segment,
+        lost=[(first, behind) for first, behind in lost if first < behind],
+        epochs=epochs,
+        checkpoint=_checkpoint(found, kept, end_offset, gaps, epochs or [], begin_segment=begin_segment),
+    )
+
+
+def _before_the_first_problem(found: Survey) -> tuple[list[Kept], int]:
+    """What is kept of a log that is cut at the first place where it does not go on, and where it ends."""
+    checkpoint = found.known.checkpoint
+    kept: list[Kept] = []
+    end_offset = checkpoint.log_start_offset if checkpoint is not None else 0
+    for each in found.kept:
+        if not each.goes_on:
+            break
+        position, pieces = 0, []
+        for piece in each.pieces:
+            if piece.start != position or not piece.goes_on:
+                break
+            pieces.append(piece)
+            position, end_offset = piece.end, piece.next_offset
+        if pieces:
+            kept.append(replace(each, pieces=pieces))
+        else:
+            end_offset = max(end_offset, each.segment.base_offset)
+        if position != each.size_bytes:
+            break
+    return kept, end_offset
+
+
+def _gaps(kept: list[Kept], end_offset: int) -> Iterator[tuple[int, int]]:
+    """Yield the offsets that are missing between what is kept, and before the end of the log: from and to."""
+    offset: int | None = None
+    for each in kept:
+        for piece in each.pieces:
+            # A segment may begin below its first batch.
+            before = each.segment.base_offset if offset is None else offset
+            if piece.first_offset > before:
+                yield before, piece.first_offset
+            offset = piece.next_offset
+    if offset is not None and offset < end_offset:
+        yield offset, end_offset
+
+
+def _checkpoint(
+    found: Survey,
+    kept: list[Kept],
+    end_offset: int,
+    gaps: list[tuple[int, int]],
+    epochs: list[EpochStart],
+    *,
+    begin_segment: bool,
+) -> PartitionCheckpoint | None:
+    """The row of a partition that is as planned; None: it has none."""
+    before = found.known.checkpoint
+    if before is None:
+        return None
+    segments = [
+        SegmentCheckpoint(each.segment.base_offset, each.kept_bytes, each.max_timestamp_ms, each.first_crc)
+        for each in kept
+    ]
+    if begin_segment:
+        segments.append(SegmentCheckpoint(end_offset, 0, -1))
+    producers = ProducerStates(before.producers, forgotten_below=before.forgotten_below)
+    if end_offset < before.recovery_point:
+        producers = ProducerStates(producers.snapshot(end_offset), forgotten_below=before.forgotten_below)
+    for header in found.headers:
+        if header.next_offset <= end_offset:
+            producers.append(header, header.base_offset, end_offset)
+    first = segments[0].base_offset
+    return replace(
+        before,
+        recovery_point=end_offset,
+        log_start_offset=min(max(before.log_start_offset, first), end_offset),
+        segments=segments,
+        producers=producers.snapshot(end_offset),
+        forgotten_producers=producers.forgotten(),
+        forgotten_below=producers.forgotten_below,
+        boot_id=boot_id(),
+        epochs=[entry for entry in epochs if entry.start_offset < end_offset],
+        gaps_below=max([before.gaps_below, *(behind + 1 for _, behind in gaps)]),
+        history_unknown=False,
+    )
+
+
+def repair(plan: PartitionPlan) -> None:
+    """Do what the plan says; the caller holds `exclusive`. Raises OSError and StorageFailedError."""
+    files, partition = RealFiles(), plan.survey.partition
+    directory = str(partition.directory)
+    with suppress(FileExistsError):
+        files.make_directory(directory)
+        give(directory, os.path.dirname(directory))
+    rewritten = []
+    for kept in plan.changed:
+        path = kept.segment.path
+        for start, end in kept.removed:
+            copy_out(path, start, end, free_name(f"{path}.cut-{start}"))
+        if len(list(kept.removed)) > 1 or kept.pieces[-1].end == kept.size_bytes:
+            _write_pieces(kept)
+            rewritten.append(path)
+    files.sync_directory(directory)
+    for source, target in plan.set_aside:
+        files.rename(source, target)
+        drop_indexes(source)
+    before = plan.survey.known.checkpoint
+    sizes = {entry.base_offset: entry.size_bytes for entry in before.segments} if before is not None else {}
+    for kept in plan.kept:
+        path = kept.segment.path
+        if not kept.size_bytes == kept.kept_bytes == sizes.get(kept.segment.base_offset, kept.kept_bytes):
+            drop_indexes(path)  # They are of a file that was longer, or had other bytes.
+        if path in rewritten:
+            files.rename(f"{path}.tmp", path)
+    topic_id = plan.survey.known.topic_id
+    if plan.survey.rewrite_metadata and topic_id is not None:
+        put(f"{directory}/{METADATA_NAME}", encode_metadata(owner_of(directory, topic_id)), directory)
+    if plan.epochs is not None:
+        put(f"{directory}/{EPOCHS_NAME}", encode_epochs(plan.epochs), directory)
+    active = f"{directory}/{plan.end_offset:020d}.log"
+    if plan.begin_segment:
+        drop_indexes(active)
+        files.close(files.open(active, create=True))
+        give(active, directory)
+    for path, size_bytes in [*((kept.segment.path, kept.kept_bytes) for kept in plan.kept)]:
+        # Nobody knows whether the last run came to sync it.
+        fd = files.open(path)
+        try:
+            files.truncate(fd, size_bytes)
+            files.fdatasync(fd)
+        finally:
+            files.close(fd)
+    files.sync_directory(directory)
+    files.sync_directory(os.path.dirname(directory))
+    if plan.checkpoint is not None and topic_id is not None and partition.data_dir is not None:
+        found = partition.topic_partition
+        assert found is not None
+        _store(partition.data_dir, checkpoint_key(topic_id, found[1]), plan.checkpoint)
+
+
+def _write_pieces(kept: Kept) -> None:
+    """Write what is kept of a segment to a temporary file beside it."""
+    path = kept.segment.path
+    temporary = f"{path}.tmp"
+    with open(path, "rb") as source, open(temporary, "wb", opener=private_opener) as target:
+        for piece in kept.pieces:
+            source.seek(piece.start)
+            left = piece.end - piece.start
+            while left and (part := source.read(min(left, _COPY_BYTES))):
+                target.write(part)
+                left -= len(part)
+        target.flush()
+        os.fsync(target.fileno())
+    give(temporary, path)
+
+
+def _store(data_dir: Path, key: bytes, checkpoint: PartitionCheckpoint) -> None:
+    # A failed commit also comes back from the future.
+    store = MetadataStore.open(data_dir / META_NAME, on_failure=lambda _failure: None)
+    try:
+        store.submit(encode_checkpoint(key, checkpoint)).result()
+    finally:
+        store.close()
