@@ -5,21 +5,15 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import socket
-from typing import Final
-
-_UNIX_SCHEMES: Final = ("unix:", "unix-abstract:")
 
 
 async def reachable_from_outside(host: str) -> bool:
-    """Whether other machines may be able to connect to what listens on `host`.
+    """Whether other machines may be able to connect to what listens on `host`, a name or an address without brackets.
 
     A name counts by the addresses that it has now. What nobody can resolve here, gRPC perhaps can.
     """
-    if host.startswith(_UNIX_SCHEMES):
-        return False
-    name = host.removeprefix("ipv4:").removeprefix("ipv6:").strip("[]")
     try:
-        found = await asyncio.get_running_loop().getaddrinfo(name, None, type=socket.SOCK_STREAM)
+        found = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError):
         return True
     return not all(is_loopback(str(address[0])) for *_, address in found)

@@ -44,6 +44,7 @@ from logbroker.storage.partition_files import (
     owner_of,
 )
 from logbroker.storage.producer_state import ProducerStates
+from logbroker.storage.system_calls import sync_all
 from logbroker.tools.segments.batch_checks import Fault
 from logbroker.tools.segments.locate import PartitionFiles, SegmentFile, segment_file
 from logbroker.tools.segments.log_file import LogFile
@@ -600,7 +601,7 @@ def _write_pieces(kept: Kept) -> None:
                 target.write(part)
                 left -= len(part)
         target.flush()
-        os.fsync(target.fileno())
+        sync_all(target.fileno())
     give(temporary, path)
 
 
