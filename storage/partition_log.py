@@ -235,6 +235,11 @@ class PartitionLog:
         self.size_bytes += size_bytes
         return Staged(base_offset, next_offset, append_time_ms, False)
 
+    @property
+    def has_staged(self) -> bool:
+        """Whether `take_staged` has something to return."""
+        return self._staged is not None
+
     def take_staged(self) -> WriteGroup | None:
         """Everything staged since the last call, to be written; None: nothing."""
         group, self._staged = self._staged, None
@@ -438,11 +443,14 @@ class PartitionLog:
             if segment.unsaved_index_bytes:
                 segment.save_indexes()
 
-    def close(self) -> None:
-        """Save the indexes and close the files; writes and syncs are over. Raises StorageFailedError."""
+    def close(self, *, to_be_removed: bool = False) -> None:
+        """Save the indexes, unless all files are to be removed, and close the files; writes and syncs are over.
+
+        Raises StorageFailedError.
+        """
         self._reader.close()
         self._producers.close()
-        for segment in self._view.segments[-1:]:
+        for segment in () if to_be_removed else self._view.segments[-1:]:
             segment.finish()
         self._handles.shut()
         for segment in self._view.segments:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import logging
 import os
+from collections.abc import Iterable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -25,23 +26,26 @@ _log = logging.getLogger(__name__)
 SUFFIX: Final = "-delete"
 
 
-def set_aside(directories: list[Path], topic_id: TopicId, files: Files, handles: HandleCache) -> None:
-    """Rename partition directories of a deleted topic, durably; those that are gone are passed over.
+def set_aside(directories: list[Path], topic_id: TopicId, files: Files, handles: HandleCache) -> list[str]:
+    """Rename partition directories of a deleted topic, durably, and return their new paths, for `remove_set_aside`.
 
-    So are those of another topic of the same name: a restored backup may tell of a deletion that is older than it. Of a
-    symbolic link, which no start follows, the link alone goes.
-    Raises TooManyOpenFilesError (call it again: the new names are not durable yet) and StorageFailedError.
+    Those that are gone are passed over. So are those of another topic of the same name: a restored backup may tell of a
+    deletion that is older than it. Of a symbolic link, which no start follows, the link alone goes. Raises
+    TooManyOpenFilesError (call it again: the new names are not durable yet) and StorageFailedError.
     """
+    renamed = []
     for directory in directories:
         if _is_of_another_topic(directory, topic_id, files, handles):
             continue
         if files.is_link(str(directory)):
             _remove_link(directory, files)
             continue
+        # The topic's own name may be as long as a file's name can be, so it is left out.
+        number = directory.name.rpartition("-")[2]
+        path = f"{directory.parent}/{topic_id_text(topic_id)}-{number}{SUFFIX}"
+        renamed.append(path)  # Also where an earlier try has renamed it.
         try:
-            # The topic's own name may be as long as a file's name can be, so it is left out.
-            number = directory.name.rpartition("-")[2]
-            files.rename(str(directory), f"{directory.parent}/{topic_id_text(topic_id)}-{number}{SUFFIX}")
+            files.rename(str(directory), path)
         except FileNotFoundError:
             continue
         except OSError as error:
@@ -51,6 +55,7 @@ def set_aside(directories: list[Path], topic_id: TopicId, files: Files, handles:
             handles.with_room(partial(files.sync_directory, parent))
         except OSError as error:
             raise storage_failed("sync", parent, error) from error
+    return renamed
 
 
 def _remove_link(directory: Path, files: Files) -> None:
@@ -78,22 +83,25 @@ def _is_of_another_topic(directory: Path, topic_id: TopicId, files: Files, handl
         return True  # nobody knows
 
 
-def remove_set_aside(data_dir: Path, files: Files, handles: HandleCache) -> None:
-    """Remove every directory that was set aside, with its files; the next call does what lacks descriptors now.
+def remove_set_aside(data_dir: Path, files: Files, handles: HandleCache, paths: Iterable[str] | None = None) -> bool:
+    """Remove directories that were set aside, with their files: those named, or all that a look at the data directory
+    finds, which takes as long as there are partitions.
 
-    One in which something lies that the broker did not make, or may not remove, is told and stays. Raises
-    StorageFailedError.
+    Returns False where descriptors lack: some are left, for the next look. A directory in which something lies that the
+    broker did not make, or may not remove, is told and stays. Raises StorageFailedError.
     """
     path = str(data_dir)
     try:
-        for name in handles.with_room(partial(files.list_directories, path)):
-            if name.endswith(SUFFIX):
-                path = f"{data_dir}/{name}"
-                _remove(path, files, handles)
+        if paths is None:
+            names = handles.with_room(partial(files.list_directories, path))
+            paths = [f"{data_dir}/{name}" for name in names if name.endswith(SUFFIX)]
+        for path in paths:
+            _remove(path, files, handles)
     except TooManyOpenFilesError:
-        return
+        return False
     except OSError as error:
         raise storage_failed("remove", path, error) from error
+    return True
 
 
 def _remove(path: str, files: Files, handles: HandleCache) -> None:

@@ -146,6 +146,11 @@ class Partition:
         self.flush()
         return await future
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether something is staged, or a thread works here; else everybody who waited is answered."""
+        return self._writing or self._syncing or self.log.has_staged
+
     async def checkpoint(self) -> PartitionCheckpoint:
         """Return a recovery point of now, without holding up appends that need no sync."""
         if self.log.config.durability is Durability.SYNCED or self._writing or self._syncing:
@@ -169,11 +174,11 @@ class Partition:
         self._pool.submit(job)
         return await future
 
-    def close(self) -> None:
+    def close(self, *, to_be_removed: bool = False) -> None:
         """Close the log; everything is settled, and nobody appends any more. Who waits for records is told."""
         self.closed = True
         self.notify_listeners()
-        self.log.close()
+        self.log.close(to_be_removed=to_be_removed)
 
     def notify_listeners(self) -> None:
         for listener in self.listeners:

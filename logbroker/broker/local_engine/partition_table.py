@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -57,6 +58,10 @@ class PartitionTable:
         self._unsynced_bound_bytes = unsynced_bound_bytes
         self._sync_threads = sync_threads
         self._by_topic: dict[TopicId, list[Partition | PartitionOfflineError]] = {}
+        self._aside: deque[list[str]] = deque()
+        """Paths of what was set aside and is to be removed, by topic. Filled and emptied by threads."""
+        self._must_look = True
+        """More than these may be left, by an earlier run for instance: only a look at the data directory tells."""
         self.producer_count = ProducerCount()
         """Of all partitions that are open."""
 
@@ -88,11 +93,23 @@ class PartitionTable:
     def set_aside(self, topic: Topic) -> None:
         """Take the directories of a deleted topic out of the way. Blocks; any thread."""
         directories = [self._data_dir.partition_dir(topic.name, number) for number in range(topic.partitions)]
-        set_aside(directories, topic.id, self._files, self._handles)
+        try:
+            self._aside.append(set_aside(directories, topic.id, self._files, self._handles))
+        except BaseException:
+            self._must_look = True
+            raise
 
     def remove_set_aside(self) -> None:
-        """Remove what was set aside, now or before a crash. Blocks; any thread."""
-        remove_set_aside(self._data_dir.path, self._files, self._handles)
+        """Remove what was set aside, now or before a crash. Blocks; one thread at a time."""
+        paths: list[str] | None = None
+        if not self._must_look:
+            paths = []
+            while self._aside:
+                paths += self._aside.popleft()
+        # What is set aside from here on is of the next call; a look may find it, too.
+        self._must_look = False
+        if not remove_set_aside(self._data_dir.path, self._files, self._handles, paths):
+            self._must_look = True
 
     def open_all(self, topics: Sequence[Topic], *, stopped_cleanly: bool) -> list[Write]:
         """Open and add all partitions of these topics, with recovery; for the start. Blocks.

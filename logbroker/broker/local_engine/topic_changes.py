@@ -207,11 +207,15 @@ class TopicChanges:
         await self._commit((TOPICS, topic_id, encode_topic(topic, deleted=True)))
         self._catalog.remove(topic_id)
         partitions = self._partitions.take(topic_id)
-        await _settle(partitions)
+        # Who waits for an append is answered. All else goes as it is: a sync for each partition would take longer than
+        # the deletion.
+        await _settle([partition for partition in partitions if partition.is_busy])
         pace = Pace()
         for partition in partitions:
             async with partition.removing:
-                partition.close()
+                while partition.is_busy:  # A recovery point of it was asked for meanwhile.
+                    await partition.settle()
+                partition.close(to_be_removed=True)  # It writes nothing, as the disk may be full.
             await pace.step(CLOSE_STEPS)
         self._half_deleted.append(topic)
         await self._finish_deletions()
