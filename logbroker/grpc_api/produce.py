@@ -28,7 +28,7 @@ from logbroker.grpc_api.refs import find_changeable_topic
 from logbroker.grpc_api.status import Statuses
 from logbroker.pacing import Pace
 from logbroker.record.bands import band_of, one_band
-from logbroker.record.codec import MAX_BATCH_RECORDS, BatchBuilder, check_timestamp
+from logbroker.record.codec import MAX_LENGTH_BYTES, BatchBuilder, check_timestamp
 from logbroker.record.message_headers import priority_of, with_priority
 from logbroker.record.partitioner import partition_for_key
 from logbroker.types import Durability, TimestampType, TopicId
@@ -231,7 +231,7 @@ class _Batching:
         self._sequence = sequence
         config = topic.config
         # A batch of another size would not be recognised when it comes again.
-        self._max_bytes = MAX_BATCH_RECORDS if sequence else config.max_message_bytes
+        self._max_bytes = MAX_LENGTH_BYTES if sequence else config.max_message_bytes
         self._latest_ms = (
             now_ms + config.message_timestamp_after_max_ms
             if config.message_timestamp_type is TimestampType.CREATE_TIME

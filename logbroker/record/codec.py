@@ -45,7 +45,8 @@ if TYPE_CHECKING:
 Headers = Sequence[tuple[str, bytes | None]]
 """A record's headers in their order; a name may come twice."""
 
-MAX_BATCH_RECORDS: Final = 0x7FFF_FFFF
+MAX_LENGTH_BYTES: Final = 0x7FFF_FFFF
+"""As large as the length of a batch can say: for who has no bound of his own."""
 
 _ATTRIBUTES: Final = struct.Struct(">h")
 _CRC: Final = struct.Struct(">I")
@@ -131,7 +132,7 @@ def encode_batch(
 
     Raises ValueError where there are none, InvalidTimestampError for a negative time, TypeError for a wrong type.
     """
-    builder = BatchBuilder(MAX_BATCH_RECORDS, codec)
+    builder = BatchBuilder(MAX_LENGTH_BYTES, codec)
     index = 0
     for index, record in enumerate(records, 1):
         check_timestamp(record.timestamp_ms)
