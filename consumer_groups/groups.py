@@ -18,7 +18,7 @@ from logbroker.consumer_groups.membership import Channel, Membership
 from logbroker.consumer_groups.messages import Join
 from logbroker.consumer_groups.offsets import OFFSET_ROW, CommitOutcome, OffsetBudget, OffsetTable, TopicCommit
 from logbroker.consumer_groups.rows import GROUP_TYPE
-from logbroker.engine import LogEngine, StateStore
+from logbroker.engine import LogEngine, StateStore, Topic
 from logbroker.errors import (
     GroupNotEmptyError,
     LogbrokerError,
@@ -34,6 +34,8 @@ _log = logging.getLogger(__name__)
 
 EXPIRY_CHECK_SECONDS: Final = 60.0
 EXPIRY_CHECKS_PER_RETENTION: Final = 4
+MAX_STALE_TOPICS: Final = 1000
+"""So many topics that are gone may be remembered, or half of those that are."""
 
 
 class _TopicIds(Set[TopicId]):
@@ -60,6 +62,34 @@ class _TopicIds(Set[TopicId]):
         return len(self._engine.topics())
 
 
+class _AssignableTopics(Mapping[str, AssignableTopic]):
+    """All topics by name, as they are at the moment of asking. So a change of one topic costs the same however many
+    there are."""
+
+    def __init__(self, engine: LogEngine) -> None:
+        self._engine = engine
+        self._made: dict[str, tuple[Topic, AssignableTopic]] = {}
+
+    def __getitem__(self, name: str) -> AssignableTopic:
+        try:
+            topic = self._engine.topic(name)
+        except UnknownTopicError:
+            raise KeyError(name) from None
+        of, made = self._made.get(name, (None, None))
+        if made is None or of is not topic:
+            made = AssignableTopic(topic.name, topic.id, topic.partitions, topic.routing_bands)
+            if len(self._made) >= MAX_STALE_TOPICS and len(self._made) >= 2 * len(self):
+                self._made.clear()  # Most of them are gone.
+            self._made[name] = topic, made
+        return made
+
+    def __iter__(self) -> Iterator[str]:
+        return (topic.name for topic in self._engine.topics())
+
+    def __len__(self) -> int:
+        return len(self._engine.topics())
+
+
 class Groups:
     """Made by `open_groups`."""
 
@@ -72,7 +102,7 @@ class Groups:
         self._offset_budget = OffsetBudget(config.max_offsets_bytes, config.max_group_offsets_bytes)
         self._groups: dict[str, Coordinator] = {}
         self._deletions: dict[str, asyncio.Task[None]] = {}
-        self._topics: Mapping[str, AssignableTopic] = {}
+        self._topics = _AssignableTopics(engine)
         self._topic_ids = _TopicIds(engine)
         self._topics_due = False
         self.is_of_other_type: Callable[[str], bool] = lambda group_id: False
@@ -172,7 +202,7 @@ class Groups:
 
     # --- topics ---
 
-    def _on_topics_changed(self) -> None:
+    def _on_topic_changed(self, topic: Topic) -> None:
         """Many changes at once are told once."""
         if not self._topics_due:
             self._topics_due = True
@@ -180,15 +210,8 @@ class Groups:
 
     def _tell_topics(self) -> None:
         self._topics_due = False
-        self._read_topics()
         for group in self._groups.values():
             group.topics_changed(self._topics, self._topic_ids)
-
-    def _read_topics(self) -> None:
-        topics = self._engine.topics()
-        self._topics = {
-            topic.name: AssignableTopic(topic.name, topic.id, topic.partitions, topic.routing_bands) for topic in topics
-        }
 
     # --- lifetime ---
 
@@ -197,8 +220,7 @@ class Groups:
 
         Raises CorruptLogError. Members have their grace from now on.
         """
-        self._read_topics()
-        self._engine.on_topics_changed(self._on_topics_changed)
+        self._engine.on_topics_changed(self._on_topic_changed)
         log_end = cache(self._log_end)  # Nothing is appended yet, and groups have many partitions in common.
         loaded = []
         for group_id in await stored_group_ids(self._store, GROUP_TYPE):

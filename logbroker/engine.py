@@ -293,8 +293,9 @@ class LogEngine(ReadableLog, Protocol):
         """The topic of this name; raises UnknownTopicError."""
         ...
 
-    def on_topics_changed(self, listener: Callable[[], None]) -> None:
-        """Have `listener` called on the event loop after each change of topics: one created, altered or deleted."""
+    def on_topics_changed(self, listener: Callable[[Topic], None]) -> None:
+        """Have `listener` called on the event loop after each change of topics, with the one that was created or
+        altered, as it is now, or deleted, as it was."""
         ...
 
     async def create_topic(

@@ -91,6 +91,7 @@ def read_start(message: pb.StartAt) -> StartAt:
 async def described_queue(engine: LogEngine, group: QueueGroup, pace: Pace) -> pb.DescribedQueue:
     """Looks at all lanes that are blocked or parked, and at all partitions; all that is told is of one moment, where
     these are not very many. Raises UnknownGroupError where the group goes meanwhile."""
+    await group.scanner.catch_up()
     described = await in_turns(in_large_steps(_describe(engine, group)), pace)
     await pace.step(DESCRIBED_STEPS + len(described.workers) + PARTITION_STEPS * len(described.partitions))
     return described

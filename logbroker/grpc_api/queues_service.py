@@ -112,18 +112,24 @@ class QueuesService:
 
     @answers
     async def list_lanes(self, request: pb.ListLanesRequest, context: Context) -> pb.ListLanesResponse:
-        return await list_lanes(self._queues.group(request.group_id), request, self._max_response_bytes)
+        return await list_lanes(await self._caught_up(request.group_id), request, self._max_response_bytes)
 
     @answers
     async def explain_lanes(self, request: pb.ExplainLanesRequest, context: Context) -> pb.ExplainLanesResponse:
         if len(request.keys) > MAX_EXPLAINED:
             raise InvalidRequestError(f"at most {MAX_EXPLAINED} keys are explained at once, not {len(request.keys)}")
-        return await explain_lanes(self._queues.group(request.group_id), request.keys, self._max_response_bytes)
+        return await explain_lanes(await self._caught_up(request.group_id), request.keys, self._max_response_bytes)
 
     @answers
     async def decide_lanes(self, request: pb.DecideLanesRequest, context: Context) -> pb.DecideLanesResponse:
         check_item_count(len(request.decisions))
-        return await decide_lanes(self._queues.group(request.group_id), request.decisions)
+        return await decide_lanes(await self._caught_up(request.group_id), request.decisions)
+
+    async def _caught_up(self, group_id: str) -> QueueGroup:
+        """Return a group that has looked at what there is: where nobody uses it, it does so now and then only."""
+        group = self._queues.group(group_id)
+        await group.scanner.catch_up()
+        return group
 
     # --- records anew ------------------------------------------------------------------------------------------------
 

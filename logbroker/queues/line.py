@@ -108,6 +108,11 @@ class Line:
         self.delivered = 0
         """Records handed out in this life."""
 
+    @property
+    def is_waited_in(self) -> bool:
+        """Whether anybody waits for records, of the line or of sessions."""
+        return bool(self._seats or self._by_worker)
+
     def join(self, seat: Seat, *, sessions: bool) -> asyncio.Future[Turn]:
         """Wait for records at the end of the line, with `sessions` also for those of the worker's sessions. It is
         time to serve then. Raises what the line was closed with."""

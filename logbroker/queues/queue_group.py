@@ -43,6 +43,7 @@ from logbroker.queues.places import Moment
 from logbroker.queues.queue import Queue
 from logbroker.queues.records import Records
 from logbroker.queues.redrive import Redriven, Redriving
+from logbroker.queues.rests import Rests
 from logbroker.queues.retention_hold import RetentionHold
 from logbroker.queues.roster import Roster
 from logbroker.queues.scanner import Scanner
@@ -77,6 +78,7 @@ class QueueGroup:
         clock: Clock,
         dead_letter_topic: DeadLetterTopic,
         cache: BatchCache,
+        rests: Rests,
         *,
         max_workers: int,
         data_dir: Path,
@@ -88,7 +90,9 @@ class QueueGroup:
         self.hold = RetentionHold(group_id, queue, engine, lambda events: self._flush.synced(None, events), self.moment)
         self.records = Records(self.hold.log, TopicId(queue.topic_id), cache)
         self.sidecar = Sidecar(group_id, queue, engine, data_dir)
-        self.scanner = Scanner(self.hold.log, queue, self.records, self.moment, self._on_scanned, self.sidecar)
+        self.scanner = Scanner(
+            self.hold.log, queue, self.records, self.moment, self._on_scanned, self.sidecar, rests, self._is_used
+        )
         self._clock = clock
         self._loop = asyncio.get_running_loop()
         self.handouts = Handouts(group_id, queue, self.scanner, self.records, self.moment, self._serve, self._touched)
@@ -142,6 +146,7 @@ class QueueGroup:
         self._check_serving()
         hello.check()
         link = WorkerLink(self, hello, self.band(hello.band))
+        self.scanner.rouse()
         await self.roster.enter(link, hello, self._reserved_until)
         return link
 
@@ -181,6 +186,9 @@ class QueueGroup:
         check_worker_id(worker_id)
         check_credit(max_records)
         seat = Seat(worker_id, band)
+        if self.scanner.is_resting:
+            wait_seconds = await self.scanner.reached(self.scanner.mark(), wait_seconds)
+            self._check_serving()
         self.handouts.line.credited(seat, max_records)
         return await self.handouts.next(seat, wait_seconds)
 
@@ -223,6 +231,10 @@ class QueueGroup:
         return await self.redriving.redrive(key, max_records, dry_run=dry_run)
 
     # --- steps -------------------------------------------------------------------------------------------------------
+
+    def _is_used(self) -> bool:
+        """Whether anybody waits for records, or may at any moment."""
+        return bool(self.roster.links) or self.handouts.line.is_waited_in or self.openings.are_waited_for
 
     def _on_scanned(self) -> None:
         self.roster.scanned()

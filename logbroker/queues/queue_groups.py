@@ -36,6 +36,7 @@ from logbroker.queues.letter_room import MAX_MESSAGE_BYTES, Room
 from logbroker.queues.queue import Queue
 from logbroker.queues.queue_group import NUMBERS, QueueGroup
 from logbroker.queues.restart import load_queue
+from logbroker.queues.rests import Rests
 from logbroker.queues.rows import GROUP_TYPE, HEADER_ROW, decode_header
 from logbroker.queues.settings import QueueSettings
 from logbroker.queues.sidecar_files import remove_strays
@@ -64,6 +65,7 @@ class QueueGroups:
         self._data_dir = data_dir
         self._loop = asyncio.get_running_loop()
         self._cache = BatchCache(config.queue_cache_bytes)
+        self._rests = Rests()
         self._groups: dict[str, QueueGroup] = {}
         self._begun: set[str] = set()
         """Ids of groups that are being created."""
@@ -71,7 +73,8 @@ class QueueGroups:
         """Above all numbers of groups that are no more, and all lives."""
         self._lock = asyncio.Lock()
         self._changes: set[asyncio.Task[Any]] = set()
-        self._topics_due = False
+        self._changed_topics: list[Topic] = []
+        """That no group has been told of yet."""
         self._ending: set[QueueGroup] = set()
         """Those that end with their topics as soon as their turn comes."""
         self._frozen = False
@@ -167,7 +170,7 @@ class QueueGroups:
             self._groups[group_id] = group
         finally:
             self._begun.discard(group_id)
-        self._on_topics_changed()  # The topic may have gone meanwhile.
+        self._tell(group)  # The topic may have gone meanwhile.
         _log.info("queue group %s begins on topic %s", group_id, topic.name)
         return group, True
 
@@ -178,7 +181,7 @@ class QueueGroups:
         room = await self._make_dead_letter_topic(settings, topic)
         await group.alter(settings)
         await group.dead_lettering.keep_room(room)
-        self._on_topics_changed()
+        self._tell(group)
         return group
 
     async def _make_dead_letter_topic(self, settings: QueueSettings, topic: Topic) -> Room | None:
@@ -231,6 +234,7 @@ class QueueGroups:
             self._clock,
             letters,
             self._cache,
+            self._rests,
             max_workers=max_workers,
             data_dir=self._data_dir,
         )
@@ -260,45 +264,51 @@ class QueueGroups:
 
     # --- topics ------------------------------------------------------------------------------------------------------
 
-    def _on_topics_changed(self) -> None:
+    def _on_topic_changed(self, topic: Topic) -> None:
         """Many changes at once are told once."""
-        if not self._topics_due and not self._frozen:
-            self._topics_due = True
+        if not self._changed_topics and not self._frozen:
             self._loop.call_soon(self._tell_topics)
+        self._changed_topics.append(topic)
 
     def _tell_topics(self) -> None:
-        self._topics_due = False
+        """Tell the groups that read these topics, or send their dead letters there."""
+        changed, self._changed_topics = self._changed_topics, []
+        ids, names = {topic.id for topic in changed}, {topic.name for topic in changed}
+        for group in list(self._groups.values()):
+            if group.queue.topic_id in ids or group.dead_lettering.topic.name in names:
+                self._tell(group)
+
+    def _tell(self, group: QueueGroup) -> None:
+        """Topics that a group has to do with may have changed."""
         if self._frozen:
             return  # The next start ends those whose topic is gone.
-        for group in self._groups.values():
-            if not self._has_lost_topic(group):
-                group.topics_changed()
-            elif group not in self._ending:
-                self._ending.add(group)
-                self._in_turn(self._end_with_topic(group))
-        if any(group.dead_lettering.grown_room() is not None for group in self._groups.values()):
-            self._in_turn(self._make_room())
+        if not self._has_lost_topic(group):
+            group.topics_changed()
+        elif group not in self._ending:
+            self._ending.add(group)
+            self._in_turn(self._end_with_topic(group))
+        if group.dead_lettering.grown_room() is not None:
+            self._in_turn(self._make_room(group))
 
-    async def _make_room(self) -> None:
-        """Let dead-letter topics that the broker made take what their groups' topics take by now."""
-        for group in list(self._groups.values()):
-            room = group.dead_lettering.grown_room()
-            if room is None:
-                continue
-            try:
-                await group.dead_lettering.keep_room(room)
-                for other in list(self._groups.values()):
-                    if other.dead_lettering.room is not None and other.dead_lettering.room.topic_id == room.topic_id:
-                        await other.dead_lettering.keep_room(room)
-                await self._engine.alter_topic(
-                    TopicId(room.topic_id), set_configs={MAX_MESSAGE_BYTES: str(room.sizes[-1])}
-                )
-            except LogbrokerError as error:
-                _log.warning(
-                    "queue group %s: its dead-letter topic cannot be made to take as much as its topic: %s",
-                    group.group_id,
-                    error.message,
-                )
+    async def _make_room(self, group: QueueGroup) -> None:
+        """Let a dead-letter topic that the broker made take what its group's topic takes by now."""
+        room = group.dead_lettering.grown_room()
+        if room is None or self._groups.get(group.group_id) is not group:
+            return
+        try:
+            await group.dead_lettering.keep_room(room)
+            for other in list(self._groups.values()):
+                if other.dead_lettering.room is not None and other.dead_lettering.room.topic_id == room.topic_id:
+                    await other.dead_lettering.keep_room(room)
+            await self._engine.alter_topic(
+                TopicId(room.topic_id), set_configs={MAX_MESSAGE_BYTES: str(room.sizes[-1])}
+            )
+        except LogbrokerError as error:
+            _log.warning(
+                "queue group %s: its dead-letter topic cannot be made to take as much as its topic: %s",
+                group.group_id,
+                error.message,
+            )
 
     def _has_lost_topic(self, group: QueueGroup) -> bool:
         try:
@@ -317,7 +327,7 @@ class QueueGroups:
 
     async def load(self) -> None:
         """Take over what the broker before stored, cut back to what the logs still hold. Raises CorruptLogError."""
-        self._engine.on_topics_changed(self._on_topics_changed)
+        self._engine.on_topics_changed(self._on_topic_changed)
         stored: dict[str, Mapping[bytes, bytes]] = {}
         self._next_life = self._engine.numbers.first
         for group_id in await stored_group_ids(self._store, GROUP_TYPE):
@@ -342,7 +352,8 @@ class QueueGroups:
         for group in self._groups.values():
             await group.hold.copies.take_up()
         await asyncio.gather(*(group.start() for group in self._groups.values()))
-        self._on_topics_changed()  # What a crash kept from following others does so now.
+        for group in list(self._groups.values()):
+            self._tell(group)  # What a crash kept from following others does so now.
 
     async def _delete_stray_copies(self) -> None:
         """Topics of copies that a crash left without their group."""

@@ -7,6 +7,9 @@ emptied meanwhile shows in its generation, which only the scan sets. So a scan t
 looks there, and drops what it has where the queue has moved on.
 
 Who must not be served before all is scanned that is readable now takes a mark (`scan_marks.py`).
+
+A scan whose group has no workers, and nobody who waits, rests between two looks (`rests.py`). Whoever needs to know
+what is there rouses it.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ import logging
 from collections.abc import Callable
 from contextlib import suppress
 from itertools import takewhile
+from time import monotonic
 from typing import Final
 
 from logbroker.engine import Read, ReadableLog, ReadResult, Watch, damage_at
@@ -28,6 +32,7 @@ from logbroker.queues.generations import Generations
 from logbroker.queues.places import Moment
 from logbroker.queues.queue import Queue
 from logbroker.queues.records import MAX_READ_BYTES, Records
+from logbroker.queues.rests import Rests
 from logbroker.queues.scan_marks import ScanMarks
 from logbroker.queues.sidecar import Sidecar
 from logbroker.record.stored_batch import stored_batches
@@ -55,13 +60,23 @@ class Scanner:
         moment: Callable[[], Moment],
         changed: Callable[[], None],
         sidecar: Sidecar | None = None,
+        rests: Rests | None = None,
+        is_needed: Callable[[], bool] = lambda: True,
     ) -> None:
-        """`changed` is called after each step: more may be ready, or a partition is not served any more."""
+        """`changed` is called after each step: more may be ready, or a partition is not served any more. `is_needed`
+        tells whether anybody waits for what the scan finds; where nobody does, it rests, and who comes has to `rouse`
+        it."""
         self._engine = engine
         self._queue = queue
         self._admissions = Admissions(queue, records, sidecar, moment)
         self._moment = moment
         self._on_changed = changed
+        self._rests = rests
+        self._is_needed = is_needed
+        self._turn: asyncio.Future[bool] | None = None
+        """While it rests: ends with its turn to look."""
+        self.looks = 0
+        """How often it went to see what there is."""
         self._topic_id = TopicId(queue.topic_id)
         self._generations = Generations(engine, queue)
         self._settings = queue.settings
@@ -88,8 +103,26 @@ class Scanner:
         """
         if self._paused and not self._queue.wants_more:
             return
-        if self._paused or self._has_news():
+        has_news = self._has_news()
+        if self._paused or has_news:
             self._awake.set()
+        if has_news:
+            self.rouse()
+
+    def rouse(self) -> None:
+        """Somebody needs what there is to scan: rest no longer."""
+        if self._turn is not None and not self._turn.done():
+            self._turn.set_result(False)
+
+    @property
+    def is_resting(self) -> bool:
+        """Whether there may be more to scan that nobody has needed so far."""
+        return self._turn is not None
+
+    async def catch_up(self) -> None:
+        """Let a scan that rests get to where it would be by now, if that does not take long: for who only looks."""
+        if self.is_resting:
+            await self.reached(self.mark(), 0)
 
     def mark(self) -> int:
         """Return a mark of all that is readable now, for `may_serve`."""
@@ -106,6 +139,7 @@ class Scanner:
 
     async def reached(self, mark: int, wait_seconds: float) -> float:
         """Wait for `may_serve`, and return what is left of a time to wait; waits for MARK_SECONDS, if that is more."""
+        self.rouse()
         loop = asyncio.get_running_loop()
         begun = loop.time()
         with suppress(TimeoutError):
@@ -145,15 +179,31 @@ class Scanner:
         await self._admissions.load()
         watch = self._watch = self._engine.watch(self._awake.set)
         try:
+            await self._scan(watch)
             while True:
-                self._awake.clear()
-                await self._scan(watch)
                 await self._awake.wait()
+                await self._look(watch)
         except UnknownTopicError:
             return
         finally:
             self._watch = None
             watch.close()
+
+    async def _look(self, watch: Watch) -> None:
+        """Scan what there is, in its turn if nobody needs it yet."""
+        is_turn = False
+        if self._rests is not None and not (self._is_needed() or self._has_news()):
+            self._turn = self._rests.join()
+            try:
+                is_turn = await self._turn
+            finally:
+                self._turn = None
+        begun = monotonic()
+        self._awake.clear()
+        self.looks += 1
+        await self._scan(watch)
+        if is_turn and self._rests is not None:
+            self._rests.looked(monotonic() - begun)
 
     def _note(self, watch: Watch) -> None:
         for key in watch.moved():

@@ -56,8 +56,13 @@ class SessionOpenings:
         self._waiting: list[Opening] = []
         self._error: LogbrokerError | None = None
 
+    @property
+    def are_waited_for(self) -> bool:
+        return bool(self._waiting)
+
     async def open(self, worker_id: str, key: bytes | None, prefetch: int, wait_seconds: float) -> OpenedSession:
         """See `WorkerLink.open_session`."""
+        await self._scanner.catch_up()
         mark = NO_MARK
         if key is None and self._queue.settings.has_priorities:
             # The next free one is the most urgent one.

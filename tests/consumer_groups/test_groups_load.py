@@ -11,7 +11,7 @@ from logbroker.clock import SystemClock
 from logbroker.config import BrokerConfig
 from logbroker.consumer_groups.groups import Groups
 from logbroker.consumer_groups.offsets import OffsetTable, TopicCommit
-from logbroker.engine import LogEngine, StateEvent
+from logbroker.engine import LogEngine, StateEvent, Topic
 from logbroker.group_store import GROUPS_SCOPE
 from logbroker.types import TopicId
 
@@ -58,7 +58,7 @@ class OneTopic:
     def topics(self) -> list[SimpleNamespace]:
         return [SimpleNamespace(name="t", id=TOPIC, partitions=PARTITIONS, routing_bands=())]
 
-    def on_topics_changed(self, listener: Callable[[], None]) -> None:
+    def on_topics_changed(self, listener: Callable[[Topic], None]) -> None:
         pass
 
     def topic_by_id(self, topic_id: TopicId) -> SimpleNamespace:

@@ -65,7 +65,7 @@ async def group_of(opened: Shell, ordering: Ordering, **settings: Any) -> QueueG
 
 async def all_values(group: QueueGroup) -> list[bytes | None]:
     """Take all there is, with an ordering one after the other, and acknowledge it; return it in its order."""
-    await until(lambda: not group.scanner.is_indexing)
+    await until(lambda: group.scanner.unscanned() == 0 and not group.scanner.is_indexing)
     link = await group.connect(hello(f"reader-{random.random()}"))
     values: list[bytes | None] = []
     while group.queue.open_records:

@@ -124,7 +124,7 @@ async def test_a_group_whose_topic_went_while_the_broker_was_down_is_gone(tmp_pa
     async with shell(tmp_path, crash=True) as opened:
         topic = await opened.topic()
         await opened.group()
-        opened.groups._on_topics_changed = lambda: None  # type: ignore[method-assign]
+        opened.groups._on_topic_changed = lambda topic: None  # type: ignore[method-assign]
         opened.groups._frozen = True
         await opened.engine.delete_topic(topic.id)
     async with shell(tmp_path) as opened:

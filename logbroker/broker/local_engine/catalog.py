@@ -83,8 +83,8 @@ class Catalog:
         self._sorted: list[Topic] | None = None
         """By name; None: to be made."""
         self.partition_count = 0
-        self.listeners: list[Callable[[], None]] = []
-        """Called after each change."""
+        self.listeners: list[Callable[[Topic], None]] = []
+        """Called after each change, with the topic as it is, or was before it went."""
 
     def all(self) -> Sequence[Topic]:
         """Sorted by name."""
@@ -98,12 +98,13 @@ class Catalog:
         self._by_id[topic.id] = self._by_name[topic.name] = topic
         self.partition_count += topic.partitions
         self._sorted = None
-        self._notify()
+        self._notify(topic)
 
     def remove(self, topic_id: TopicId) -> None:
+        topic = self._by_id[topic_id]
         self._take_out(topic_id)
         self._sorted = None
-        self._notify()
+        self._notify(topic)
 
     def _take_out(self, topic_id: TopicId) -> None:
         old = self._by_id.pop(topic_id, None)
@@ -111,9 +112,9 @@ class Catalog:
             del self._by_name[old.name]
             self.partition_count -= old.partitions
 
-    def _notify(self) -> None:
+    def _notify(self, topic: Topic) -> None:
         for listener in self.listeners:
-            listener()
+            listener(topic)
 
     def has(self, name: str) -> bool:
         return name in self._by_name

@@ -92,7 +92,7 @@ class LocalEngine:
     def topic_by_id(self, topic_id: TopicId) -> Topic:
         return self._catalog.by_id(topic_id)
 
-    def on_topics_changed(self, listener: Callable[[], None]) -> None:
+    def on_topics_changed(self, listener: Callable[[Topic], None]) -> None:
         self._catalog.listeners.append(listener)
 
     async def create_topic(
