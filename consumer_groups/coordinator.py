@@ -32,7 +32,7 @@ from logbroker.consumer_groups.messages import Assignment, Fenced, Join, Joined,
 from logbroker.consumer_groups.offsets import CommitOutcome, EndOffset, Failures, Floors, OffsetTable, TopicCommit
 from logbroker.consumer_groups.rows import HEADER_ROW, KEY_ORDER
 from logbroker.consumer_groups.subscriptions import Subscription
-from logbroker.engine import StateEvent
+from logbroker.engine import DiskUse, StateEvent
 from logbroker.errors import GroupNotEmptyError, LogbrokerError, MemberReplacedError, UnknownMemberError
 from logbroker.group_store import GroupStore
 from logbroker.pacing import Pace
@@ -179,6 +179,7 @@ class Coordinator:
                 raise UnknownMemberError(f"{link.member_id} is no member of group {self.group_id} any more: join anew")
             self.machine.heartbeat(link.member_id, self._loop.time(), polled=True)
             self.machine.holdings(link.member_id, epoch)
+            self._store.check_room(DiskUse.USES_RESERVE)
         except LogbrokerError as error:
             return [error.as_value()] * len(topics)
         return self._stage(topics, self._floors[link.member_id])
@@ -194,8 +195,9 @@ class Coordinator:
     async def commit_offsets(self, topics: Sequence[TopicCommit | LogbrokerError]) -> list[CommitOutcome]:
         """Commit for a program that is no member, backwards too; returns once it is synced.
 
-        Raises GroupNotEmptyError.
+        Raises GroupNotEmptyError or DiskFullError.
         """
+        self._store.check_room(DiskUse.USES_RESERVE)
         self.machine.detached_change()
         if _is_small(topics):
             outcomes = self._stage(topics, None)
@@ -221,11 +223,16 @@ class Coordinator:
 
     # --- the group ---
 
+    @property
+    def is_active(self) -> bool:
+        """Whether it has members, or offsets may be on their way to the store."""
+        return bool(len(self.machine)) or self._stepping is not None
+
     def topics_changed(self, topics: Mapping[str, AssignableTopic], topic_ids: Set[TopicId]) -> None:
         """These are all topics, and their ids."""
         self.machine.topics_changed(topics)
         self.generations.topics_changed()
-        if len(self.machine) or not self.offsets.topic_ids() <= topic_ids:
+        if self.is_active or not self.offsets.topic_ids() <= topic_ids:
             self._topic_ids = topic_ids
             self._kick()
 

@@ -18,7 +18,7 @@ from logbroker.consumer_groups.membership import Channel, Membership
 from logbroker.consumer_groups.messages import Join
 from logbroker.consumer_groups.offsets import OFFSET_ROW, CommitOutcome, OffsetBudget, OffsetTable, TopicCommit
 from logbroker.consumer_groups.rows import GROUP_TYPE
-from logbroker.engine import LogEngine, StateStore, Topic
+from logbroker.engine import DiskUse, LogEngine, StateStore, Topic
 from logbroker.errors import (
     GroupNotEmptyError,
     LogbrokerError,
@@ -104,7 +104,8 @@ class Groups:
         self._deletions: dict[str, asyncio.Task[None]] = {}
         self._topics = _AssignableTopics(engine)
         self._topic_ids = _TopicIds(engine)
-        self._topics_due = False
+        self._changed_topics: set[TopicId] = set()
+        """That groups have not been told of yet."""
         self.is_of_other_type: Callable[[str], bool] = lambda group_id: False
         """Whether a group id is taken by a group that is none of consumers; set by who knows those."""
 
@@ -131,10 +132,11 @@ class Groups:
     async def join(self, group_id: str, join: Join, channel: Channel) -> Membership:
         """Join a group, which begins with its first member.
 
-        Raises InvalidGroupIdError, WrongGroupTypeError, OverloadedError, or what the group raises: see
+        Raises InvalidGroupIdError, WrongGroupTypeError, OverloadedError, DiskFullError, or what the group raises: see
         `Coordinator.join`.
         """
         group = await self._group_or_new(group_id)
+        self._store.check_room(DiskUse.USES_RESERVE)
         membership = group.join(join, channel)
         self._groups[group_id] = group
         return membership
@@ -144,7 +146,7 @@ class Groups:
     ) -> list[CommitOutcome]:
         """Commit for a program that is no member; the group begins with its first commit.
 
-        Raises InvalidGroupIdError, WrongGroupTypeError, OverloadedError or GroupNotEmptyError.
+        Raises InvalidGroupIdError, WrongGroupTypeError, OverloadedError, DiskFullError or GroupNotEmptyError.
         """
         group = await self._group_or_new(group_id)
         self._groups[group_id] = group
@@ -172,6 +174,7 @@ class Groups:
         if found is not None:
             return found
         self._check_new_id(group_id)
+        self._store.check_room(DiskUse.TAKES_ROOM)
         if len(self._groups) >= self._config.max_groups:
             raise OverloadedError(
                 f"there are {len(self._groups)} groups, the most that the broker takes (max_groups): delete some"
@@ -204,14 +207,16 @@ class Groups:
 
     def _on_topic_changed(self, topic: Topic) -> None:
         """Many changes at once are told once."""
-        if not self._topics_due:
-            self._topics_due = True
+        if not self._changed_topics:
             self._loop.call_soon(self._tell_topics)
+        self._changed_topics.add(topic.id)
 
     def _tell_topics(self) -> None:
-        self._topics_due = False
+        """Tell the groups that are active, as any topic may match a subscription, or that have offsets of these."""
+        changed, self._changed_topics = self._changed_topics, set()
         for group in self._groups.values():
-            group.topics_changed(self._topics, self._topic_ids)
+            if group.is_active or not changed.isdisjoint(group.offsets.topic_ids()):
+                group.topics_changed(self._topics, self._topic_ids)
 
     # --- lifetime ---
 

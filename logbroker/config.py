@@ -281,7 +281,8 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     max_open_segments: int = 0
     """File handles kept for segments; 0: half of what the process may open."""
     min_free_disk_bytes: int = 256 * MIB
-    """Appends and new topics are refused where the disk has less left: one that runs full ends the broker."""
+    """What takes room is refused where the disk has less left, and what works off what is there where it has less than
+    half of it: a disk that runs full ends the broker."""
     retention_check_seconds: float = 30.0
     """How often retention looks for what has expired."""
     checkpoint_seconds: float = 5.0

@@ -7,6 +7,7 @@ take time is async, and state changes travel as events, which map to an LMDB tra
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Protocol
 
@@ -121,6 +122,17 @@ class RoutingFence:
             self._closed[topic_id] = generation, unanswered - 1
 
 
+class DiskUse(enum.Enum):
+    """What a request does to the room on the disk, which decides when it is refused. All else that is stored makes
+    room, or follows from what was decided before (deletions, retention, recovery points, the end of leases and
+    members): it is never refused, and has what these leave."""
+
+    TAKES_ROOM = "takes room"
+    """Makes what stays: groups, topics, partitions, producers."""
+    USES_RESERVE = "uses the reserve"
+    """Works off what is there, or lets an operator: commits, settlements, sessions, decisions about lanes."""
+
+
 class Append(msgspec.Struct, gc=False):
     """One batch for one partition."""
 
@@ -136,6 +148,8 @@ class Append(msgspec.Struct, gc=False):
     room_bytes: int = -1
     """Of several that belong together the first asks for the room of all, and the others, with 0, are refused where the
     one before was. -1: it stands for itself."""
+    use: DiskUse = DiskUse.TAKES_ROOM
+    """What it does to the room on the disk: copies that let retention go on use the reserve."""
 
 
 class Appended(msgspec.Struct, gc=False):
@@ -388,6 +402,11 @@ class StateStore(Protocol):
 
     `scope` names an owner (one group, one queue); scopes never see each other's keys. Keys: 1-255 bytes.
     """
+
+    def check_room(self, use: DiskUse) -> None:
+        """Raises DiskFullError while no such change is to be begun, as the disk is nearly full, and OverloadedError
+        where the store itself is. Ask before anything is changed: `commit` stores what was decided."""
+        ...
 
     async def load(self, scope: str) -> dict[bytes, bytes]:
         """Return what all committed events of a scope left."""

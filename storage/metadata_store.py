@@ -13,6 +13,7 @@ import os
 import queue
 import stat
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
@@ -41,6 +42,8 @@ _INITIAL_MAP_BYTES: Final = 1 << 30
 _MAX_WAITING: Final = 10_000
 _MAX_GROUP: Final = 1_000
 _READ_TRIES: Final = 20
+_FULL_SECONDS: Final = 1.0
+"""Who has to store something tries again far more often, so a map that is still full is known to be."""
 
 _DAMAGED: Final = (
     lmdb.BadDbiError,
@@ -74,6 +77,8 @@ class MetadataStore:
         self._tables = {name: environment.open_db(name.encode()) for name in TABLES}
         self._on_failure = on_failure
         self._failure: StorageFailedError | None = None
+        self._full: tuple[OverloadedError, float] | None = None
+        """Why the last commit was refused, if it was, and when: the map is full, and cannot grow."""
         # LMDB's map may only be resized while no transaction is open in this process.
         self._resize_lock = threading.Lock()
         self._waiting: queue.SimpleQueue[_Submission | None] = queue.SimpleQueue()
@@ -168,6 +173,13 @@ class MetadataStore:
         self._waiting.put((writes, future))
         return future
 
+    def check_full(self) -> None:
+        """Raises OverloadedError where a commit was refused a moment ago, and none was stored since: so would be the
+        next ones, unless they delete."""
+        full = self._full
+        if full is not None and time.monotonic() - full[1] < _FULL_SECONDS:
+            raise full[0].anew()
+
     def close(self) -> None:
         """Store what was submitted, then close."""
         self._waiting.put(None)
@@ -201,8 +213,10 @@ class MetadataStore:
         if refusal is None:
             try:
                 self._store(writes)
+                self._full = None
             except OverloadedError as error:
                 refusal = error.as_value()
+                self._full = refusal, time.monotonic()
             except Exception as error:  # whatever it is: without an end, all that submit would wait for ever
                 refusal = self._failure = StorageFailedError(
                     f"cannot commit to {self._path / DATA_NAME}: {_reason(error)}; {_advice(error)}, then start the"

@@ -27,7 +27,7 @@ import msgspec
 from msgspec.structs import replace
 
 from logbroker.config import MAX_INT32, MAX_INT64, MAX_STORED_BATCH_BYTES, MIB, OWN_BYTES
-from logbroker.engine import Append, LogEngine, Read, StateEvent, Topic
+from logbroker.engine import Append, DiskUse, LogEngine, Read, StateEvent, Topic
 from logbroker.errors import (
     CorruptLogError,
     LogbrokerError,
@@ -227,7 +227,8 @@ class Copies:
         """
         topic_id = await self._topic_for(partition)
         batch = await in_decoder(partial(_encoded_of, self._origin_id, records))
-        [appended] = await self._engine.append([Append(topic_id, partition, batch)], Durability.SYNCED)
+        append = Append(topic_id, partition, batch, use=DiskUse.USES_RESERVE)  # Far more goes by it.
+        [appended] = await self._engine.append([append], Durability.SYNCED)
         if isinstance(appended, LogbrokerError):
             raise appended
         await self._keep(partition, records, appended.base_offset, instead_of)

@@ -60,10 +60,11 @@ class Operations:
         flush: Flush,
         moment: Callable[[], Moment],
         check_serving: Callable[[], None],
+        check_room: Callable[[], None],
         touched: Callable[[], None],
     ) -> None:
-        """`log` is the topic as the group reads it. `check_serving` raises where the group serves nobody; `touched` is
-        called when the queue was given an input."""
+        """`log` is the topic as the group reads it. `check_serving` raises where the group serves nobody,
+        `check_room` where the disk has no room; `touched` is called when the queue was given an input."""
         self._group_id = group_id
         self._queue = queue
         self._operator = operator
@@ -75,6 +76,7 @@ class Operations:
         self._flush = flush
         self._moment = moment
         self._check_serving = check_serving
+        self._check_room = check_room
         self._touched = touched
 
     def decide(self, decision: Callable[[Operator, Moment], T]) -> asyncio.Future[T]:
@@ -83,6 +85,7 @@ class Operations:
         Raises what the decision raises.
         """
         self._check_serving()
+        self._check_room()
         result = decision(self._operator, self._moment())
         self._touched()
         return self._flush.synced(result)
@@ -94,6 +97,7 @@ class Operations:
         another's decision, the rest of it stays. Raises what `find` raises, and LaneNotHeldError.
         """
         self._check_serving()
+        self._check_room()
         operator = self._operator
         lane = find(operator)
         dropped, slices = 0, len(lane) // DROPPED_AT_ONCE
@@ -139,6 +143,8 @@ class Operations:
         dry_run: bool,
     ) -> list[Rewound | LogbrokerError]:
         self._check_serving()
+        if not dry_run:
+            self._check_room()
         queue = self._queue
         numbers = sorted(queue.done.partitions()) if partitions is None else partitions
         found = await start.offsets(self._engine, self._log, TopicId(queue.topic_id), numbers)

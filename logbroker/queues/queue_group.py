@@ -19,10 +19,12 @@ from time import monotonic
 from typing import Any, Final
 
 from logbroker.clock import Clock
-from logbroker.engine import LogEngine
+from logbroker.engine import DiskUse, LogEngine
 from logbroker.errors import (
     BrokerUnavailableError,
+    DiskFullError,
     LogbrokerError,
+    OverloadedError,
     StorageFailedError,
 )
 from logbroker.group_store import GroupStore
@@ -64,6 +66,8 @@ MIN_NUMBERS: Final = 1 << 27
 """Far more than are handed out at once: with fewer, nothing is before more are reserved."""
 FIRST_PAUSE_SECONDS: Final = 0.05
 LONGEST_PAUSE_SECONDS: Final = 5.0
+ROOM_SECONDS: Final = 0.5
+"""Between two looks whether the disk has room again, while workers wait."""
 
 
 class QueueGroup:
@@ -97,6 +101,7 @@ class QueueGroup:
         self._loop = asyncio.get_running_loop()
         self.handouts = Handouts(group_id, queue, self.scanner, self.records, self.moment, self._serve, self._touched)
         self.roster = Roster(queue, self.handouts, self.moment, self._touched, max_workers)
+        self._store = store
         self._flush = Flush(f"queue group {group_id}", queue, store, self._on_synced, self._fail)
         self.openings = SessionOpenings(queue, self.scanner, self._flush, self.moment, self._serve, self._touched)
         self.alarms = Alarms(group_id, self.operator, self.moment)
@@ -111,6 +116,7 @@ class QueueGroup:
             self._flush,
             self.moment,
             self._check_serving,
+            self.check_room,
             self._touched,
         )
         self.dead_lettering = DeadLettering(
@@ -180,9 +186,10 @@ class QueueGroup:
     ) -> list[Delivered]:
         """Take up to so many records for a program without a stream, waiting for the first of them.
 
-        Raises InvalidRequestError.
+        Raises InvalidRequestError or DiskFullError.
         """
         self._check_serving()
+        self.check_room()
         check_worker_id(worker_id)
         check_credit(max_records)
         seat = Seat(worker_id, band)
@@ -207,7 +214,15 @@ class QueueGroup:
 
     def settle(self, worker_id: str, settlement: Settlement) -> asyncio.Future[list[Refusal]]:
         """Settle at once; the future has what was refused as soon as all else is synced."""
+        self._check_settling(settlement)
+        return self._settle(worker_id, settlement)
+
+    def _check_settling(self, settlement: Settlement) -> None:
         self._check_serving(settling=True)
+        if settlement.acks or settlement.nacks or settlement.states:
+            self.check_room()
+
+    def _settle(self, worker_id: str, settlement: Settlement) -> asyncio.Future[list[Refusal]]:
         refusals = self.queue.settle(worker_id, settlement, self.moment())
         self._touched()
         return self._flush.synced(refusals)
@@ -217,17 +232,21 @@ class QueueGroup:
         was refused as soon as all else is synced."""
         if steps_of(settlement) <= SMALL_STEPS:
             return [self.settle(worker_id, settlement)]
+        self._check_settling(settlement)
         pace = Pace()
         has_sessions = bool(self.queue.deliveries.worker(worker_id).sessions)
         settling: list[asyncio.Future[list[Refusal]]] = []
         for part in parts_of(settlement, whole_ranges=has_sessions):
-            settling.append(self.settle(worker_id, part.settlement))
+            self._check_serving(settling=True)
+            settling.append(self._settle(worker_id, part.settlement))
             await pace.step(part.steps)
         return settling
 
     async def redrive(self, key: bytes | None, max_records: int, *, dry_run: bool = False) -> Redriven:
         """See `Redriving.redrive`."""
         self._check_serving()
+        if not dry_run:
+            self._store.check_room(DiskUse.TAKES_ROOM)
         return await self.redriving.redrive(key, max_records, dry_run=dry_run)
 
     # --- steps -------------------------------------------------------------------------------------------------------
@@ -255,12 +274,28 @@ class QueueGroup:
         self._serving_due = False
         if self._frozen or self._error is not None:
             return
-        self.handouts.line.serve_sessions()
-        if not self.reserved and self._has_numbers():
+        has_room = self._has_room()
+        if has_room:
+            self.handouts.line.serve_sessions()
+        if has_room and not self.reserved and self._has_numbers():
             self.openings.serve()
             self.handouts.line.serve()
         self.scanner.wake()
         self._arm()
+
+    def _has_room(self) -> bool:
+        """Whether what is handed out now can be settled: else it would be worked on in vain, and use up attempts."""
+        if self.handouts.line.is_waited_in or self.openings.are_waited_for:
+            try:
+                self.check_room()
+            except (DiskFullError, OverloadedError):
+                self._timer.arm(self._loop.time() + ROOM_SECONDS)
+                return False
+        return True
+
+    def check_room(self) -> None:
+        """Raises DiskFullError or OverloadedError where nothing is to be begun that is to be stored."""
+        self._store.check_room(DiskUse.USES_RESERVE)
 
     def _has_numbers(self) -> bool:
         """Whether enough receipts and tokens are reserved for what may be handed out at once; sees to more in time."""

@@ -15,7 +15,7 @@ from typing import Any, Final, TypeVar
 
 from logbroker.clock import Clock
 from logbroker.config import BrokerConfig
-from logbroker.engine import LogEngine, StateEvent, StateStore, Topic
+from logbroker.engine import DiskUse, LogEngine, StateEvent, StateStore, Topic
 from logbroker.errors import (
     GroupExistsError,
     LogbrokerError,
@@ -148,6 +148,7 @@ class QueueGroups:
                 f"there are {len(self._groups)} queue groups, the most that the broker takes (max_queue_groups):"
                 " delete some"
             )
+        self._store.check_room(DiskUse.TAKES_ROOM)
         self._begun.add(group_id)
         try:
             offsets = await start.offsets(self._engine, self._engine, topic_id, range(topic.partitions))
@@ -176,6 +177,7 @@ class QueueGroups:
 
     async def _alter(self, group_id: str, changes: Mapping[str, Any]) -> QueueGroup:
         group = self.group(group_id)
+        self._store.check_room(DiskUse.USES_RESERVE)
         topic = self._engine.topic_by_id(TopicId(group.queue.topic_id))
         settings = completed(altered(group.queue.latest_settings, changes), group_id, topic)
         room = await self._make_dead_letter_topic(settings, topic)
@@ -300,9 +302,7 @@ class QueueGroups:
             for other in list(self._groups.values()):
                 if other.dead_lettering.room is not None and other.dead_lettering.room.topic_id == room.topic_id:
                     await other.dead_lettering.keep_room(room)
-            await self._engine.alter_topic(
-                TopicId(room.topic_id), set_configs={MAX_MESSAGE_BYTES: str(room.sizes[-1])}
-            )
+            await self._engine.alter_topic(TopicId(room.topic_id), set_configs={MAX_MESSAGE_BYTES: str(room.sizes[-1])})
         except LogbrokerError as error:
             _log.warning(
                 "queue group %s: its dead-letter topic cannot be made to take as much as its topic: %s",

@@ -97,9 +97,10 @@ class WorkerLink:
     async def open_session(self, key: bytes | None, prefetch: int = 1, wait_seconds: float = 0) -> OpenedSession:
         """Open the session of an ordering key or, with None, the next free one that has records; wait for it so long.
 
-        Returns when its token is synced. Raises SessionHeldError, NoFreeSessionError, InvalidRequestError or
-        OverloadedError.
+        Returns when its token is synced. Raises SessionHeldError, NoFreeSessionError, InvalidRequestError,
+        OverloadedError or DiskFullError.
         """
+        self._group.check_room()
         return await self._group.openings.open(self.worker_id, key, prefetch, wait_seconds)
 
     def renew_session(self, key: bytes, token: int) -> None:

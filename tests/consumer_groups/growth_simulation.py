@@ -31,7 +31,7 @@ from logbroker.consumer_groups.messages import Join, Joined
 from logbroker.consumer_groups.offsets import OffsetTable, TopicCommit
 from logbroker.consumer_groups.rows import GROUP_TYPE
 from logbroker.consumer_groups.subscriptions import Subscription
-from logbroker.engine import PartitionFacts, StateEvent, Topic, TopicGeneration
+from logbroker.engine import DiskUse, PartitionFacts, StateEvent, Topic, TopicGeneration
 from logbroker.errors import GroupNotEmptyError, PartitionOfflineError, StorageFailedError, UnknownTopicError
 from logbroker.group_store import GroupStore
 from logbroker.types import PartitionKey, TopicId
@@ -122,6 +122,9 @@ class Store:
 
     async def load(self, scope: str) -> dict[bytes, bytes]:
         return dict(self.rows)
+
+    def check_room(self, use: DiskUse) -> None:
+        pass
 
     async def commit(self, scope: str, events: Sequence[StateEvent]) -> None:
         if self.is_slow:

@@ -17,7 +17,7 @@ from logbroker.consumer_groups.messages import Join, Joined
 from logbroker.consumer_groups.offsets import OffsetTable, TopicCommit
 from logbroker.consumer_groups.rows import GROUP_TYPE
 from logbroker.consumer_groups.subscriptions import Subscription
-from logbroker.engine import PartitionFacts, StateEvent, Topic
+from logbroker.engine import DiskUse, PartitionFacts, StateEvent, Topic
 from logbroker.errors import (
     OverloadedError,
     StaleMemberEpochError,
@@ -45,6 +45,9 @@ class HeldStore:
 
     async def load(self, scope: str) -> dict[bytes, bytes]:
         return dict(self.rows)
+
+    def check_room(self, use: DiskUse) -> None:
+        pass
 
     async def commit(self, scope: str, events: Sequence[StateEvent]) -> None:
         if self.refusals:

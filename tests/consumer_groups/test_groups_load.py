@@ -11,7 +11,7 @@ from logbroker.clock import SystemClock
 from logbroker.config import BrokerConfig
 from logbroker.consumer_groups.groups import Groups
 from logbroker.consumer_groups.offsets import OffsetTable, TopicCommit
-from logbroker.engine import LogEngine, StateEvent, Topic
+from logbroker.engine import DiskUse, LogEngine, StateEvent, Topic
 from logbroker.group_store import GROUPS_SCOPE
 from logbroker.types import TopicId
 
@@ -47,6 +47,9 @@ class CountingStore:
         table, numbers = OffsetTable(), list(range(PARTITIONS))
         assert table.stage(TopicCommit(TOPIC, numbers, numbers, [], []), None, lambda *_: END, 0) == []
         return {event.key: Row(event.value or b"") for event in table.take_staged().events()}
+
+    def check_room(self, use: DiskUse) -> None:
+        pass
 
     async def commit(self, scope: str, events: Sequence[StateEvent]) -> None:
         raise AssertionError("nothing has changed")

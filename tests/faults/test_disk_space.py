@@ -8,6 +8,7 @@ import shutil
 import subprocess
 from collections.abc import Iterator
 from contextlib import suppress
+from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -19,11 +20,14 @@ from logbroker.config import MIB, BrokerConfig
 from logbroker.engine import Append, Appended
 from logbroker.errors import DiskFullError
 from logbroker.v1 import admin_pb2 as pb
+from logbroker.v1 import groups_pb2
 from tests.broker.conftest import OpenEngine, batch
 from tests.cli.command import failure_of
 from tests.faults.conftest import KeepSurvivors
 from tests.faults.fake_disk import FakeDisk
 from tests.faults.serving import Served
+from tests.grpc_api.api import Service
+from tests.waiting import until
 
 
 @pytest.fixture
@@ -149,6 +153,46 @@ def fill_up(disk: Path, left_bytes: int, name: str = "filler") -> Path:
     with filler.open("wb") as file:
         file.write(bytes(max(0, room - left_bytes)))
     return filler
+
+
+def test_what_groups_store_is_refused_before_it_ends_the_broker(small_disk: Path) -> None:
+    """Offsets with metadata, of one group after the other: the broker goes on, and what an operator deletes goes."""
+    with Served(small_disk / "data", min_free_disk_bytes=4 * MIB, checkpoint_seconds=0.1) as broker:
+        broker.create_topic()
+        kept = broker.produce(b"kept")
+        groups = Service(broker.api.channel, groups_pb2.DESCRIPTOR.services_by_name["Groups"])
+
+        def is_refused(group_id: str) -> bool:
+            offsets = groups_pb2.TopicOffsets(topic="t", partitions=[0], offsets=[1], metadata=["m" * 4000])
+            request = groups_pb2.CommitOffsetsRequest(group_id=group_id, topics=[offsets])
+            try:
+                [result] = groups.CommitOffsets(request).topics
+            except grpc.RpcError as error:
+                return is_disk_full(error)
+            assert not result.status.code, result
+            return False
+
+        def is_disk_full(error: grpc.RpcError) -> bool:
+            details = error.details() or ""
+            return error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED and "delete topics or groups" in details
+
+        assert not is_refused("first")
+        filler = fill_up(small_disk, 3 * MIB)
+        names = count()
+        until(lambda: is_refused(f"new-{next(names)}"))
+        # A group that there is goes on by the reserve.
+        assert not is_refused("first")
+        rest = fill_up(small_disk, MIB, "rest")
+        until(lambda: is_refused("first"))
+        for number in range(500):  # Twice as much as is left.
+            assert is_refused(f"g{number}")
+        [deleted] = groups.DeleteGroups(groups_pb2.DeleteGroupsRequest(group_ids=["first"])).results
+        assert not deleted.code
+        assert broker.values() == [kept]
+        rest.unlink()
+        filler.unlink()
+        until(lambda: not is_refused("again"))
+        broker.produce(b"more")
 
 
 def test_topics_are_made_until_the_disk_is_full_and_those_that_were_are_kept(small_disk: Path) -> None:

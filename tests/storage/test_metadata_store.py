@@ -6,9 +6,11 @@ import random
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import Future
 from pathlib import Path
+from types import SimpleNamespace
 
 import lmdb
 import pytest
@@ -178,8 +180,16 @@ def test_a_map_that_cannot_grow_refuses_and_keeps_what_it_has(tmp_path: Path, mo
     for _ in range(3):
         with pytest.raises(OverloadedError, match=r"is full at 262144 bytes.*ulimit -v"):
             wait(store.submit([("state", b"large", bytes(1 << 18))]))
+        # Who asks before is refused before; not for ever, as others may have made room.
+        with pytest.raises(OverloadedError, match="delete topics or groups"):
+            store.check_full()
+    with monkeypatch.context() as patch:
+        later = time.monotonic() + 10
+        patch.setattr(metadata_store, "time", SimpleNamespace(monotonic=lambda: later))
+        store.check_full()
     assert store.scan("state") == [(b"kept", b"v")]
     wait(store.submit([("state", b"small", b"w")]))
+    store.check_full()
     monkeypatch.undo()
     wait(store.submit([("state", b"large", bytes(1 << 18))]))
     assert [key for key, _ in store.scan("state")] == [b"kept", b"large", b"small"]

@@ -1,15 +1,28 @@
-"""The disk's low-water mark: appends are refused while that is still harmless."""
+"""The disk's low-water mark: what takes room is refused while that is still harmless.
+
+free space                      refused
+above min_free_disk_bytes       nothing
+below it                        what takes room: appends, topics, partitions, groups, producers
+below half of it                also what works off what is there: commits of offsets, settlements, sessions
+at any time                     never what makes room, or follows from what was decided before
+"""
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from pathlib import Path
 from typing import Final
 
+from logbroker.engine import DiskUse
 from logbroker.errors import DiskFullError
 
+_log = logging.getLogger(__name__)
+
 _MEASURE_AGAIN_SECONDS: Final = 0.5
+_RESERVE: Final = {DiskUse.TAKES_ROOM: 1.0, DiskUse.USES_RESERVE: 0.5}
+"""Which part of the bytes that are to be kept free each use of it leaves."""
 
 
 class DiskSpace:
@@ -22,29 +35,46 @@ class DiskSpace:
     def __init__(self, path: Path, min_free_bytes: int) -> None:
         self._path = path
         self._min_free_bytes = min_free_bytes
-        self._room_bytes = 0
+        self._free_bytes = 0
         self._measured_at = 0.0
+        self._is_short = False
+        """Something was refused, and the log says so."""
         self.measure()
 
     def measure(self) -> None:
         """Ask the file system."""
         found = os.statvfs(self._path)
-        self._room_bytes = found.f_bavail * found.f_frsize - self._min_free_bytes
+        self._free_bytes = found.f_bavail * found.f_frsize
         self._measured_at = time.monotonic()
+        if self._is_short and self._free_bytes > self._min_free_bytes:
+            self._is_short = False
+            _log.warning("the disk of %s has room again: %d bytes", self._path, self._free_bytes)
 
     def take(self, size_bytes: int) -> None:
         """Count what was accepted."""
-        self._room_bytes -= size_bytes
+        self._free_bytes -= size_bytes
 
-    def check(self, size_bytes: int = 0) -> None:
-        """Raises DiskFullError if so much more would bring the disk to the mark. Rarely a system call."""
-        if self._room_bytes > size_bytes:
+    def check(self, size_bytes: int = 0, use: DiskUse = DiskUse.TAKES_ROOM) -> None:
+        """Raises DiskFullError if so much more would bring the disk to what its use has to leave. Rarely a system
+        call."""
+        kept_bytes = self._min_free_bytes if use is DiskUse.TAKES_ROOM else self._kept_by(use)
+        if self._free_bytes - kept_bytes > size_bytes:
             return
         if time.monotonic() - self._measured_at > _MEASURE_AGAIN_SECONDS:
             self.measure()
-        if self._room_bytes <= size_bytes:
-            free_bytes = max(0, self._room_bytes + self._min_free_bytes)
-            raise DiskFullError(
-                f"the disk of {self._path} has {free_bytes} bytes left, and {self._min_free_bytes} are kept free"
-                " (min_free_disk_bytes); free some space, then try again"
-            )
+        if self._free_bytes - kept_bytes <= size_bytes:
+            raise self._refusal(kept_bytes)
+
+    def _kept_by(self, use: DiskUse) -> int:
+        return int(self._min_free_bytes * _RESERVE[use])
+
+    def _refusal(self, kept_bytes: int) -> DiskFullError:
+        error = DiskFullError(
+            f"the disk of {self._path} has {max(0, self._free_bytes)} bytes left, and {kept_bytes} are kept free for"
+            f" what makes room (min_free_disk_bytes is {self._min_free_bytes}); delete topics or groups, lower"
+            " retention.bytes or retention.ms of topics, or free some space on the disk, then try again"
+        )
+        if not self._is_short:
+            self._is_short = True
+            _log.warning("what takes room is refused: %s", error.message)
+        return error

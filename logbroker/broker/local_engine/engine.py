@@ -21,6 +21,7 @@ from logbroker.config import BrokerConfig
 from logbroker.engine import (
     Append,
     Appended,
+    DiskUse,
     FoundOffset,
     Holder,
     PartitionFacts,
@@ -43,7 +44,7 @@ from logbroker.errors import (
 from logbroker.record.header import check_new_batch
 from logbroker.storage.partition_checkpoint import boot_id
 from logbroker.storage.partition_log import PartitionLog, Staged
-from logbroker.types import Durability, TimestampType, TopicId
+from logbroker.types import INTERNAL_PREFIX, Durability, TimestampType, TopicId
 
 
 class LocalEngine:
@@ -98,7 +99,8 @@ class LocalEngine:
     async def create_topic(
         self, name: str, partitions: int | None, overrides: Mapping[str, str], *, plan: TopicPlan | None = None
     ) -> Topic:
-        self._upkeep.disk.check()
+        is_internal = name.startswith(INTERNAL_PREFIX)
+        self._upkeep.disk.check(0, DiskUse.USES_RESERVE if is_internal else DiskUse.TAKES_ROOM)
         return await self._changes.create(name, partitions, overrides, plan=plan)
 
     async def delete_topic(self, topic_id: TopicId) -> Topic:
@@ -142,10 +144,10 @@ class LocalEngine:
     async def append(
         self, appends: Sequence[Append], durability: Durability | None = None
     ) -> list[Appended | LogbrokerError]:
-        if self._upkeep.must_wait:
+        if self._upkeep.must_wait and appends:
             waiting_bytes = sum(len(item.batch) for item in appends)
             try:
-                self._check_room(0, waiting_bytes)
+                self._check_room(0, waiting_bytes, appends[0].use)
             except (DiskFullError, OverloadedError) as error:
                 return [error.as_value()] * len(appends)
             self._bytes_in_flight += waiting_bytes
@@ -169,7 +171,7 @@ class LocalEngine:
                 continue
             try:
                 if item.room_bytes:
-                    self._check_room(accepted_bytes, room_bytes)
+                    self._check_room(accepted_bytes, room_bytes, item.use)
                 partition = self._partitions.get(item.topic_id, item.partition)
                 found = self._append_one(item, partition.log, now_ms)
             except StorageFailedError as error:
@@ -201,9 +203,9 @@ class LocalEngine:
         failed = self._failure.error
         return results if failed is None else [failed if isinstance(each, Appended) else each for each in results]
 
-    def _check_room(self, accepted_bytes: int, size_bytes: int) -> None:
+    def _check_room(self, accepted_bytes: int, size_bytes: int, use: DiskUse) -> None:
         waiting_bytes = self._bytes_in_flight + accepted_bytes
-        self._upkeep.disk.check(waiting_bytes + size_bytes)
+        self._upkeep.disk.check(waiting_bytes + size_bytes, use)
         if waiting_bytes and waiting_bytes + size_bytes > self._max_bytes_in_flight:
             raise OverloadedError(
                 f"{waiting_bytes} bytes wait to be written, the bound is {self._max_bytes_in_flight}"
@@ -262,6 +264,7 @@ class LocalEngine:
         return None
 
     async def init_producer_id(self, producer_id: int = -1, producer_epoch: int = -1) -> tuple[int, int]:
+        self._upkeep.disk.check()
         if producer_id == -1:
             return await self._producer_ids.new()
         return await self._producer_ids.raised(producer_id, producer_epoch)

@@ -123,7 +123,7 @@ async def open_engine(
                     helpers,
                     failure,
                 ),
-                LocalStateStore(store, helpers),
+                LocalStateStore(store, helpers, disk),
             )
         finally:
             await changes.close()

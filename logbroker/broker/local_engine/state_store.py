@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
+from logbroker.broker.local_engine.disk_space import DiskSpace
 from logbroker.broker.local_engine.helpers import Helpers
-from logbroker.engine import StateEvent
+from logbroker.engine import DiskUse, StateEvent
 from logbroker.errors import InvalidRequestError
 from logbroker.storage.metadata_store import MetadataStore
 
@@ -26,9 +27,14 @@ class LocalStateStore:
     A row's key is the scope's length (1 byte), the scope and the event's key, so that no scope is a prefix of another.
     """
 
-    def __init__(self, store: MetadataStore, helpers: Helpers) -> None:
+    def __init__(self, store: MetadataStore, helpers: Helpers, disk: DiskSpace) -> None:
         self._store = store
         self._helpers = helpers
+        self._disk = disk
+
+    def check_room(self, use: DiskUse) -> None:
+        self._disk.check(0, use)
+        self._store.check_full()
 
     async def load(self, scope: str) -> dict[bytes, bytes]:
         prefix = _prefix(scope)
@@ -41,6 +47,7 @@ class LocalStateStore:
             if not 1 <= len(event.key) <= MAX_KEY_BYTES:
                 raise InvalidRequestError(f"a state key has 1 to {MAX_KEY_BYTES} bytes, not {len(event.key)}")
         writes = [(STATE, prefix + event.key, event.value) for event in events]
+        self._disk.take(sum(len(event.value) for event in events if event.value is not None))
         await asyncio.wrap_future(self._store.submit(writes))
 
 
