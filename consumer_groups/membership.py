@@ -40,13 +40,20 @@ class CommitDone(msgspec.Struct, gc=False):
     outcomes: Sequence[CommitOutcome]
 
 
+class SubscriptionDone(msgspec.Struct, gc=False):
+    """A subscription is changed, or refused."""
+
+    correlation_id: int
+    error: LogbrokerError | None = None
+
+
 class Ended(msgspec.Struct, gc=False):
     """The last message: the member was fenced or, without an error, left as it wished."""
 
     error: MemberFencedError | None
 
 
-MemberMessage = Joined | AssignedOffsets | GenerationsToRead | CommitDone | Ended
+MemberMessage = Joined | AssignedOffsets | GenerationsToRead | CommitDone | SubscriptionDone | Ended
 
 
 class Channel(Protocol):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
@@ -9,6 +10,7 @@ from time import monotonic
 from types import TracebackType
 from typing import Literal, Self
 
+from logbroker.client.connection import CLOSED
 from logbroker.client.consumer_core import (
     DEFAULT_BUFFER_BYTES,
     DEFAULT_LIST_RECORDS,
@@ -19,10 +21,10 @@ from logbroker.client.consumer_core import (
     Step,
 )
 from logbroker.client.cursor import Record
-from logbroker.client.group_reader import Calls
+from logbroker.client.group_reader import Callback
 from logbroker.client.group_settings import GrowthOrder, group_settings
 from logbroker.client.offset_reset import OffsetReset, given_resets
-from logbroker.errors import LogbrokerError
+from logbroker.errors import BrokerUnavailableError, LogbrokerError
 from logbroker.record.header import MAX_EXPANDED_BYTES
 from logbroker.types import TopicPartition
 
@@ -36,8 +38,8 @@ class Consumer(ConsumerCore):
             print(record.offset, record.key, record.value)
 
     Reads ahead over one stream, and goes on at the right record when the broker was away. A loop over records may be
-    left at any record; the next loop or `poll` goes on with the one after it. Use it in one event loop, and one loop
-    over records at a time.
+    left at any record; the next loop or `poll` goes on with the one after it. Use it in one event loop, and by one
+    task at a time: `poll` and loops raise ConcurrentUseError beside another.
 
     Where a partition cannot be read on (OffsetOutOfRangeError, LogTruncatedError, CorruptLogError, a topic that is
     gone), its error is raised after the records before it, and again until the program seeks, pauses or unassigns that
@@ -126,7 +128,9 @@ class Consumer(ConsumerCore):
             ),
             growth_order=growth_order,
             call=lambda function, *arguments: function(*arguments),
+            who=asyncio.current_task,
         )
+        self._is_closing = False
 
     def __aiter__(self) -> AsyncIterator[Record]:
         self.begin()
@@ -145,9 +149,10 @@ class Consumer(ConsumerCore):
 
     async def _records(self, *, bounded: bool) -> AsyncGenerator[Record, None]:
         cursor, permit, limited = self.cursor, self.permit, self.in_group
-        if not permit.open():
-            await self._turn(None)
-        ends = await self.ends() if bounded else None
+        with self.use.reading():
+            if not permit.open():
+                await self._turn(None)
+            ends = await self.ends() if bounded else None
         while ends is None or ends:
             interrupted = False
             try:
@@ -161,12 +166,13 @@ class Consumer(ConsumerCore):
                         break
             except LogbrokerError as error:
                 self.fail_open(error)
-            if interrupted:
-                self.asked()
-                if not permit.open():
-                    await self._turn(ends)
-            else:
-                await self._advance(ends)
+            with self.use.reading():
+                if interrupted:
+                    self.asked()
+                    if not permit.open():
+                        await self._turn(ends)
+                else:
+                    await self._advance(ends)
 
     async def batches(
         self,
@@ -183,21 +189,24 @@ class Consumer(ConsumerCore):
         """
         Room(max_records, max_bytes)
         self.begin()
-        if not self.permit.open():
-            await self._turn(None)
-        ends = await self.ends() if until_end else None
+        with self.use.reading():
+            if not self.permit.open():
+                await self._turn(None)
+            ends = await self.ends() if until_end else None
         while ends is None or ends:
             records: list[Record] = []
             room = Room(max_records, max_bytes)
-            self.rest_of_batch(records, room)
+            with self.use.reading():
+                self.rest_of_batch(records, room)
             if records:
                 yield records
-            if room.is_left:
-                await self._advance(ends)
-            else:
-                self.asked()
-                if not self.permit.open():
-                    await self._turn(ends)
+            with self.use.reading():
+                if room.is_left:
+                    await self._advance(ends)
+                else:
+                    self.asked()
+                    if not self.permit.open():
+                        await self._turn(ends)
 
     async def poll(
         self,
@@ -212,7 +221,10 @@ class Consumer(ConsumerCore):
         alone. Raises the error of a partition that cannot be read on: see the class.
         """
         room = Room(max_records, max_bytes)
-        deadline = monotonic() + timeout_seconds
+        with self.use.reading():
+            return await self._poll(room, monotonic() + timeout_seconds)
+
+    async def _poll(self, room: Room, deadline: float) -> list[Record]:
         self.begin()
         records: list[Record] = []
         while True:
@@ -249,20 +261,36 @@ class Consumer(ConsumerCore):
                 self.begin_chunk(chunk, ends)
 
     async def _turn(self, ends: dict[TopicPartition, int] | None, deadline: float | None = None) -> None:
-        await _call_all(self.turn(ends, deadline))
+        async with aclosing(self.turn(ends, deadline)) as calls:
+            async for callback, partitions in calls:
+                await _call(callback, partitions)
+                if self.closed or self._is_closing:
+                    raise BrokerUnavailableError(CLOSED)
 
     async def close(self) -> None:
         """Commit what is finished, leave the group, stop reading, and let go of the connection.
 
-        Who waits for records meanwhile, or asks later, gets BrokerUnavailableError.
+        Who waits for records meanwhile, or asks later, gets BrokerUnavailableError; so does the `poll` or loop in whose
+        callback it is called. What `on_revoked` raises is raised after all else is done. A second call, also one in a
+        callback of the first, returns at once.
         """
-        if self.closed:
+        if self._is_closing:
             return
+        self._is_closing = True
+        failure: Exception | None = None
         try:
             if self.subscribed:
-                await _call_all(self.goodbye())
+                async with aclosing(self.goodbye()) as calls:
+                    async for callback, partitions in calls:
+                        try:
+                            await _call(callback, partitions)
+                        except Exception as error:
+                            # What is finished is committed all the same.
+                            failure = failure or error
         finally:
             await super().close()
+        if failure is not None:
+            raise failure
 
     async def __aenter__(self) -> Self:
         return self
@@ -273,9 +301,7 @@ class Consumer(ConsumerCore):
         await self.close()
 
 
-async def _call_all(calls: Calls) -> None:
-    async with aclosing(calls):
-        async for callback, partitions in calls:
-            outcome = callback(partitions)
-            if inspect.isawaitable(outcome):
-                await outcome
+async def _call(callback: Callback, partitions: list[TopicPartition]) -> None:
+    outcome = callback(partitions)
+    if inspect.isawaitable(outcome):
+        await outcome

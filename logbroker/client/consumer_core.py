@@ -11,6 +11,7 @@ from typing import Any, Final, Literal
 
 from logbroker.client.connection import CLOSED, Connection
 from logbroker.client.cursor import Cursor, Record
+from logbroker.client.exclusive import BESIDE, Exclusive
 from logbroker.client.fetcher import Assigned, Chunk, Fetcher
 from logbroker.client.generations import (
     KEY_ORDER,
@@ -27,6 +28,7 @@ from logbroker.client.offsets import Start, When, find_offsets, find_starts, lis
 from logbroker.client.permit import Permit
 from logbroker.errors import (
     BrokerUnavailableError,
+    ConcurrentUseError,
     InvalidRequestError,
     LogbrokerError,
     NoCommittedOffsetError,
@@ -69,10 +71,16 @@ class Room:
         return self.records > 0 and self.bytes > 0
 
 
+def concurrent_use(error: ValueError) -> Exception:
+    """Return what to raise where the decoder of the open batch cannot go on: another thread is just in it."""
+    return ConcurrentUseError(BESIDE) if "already executing" in str(error) else error
+
+
 class ConsumerCore:
     """Assignment, positions and the way from chunk to batch.
 
-    `call` calls a function of the fetcher in the event loop: the caller's own, or another thread's.
+    `call` calls a function of the fetcher in the event loop: the caller's own, or another thread's. `who` tells callers
+    apart, of which only one may ask for records at a time.
     """
 
     def __init__(
@@ -86,6 +94,7 @@ class ConsumerCore:
         group: GroupSettings | None,
         growth_order: GrowthOrder | None,
         call: Callable[..., Any],
+        who: Callable[[], object],
     ) -> None:
         if buffer_bytes < 1 or max_expanded_bytes < 1:
             raise InvalidRequestError("buffer_bytes and max_expanded_bytes must be positive")
@@ -98,6 +107,7 @@ class ConsumerCore:
         answer to a heartbeat, or to anything else, is to wait behind them."""
         self.cursor = Cursor(max_expanded_bytes)
         self.closed = False
+        self.use = Exclusive(who)
         self._call = call
         self._fetcher: Fetcher | None = None
         self._fetcher_options: dict[str, Any] = {
@@ -157,8 +167,11 @@ class ConsumerCore:
         The callbacks get a list of partitions, and are called while the program asks for records, so that it has
         finished all records that it was given: `on_assigned` before the first record of the partitions, when they have
         their positions; `on_revoked` before they are given away, and before what was finished of them is committed;
-        `on_lost` where they are somebody else's already, and nothing can be committed any more. An error that a
-        callback raises comes out of the loop or `poll`.
+        `on_lost` where they are somebody else's already, and nothing can be committed any more. They may commit, seek,
+        pause, subscribe and close, but not ask for records. An error that a callback raises comes out of the loop or
+        `poll`; `on_assigned` and `on_revoked` are then called again by the next one, before anything else.
+
+        A later call that raises leaves the member its subscription, its partitions and its callbacks.
 
         Raises InvalidRequestError (also for a pattern), InstanceIdInUseError, AssignorMismatchError, or
         BrokerUnavailableError.
@@ -440,6 +453,8 @@ class ConsumerCore:
                 _fill(records, cursor, room)
         except LogbrokerError as failure:
             error = failure.as_value()
+        except ValueError as failure:
+            raise concurrent_use(failure) from None
         room.records -= len(records) - before
         if len(records) > before:
             self.cursor.hand_out(records, before)

@@ -101,6 +101,10 @@ class GroupReader:
         self._letting_go: Errand[bool] = Errand()
         self._released: set[TopicPartition] = set()
         """Still held, though the program was told that they go."""
+        self._being_revoked: set[TopicPartition] = set()
+        """The program is being told that they go."""
+        self._to_tell: dict[TopicPartition, None] = {}
+        """Read, though the program has not been told, or its callback raised."""
         self._on_assigned: Callback = _ignore
         self._on_revoked: Callback = _ignore
         self._on_lost: Callback = _ignore
@@ -127,10 +131,15 @@ class GroupReader:
         on_lost: Callback | None,
     ) -> None:
         """Join the group, or change the subscription. Callbacks that are None stay what they are."""
+        before = self._on_assigned, self._on_revoked, self._on_lost
         self._on_assigned = on_assigned or self._on_assigned
         self._on_revoked = on_revoked or self._on_revoked
         self._on_lost = on_lost or self._on_lost
-        await self.member.subscribe(topics, pattern, bands)
+        try:
+            await self.member.subscribe(topics, pattern, bands)
+        except BaseException:
+            self._on_assigned, self._on_revoked, self._on_lost = before
+            raise
         if self._committer is None:
             self._committer = asyncio.create_task(unending("commits at intervals", self._commit_on_and_on))
 
@@ -173,7 +182,11 @@ class GroupReader:
                 revoked = self._missing(assignment)
                 untold = [partition for partition in revoked if partition not in self._released]
                 if untold:
-                    yield self._on_revoked, untold
+                    self._being_revoked.update(untold)
+                    try:
+                        yield self._on_revoked, untold
+                    finally:
+                        self._being_revoked.difference_update(untold)
                     self._released.update(untold)
                     membership.displace()
                 if self._settings.auto_commit and revoked:
@@ -195,12 +208,17 @@ class GroupReader:
                     await self._begin_to_read(new, places, ends)
                     self._unplaced = {}
                     self._lost_uncommitted = False
-                    yield self._on_assigned, list(new)
+                    self._to_tell.update(dict.fromkeys(new))
             elif self._released:
                 # They were told to go, and stay after all: the assignment became void before it was taken.
-                kept = list(self._released)
+                self._to_tell.update(dict.fromkeys(self._released))
                 self._released.clear()
-                yield self._on_assigned, kept
+            elif self._to_tell:
+                told = list(self._to_tell)
+                # Where this raises, it comes again: nothing is handed out before the program has placed itself.
+                yield self._on_assigned, told
+                for partition in told:
+                    self._to_tell.pop(partition, None)
             elif membership.epoch and not membership.placed:
                 membership.place()
             elif not self.permit.open():
@@ -238,6 +256,7 @@ class GroupReader:
             self._told.pop(partition, None)
             self._refused.discard(partition)
             self._released.discard(partition)
+            self._to_tell.pop(partition, None)
             if ends is not None:
                 ends.pop(partition, None)
         return partitions
@@ -489,7 +508,8 @@ class GroupReader:
 
     async def goodbye(self) -> Calls:
         """Commit what the program has finished, and leave the group. Yields callbacks as `turn` does."""
-        held = [partition for partition in self._assigned if partition not in self._released]
+        gone = self._released | self._being_revoked
+        held = [partition for partition in self._assigned if partition not in gone]
         if held:
             yield (self._on_lost if self.member.membership.lost else self._on_revoked), held
         if self._settings.auto_commit:

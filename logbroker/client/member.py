@@ -113,6 +113,8 @@ class Member:
         self._changed = asyncio.Event()
         self._correlation_id = 0
         self._commits: dict[int, asyncio.Future[groups_pb2.CommitAnswer]] = {}
+        self._changes: dict[int, asyncio.Future[groups_pb2.SubscriptionAnswer]] = {}
+        """Of the subscription."""
         self._attempt = 0
         """Streams since the last one on which the broker let the member in."""
         self._was_let_in = False
@@ -132,14 +134,19 @@ class Member:
     async def subscribe(self, topics: Sequence[str], pattern: str, bands: Sequence[str]) -> None:
         """Join the group with this subscription or, later, change to it.
 
-        The first time, returns when the broker has let the member in; raises why it does not.
+        The first time, returns when the broker has let the member in, later when it has taken the change. Raises why it
+        does not, and then leaves the member as it was.
         """
-        self._subscription = groups_pb2.Subscription(topics=topics, topic_pattern=pattern, bands=bands)
+        subscription = groups_pb2.Subscription(topics=topics, topic_pattern=pattern, bands=bands)
+        deadline = monotonic() + self._connection.request_timeout_seconds
+        if self._was_let_in:
+            await self._change_subscription(subscription, deadline)
+            return
+        self._subscription = subscription
         if self._task is None:
             self._task = asyncio.create_task(unending("the member's stream", self._run, self._ended))
         elif self.membership.state is not State.OUT:
             self._send(subscription=self._subscription)
-        deadline = monotonic() + self._connection.request_timeout_seconds
         while not self._was_let_in:
             self.go_on()
             if not await self.changed(deadline):
@@ -148,6 +155,49 @@ class Member:
                     f"{self._options.group_id!r} within {self._connection.request_timeout_seconds:g} s: "
                     f"{self._last_error or 'it has not answered'}"
                 )
+
+    async def _change_subscription(self, subscription: groups_pb2.Subscription, deadline: float) -> None:
+        while True:
+            if self.membership.lost:
+                # It joins with this one, as soon as the program has seen the loss.
+                self._subscription = subscription
+                return
+            self.go_on()
+            error: LogbrokerError | None = None
+            if self.membership.state is State.MEMBER:
+                try:
+                    await self._ask_to_change(subscription, deadline)
+                except BrokerUnavailableError as failure:
+                    error = failure.as_value()
+                else:
+                    self._subscription = subscription
+                    return
+            if self._left or not await self.changed(deadline):
+                raise BrokerUnavailableError(
+                    f"the broker at {self._connection.broker} has not answered the change of the subscription within"
+                    f" {self._connection.request_timeout_seconds:g} s: "
+                    f"{error or self._last_error or 'it has not answered'}"
+                )
+
+    async def _ask_to_change(self, subscription: groups_pb2.Subscription, deadline: float) -> None:
+        """Raises what refuses it; BrokerUnavailableError where there is no answer on this stream."""
+        self._correlation_id += 1
+        answered: asyncio.Future[groups_pb2.SubscriptionAnswer] = asyncio.get_running_loop().create_future()
+        correlation_id = self._correlation_id
+        self._changes[correlation_id] = answered
+        asked = groups_pb2.Subscription(correlation_id=correlation_id)
+        asked.MergeFrom(subscription)
+        self._send(subscription=asked)
+        try:
+            async with asyncio.timeout(max(0.0, deadline - monotonic())):
+                answer = await answered
+        except TimeoutError:
+            raise BrokerUnavailableError("it has not answered") from None
+        finally:
+            self._changes.pop(correlation_id, None)
+        error = error_of_item(answer.status)
+        if error is not None:
+            raise error
 
     def go_on(self) -> None:
         """Raise what keeps the member out of the group, once. Where nothing does: let it join, or renew its permit."""
@@ -280,7 +330,8 @@ class Member:
         self._changed_now()
 
     def _refuse_commits(self, message: str) -> None:
-        for answered in self._commits.values():
+        waiting: list[asyncio.Future[Any]] = [*self._commits.values(), *self._changes.values()]
+        for answered in waiting:
             if not answered.done():
                 answered.set_exception(BrokerUnavailableError(message))
 
@@ -356,6 +407,11 @@ class Member:
                 answered = self._commits.get(response.commit.correlation_id)
                 if answered is not None and not answered.done():
                     answered.set_result(response.commit)
+                continue
+            elif kind == "subscribed":
+                changed = self._changes.get(response.subscribed.correlation_id)
+                if changed is not None and not changed.done():
+                    changed.set_result(response.subscribed)
                 continue
             elif kind == "assignment":
                 self._reader.read_generations(generations_of(response.assignment.topics))

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import datetime
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from contextlib import closing, contextmanager
 from time import monotonic
 from types import TracebackType
 from typing import Any, Literal, Self
 
+from logbroker.client.connection import CLOSED
 from logbroker.client.consumer_core import (
     DEFAULT_BUFFER_BYTES,
     DEFAULT_LIST_RECORDS,
@@ -18,6 +19,7 @@ from logbroker.client.consumer_core import (
     ConsumerCore,
     Room,
     Step,
+    concurrent_use,
 )
 from logbroker.client.cursor import Record
 from logbroker.client.group_reader import Callback, Calls
@@ -25,7 +27,7 @@ from logbroker.client.group_settings import GrowthOrder, group_settings
 from logbroker.client.offset_reset import OffsetReset, given_resets
 from logbroker.client.offsets import Start
 from logbroker.client.sync_loop import run, shared_loop
-from logbroker.errors import LogbrokerError
+from logbroker.errors import BrokerUnavailableError, LogbrokerError
 from logbroker.record.header import MAX_EXPANDED_BYTES
 from logbroker.types import TopicPartition
 
@@ -34,8 +36,9 @@ class Consumer:
     """`logbroker.client.Consumer` for programs without an event loop; each method is documented there.
 
     Belongs to one thread at a time, but for `close`, which any thread may call: who waits for records then gets
-    BrokerUnavailableError. The callbacks of a group are called in it, while it asks for records, so they may
-    use the consumer; heartbeats and commits at intervals go on in the background.
+    BrokerUnavailableError. `poll`, loops, and what changes positions raise ConcurrentUseError beside another thread;
+    `commit(offsets)` may be called by any. The callbacks of a group are called in the thread that asks for records, and
+    may use the consumer; heartbeats and commits at intervals go on in the background.
     """
 
     def __init__(
@@ -81,6 +84,7 @@ class Consumer:
             ),
             growth_order=growth_order,
             call=shared_loop().call_soon_threadsafe,
+            who=threading.get_ident,
         )
         self._closing = threading.RLock()
         self._is_closing = False
@@ -94,14 +98,24 @@ class Consumer:
         on_revoked: Callback | None = None,
         on_lost: Callback | None = None,
     ) -> None:
-        run(
-            self._core.subscribe(
-                *topics, pattern=pattern, bands=bands, on_assigned=on_assigned, on_revoked=on_revoked, on_lost=on_lost
+        with self._core.use.changing():
+            run(
+                self._core.subscribe(
+                    *topics,
+                    pattern=pattern,
+                    bands=bands,
+                    on_assigned=on_assigned,
+                    on_revoked=on_revoked,
+                    on_lost=on_lost,
+                )
             )
-        )
 
     def commit(self, offsets: Mapping[TopicPartition, int] | None = None) -> None:
-        run(self._core.commit(offsets))
+        if offsets is not None:
+            run(self._core.commit(offsets))
+            return
+        with self._core.use.changing():
+            run(self._core.commit())
 
     def committed(self, partitions: Iterable[TopicPartition] | None = None) -> dict[TopicPartition, int | None]:
         return run(self._core.committed(partitions))
@@ -113,31 +127,39 @@ class Consumer:
         *,
         bands: str | Iterable[str] = (),
     ) -> None:
-        run(self._core.assign(topics, start, bands=bands))
+        with self._core.use.changing():
+            run(self._core.assign(topics, start, bands=bands))
 
     def assignment(self) -> list[TopicPartition]:
         return self._core.assignment()
 
     def position(self, partition: TopicPartition) -> int:
-        return self._core.position(partition)
+        with self._core.use.changing():
+            return self._core.position(partition)
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
-        run(self._core.seek(partition, offset))
+        with self._core.use.changing():
+            run(self._core.seek(partition, offset))
 
     def seek_to_time(self, partition: TopicPartition, moment: int | datetime.datetime) -> None:
-        run(self._core.seek_to_time(partition, moment))
+        with self._core.use.changing():
+            run(self._core.seek_to_time(partition, moment))
 
     def seek_to_beginning(self, *partitions: TopicPartition) -> None:
-        run(self._core.seek_to_beginning(*partitions))
+        with self._core.use.changing():
+            run(self._core.seek_to_beginning(*partitions))
 
     def seek_to_end(self, *partitions: TopicPartition) -> None:
-        run(self._core.seek_to_end(*partitions))
+        with self._core.use.changing():
+            run(self._core.seek_to_end(*partitions))
 
     def pause(self, *partitions: TopicPartition) -> None:
-        run(_call(self._core.pause, *partitions))
+        with self._core.use.changing():
+            run(_call(self._core.pause, *partitions))
 
     def resume(self, *partitions: TopicPartition) -> None:
-        run(_call(self._core.resume, *partitions))
+        with self._core.use.changing():
+            run(_call(self._core.resume, *partitions))
 
     def beginning_offsets(self, partitions: Iterable[TopicPartition] | None = None) -> dict[TopicPartition, int]:
         return run(self._core.beginning_offsets(partitions))
@@ -156,9 +178,10 @@ class Consumer:
     def _records(self, *, bounded: bool) -> Iterator[Record]:
         core, cursor, permit, limited = self._core, self._core.cursor, self._core.permit, self._core.in_group
         with self._going_back([]):
-            if not permit.open():
-                self._turn(None)
-            ends = run(core.ends()) if bounded else None
+            with core.use.reading():
+                if not permit.open():
+                    self._turn(None)
+                ends = run(core.ends()) if bounded else None
             while ends is None or ends:
                 interrupted = False
                 try:
@@ -171,12 +194,15 @@ class Consumer:
                             break
                 except LogbrokerError as error:
                     core.fail_open(error)
-                if interrupted:
-                    core.asked()
-                    if not permit.open():
-                        self._turn(ends)
-                else:
-                    self._advance(ends)
+                except ValueError as error:
+                    raise concurrent_use(error) from None
+                with core.use.reading():
+                    if interrupted:
+                        core.asked()
+                        if not permit.open():
+                            self._turn(ends)
+                    else:
+                        self._advance(ends)
 
     def batches(
         self,
@@ -189,21 +215,24 @@ class Consumer:
         self._core.begin()
         records: list[Record] = []
         with self._going_back(records):
-            if not self._core.permit.open():
-                self._turn(None)
-            ends = run(self._core.ends()) if until_end else None
+            with self._core.use.reading():
+                if not self._core.permit.open():
+                    self._turn(None)
+                ends = run(self._core.ends()) if until_end else None
             while ends is None or ends:
                 room = Room(max_records, max_bytes)
-                self._core.rest_of_batch(records, room)
+                with self._core.use.reading():
+                    self._core.rest_of_batch(records, room)
                 if records:
                     yield records.copy()
                     records.clear()
-                if room.is_left:
-                    self._advance(ends)
-                else:
-                    self._core.asked()
-                    if not self._core.permit.open():
-                        self._turn(ends)
+                with self._core.use.reading():
+                    if room.is_left:
+                        self._advance(ends)
+                    else:
+                        self._core.asked()
+                        if not self._core.permit.open():
+                            self._turn(ends)
 
     def poll(
         self,
@@ -214,9 +243,9 @@ class Consumer:
     ) -> list[Record]:
         room = Room(max_records, max_bytes)
         deadline = monotonic() + timeout_seconds
-        self._core.begin()
         records: list[Record] = []
-        with self._going_back(records):
+        with self._core.use.reading(), self._going_back(records):
+            self._core.begin()
             return self._fill(records, room, deadline)
 
     def _fill(self, records: list[Record], room: Room, deadline: float) -> list[Record]:
@@ -274,7 +303,11 @@ class Consumer:
             raise
 
     def _turn(self, ends: dict[TopicPartition, int] | None, deadline: float | None = None) -> None:
-        _call_all(self._core.turn(ends, deadline))
+        with closing(_steps(self._core.turn(ends, deadline))) as steps:
+            for callback, partitions in steps:
+                callback(partitions)
+                if self._is_closing:
+                    raise BrokerUnavailableError(CLOSED)
 
     def close(self) -> None:
         # Two threads may close at once; a callback may close what is being closed.
@@ -282,11 +315,20 @@ class Consumer:
             if self._is_closing:
                 return
             self._is_closing = True
+            failure: Exception | None = None
             try:
                 if self._core.subscribed:
-                    _call_all(self._core.goodbye())
+                    with closing(_steps(self._core.goodbye())) as steps:
+                        for callback, partitions in steps:
+                            try:
+                                callback(partitions)
+                            except Exception as error:
+                                # What is finished is committed all the same.
+                                failure = failure or error
             finally:
                 run(self._core.close())
+        if failure is not None:
+            raise failure
 
     def __enter__(self) -> Self:
         return self
@@ -301,12 +343,11 @@ async def _call(function: Callable[..., Any], *arguments: Any) -> None:
     function(*arguments)
 
 
-def _call_all(calls: Calls) -> None:
-    """Take the steps in the shared loop, and call the callbacks in this thread."""
+def _steps(calls: Calls) -> Generator[tuple[Callback, list[TopicPartition]], None, None]:
+    """Take the steps in the shared loop, and yield the callbacks that are to be called in this thread."""
     try:
         while (call := run(_next(calls))) is not None:
-            callback, partitions = call
-            callback(partitions)
+            yield call
     finally:
         run(calls.aclose())
 

@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import Self
 
 from logbroker.errors.base import Code as Code
+from logbroker.errors.base import ConcurrentUseError as ConcurrentUseError
 from logbroker.errors.base import InvalidRequestError as InvalidRequestError
 from logbroker.errors.base import LogbrokerError as LogbrokerError
 from logbroker.errors.base import quoted as quoted

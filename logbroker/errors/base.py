@@ -74,6 +74,13 @@ def quoted(text: object) -> str:
     return shown if len(shown) <= _MAX_QUOTED else shown[:_MAX_QUOTED] + "..."
 
 
+class ConcurrentUseError(LogbrokerError):
+    """A client is used by two threads or tasks at once, in a call that is for one at a time."""
+
+    code = Code.FAILED_PRECONDITION
+    reason = "CONCURRENT_USE"
+
+
 class InvalidRequestError(LogbrokerError):
     """A field is missing, contradictory or out of bounds."""
 

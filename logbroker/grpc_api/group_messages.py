@@ -6,7 +6,13 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from logbroker.consumer_groups.generations import ReadingState, ToldPosition
-from logbroker.consumer_groups.membership import AssignedOffsets, CommitDone, GenerationsToRead, MemberMessage
+from logbroker.consumer_groups.membership import (
+    AssignedOffsets,
+    CommitDone,
+    GenerationsToRead,
+    MemberMessage,
+    SubscriptionDone,
+)
 from logbroker.consumer_groups.messages import Join, Joined
 from logbroker.consumer_groups.subscriptions import Subscription
 from logbroker.engine import LogEngine
@@ -108,6 +114,11 @@ async def member_response(engine: LogEngine, message: MemberMessage) -> pb.Membe
         return pb.MemberResponse(
             commit=pb.CommitAnswer(correlation_id=message.correlation_id, topics=await commit_results(message.outcomes))
         )
+    if isinstance(message, SubscriptionDone):
+        answer = pb.SubscriptionAnswer(correlation_id=message.correlation_id)
+        if message.error is not None:
+            answer.status.CopyFrom(item_status(message.error))
+        return pb.MemberResponse(subscribed=answer)
     if isinstance(message, AssignedOffsets):
         return pb.MemberResponse(assignment=await _assignment(engine, message))
     if isinstance(message, GenerationsToRead):

@@ -9,7 +9,14 @@ from typing import Final
 import grpc
 
 from logbroker.consumer_groups.groups import Groups
-from logbroker.consumer_groups.membership import CommitDone, Ended, GenerationsToRead, MemberMessage, Membership
+from logbroker.consumer_groups.membership import (
+    CommitDone,
+    Ended,
+    GenerationsToRead,
+    MemberMessage,
+    Membership,
+    SubscriptionDone,
+)
 from logbroker.engine import LogEngine
 from logbroker.errors import BrokerUnavailableError, InvalidRequestError, RequestTimeoutError
 from logbroker.grpc_api.group_messages import member_response, read_join, read_positions, read_subscription
@@ -109,13 +116,25 @@ class MemberStream:
             elif kind == "taken":
                 membership.taken(request.taken.epoch)
             elif kind == "subscription":
-                membership.subscribe(read_subscription(request.subscription))
+                await self._subscribe(membership, request.subscription)
             elif kind == "leave":
                 membership.leave()
                 return True
             else:
                 raise InvalidRequestError("after the Join a member sends heartbeats, commits, ... but no second Join")
         return False
+
+    async def _subscribe(self, membership: Membership, message: pb.Subscription) -> None:
+        if not message.correlation_id:
+            membership.subscribe(read_subscription(message))
+            return
+        await self._answers_due.acquire()
+        try:
+            membership.subscribe(read_subscription(message))
+        except InvalidRequestError as error:
+            self.send(SubscriptionDone(message.correlation_id, error.as_value()))
+        else:
+            self.send(SubscriptionDone(message.correlation_id))
 
     async def _write_messages(self) -> None:
         while True:
@@ -131,7 +150,7 @@ class MemberStream:
                     return  # The client is gone; reading, or the end of the call, says so too.
                 finally:
                     self._writing = False
-                if message is None or isinstance(message, CommitDone):
+                if message is None or isinstance(message, CommitDone | SubscriptionDone):
                     self._answers_due.release()
                 if self._ending or isinstance(message, Ended):
                     return

@@ -66,14 +66,24 @@ class Join(_message.Message):
     def __init__(self, group_id: _Optional[str] = ..., member_id: _Optional[str] = ..., incarnation: _Optional[int] = ..., instance_id: _Optional[str] = ..., subscription: _Optional[_Union[Subscription, _Mapping]] = ..., assignor: _Optional[str] = ..., session_timeout_ms: _Optional[int] = ..., rebalance_timeout_ms: _Optional[int] = ..., max_poll_interval_ms: _Optional[int] = ..., epoch: _Optional[int] = ..., owned: _Optional[_Iterable[_Union[TopicPartitions, _Mapping]]] = ..., client_name: _Optional[str] = ..., growth_order: _Optional[str] = ...) -> None: ...
 
 class Subscription(_message.Message):
-    __slots__ = ("topics", "topic_pattern", "bands")
+    __slots__ = ("topics", "topic_pattern", "bands", "correlation_id")
     TOPICS_FIELD_NUMBER: _ClassVar[int]
     TOPIC_PATTERN_FIELD_NUMBER: _ClassVar[int]
     BANDS_FIELD_NUMBER: _ClassVar[int]
+    CORRELATION_ID_FIELD_NUMBER: _ClassVar[int]
     topics: _containers.RepeatedScalarFieldContainer[str]
     topic_pattern: str
     bands: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, topics: _Optional[_Iterable[str]] = ..., topic_pattern: _Optional[str] = ..., bands: _Optional[_Iterable[str]] = ...) -> None: ...
+    correlation_id: int
+    def __init__(self, topics: _Optional[_Iterable[str]] = ..., topic_pattern: _Optional[str] = ..., bands: _Optional[_Iterable[str]] = ..., correlation_id: _Optional[int] = ...) -> None: ...
+
+class SubscriptionAnswer(_message.Message):
+    __slots__ = ("correlation_id", "status")
+    CORRELATION_ID_FIELD_NUMBER: _ClassVar[int]
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    correlation_id: int
+    status: _common_pb2.Status
+    def __init__(self, correlation_id: _Optional[int] = ..., status: _Optional[_Union[_common_pb2.Status, _Mapping]] = ...) -> None: ...
 
 class TopicPartitions(_message.Message):
     __slots__ = ("topic", "topic_id", "partitions")
@@ -144,20 +154,22 @@ class Leave(_message.Message):
     def __init__(self) -> None: ...
 
 class MemberResponse(_message.Message):
-    __slots__ = ("joined", "heartbeat", "assignment", "commit", "fenced", "generations")
+    __slots__ = ("joined", "heartbeat", "assignment", "commit", "fenced", "generations", "subscribed")
     JOINED_FIELD_NUMBER: _ClassVar[int]
     HEARTBEAT_FIELD_NUMBER: _ClassVar[int]
     ASSIGNMENT_FIELD_NUMBER: _ClassVar[int]
     COMMIT_FIELD_NUMBER: _ClassVar[int]
     FENCED_FIELD_NUMBER: _ClassVar[int]
     GENERATIONS_FIELD_NUMBER: _ClassVar[int]
+    SUBSCRIBED_FIELD_NUMBER: _ClassVar[int]
     joined: Joined
     heartbeat: HeartbeatAnswer
     assignment: Assignment
     commit: CommitAnswer
     fenced: Fenced
     generations: GenerationsToRead
-    def __init__(self, joined: _Optional[_Union[Joined, _Mapping]] = ..., heartbeat: _Optional[_Union[HeartbeatAnswer, _Mapping]] = ..., assignment: _Optional[_Union[Assignment, _Mapping]] = ..., commit: _Optional[_Union[CommitAnswer, _Mapping]] = ..., fenced: _Optional[_Union[Fenced, _Mapping]] = ..., generations: _Optional[_Union[GenerationsToRead, _Mapping]] = ...) -> None: ...
+    subscribed: SubscriptionAnswer
+    def __init__(self, joined: _Optional[_Union[Joined, _Mapping]] = ..., heartbeat: _Optional[_Union[HeartbeatAnswer, _Mapping]] = ..., assignment: _Optional[_Union[Assignment, _Mapping]] = ..., commit: _Optional[_Union[CommitAnswer, _Mapping]] = ..., fenced: _Optional[_Union[Fenced, _Mapping]] = ..., generations: _Optional[_Union[GenerationsToRead, _Mapping]] = ..., subscribed: _Optional[_Union[SubscriptionAnswer, _Mapping]] = ...) -> None: ...
 
 class GenerationsToRead(_message.Message):
     __slots__ = ("topics",)
