@@ -147,6 +147,8 @@ class WorkerDelivery(LeasedRecord, eq=False):
     async with delivery:            # acks at the end of the block; an exception nacks, with its text as the reason
         ...
 
+    The exception is raised again: a loop over deliveries catches it, or ends.
+
     `await delivery.ack()` (or `nack`, `release`) also waits until the broker has synced it, and raises its refusal.
     """
 
@@ -171,7 +173,7 @@ class WorkerDelivery(LeasedRecord, eq=False):
 
 
 class SyncWorkerDelivery(LeasedRecord, eq=False):
-    """A record handed to a synchronous `Worker`: `with delivery:` acks, or nacks on an exception."""
+    """A record handed to a synchronous `Worker`: `with delivery:` acks; an exception nacks, and is raised again."""
 
     def result(self, timeout_seconds: float | None = None) -> None:
         """Wait until the broker has synced how it was settled; raises its refusal, or RequestTimeoutError."""

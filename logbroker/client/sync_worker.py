@@ -34,9 +34,16 @@ class Worker:
     """`logbroker.client.Worker` for programs without an event loop; each method is documented there.
 
     with Worker("127.0.0.1:9192", "billing") as worker:
+        worker.run(charge, concurrency=16)  # acks what returns; nacks and logs what raises, and goes on
+
+    or, in a loop, with what the block raises caught, as it is raised again:
+
         for delivery in worker:
-            with delivery:
-                charge(delivery.value)
+            try:
+                with delivery:              # acks at the end, or nacks where the block raises
+                    charge(delivery)
+            except Exception:
+                logging.exception("offset %d failed", delivery.offset)
 
     May be used by many threads at once; `run` starts them by itself.
     """

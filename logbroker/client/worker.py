@@ -35,11 +35,18 @@ class Worker:
     """Takes the records of a queue group, together with its other workers.
 
     async with Worker("127.0.0.1:9192", "billing") as worker:
-        async for delivery in worker:
-            async with delivery:              # acks, or nacks where the block raises
-                charge(delivery.value)
+        await worker.run(charge, concurrency=16)  # acks what returns; nacks and logs what raises, and goes on
 
-    or `await worker.run(handler, concurrency=16)`, which goes on after an exception. What is settled is sent in few
+    or, in a loop, with what the block raises caught, as it is raised again:
+
+        async for delivery in worker:
+            try:
+                async with delivery:          # acks at the end, or nacks where the block raises
+                    await charge(delivery)
+            except Exception:
+                logging.exception("offset %d failed", delivery.offset)
+
+    What is settled is sent in few
     messages; `flush`, `close` and `await delivery.ack()` wait until it is synced. Leases are prolonged as long as
     deliveries are in hand, up to `max_extension_seconds`. When the connection breaks, nothing is delivered until the
     broker has confirmed what is still this worker's; the rest is lost, and its settlement raises LeaseLostError.
