@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from types import TracebackType
 from typing import Self, TypeVar
 
@@ -10,13 +11,14 @@ import msgspec
 
 from logbroker.client import group_offsets, groups
 from logbroker.client.answers import items
+from logbroker.client.arguments import checks_arguments
 from logbroker.client.connection import Connection
 from logbroker.client.group_offsets import CommittedOffset
 from logbroker.client.groups import GroupDescription, GroupInfo, PartitionLag
-from logbroker.client.metadata import TopicInfo, topic_info
+from logbroker.client.metadata import TopicInfo, find_topic, topic_info
 from logbroker.client.offsets import ListedOffset, When, list_offsets
 from logbroker.client.status import error_of_item
-from logbroker.errors import LogbrokerError
+from logbroker.errors import LogbrokerError, TopicExistsError, UnknownTopicError
 from logbroker.types import TopicPartition
 from logbroker.v1 import admin_pb2
 
@@ -92,6 +94,7 @@ class BrokerDescription(msgspec.Struct, frozen=True, kw_only=True):
     max_response_bytes: int
 
 
+@checks_arguments()
 class Admin:
     """Creates, lists, describes, alters and deletes topics; lists, describes, resets and deletes groups.
 
@@ -108,13 +111,24 @@ class Admin:
         partitions: int | None = None,
         configs: Mapping[str, str] | None = None,
         *,
+        exist_ok: bool = False,
         validate_only: bool = False,
     ) -> TopicInfo:
         """Create one topic, durably.
 
-        Raises TopicExistsError, InvalidTopicNameError, InvalidPartitionsError or InvalidConfigError.
+        With `exist_ok`, one that is there already is returned as it is, whatever its partitions and configs. Raises
+        TopicExistsError, InvalidTopicNameError, InvalidPartitionsError or InvalidConfigError.
         """
-        return _only(await self.create_topics([NewTopic(name, partitions, configs or {})], validate_only=validate_only))
+        new = NewTopic(name, partitions, configs or {})
+        while True:
+            try:
+                return _only(await self.create_topics([new], validate_only=validate_only))
+            except TopicExistsError:
+                if not exist_ok:
+                    raise
+            # It may be deleted before it is found: then it is created after all.
+            with suppress(UnknownTopicError):
+                return await find_topic(self._connection, name)
 
     async def create_topics(
         self, topics: Sequence[NewTopic], *, validate_only: bool = False

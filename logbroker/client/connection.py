@@ -23,6 +23,10 @@ from logbroker.v1 import admin_pb2, groups_pb2, log_pb2, queues_pb2
 _log = logging.getLogger(__name__)
 
 CLOSED: Final = "this client is closed; open another one"
+NO_ASYNCIO: Final = (
+    "logbroker.client runs in asyncio only, and no event loop of asyncio runs here: without an event loop use"
+    " logbroker.client.sync; in trio, too, by trio.to_thread.run_sync"
+)
 MAX_RESPONSE_BYTES: Final = 64 * 1024 * 1024
 """Room for the largest batch that a topic may take, several times over."""
 _FIRST_BACKOFF_SECONDS: Final = 0.05
@@ -132,13 +136,21 @@ class Connection:
     def _open_channel(self) -> grpc.aio.Channel:
         if self._closed:
             raise BrokerUnavailableError(CLOSED)
-        loop = asyncio.get_running_loop()
+        loop = running_loop()
         if self._loop not in (None, loop):
             raise InvalidRequestError("this client belongs to another event loop; open one in each")
         if self._channel is None:
             self._loop = loop
             self._channel = grpc.aio.insecure_channel(_target(self.broker), options=_OPTIONS)
         return self._channel
+
+
+def running_loop() -> asyncio.AbstractEventLoop:
+    """Return the event loop of the caller. Raises InvalidRequestError where it runs in none of asyncio's."""
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        raise InvalidRequestError(NO_ASYNCIO) from None
 
 
 async def unending(

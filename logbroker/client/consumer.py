@@ -10,7 +10,8 @@ from time import monotonic
 from types import TracebackType
 from typing import Literal, Self
 
-from logbroker.client.connection import CLOSED
+from logbroker.client.arguments import checks_arguments
+from logbroker.client.connection import CLOSED, running_loop
 from logbroker.client.consumer_core import (
     DEFAULT_BUFFER_BYTES,
     DEFAULT_LIST_RECORDS,
@@ -29,6 +30,7 @@ from logbroker.record.header import MAX_EXPANDED_BYTES
 from logbroker.types import TopicPartition
 
 
+@checks_arguments()
 class Consumer(ConsumerCore):
     """Reads partitions in the order of their offsets.
 
@@ -128,7 +130,7 @@ class Consumer(ConsumerCore):
             ),
             growth_order=growth_order,
             call=lambda function, *arguments: function(*arguments),
-            who=asyncio.current_task,
+            who=lambda: asyncio.current_task(running_loop()),
         )
         self._is_closing = False
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import datetime
 import enum
 import itertools
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from typing import Any, Final, Literal
 
-from logbroker.client.connection import CLOSED, Connection
+from logbroker.client.arguments import checks_arguments
+from logbroker.client.connection import CLOSED, Connection, running_loop
 from logbroker.client.cursor import Cursor, Record
 from logbroker.client.exclusive import BESIDE, Exclusive
 from logbroker.client.fetcher import Assigned, Chunk, Fetcher
@@ -76,6 +77,7 @@ def concurrent_use(error: ValueError) -> Exception:
     return ConcurrentUseError(BESIDE) if "already executing" in str(error) else error
 
 
+@checks_arguments()
 class ConsumerCore:
     """Assignment, positions and the way from chunk to batch.
 
@@ -176,6 +178,7 @@ class ConsumerCore:
         Raises InvalidRequestError (also for a pattern), InstanceIdInUseError, AssignorMismatchError, or
         BrokerUnavailableError.
         """
+        running_loop()
         if self._settings is None:
             raise InvalidRequestError(
                 "this consumer is in no group; give it one, Consumer(broker, group=...), or assign()"
@@ -189,14 +192,15 @@ class ConsumerCore:
             topics, pattern or "", _listed(bands), on_assigned=on_assigned, on_revoked=on_revoked, on_lost=on_lost
         )
 
-    async def commit(self, offsets: Mapping[TopicPartition, int] | None = None) -> None:
+    async def commit(self, offsets: Mapping[TopicPartition, int] | Record | Sequence[Record] | None = None) -> None:
         """Commit these offsets (the next to be read) or, without any, all records that were handed out so far.
 
-        Returns when they are synced. Raises the first refusal: NotOwnerError for a partition that this member does not
-        hold (any more), StaleMemberEpochError, OffsetGoesBackError below what it has committed since it got the
-        partition; UnknownMemberError where the group gave everything away.
+        With a record, or a list of them, commit that they are done, and all before them in their partitions: the offset
+        behind the last of each. Returns when they are synced. Raises the first refusal: NotOwnerError for a partition
+        that this member does not hold (any more), StaleMemberEpochError, OffsetGoesBackError below what it has
+        committed since it got the partition; UnknownMemberError where the group gave everything away.
         """
-        await self._in_group().commit(offsets)
+        await self._in_group().commit(_behind(offsets))
 
     async def committed(self, partitions: Iterable[TopicPartition] | None = None) -> dict[TopicPartition, int | None]:
         """Return the committed offset of partitions, None where there is none; without an argument: of all assigned."""
@@ -503,6 +507,19 @@ def _fill(records: list[Record], cursor: Cursor, room: Room) -> None:
                 return
     finally:
         room.bytes = max(0, left)
+
+
+def _behind(
+    offsets: Mapping[TopicPartition, int] | Record | Sequence[Record] | None,
+) -> Mapping[TopicPartition, int] | None:
+    """Return the offsets to be committed."""
+    if offsets is None or isinstance(offsets, Mapping):
+        return offsets
+    behind: dict[TopicPartition, int] = {}
+    for record in [offsets] if isinstance(offsets, Record) else offsets:
+        partition = TopicPartition(record.topic, record.partition)
+        behind[partition] = max(record.offset + 1, behind.get(partition, 0))
+    return behind
 
 
 def _listed(bands: str | Iterable[str]) -> list[str]:

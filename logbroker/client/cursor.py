@@ -19,13 +19,17 @@ from logbroker.record.codec import Headers, check_crc, decode_records, split_bat
 from logbroker.record.compression import Codec
 from logbroker.record.header import BatchHeader
 from logbroker.record.message_headers import priority_of
+from logbroker.record.serializers import Decoding
 from logbroker.types import TopicPartition
 
 _UNKNOWN_BYTES: Final = 1 << 62
 
 
-class Record(msgspec.Struct, gc=False):
-    """A record as it lies in the log. `timestamp_ms` counts from 1970, by the producer's clock or the broker's."""
+class Record(Decoding, msgspec.Struct, gc=False):
+    """A record as it lies in the log. `timestamp_ms` counts from 1970, by the producer's clock or the broker's.
+
+    `text()`, `json()`, `msgpack()` and `decode(function)` make objects of its value, `header(name)` finds a header.
+    """
 
     topic: str
     partition: int

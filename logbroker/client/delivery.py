@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 from collections.abc import Callable, Generator
-from typing import Any
+from typing import Any, Self
 
 import msgspec
 
 from logbroker.client.sync_loop import wait_for
 from logbroker.errors import LogbrokerError, RequestTimeoutError
 from logbroker.record.codec import BatchBuilder
+
+_log = logging.getLogger(__name__)
 
 
 def waiter() -> tuple[asyncio.Future[None], Callable[[], None]]:
@@ -166,6 +169,14 @@ class _Handle(msgspec.Struct, gc=False, eq=False):
             self.batch, self.place = self.batch.moved[self.place.offset]
         return self.batch
 
+    def add_done_callback(self, function: Callable[[Self], object]) -> None:
+        """Call `function` with this delivery once the broker has answered or the record has failed; now, if so.
+
+        It is called in the event loop of the producer, that of a synchronous one in the background: it must not block,
+        and what it raises is logged. `result()` in it returns at once.
+        """
+        self._settle().when_done(_Once(self, function))
+
     def _outcome(self, batch: Batch) -> RecordMetadata:
         if batch.error is not None:
             batch.seen = True
@@ -173,6 +184,28 @@ class _Handle(msgspec.Struct, gc=False, eq=False):
             raise type(batch.error)(batch.error.message)
         timestamp_ms = batch.log_append_time_ms if batch.log_append_time_ms >= 0 else self.place.timestamp
         return RecordMetadata(batch.topic, batch.partition, batch.base_offset + self.place.offset, timestamp_ms)
+
+
+class _Once:
+    """Calls back once, when the record is done."""
+
+    __slots__ = ("_function", "_handle", "_lock")
+
+    def __init__(self, handle: Any, function: Callable[[Any], object]) -> None:
+        self._handle = handle
+        self._function = function
+        self._lock = threading.Lock()
+
+    def __call__(self) -> None:
+        if self._handle.batch.moved is not None:
+            # The record goes on in another batch.
+            self._handle._settle().when_done(self)
+        elif self._lock.acquire(blocking=False):
+            # Never released: the batch may tell twice.
+            try:
+                self._function(self._handle)
+            except Exception:
+                _log.exception("a callback of a delivery failed")
 
 
 class Delivery(_Handle):
@@ -193,7 +226,8 @@ class Delivery(_Handle):
         return self._outcome(batch)
 
     def result(self) -> RecordMetadata:
-        """Return the outcome of a delivery that is done; raises asyncio.InvalidStateError before."""
+        """Return the outcome of a delivery that is done; raises asyncio.InvalidStateError before: `await delivery`, or
+        `await asyncio.wait_for(delivery, seconds)`, waits."""
         batch = self._settle()
         if not batch.done:
             raise asyncio.InvalidStateError("the broker has not answered yet; await the delivery")
@@ -203,11 +237,13 @@ class Delivery(_Handle):
 class SyncDelivery(_Handle):
     """The handle of the synchronous producer."""
 
-    def result(self, timeout_seconds: float | None = None) -> RecordMetadata:
-        """Wait until the record is as durable as asked for.
+    def result(self, timeout_seconds: float | None = None, *, timeout: float | None = None) -> RecordMetadata:
+        """Wait until the record is as durable as asked for. `timeout` is another name of `timeout_seconds`, that of
+        other libraries' futures.
 
         Raises the error with which the broker refused the record; RequestTimeoutError also where the time is over.
         """
+        timeout_seconds = timeout if timeout_seconds is None else timeout_seconds
         while not (batch := self._settle()).done:
             told = threading.Event()
             batch.when_done(told.set)

@@ -17,16 +17,20 @@ from logbroker.client.sync_loop import wait_for
 from logbroker.errors import InvalidRequestError, RequestTimeoutError
 from logbroker.record.codec import Headers
 from logbroker.record.message_headers import priority_of
+from logbroker.record.serializers import Decoding
 
 _MAX_MS = 1 << 53
 
 
-class LeasedRecord(msgspec.Struct, eq=False):
+class LeasedRecord(Decoding, msgspec.Struct, eq=False):
     """A record under a lease. `timestamp_ms` counts from 1970, by the producer's clock or the broker's.
 
     Every delivery is settled once, by `ack`, `nack` or `release`. That puts it down and returns at once; the worker
     sends what is put down in few messages. All three raise AlreadySettledError, and LeaseLostError (in a session,
     StaleSessionError) where the delivery is known not to be the worker's any more: the record comes again, to somebody.
+
+    `text()`, `json()`, `msgpack()` and `decode(function)` make objects of its value, `header(name)` finds a header. A
+    value that does not decode raises DeserializationError: where nothing catches it, the delivery is nacked with that.
     """
 
     lot: Lot
@@ -175,8 +179,10 @@ class WorkerDelivery(LeasedRecord, eq=False):
 class SyncWorkerDelivery(LeasedRecord, eq=False):
     """A record handed to a synchronous `Worker`: `with delivery:` acks; an exception nacks, and is raised again."""
 
-    def result(self, timeout_seconds: float | None = None) -> None:
-        """Wait until the broker has synced how it was settled; raises its refusal, or RequestTimeoutError."""
+    def result(self, timeout_seconds: float | None = None, *, timeout: float | None = None) -> None:
+        """Wait until the broker has synced how it was settled; raises its refusal, or RequestTimeoutError. `timeout` is
+        another name of `timeout_seconds`."""
+        timeout_seconds = timeout if timeout_seconds is None else timeout_seconds
         settlement = self._begun()
         told = threading.Event()
         settlement.waiters.append(told.set)

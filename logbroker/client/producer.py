@@ -8,7 +8,8 @@ from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
 from logbroker.client.accumulator import Accumulator
-from logbroker.client.connection import Connection
+from logbroker.client.arguments import check_record, checks_arguments
+from logbroker.client.connection import Connection, running_loop
 from logbroker.client.delivery import Batch, Delivery, RecordMetadata, waiter
 from logbroker.client.partition_queue import MAX_IN_FLIGHT
 from logbroker.client.sender import Sender
@@ -17,6 +18,7 @@ from logbroker.errors import BrokerUnavailableError, InvalidRequestError
 from logbroker.record.codec import Headers
 from logbroker.record.compression import codec_named
 from logbroker.record.message_headers import with_priority
+from logbroker.record.serializers import Serializer, serializer
 from logbroker.types import Durability
 from logbroker.v1 import log_pb2
 
@@ -69,6 +71,7 @@ def sender_options(*, durability: Durability | None, idempotent: bool, max_reque
     }
 
 
+@checks_arguments("send", "send_and_wait")
 class Producer:
     """Sends records to a broker, in batches, over one stream.
 
@@ -96,6 +99,8 @@ class Producer:
         max_requests_in_flight: int = MAX_IN_FLIGHT,
         delivery_timeout_seconds: float = 120.0,
         request_timeout_seconds: float = 10.0,
+        key_serializer: Serializer | None = None,
+        value_serializer: Serializer | None = None,
     ) -> None:
         """`broker` is "HOST:PORT"; `compression` is none, gzip, snappy, lz4 or zstd.
 
@@ -105,6 +110,10 @@ class Producer:
         its batch is delivered, in its order. `durability` None means what each topic says. `send` waits while
         `max_buffered_bytes` of records are not done; a record that is not done `delivery_timeout_seconds` after `send`
         fails. `request_timeout_seconds` bounds the calls that ask for a topic.
+
+        `value_serializer` and `key_serializer` make bytes of what is given to `send`: str, json, msgpack, or a
+        function; None stays None. Without, values and keys are bytes. What they raise comes as SerializationError, and
+        nothing is sent. An `ordering_key` is bytes, whatever they are.
         """
         self._connection = Connection(broker, request_timeout_seconds=request_timeout_seconds)
         self._accumulator: Accumulator[Delivery] = new_accumulator(
@@ -122,12 +131,15 @@ class Producer:
         self._sender: Sender | None = None
         self._closed = False
         self._try_append = self._accumulator.try_append
+        self._serialize_key = serializer(key_serializer, "key_serializer")
+        self._serialize_value = serializer(value_serializer, "value_serializer")
+        self._serializes = self._serialize_key is not None or self._serialize_value is not None
 
     async def send(
         self,
         topic: str,
-        value: bytes | None,
-        key: bytes | None = None,
+        value: Any,
+        key: Any = None,
         *,
         headers: Headers = (),
         partition: int | None = None,
@@ -144,11 +156,19 @@ class Producer:
         RecordTooLargeError, InvalidTimestampError, InvalidRequestError for a priority out of range,
         BrokerUnavailableError where the topic cannot be asked for, or TypeError.
         """
+        if self._serializes:
+            value, key = self._serialized(value, key)
         if priority is not None:
             headers = with_priority(headers, priority)
-        delivery = self._try_append(topic, value, key, headers, partition, timestamp_ms, ordering_key)
+        try:
+            delivery = self._try_append(topic, value, key, headers, partition, timestamp_ms, ordering_key)
+        except (TypeError, ValueError):
+            check_record(topic, value, key, headers, partition, timestamp_ms, ordering_key)
+            raise
         if delivery is not None:
             return delivery
+        # Once a batch.
+        check_record(topic, value, key, headers, partition, timestamp_ms, ordering_key)
         sender = self._started()
         accumulator = self._accumulator
         route = accumulator.routes.get(topic) or await sender.route(topic)
@@ -169,8 +189,8 @@ class Producer:
     async def send_and_wait(
         self,
         topic: str,
-        value: bytes | None,
-        key: bytes | None = None,
+        value: Any,
+        key: Any = None,
         *,
         headers: Headers = (),
         partition: int | None = None,
@@ -231,9 +251,17 @@ class Producer:
         if self._closed:
             raise BrokerUnavailableError("this producer is closed; open another one")
         if self._sender is None:
+            running_loop()
             self._sender = Sender(self._connection, self._accumulator, **self._sender_options)
             self._sender.start()
         return self._sender
+
+    def _serialized(self, value: Any, key: Any) -> tuple[Any, Any]:
+        if self._serialize_value is not None:
+            value = self._serialize_value(value)
+        if self._serialize_key is not None:
+            key = self._serialize_key(key)
+        return value, key
 
     def _wake(self) -> None:
         if self._sender is not None:

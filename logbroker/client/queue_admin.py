@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import Any, Final, Literal, Self
 
 from logbroker.client.answers import items
+from logbroker.client.arguments import checks_arguments
 from logbroker.client.connection import Connection
 from logbroker.client.groups import GroupInfo, list_groups
 from logbroker.client.offsets import milliseconds
@@ -40,6 +41,7 @@ _ORDERS: Final = {
 }
 
 
+@checks_arguments()
 class QueueAdmin:
     """Creates, describes, alters and deletes queue groups; looks into their lanes, and moves those that stand."""
 

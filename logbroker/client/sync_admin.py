@@ -8,6 +8,7 @@ from typing import Self
 
 from logbroker.client import admin
 from logbroker.client.admin import BrokerDescription, NewTopic, TopicDescription
+from logbroker.client.arguments import checks_arguments
 from logbroker.client.group_offsets import CommittedOffset
 from logbroker.client.groups import GroupDescription, GroupInfo, PartitionLag
 from logbroker.client.metadata import TopicInfo
@@ -17,6 +18,7 @@ from logbroker.errors import LogbrokerError
 from logbroker.types import TopicPartition
 
 
+@checks_arguments()
 class Admin:
     """`logbroker.client.Admin` for programs without an event loop; each method is documented there."""
 
@@ -29,9 +31,14 @@ class Admin:
         partitions: int | None = None,
         configs: Mapping[str, str] | None = None,
         *,
+        exist_ok: bool = False,
         validate_only: bool = False,
     ) -> TopicInfo:
-        return run(self._admin.create_topic(name, partitions, configs, validate_only=validate_only))
+        """Create one topic, durably; with `exist_ok`, one that is there already is returned as it is.
+
+        Raises TopicExistsError, InvalidTopicNameError, InvalidPartitionsError or InvalidConfigError.
+        """
+        return run(self._admin.create_topic(name, partitions, configs, exist_ok=exist_ok, validate_only=validate_only))
 
     def create_topics(
         self, topics: Sequence[NewTopic], *, validate_only: bool = False

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import datetime
 import threading
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from time import monotonic
 from types import TracebackType
 from typing import Any, Literal, Self
 
+from logbroker.client.arguments import checks_arguments
 from logbroker.client.connection import CLOSED
 from logbroker.client.consumer_core import (
     DEFAULT_BUFFER_BYTES,
@@ -32,6 +33,7 @@ from logbroker.record.header import MAX_EXPANDED_BYTES
 from logbroker.types import TopicPartition
 
 
+@checks_arguments()
 class Consumer:
     """`logbroker.client.Consumer` for programs without an event loop; each method is documented there.
 
@@ -110,7 +112,9 @@ class Consumer:
                 )
             )
 
-    def commit(self, offsets: Mapping[TopicPartition, int] | None = None) -> None:
+    def commit(self, offsets: Mapping[TopicPartition, int] | Record | Sequence[Record] | None = None) -> None:
+        """Commit these offsets (the next to be read), the offsets behind these records or, without any, all records
+        that were handed out so far. Returns when they are synced."""
         if offsets is not None:
             run(self._core.commit(offsets))
             return

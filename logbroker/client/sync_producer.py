@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from logbroker.client.accumulator import Accumulator
+from logbroker.client.arguments import check_record, checks_arguments
 from logbroker.client.connection import Connection
 from logbroker.client.delivery import RecordMetadata, SyncDelivery
 from logbroker.client.partition_queue import MAX_IN_FLIGHT
@@ -18,9 +19,11 @@ from logbroker.client.topic_route import TopicRoute
 from logbroker.errors import BrokerUnavailableError
 from logbroker.record.codec import Headers
 from logbroker.record.message_headers import with_priority
+from logbroker.record.serializers import Serializer, serializer
 from logbroker.types import Durability
 
 
+@checks_arguments("send", "send_and_wait")
 class Producer:
     """`logbroker.client.Producer` for programs without an event loop; each method is documented there.
 
@@ -40,6 +43,8 @@ class Producer:
         max_requests_in_flight: int = MAX_IN_FLIGHT,
         delivery_timeout_seconds: float = 120.0,
         request_timeout_seconds: float = 10.0,
+        key_serializer: Serializer | None = None,
+        value_serializer: Serializer | None = None,
     ) -> None:
         options: dict[str, Any] = sender_options(
             durability=durability, idempotent=idempotent, max_requests_in_flight=max_requests_in_flight
@@ -55,6 +60,9 @@ class Producer:
         )
         self._lock = self._accumulator.lock
         self._try_append = self._accumulator.try_append
+        self._serialize_key = serializer(key_serializer, "key_serializer")
+        self._serialize_value = serializer(value_serializer, "value_serializer")
+        self._serializes = self._serialize_key is not None or self._serialize_value is not None
         self._loop = shared_loop()
         self._connection = Connection(broker, request_timeout_seconds=request_timeout_seconds)
         self._sender = Sender(self._connection, self._accumulator, **options)
@@ -73,8 +81,8 @@ class Producer:
     def send(
         self,
         topic: str,
-        value: bytes | None,
-        key: bytes | None = None,
+        value: Any,
+        key: Any = None,
         *,
         headers: Headers = (),
         partition: int | None = None,
@@ -86,12 +94,20 @@ class Producer:
 
         `delivery.result()` waits for the broker's answer. Raises as the asynchronous one does.
         """
+        if self._serializes:
+            value, key = self._serialized(value, key)
         if priority is not None:
             headers = with_priority(headers, priority)
-        with self._lock:
-            delivery = self._try_append(topic, value, key, headers, partition, timestamp_ms, ordering_key)
+        try:
+            with self._lock:
+                delivery = self._try_append(topic, value, key, headers, partition, timestamp_ms, ordering_key)
+        except (TypeError, ValueError):
+            check_record(topic, value, key, headers, partition, timestamp_ms, ordering_key)
+            raise
         if delivery is not None:
             return delivery
+        # Once a batch.
+        check_record(topic, value, key, headers, partition, timestamp_ms, ordering_key)
         route = self._route(topic)
         if partition is not None and partition >= route.partitions:
             run(self._sender.refresh(route))
@@ -115,8 +131,8 @@ class Producer:
     def send_and_wait(
         self,
         topic: str,
-        value: bytes | None,
-        key: bytes | None = None,
+        value: Any,
+        key: Any = None,
         *,
         headers: Headers = (),
         partition: int | None = None,
@@ -170,6 +186,13 @@ class Producer:
             # What the body raised comes first.
             if error is None:
                 raise
+
+    def _serialized(self, value: Any, key: Any) -> tuple[Any, Any]:
+        if self._serialize_value is not None:
+            value = self._serialize_value(value)
+        if self._serialize_key is not None:
+            key = self._serialize_key(key)
+        return value, key
 
     def _wake(self) -> None:
         self._loop.call_soon_threadsafe(self._sender.wake)

@@ -7,6 +7,7 @@ from types import TracebackType
 from typing import Self
 
 from logbroker.client import queue_admin
+from logbroker.client.arguments import checks_arguments
 from logbroker.client.groups import GroupInfo
 from logbroker.client.queue_admin import Lane, QueueStart
 from logbroker.client.queue_descriptions import (
@@ -22,6 +23,7 @@ from logbroker.errors import LogbrokerError
 from logbroker.record.codec import Headers
 
 
+@checks_arguments()
 class QueueAdmin:
     """`logbroker.client.QueueAdmin` for programs without an event loop; each method is documented there."""
 

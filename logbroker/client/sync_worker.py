@@ -10,6 +10,7 @@ from time import monotonic
 from types import TracebackType
 from typing import Final, Self
 
+from logbroker.client.arguments import checks_arguments
 from logbroker.client.held_session import HeldSession
 from logbroker.client.holdings import DEFAULT_PREFETCH_BYTES
 from logbroker.client.leased_record import SyncWorkerDelivery
@@ -30,6 +31,7 @@ _SIGNAL_CHECK_SECONDS: Final = 0.2
 """A signal that comes just before a wait does not end it: Python sees to it afterwards."""
 
 
+@checks_arguments()
 class Worker:
     """`logbroker.client.Worker` for programs without an event loop; each method is documented there.
 

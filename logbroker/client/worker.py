@@ -10,6 +10,7 @@ from time import monotonic
 from types import TracebackType
 from typing import Any, Final, Self
 
+from logbroker.client.arguments import checks_arguments
 from logbroker.client.delivery import waiter
 from logbroker.client.held_session import HeldSession
 from logbroker.client.holdings import DEFAULT_PREFETCH_BYTES
@@ -31,6 +32,7 @@ DEFAULT_SESSION_PREFETCH: Final = 10
 DEFAULT_IDLE_SECONDS: Final = 1.0
 
 
+@checks_arguments()
 class Worker:
     """Takes the records of a queue group, together with its other workers.
 

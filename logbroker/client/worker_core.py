@@ -11,7 +11,7 @@ from collections.abc import Callable
 from time import monotonic
 from typing import Final, Generic, TypeVar
 
-from logbroker.client.connection import Connection
+from logbroker.client.connection import Connection, running_loop
 from logbroker.client.held_session import HeldSession
 from logbroker.client.holdings import Holdings
 from logbroker.client.leased_record import LeasedRecord, reason_of
@@ -97,7 +97,7 @@ class WorkerCore(Generic[D]):
         """Connect. `prefetch`: how many deliveries outside of sessions may be in hand; None: as before, or none."""
         self.check_open()
         self.stopping = False
-        self._loop = asyncio.get_running_loop()
+        self._loop = running_loop()
         self._loop_thread = threading.get_ident()
         await self.link.start(prefetch)
 

@@ -82,6 +82,26 @@ class CorruptBatchError(InvalidRequestError):
     kafka_code = 2
 
 
+class SerializationError(InvalidRequestError):
+    """A serializer of the program cannot make bytes of what it was given: nothing was sent."""
+
+    reason = "SERIALIZATION_FAILED"
+
+
+class DeserializationError(InvalidRequestError):
+    """The value of a record is not what the program takes it for. Its place is in `topic`, `partition` and `offset`."""
+
+    reason = "DESERIALIZATION_FAILED"
+    topic: str = ""
+    partition: int = -1
+    offset: int = -1
+
+    def of(self, topic: str, partition: int, offset: int) -> Self:
+        """Return the error with the place of its record."""
+        self.topic, self.partition, self.offset = topic, partition, offset
+        return self
+
+
 class UnsupportedFormatError(InvalidRequestError):
     """A batch of another magic than 2."""
 

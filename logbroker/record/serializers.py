@@ -1,0 +1,126 @@
+"""Values and keys as Python objects: what a producer makes bytes of, and what a program makes of the bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, Literal, TypeVar, overload
+
+import msgspec
+
+from logbroker.errors import DeserializationError, InvalidRequestError, SerializationError, quoted
+from logbroker.record.codec import Headers
+
+T = TypeVar("T")
+
+Serializer = Literal["str", "json", "msgpack"] | Callable[[Any], bytes]
+"""By a name, or a function of the program's own. None, Kafka's null, stays None."""
+
+
+def _encode_text(text: str) -> bytes:
+    if not isinstance(text, str):
+        raise TypeError(f"the serializer str takes text, not {type(text).__name__}")
+    return text.encode()
+
+
+_NAMED: Final[dict[str, Callable[[Any], bytes]]] = {
+    "str": _encode_text,
+    "json": msgspec.json.encode,
+    "msgpack": msgspec.msgpack.encode,
+}
+
+
+def serializer(given: Serializer | None, name: str) -> Callable[[Any], bytes | None] | None:
+    """Return what makes bytes, or None where bytes are given; raises InvalidRequestError."""
+    if given is None:
+        return None
+    found = _NAMED.get(given) if isinstance(given, str) else given
+    if found is None or not callable(found):
+        raise InvalidRequestError(f"{name} takes {', '.join(_NAMED)} or a function, not {quoted(given)}")
+    encode = found
+
+    def serialize(value: Any) -> bytes | None:
+        if value is None:
+            return None
+        try:
+            made = encode(value)
+        except Exception as error:
+            raise SerializationError(f"{name} failed for {quoted(value)}: {error}") from error
+        if not isinstance(made, bytes | bytearray | memoryview):
+            raise SerializationError(f"{name} returned {type(made).__name__} for {quoted(value)}, not bytes")
+        return bytes(made)
+
+    return serialize
+
+
+class Decoding:
+    """What a record offers to make objects of its bytes. A value that does not decode is told with its place."""
+
+    __slots__ = ()
+
+    @property
+    def topic(self) -> str:
+        raise NotImplementedError
+
+    @property
+    def partition(self) -> int:
+        raise NotImplementedError
+
+    @property
+    def offset(self) -> int:
+        raise NotImplementedError
+
+    @property
+    def value(self) -> bytes | None:
+        raise NotImplementedError
+
+    @property
+    def headers(self) -> Headers:
+        raise NotImplementedError
+
+    def header(self, name: str, default: bytes | None = None) -> bytes | None:
+        """Return the value of the last header of this name, as Kafka's `lastHeader`; `default` where there is none."""
+        for each, value in reversed(self.headers):
+            if each == name:
+                return value
+        return default
+
+    def text(self) -> str:
+        """Return the value, which is UTF-8. Raises DeserializationError, also for None."""
+        return self.decode(lambda value: str(value, "utf-8"))
+
+    @overload
+    def json(self) -> Any: ...
+
+    @overload
+    def json(self, kind: type[T]) -> T: ...
+
+    def json(self, kind: Any = Any) -> Any:
+        """Return the value, which is JSON: as dicts and lists, or as a type that is checked (a dataclass, a
+        msgspec.Struct, `dict[str, int]`, ...). Raises DeserializationError, also for None."""
+        return self.decode(lambda value: msgspec.json.decode(value, type=kind))
+
+    @overload
+    def msgpack(self) -> Any: ...
+
+    @overload
+    def msgpack(self, kind: type[T]) -> T: ...
+
+    def msgpack(self, kind: Any = Any) -> Any:
+        """Return the value, which is MessagePack; as `json` otherwise."""
+        return self.decode(lambda value: msgspec.msgpack.decode(value, type=kind))
+
+    def decode(self, function: Callable[[bytes], T]) -> T:
+        """Return what a function makes of the value. Whatever it raises is told as DeserializationError, with the
+        record's topic, partition and offset; the record stays as it is, and reading goes on behind it."""
+        if self.value is None:
+            raise DeserializationError(f"{self._place()} has no value (None)").of(
+                self.topic, self.partition, self.offset
+            )
+        try:
+            return function(self.value)
+        except Exception as error:
+            told = DeserializationError(f"the value of {self._place()} cannot be decoded: {error}")
+            raise told.of(self.topic, self.partition, self.offset) from error
+
+    def _place(self) -> str:
+        return f"{self.topic}-{self.partition}, offset {self.offset}"

@@ -1,0 +1,324 @@
+"""What users of other clients reach for: topics that may exist, headers, serializers, futures, commits of records; and
+wrong arguments, named."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import msgspec
+import pytest
+
+from logbroker.client import Admin, Consumer, Producer, QueueSettings, Record, TopicPartition, Worker, sync
+from logbroker.client.arguments import fits
+from logbroker.errors import (
+    BrokerUnavailableError,
+    DeserializationError,
+    InvalidRequestError,
+    RecordTooLargeError,
+    SerializationError,
+    TopicExistsError,
+)
+from tests.client.group_helpers import committed
+from tests.client.worker_helpers import create, wait_until
+
+
+class Order(msgspec.Struct):
+    number: int
+    customer: str
+
+
+def record(value: bytes | None, **options: Any) -> Record:
+    return Record("orders", 3, 17, 0, None, value, options.get("headers", ()))
+
+
+async def in_either(blocking: bool, call: Callable[[], Any]) -> Any:
+    if blocking:
+        return await asyncio.to_thread(call)
+    outcome = call()
+    return await outcome if asyncio.iscoroutine(outcome) else outcome
+
+
+both = pytest.mark.parametrize("blocking", [False, True])
+
+# --- topics ----------------------------------------------------------------------------------------------------------
+
+
+@both
+async def test_a_topic_may_exist(address: str, topic: str, blocking: bool) -> None:
+    admin: Any = (sync.Admin if blocking else Admin)(address)
+    first = await in_either(blocking, lambda: admin.create_topic(topic, 3, exist_ok=True))
+    again = await in_either(blocking, lambda: admin.create_topic(topic, 5, exist_ok=True))
+    assert again == first
+    assert again.partitions == 3
+    with pytest.raises(TopicExistsError):
+        await in_either(blocking, lambda: admin.create_topic(topic, 3))
+    await in_either(blocking, admin.close)
+
+
+async def test_many_that_create_one_topic_all_have_it(address: str, topic: str) -> None:
+    async with Admin(address) as admin:
+        found = await asyncio.gather(*(admin.create_topic(topic, 2, exist_ok=True) for _ in range(10)))
+        assert len({info.id for info in found}) == 1
+
+
+# --- records ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_header_is_found_by_its_name_the_last_one_first() -> None:
+    one = record(b"", headers=(("a", b"1"), ("b", None), ("a", b"2")))
+    assert one.header("a") == b"2"
+    assert one.header("b", b"default") is None
+    assert one.header("c") is None
+    assert one.header("c", b"default") == b"default"
+
+
+def test_values_are_decoded_where_they_are_used() -> None:
+    assert record("né".encode()).text() == "né"
+    assert record(b'{"number": 1}').json() == {"number": 1}
+    assert record(b'{"number": 1, "customer": "x"}').json(Order) == Order(1, "x")
+    assert record(msgspec.msgpack.encode([1, 2])).msgpack(list[int]) == [1, 2]
+    assert record(b"12").decode(int) == 12
+
+
+@pytest.mark.parametrize(
+    ("value", "decode"),
+    [
+        (b"\xff", lambda each: each.text()),
+        (b"{", lambda each: each.json()),
+        (b'{"number": "x"}', lambda each: each.json(Order)),
+        (b"\xc1", lambda each: each.msgpack()),
+        (b"x", lambda each: each.decode(int)),
+        (None, lambda each: each.json()),
+    ],
+)
+def test_a_value_that_does_not_decode_is_told_with_its_place(value: bytes | None, decode: Callable[[Any], Any]) -> None:
+    with pytest.raises(DeserializationError, match="orders-3, offset 17") as raised:
+        decode(record(value))
+    assert (raised.value.topic, raised.value.partition, raised.value.offset) == ("orders", 3, 17)
+
+
+@both
+async def test_serializers_make_bytes(address: str, topic: str, blocking: bool) -> None:
+    async with Admin(address) as admin:
+        await admin.create_topic(topic, 1)
+    made: Any = sync.Producer if blocking else Producer
+    cases: list[tuple[Any, Any, bytes]] = [
+        ("str", "é", "é".encode()),
+        ("json", {"a": [1, None]}, b'{"a":[1,null]}'),
+        ("msgpack", [1], msgspec.msgpack.encode([1])),
+        (lambda value: b"%d" % value, 7, b"7"),
+    ]
+    for serializer, value, _ in cases:
+        producer = made(address, key_serializer="str", value_serializer=serializer)
+        await in_either(blocking, partial(producer.send_and_wait, topic, value, "key"))
+        await in_either(blocking, partial(producer.send_and_wait, topic, None))
+        if callable(serializer) or serializer == "str":
+            with pytest.raises(SerializationError, match="value_serializer"):
+                await in_either(blocking, partial(producer.send, topic, object()))
+        await in_either(blocking, producer.close)
+    with pytest.raises(InvalidRequestError, match="value_serializer takes str, json, msgpack"):
+        made(address, value_serializer="pickle")
+    async with Consumer(address) as consumer:
+        await consumer.assign(topic)
+        found = [(each.key, each.value) async for each in consumer.until_end()]
+    assert found == [pair for _, _, encoded in cases for pair in ((b"key", encoded), (None, None))]
+
+
+async def test_a_worker_nacks_what_does_not_decode_with_that_reason(address: str, topic: str) -> None:
+    await create(address, topic, partitions=1, ordering="none", max_attempts=1, on_exhausted="dead-letter")
+    async with Producer(address) as producer:
+        for value in (b"1", b"not a number", b"3"):
+            await producer.send_and_wait(topic, value)
+    seen: list[int] = []
+    async with Worker(address, topic) as worker:
+
+        def handle(delivery: Any) -> None:
+            seen.append(delivery.json(int))
+            if len(seen) == 2:
+                worker.stop()
+
+        async with asyncio.timeout(25):
+            await worker.run(handle)
+    assert seen == [1, 3]
+    await wait_until(address, topic, lambda queue: queue.counts.open == 0)
+    async with Consumer(address) as consumer:
+        await consumer.assign(f"{topic}.dead-letters")
+        (letter,) = [each async for each in consumer.until_end()]
+    assert any(b"offset 1 cannot be decoded" in (value or b"") for _, value in letter.headers)
+
+
+# --- what send returns -----------------------------------------------------------------------------------------------
+
+
+@both
+async def test_a_callback_hears_once_of_each_record_whatever_becomes_of_it(
+    address: str, topic: str, blocking: bool
+) -> None:
+    """Also of those that go on in other batches, as one that is too large is among them."""
+    async with Admin(address) as admin:
+        await admin.create_topic(topic, 1, {"max.message.bytes": "2000"})
+    heard: list[Any] = []
+    all_heard = threading.Event()
+
+    def note(delivery: Any) -> None:
+        heard.append(delivery)
+        if len(heard) == 21:
+            all_heard.set()
+        raise ValueError("its own trouble")
+
+    producer: Any = (sync.Producer if blocking else Producer)(address, linger_ms=50)
+    sent = []
+    for number in range(21):
+        value = bytes(5000) if number == 10 else b"%d" % number
+        delivery = await in_either(blocking, partial(producer.send, topic, value))
+        delivery.add_done_callback(note)
+        sent.append(delivery)
+    await asyncio.to_thread(all_heard.wait, 25)
+    assert set(map(id, heard)) == set(map(id, sent))
+    assert len(heard) == 21
+    with pytest.raises(RecordTooLargeError):
+        sent[10].result()
+    assert [delivery.result().offset for delivery in sent if delivery is not sent[10]] == list(range(20))
+    late: list[Any] = []
+    sent[0].add_done_callback(late.append)
+    assert late == [sent[0]]
+    if blocking:
+        assert sent[0].result(timeout=0).offset == 0
+    await in_either(blocking, producer.close)
+
+
+# --- commits ---------------------------------------------------------------------------------------------------------
+
+
+@both
+async def test_a_record_is_committed_as_done(address: str, topic: str, blocking: bool) -> None:
+    async with Admin(address) as admin, Producer(address) as producer:
+        await admin.create_topic(topic, 2)
+        for number in range(10):
+            await producer.send_and_wait(topic, b"", partition=number % 2)
+    consumer: Any = (sync.Consumer if blocking else Consumer)(address, group=topic, auto_commit=False)
+    await in_either(blocking, lambda: consumer.subscribe(topic))
+    records: list[Record] = []
+    while len(records) < 10:
+        records += await in_either(blocking, lambda: consumer.poll(timeout_seconds=5))
+    first = next(each for each in records if each.partition == 1 and each.offset == 1)
+    await in_either(blocking, lambda: consumer.commit(first))
+    assert await committed(address, topic) == {1: 2}
+    some = [each for each in records if each.offset in (2, 3)]
+    await in_either(blocking, lambda: consumer.commit(some[::-1]))
+    assert await committed(address, topic) == {0: 4, 1: 4}
+    await in_either(blocking, consumer.close)
+
+
+# --- wrong arguments -------------------------------------------------------------------------------------------------
+
+WRONG: list[tuple[str, Callable[[Any], Any], str]] = [
+    ("Consumer", lambda c: c.subscribe(["t"]), r"topics must be str, not list \['t'\].*subscribe\(\*topics\)"),
+    ("Consumer", lambda c: c.subscribe(b"t"), r"topics must be str, not bytes b't'"),
+    ("Consumer", lambda c: c.subscribe("t", pattern=5), r"pattern must be str or None, not int 5"),
+    ("Consumer", lambda c: c.assign(5), "assign.*topics must be"),
+    ("Consumer", lambda c: c.assign(["t", 5]), "assign.*topics must be"),
+    ("Consumer", lambda c: c.seek(("t", 0), "5"), "offset must be int, not str '5'"),
+    ("Consumer", lambda c: c.poll("10"), "max_records must be int"),
+    ("Consumer", lambda c: c.poll(timeout_ms=10), "unexpected keyword argument 'timeout_ms'"),
+    ("Consumer", lambda c: c.commit("t"), "offsets must be"),
+    (
+        "Producer",
+        lambda p: p.send("t", "text"),
+        r"value must be bytes or None, not str 'text'.*encode.*value_serializer",
+    ),
+    ("Producer", lambda p: p.send("t", {"a": 1}), r"value must be bytes or None, not dict.*value_serializer"),
+    ("Producer", lambda p: p.send("t", b"", "key"), r"key must be bytes or None, not str 'key'.*key_serializer"),
+    ("Producer", lambda p: p.send(b"t", b""), "topic must be str, not bytes b't'.*decode"),
+    ("Producer", lambda p: p.send(["t"], b""), "topic must be str, not list"),
+    ("Producer", lambda p: p.send("t", b"", partition="1"), "partition must be int or None, not str '1'"),
+    ("Producer", lambda p: p.send("t", b"", headers={"a": b"1"}), "headers must be pairs"),
+    ("Producer", lambda p: p.send("t", b"", headers=[("a", "1")]), "headers must be pairs"),
+    ("Producer", lambda p: p.send("t", b"", ordering_key="k"), "ordering_key must be bytes or None, not str 'k'"),
+    ("Admin", lambda a: a.create_topic("t", "4"), "partitions must be int or None, not str '4'"),
+    ("Admin", lambda a: a.create_topic("t", 1, {"retention.ms": 5}), r"configs must be Mapping\[str, str\] or None"),
+    ("Admin", lambda a: a.describe_topics("t"), "names must be"),
+    ("QueueAdmin", lambda q: q.create_queue("g", None), "topic must be str, not None"),
+    ("QueueAdmin", lambda q: q.create_queue("g", "t", {"ordering": "key"}), "settings must be"),
+    ("Worker", lambda w: w.run(None), "handler must be"),
+    ("Worker", lambda w: w.session("key"), "key must be bytes or None, not str 'key'.*encode"),
+]
+
+
+@both
+@pytest.mark.parametrize(("client_name", "call", "message"), WRONG)
+async def test_a_wrong_argument_is_named(
+    address: str, topic: str, client_name: str, call: Callable[[Any], Any], message: str, blocking: bool
+) -> None:
+    from logbroker import client
+
+    made = getattr(sync if blocking else client, client_name)
+    arguments = {"Consumer": [address], "Worker": [address, topic]}.get(client_name, [address])
+    options = {"group": topic} if client_name == "Consumer" else {}
+    used = made(*arguments, **options)
+    with pytest.raises(TypeError, match=message):
+        await in_either(blocking, lambda: call(used))
+    await in_either(blocking, used.close)
+
+
+async def test_wrong_settings_of_a_client_are_named(address: str) -> None:
+    for made in (Consumer, sync.Consumer):
+        with pytest.raises(TypeError, match=r"Consumer\(\): group must be str or None, not int 5"):
+            made(address, group=5)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"Producer\(\): broker must be str, not tuple"):
+        Producer(("127.0.0.1", 9192))  # type: ignore[arg-type]
+
+
+async def test_an_open_batch_takes_no_wrong_record_either(address: str, topic: str) -> None:
+    async with Admin(address) as admin, Producer(address, linger_ms=60_000) as producer:
+        await admin.create_topic(topic, 1)
+        first = await producer.send(topic, b"1")
+        for wrong in ("text", 5, {"a": 1}):
+            with pytest.raises(TypeError, match="value must be bytes or None"):
+                await producer.send(topic, wrong)
+        last = await producer.send(topic, b"2")
+        await producer.flush()
+        assert [first.result().offset, last.result().offset] == [0, 1]
+
+
+def test_what_fits_a_hint() -> None:
+    assert fits(1, float)
+    assert not fits("1", float)
+    assert fits(("t", 0), TopicPartition)
+    assert not fits("abc", list[str])
+    assert fits({"a": "b"}, dict[str, str])
+    assert not fits({"a": 1}, dict[str, str])
+    assert fits(None, int | None)
+    assert fits(QueueSettings(), QueueSettings | None)
+    assert fits(iter(["a"]), Any)
+
+
+# --- asyncio only ----------------------------------------------------------------------------------------------------
+
+USES = [
+    "Admin('127.0.0.1:1').list_topics()",
+    "Producer('127.0.0.1:1').send('t', b'')",
+    "Producer('127.0.0.1:1').__aenter__()",
+    "Consumer('127.0.0.1:1').assign('t')",
+    "Consumer('127.0.0.1:1', group='g').subscribe('t')",
+    "Consumer('127.0.0.1:1').poll()",
+    "Worker('127.0.0.1:1', 'g').run(print)",
+    "Worker('127.0.0.1:1', 'g').session().open()",
+    "anext(aiter(Worker('127.0.0.1:1', 'g')))",
+]
+
+
+@pytest.mark.parametrize("use", USES)
+def test_another_event_loop_than_asyncio_s_is_told_so(use: str) -> None:
+    """As trio does: a coroutine is driven, and no loop of asyncio runs."""
+    program = f"from logbroker.client import *\nawaitable = {use}\nawaitable.__await__().send(None)\n"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=50, check=False)
+    assert done.returncode == 1
+    assert "runs in asyncio only" in done.stderr.splitlines()[-1]
+    assert BrokerUnavailableError.__name__ not in done.stderr
