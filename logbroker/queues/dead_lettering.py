@@ -56,7 +56,7 @@ from logbroker.queues.queue import Queue
 from logbroker.queues.records import Records
 from logbroker.queues.rows import PRODUCER_ROW, ROOM_ROW, decode, partition_in, partition_key, upsert
 from logbroker.record.codec import LogRecord, encode_to_fit, with_producer
-from logbroker.record.dead_letter import Origin, dead_letter
+from logbroker.record.dead_letter import GROUP, Origin, dead_letter, header_value
 from logbroker.record.header import MAX_SEQUENCE
 from logbroker.record.partitioner import partition_for_key
 from logbroker.record.stored_batch import StoredBatch
@@ -83,8 +83,12 @@ _ADVICE: Final = "skip, resume or replace the record"
 class DeadLetterTopic:
     """Which topic takes the dead letters of a queue group, and which of its partitions."""
 
-    def __init__(self, engine: LogEngine, name: str) -> None:
+    def __init__(
+        self, engine: LogEngine, name: str, takes_letters: Callable[[str, str], bool] = lambda topic, group: False
+    ) -> None:
+        """`takes_letters` says whether a topic is one of dead letters, those of this group or of any other."""
         self._engine = engine
+        self.takes_letters = takes_letters
         self.name = name
         """The one last set: it still takes what was on its way when the setting was taken back."""
         self._next = 0
@@ -359,6 +363,7 @@ class DeadLettering:
     async def _batch(self, topic: Topic, origin: str, letter: DeadLetter) -> bytes:
         """Return a letter as a batch, compressed where it is too large as it is. Raises what hinders that."""
         record, undecodable = await self._content(letter)
+        claimed = header_value(record.headers, GROUP) or b""
         new = dead_letter(
             record,
             Origin(
@@ -372,6 +377,8 @@ class DeadLettering:
                 reasons=letter.reasons,
                 undecodable=undecodable,
             ),
+            first=self._queue.origins.get(letter.place),
+            was_letter=self.topic.takes_letters(origin, claimed.decode(errors="replace")),
         )
         size_bytes = len(new.value or b"") + len(new.key or b"")
         max_bytes = topic.config.max_message_bytes

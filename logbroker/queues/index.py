@@ -48,6 +48,7 @@ class Index:
             if partition_of(place) in targets:
                 parts.dead_letters.withdraw(place)
         parts.replacements.forget_all([place for place in parts.replacements.records if place in parts.done])
+        parts.origins.forget_all([place for place in parts.origins.places() if place in parts.done])
         for place, failure in list(parts.failures.items()):
             partition = partition_of(place)
             if partition not in targets or parts.dead_letters.has_intent(place):

@@ -30,6 +30,7 @@ class Ledger:
         self._redelivery = parts.redelivery
         self._replacements = parts.replacements
         self._intake = parts.intake
+        self._origins = parts.origins
 
     # --- out ---------------------------------------------------------------------------------------------------------
 
@@ -52,6 +53,7 @@ class Ledger:
         if isinstance(settled, range):
             self.open_records -= len(settled)
             self._done.mark_range(settled.start, settled.stop)
+            self._origins.forget_all(settled)
         else:
             self.forget([lane.head for lane in settled])
             self._lanes.advance(settled, self._held.attention, lambda lane: self._held.enter(lane, now))
@@ -80,6 +82,7 @@ class Ledger:
             return
         self._failures.forget(place)
         self._replacements.forget_all((place,))
+        self._origins.forget_all((place,))
         if place in self._done:
             # Skipped by a rewind meanwhile.
             self._held.attention.discard(place)
@@ -100,6 +103,7 @@ class Ledger:
         self._failures.forget_all(places)
         self._redelivery.forget_all(places)
         self._replacements.forget_all(places)
+        self._origins.forget_all(places)
 
     # --- back --------------------------------------------------------------------------------------------------------
 

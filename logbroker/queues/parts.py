@@ -10,6 +10,7 @@ from logbroker.queues.done import DoneRecords
 from logbroker.queues.held import HeldLanes
 from logbroker.queues.intake import Intake
 from logbroker.queues.lanes import Lanes
+from logbroker.queues.origins import Origins
 from logbroker.queues.redelivery import Redelivery
 from logbroker.queues.replacements import Replacements
 from logbroker.queues.retry import Failures
@@ -27,3 +28,4 @@ class Parts(msgspec.Struct, frozen=True):
     held: HeldLanes
     redelivery: Redelivery
     intake: Intake
+    origins: Origins

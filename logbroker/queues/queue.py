@@ -43,6 +43,7 @@ from logbroker.queues.lane import Lane, Run
 from logbroker.queues.lanes import Lanes
 from logbroker.queues.ledger import Ledger
 from logbroker.queues.messages import Granted, Outputs, PriorityCounts, Settlement, Tally
+from logbroker.queues.origins import Origins
 from logbroker.queues.parts import Parts
 from logbroker.queues.places import Moment, place_of
 from logbroker.queues.presence import Presence
@@ -92,6 +93,7 @@ class Queue:
         self.failures = Failures()
         self.dead_letters = DeadLetters(route)
         self.replacements = Replacements()
+        self.origins = Origins()
         self.held = HeldLanes(settings, self.lanes, self.failures, self.dead_letters, self.replacements, random)
         self.redelivery = Redelivery()
         self.ages = Ages()
@@ -106,6 +108,7 @@ class Queue:
             self.held,
             self.redelivery,
             self.intake,
+            self.origins,
         )
         self.ledger = Ledger(parts)
         self._graces = Graces()
@@ -275,6 +278,20 @@ class Queue:
         self.alteration.rebuild_if_drained()
         return refusals
 
+    def expire(self, worker_id: str, receipt: int, now: Moment) -> None:
+        """A record that was handed out is gone from the log: it counts as done, and nobody has acked it."""
+        if not self.settle(worker_id, Settlement(acks=[(receipt, receipt)]), now):
+            self.tally.acked -= 1
+            self.tally.expired += 1
+
+    def count_expired(self, partition: int, end: int, left: Sequence[int] = ()) -> None:
+        """Retention took what was not scanned yet below offset `end`, but for the offsets `left`."""
+        base = place_of(partition, 0)
+        start = self.position(partition)
+        if start < end:
+            there = sum(start <= offset < end and base | offset not in self.done for offset in left)
+            self.tally.expired += self.done.count_not_done(base | start, base | end) - there
+
     def excuse(self, worker_id: str, receipts: Sequence[tuple[int, int]]) -> None:
         """Let a worker keep deliveries outside of sessions, which it may never have seen, for their lease; where that
         ends, no attempt is counted."""
@@ -374,6 +391,7 @@ class Queue:
         events += self.held.take_rows()
         events += self.dead_letters.take_rows()
         events += self.replacements.take_rows()
+        events += self.origins.take_rows()
         events += self.sessions.take_rows()
         rescan, self._index.rescan = self._index.rescan, False
         self.redelivery.drop_a_mark(self.done)

@@ -362,10 +362,10 @@ class QueueGroup:
 
     # --- lifetime ----------------------------------------------------------------------------------------------------
 
-    async def start(self) -> None:
+    async def start(self, *, is_new: bool = False) -> None:
         """Begin to serve, as soon as the receipts of this life are told from those of all others."""
         self.hold.open()
-        await self._flush.synced(None)
+        await self._flush.synced(None, self.redriving.begin() if is_new else ())
         is_awaited = self.queue.redelivery.marks or self.queue.sessions.have_unclaimed
         grace_seconds = self.queue.settings.grace_seconds if is_awaited else 0.0
         self._reserved_until = self._loop.time() + grace_seconds

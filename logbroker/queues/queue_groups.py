@@ -154,7 +154,9 @@ class QueueGroups:
             offsets = await start.offsets(self._engine, self._engine, topic_id, range(topic.partitions))
             room = await self._make_dead_letter_topic(settings, topic)
             await delete_copies(self._engine, INTERNAL_PREFIX + group_id)  # Of one of this name that is no more.
-            letters = DeadLetterTopic(self._engine, settings.dead_letter_topic or dead_letter_topic_of(group_id))
+            letters = DeadLetterTopic(
+                self._engine, settings.dead_letter_topic or dead_letter_topic_of(group_id), self._takes_letters
+            )
             queue = Queue(
                 topic_id,
                 settings,
@@ -166,7 +168,7 @@ class QueueGroups:
             for partition, offset in offsets.items():
                 queue.open_partition(partition, _begun_at(start, offset))
             group = self._group(group_id, queue, letters, is_stored=False)
-            await group.start()
+            await group.start(is_new=True)
             await group.dead_lettering.keep_room(room)
             self._groups[group_id] = group
         finally:
@@ -361,6 +363,13 @@ class QueueGroups:
             if topic.name.startswith(INTERNAL_PREFIX) and topic.name.removeprefix(INTERNAL_PREFIX) not in self._groups:
                 await self._engine.delete_topic(topic.id)
 
+    def _takes_letters(self, topic: str, group_id: str) -> bool:
+        """Whether a topic is one of dead letters: of a queue group that is there, or of the one named, now gone."""
+        return topic == dead_letter_topic_of(group_id) or any(
+            group.dead_lettering.topic.name == topic and group.queue.latest_settings.uses_dead_letters
+            for group in self._groups.values()
+        )
+
     def _load(self, group_id: str, rows: Mapping[bytes, bytes], life: int) -> QueueGroup:
         """Load a group in its next life, which all groups may share: numbers are of a group."""
         if HEADER_ROW in rows:
@@ -368,7 +377,7 @@ class QueueGroups:
             ends = self._log_ends(topic)
         else:
             ends = {}  # What loads the rows says what is wrong.
-        letters = DeadLetterTopic(self._engine, dead_letter_topic_of(group_id))
+        letters = DeadLetterTopic(self._engine, dead_letter_topic_of(group_id), self._takes_letters)
         queue = load_queue(
             rows, ends, random=random.random, route=letters.route, store=self._spill(group_id), life=life
         )

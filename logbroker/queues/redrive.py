@@ -19,6 +19,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from functools import partial
 from typing import Final
 
@@ -40,13 +41,13 @@ from logbroker.queues.dead_lettering import DeadLetterTopic
 from logbroker.queues.decoding import INLINE_BYTES, in_decoder_if
 from logbroker.queues.flush import Flush
 from logbroker.queues.letters import Gathered, Held, Letter, Start, Wanted, gather
-from logbroker.queues.places import offset_of, partition_of
+from logbroker.queues.places import offset_of, partition_of, place_of
 from logbroker.queues.queue import Queue
 from logbroker.queues.records import Records
 from logbroker.queues.rows import PROGRESS_ROW, ROUND_ROW, decode, delete, partition_in, partition_key, upsert
 from logbroker.record.bands import band_of
 from logbroker.record.codec import LogRecord, NewRecord, encode_to_fit, with_producer
-from logbroker.record.dead_letter import without_origin
+from logbroker.record.dead_letter import as_it_was, first_origin
 from logbroker.record.message_headers import priority_of
 from logbroker.record.partitioner import partition_for_key
 from logbroker.types import Durability, TopicId
@@ -118,6 +119,20 @@ class Redriving:
                 self._progress[partition_in(key)] = decode(key, value, Progress)
             elif key == ROUND_ROW:
                 self._round = decode(key, value, Round)
+
+    def begin(self) -> list[StateEvent]:
+        """Return the first rows of a new group: the letters that are there are of an earlier group of its name, from
+        which it inherits nothing."""
+        try:
+            dead_topic = self._dead_letter_topic.get()
+        except UnknownTopicError:
+            return []
+        for partition in range(dead_topic.partitions):
+            with suppress(LogbrokerError):  # It is offline: its letters cannot be read anyway.
+                end = self._engine.partition_facts(dead_topic.id, partition).log_end_offset
+                if end > 0:
+                    self._progress[partition] = Progress(dead_topic.id, end)
+        return [upsert(partition_key(PROGRESS_ROW, partition), each) for partition, each in self._progress.items()]
 
     async def finish(self) -> None:
         """Finish what a crash broke off."""
@@ -293,7 +308,7 @@ class Redriving:
         be refused with."""
         topic = self._topic()
         appends: list[Append] = []
-        sent: list[list[int]] = []
+        sent: list[tuple[int, list[int]]] = []
         sequences: dict[int, int] = {}
         for partition, places in round_.batches:
             stamp = (round_.producer_id, round_.epoch, sequences.get(partition, 0))
@@ -301,13 +316,14 @@ class Redriving:
             if all(place in records for place in places):
                 batch = await _encoded([records[place] for place in places], topic.config.max_message_bytes)
                 appends.append(Append(topic.id, partition, with_producer(batch, *stamp), round_.generation))
-                sent.append(places)
+                sent.append((partition, places))
         results = await self._engine.append(appends, Durability.SYNCED)
         done: set[int] = set()
         refused: LogbrokerError | None = None
-        for places, result in zip(sent, results, strict=True):
+        for (partition, places), result in zip(sent, results, strict=True):
             if not isinstance(result, LogbrokerError):
                 done.update(places)
+                self._note_origins(place_of(partition, result.base_offset), [records[place] for place in places])
                 continue
             if result.retriable or isinstance(result, UnknownTopicError | StaleGenerationError | StorageFailedError):
                 refused = refused or result
@@ -326,6 +342,14 @@ class Redriving:
         if refused is not None:
             raise refused
         return done
+
+    def _note_origins(self, first_place: int, letters: Iterable[LogRecord]) -> None:
+        """Keep where letters came from first that lie one behind the other now: should they fail again, their next
+        letters tell of it."""
+        for place, letter in enumerate(letters, first_place):
+            first = first_origin(letter.headers)
+            if first is not None and place not in self._queue.done:
+                self._queue.origins.put(place, first)
 
     def _move_on(
         self, dead_topic_id: bytes, next_offsets: Mapping[int, int], done: Iterable[int], held: Held
@@ -358,6 +382,6 @@ class Redriving:
 
 async def _encoded(records: Iterable[LogRecord], max_bytes: int) -> bytes:
     """Raises BatchExpandsTooFarError."""
-    new = [NewRecord(record.value, record.key, without_origin(record.headers)) for record in records]
+    new = [NewRecord(record.value, record.key, as_it_was(record.headers)) for record in records]
     size_bytes = sum(len(record.value or b"") for record in new)
     return await in_decoder_if(size_bytes > min(INLINE_BYTES, max_bytes), lambda: encode_to_fit(new, max_bytes))

@@ -45,6 +45,7 @@ def load_queue(
     queue.dead_letters.load(rows, ends)
     queue.held.load(rows, ends)
     queue.replacements.load(rows, ends)
+    queue.origins.load(rows, ends)
     queue.sessions.load(rows)
     queue.after_crash = not queue.redelivery.load(rows, ends, header.life, queue.done)
     for _ in range(len(queue.redelivery.marks)):

@@ -17,6 +17,7 @@ All integers in keys are big-endian; values are msgpack arrays but for the pages
     producer  b"i" partition (4)                     who appends to it: see `messages.LetterProducer`
     copies    b"t", b"c" ...                         the internal topic, and what is copied there: see `copies`
     replaced  b"r" partition (4) offset (8)          what stands in a record's place: see `replacements`
+    origin    b"b" partition (4) offset (8)          where a redriven record came from first: see `origins`
     session   b"z" BLAKE2b of the key (16)           lane key, fencing token; only while the session is open
     state     b"y" BLAKE2b of the key (16)           lane key, the state that sessions of this key leave to the next
     progress  b"e" partition (4)                     what is sent back of it: see `redrive`
@@ -58,6 +59,7 @@ PRODUCER_ROW: Final = b"i"
 PROGRESS_ROW: Final = b"e"
 ROUND_ROW: Final = b"w"
 ROOM_ROW: Final = b"l"
+ORIGIN_ROW: Final = b"b"
 
 GROUP_TYPE: Final = "queue"
 VERSION: Final = 1

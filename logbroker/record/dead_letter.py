@@ -1,7 +1,7 @@
 """A dead letter: a record with its key, value and headers as they were, and more headers that tell what happened to it.
 
 header                      value
-logbroker-origin-topic      name of the topic
+logbroker-origin-topic      name of the topic that the record failed in
 logbroker-origin-partition  ASCII decimal, as all numbers here
 logbroker-origin-offset
 logbroker-origin-timestamp  milliseconds since 1970, as all times here; -1: it had none
@@ -11,6 +11,18 @@ logbroker-first-failure     time
 logbroker-last-failure      time
 logbroker-reason            of a failed attempt; one header each for the last eight, the last one last
 logbroker-undecodable       only where the value is a whole record batch that the group could not decode
+
+A record that became a dead letter more than once, as it failed in a dead-letter topic, too, or was redriven and failed
+again, has these as well; they tell of the first time:
+
+logbroker-first-origin-topic, -partition, -offset, -timestamp
+logbroker-first-origin-group
+logbroker-first-origin-attempts
+logbroker-first-origin-failure    time of the first failure
+logbroker-first-origin-reason     the last one; none where none was given
+logbroker-dead-lettered           how many times it became a dead letter by now
+logbroker-letter                  where the record was a dead letter itself: all of these headers that it had, as a
+                                  msgpack array of names and values. A redrive puts them back
 """
 
 from __future__ import annotations
@@ -32,6 +44,16 @@ FIRST_FAILURE: Final = "logbroker-first-failure"
 LAST_FAILURE: Final = "logbroker-last-failure"
 REASON: Final = "logbroker-reason"
 UNDECODABLE: Final = "logbroker-undecodable"
+FIRST_TOPIC: Final = "logbroker-first-origin-topic"
+FIRST_PARTITION: Final = "logbroker-first-origin-partition"
+FIRST_OFFSET: Final = "logbroker-first-origin-offset"
+FIRST_TIMESTAMP: Final = "logbroker-first-origin-timestamp"
+FIRST_GROUP: Final = "logbroker-first-origin-group"
+FIRST_ATTEMPTS: Final = "logbroker-first-origin-attempts"
+FIRST_TIME: Final = "logbroker-first-origin-failure"
+FIRST_REASON: Final = "logbroker-first-origin-reason"
+TIMES: Final = "logbroker-dead-lettered"
+LETTER: Final = "logbroker-letter"
 
 HEADERS: Final = frozenset(
     (
@@ -45,8 +67,36 @@ HEADERS: Final = frozenset(
         LAST_FAILURE,
         REASON,
         UNDECODABLE,
+        FIRST_TOPIC,
+        FIRST_PARTITION,
+        FIRST_OFFSET,
+        FIRST_TIMESTAMP,
+        FIRST_GROUP,
+        FIRST_ATTEMPTS,
+        FIRST_TIME,
+        FIRST_REASON,
+        TIMES,
+        LETTER,
     )
 )
+
+_MAX_DIGITS: Final = 19
+_decode_letter: Final = msgspec.msgpack.Decoder(list[tuple[str, bytes | None]]).decode
+
+
+class FirstOrigin(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
+    """Where a record became a dead letter first."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp_ms: int
+    group: str
+    attempts: int
+    failure_ms: int
+    reason: str
+    times: int
+    """How many times it became one since."""
 
 
 class Origin(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,10 +113,14 @@ class Origin(msgspec.Struct, frozen=True, kw_only=True):
     undecodable: bool = False
 
 
-def dead_letter(record: LogRecord, origin: Origin) -> NewRecord:
+def dead_letter(
+    record: LogRecord, origin: Origin, *, first: FirstOrigin | None = None, was_letter: bool = False
+) -> NewRecord:
     """Return the dead letter of a record, stamped with the time of its appending, so that it is kept from then on.
 
-    Headers of a dead letter that the record was before are not kept.
+    `first`: what is known of an earlier time, if the record was dead-lettered before. `was_letter`: the record is a
+    dead letter by itself, whose own headers are believed, and kept for a redrive. Of any other record headers of these
+    names are somebody's own, and are not kept.
     """
     told: list[tuple[str, bytes | None]] = [
         (ORIGIN_TOPIC, origin.topic.encode()),
@@ -82,12 +136,87 @@ def dead_letter(record: LogRecord, origin: Origin) -> NewRecord:
     told += [(REASON, reason.encode(errors="replace")) for reason in origin.reasons]
     if origin.undecodable:
         told.append((UNDECODABLE, b"1"))
+    own = [header for header in record.headers if header[0] in HEADERS] if was_letter else []
+    if first is None:
+        first = first_origin(own)
+    if first is not None:
+        told += [
+            (FIRST_TOPIC, first.topic.encode()),
+            (FIRST_PARTITION, b"%d" % first.partition),
+            (FIRST_OFFSET, b"%d" % first.offset),
+            (FIRST_TIMESTAMP, b"%d" % first.timestamp_ms),
+            (FIRST_GROUP, first.group.encode()),
+            (FIRST_ATTEMPTS, b"%d" % first.attempts),
+            (FIRST_TIME, b"%d" % first.failure_ms),
+            *([(FIRST_REASON, first.reason.encode())] if first.reason else []),
+            (TIMES, b"%d" % (first.times + 1)),
+        ]
+    if own:
+        told.append((LETTER, msgspec.msgpack.encode(own)))
     return NewRecord(record.value, record.key, [*without_origin(record.headers), *told])
 
 
+def first_origin(headers: Headers) -> FirstOrigin | None:
+    """Where a dead letter came from first, by its headers; None: they do not say, or are no letter's."""
+    if header_value(headers, FIRST_TOPIC) is None:
+        names = ORIGIN_TOPIC, ORIGIN_PARTITION, ORIGIN_OFFSET, ORIGIN_TIMESTAMP, GROUP, ATTEMPTS, FIRST_FAILURE, REASON
+        times: int | None = 1
+    else:
+        names = (
+            FIRST_TOPIC,
+            FIRST_PARTITION,
+            FIRST_OFFSET,
+            FIRST_TIMESTAMP,
+            FIRST_GROUP,
+            FIRST_ATTEMPTS,
+            FIRST_TIME,
+            FIRST_REASON,
+        )
+        times = _number(headers, TIMES)
+    topic, partition, offset, timestamp_ms, group, attempts, failure_ms, reason = names
+    partition_number, offset_number = _number(headers, partition), _number(headers, offset)
+    if partition_number is None or offset_number is None:
+        return None
+    return FirstOrigin(
+        topic=_text(headers, topic),
+        partition=partition_number,
+        offset=offset_number,
+        timestamp_ms=_or(_number(headers, timestamp_ms), -1),
+        group=_text(headers, group),
+        attempts=_or(_number(headers, attempts), 0),
+        failure_ms=_or(_number(headers, failure_ms), -1),
+        reason=_text(headers, reason),
+        times=_or(times, 1),
+    )
+
+
+def _number(headers: Headers, name: str) -> int | None:
+    """Anybody may write to the topic of the letters."""
+    text = header_value(headers, name) or b""
+    return int(text) if len(text) <= _MAX_DIGITS and text.isdigit() else None
+
+
+def _or(number: int | None, default: int) -> int:
+    return default if number is None else number
+
+
+def _text(headers: Headers, name: str) -> str:
+    return (header_value(headers, name) or b"").decode(errors="replace")
+
+
 def without_origin(headers: Headers) -> Headers:
-    """The headers that a dead letter had before it was one."""
+    """The headers that a dead letter had before it was one, but for those of a letter that it was by itself."""
     return [header for header in headers if header[0] not in HEADERS]
+
+
+def as_it_was(headers: Headers) -> Headers:
+    """The headers that a dead letter had before it was one."""
+    packed = header_value(headers, LETTER)
+    try:
+        own = [] if packed is None else _decode_letter(packed)
+    except msgspec.MsgspecError:
+        own = []  # Somebody wrote it who is not the broker.
+    return [*without_origin(headers), *own]
 
 
 def header_value(headers: Headers, name: str) -> bytes | None:
