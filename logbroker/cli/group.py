@@ -59,8 +59,10 @@ def list_groups(broker: str, as_json: bool) -> None:
 def describe(name: str, broker: str, as_json: bool) -> None:
     """Show where GROUP is in each partition, who reads it, and how far it is behind.
 
-    The lag in time is the age of the oldest record that is not committed. Of a topic to which partitions were added
-    it is told which generation is read (all of one comes before the next), and which partitions the next one waits for.
+    The lag is how many records the group is behind the end. Where retention removed some of these before they were
+    committed, they are counted by themselves, too. The lag in time is the age of the oldest one that is left. Of a
+    topic to which partitions were added it is told which generation is read (all of one comes before the next), and
+    which partitions the next one waits for.
     """
     with Admin(broker) as admin:
         description = admin.describe_group(name)
@@ -180,7 +182,11 @@ def _partitions_text(partitions: tuple[TopicPartition, ...]) -> str:
     by_topic: dict[str, list[str]] = {}
     for topic, partition in partitions:
         by_topic.setdefault(topic, []).append(str(partition))
-    return "; ".join(f"{topic} {', '.join(numbers)}" for topic, numbers in by_topic.items()) or "-"
+    return "; ".join(f"{_topic_text(topic)} {', '.join(numbers)}" for topic, numbers in by_topic.items()) or "-"
+
+
+def _topic_text(topic: str) -> str:
+    return topic or "(deleted)"
 
 
 def _offset_text(offset: int | None) -> str:
@@ -193,25 +199,29 @@ def _age_ms(lag: PartitionLag, now_ms: int) -> int | None:
 
 def _show(description: GroupDescription, lags: list[PartitionLag], now_ms: int) -> None:
     info = description.info
-    behind = sum(lag.records or 0 for lag in lags)
+    behind, removed = sum(lag.records or 0 for lag in lags), sum(lag.removed or 0 for lag in lags)
+    uncommitted = sum(lag.committed is None and lag.error is None for lag in lags)
     write_line(
         f"group {info.id}: {info.state}, {info.members} member{'' if info.members == 1 else 's'}, "
         f"{description.assignor or 'no assignor yet'}, epoch {description.epoch}, "
         f"{behind:,} record{'' if behind == 1 else 's'} behind"
+        f"{f', of which retention removed {removed:,}' if removed else ''}"
+        f"{f', nothing committed in {uncommitted:,} of {len(lags):,} partitions' if uncommitted else ''}"
     )
     write_line()
     names = {member.id: member.instance_id or member.id for member in description.members}
-    numbers = ("partition", "committed", "end", "lag", "lag in time")
+    numbers = ("partition", "committed", "end", "lag", *(("removed",) if removed else ()), "lag in time")
     rows = terminal.table("topic", "partition", "owner", *numbers[1:], numbers=numbers)
     for lag in lags:
-        place = (lag.partition.topic, str(lag.partition.partition), names.get(lag.owner, lag.owner) or "-")
+        place = (_topic_text(lag.partition.topic), str(lag.partition.partition), names.get(lag.owner, lag.owner) or "-")
         committed = _offset_text(None if lag.committed is None else lag.committed.offset)
         if lag.error is not None:
             rows.add_row(*place, committed, str(lag.error))
             continue
         age_ms = _age_ms(lag, now_ms)
         age = "-" if age_ms is None else terminal.age_text(age_ms)
-        rows.add_row(*place, committed, str(lag.end_offset), _offset_text(lag.records), age)
+        gone = (_offset_text(lag.removed),) if removed else ()
+        rows.add_row(*place, committed, str(lag.end_offset), _offset_text(lag.records), *gone, age)
     terminal.show(rows)
     for generation in description.generations:
         write_line()
@@ -266,7 +276,7 @@ def _generation_document(generation: GenerationDescription) -> dict[str, Any]:
 
 
 def _lag_document(lag: PartitionLag, now_ms: int) -> dict[str, Any]:
-    where = {"topic": lag.partition.topic, "partition": lag.partition.partition, "owner": lag.owner or None}
+    where = {"topic": lag.partition.topic or None, "partition": lag.partition.partition, "owner": lag.owner or None}
     committed = None if lag.committed is None else lag.committed.offset
     if lag.error is not None:
         return {**where, "committed_offset": committed, "error": str(lag.error)}
@@ -278,6 +288,7 @@ def _lag_document(lag: PartitionLag, now_ms: int) -> dict[str, Any]:
         "log_start_offset": lag.log_start_offset,
         "end_offset": lag.end_offset,
         "lag_records": lag.records,
+        "removed_records": lag.removed,
         "lag_ms": _age_ms(lag, now_ms),
     }
 
@@ -292,8 +303,8 @@ def _member_document(member: MemberDescription) -> dict[str, Any]:
         "topics": member.topics,
         "topic_pattern": member.topic_pattern or None,
         "bands": member.bands,
-        "owned": [{"topic": topic, "partition": partition} for topic, partition in member.owned],
-        "target": [{"topic": topic, "partition": partition} for topic, partition in member.target],
+        "owned": [{"topic": topic or None, "partition": partition} for topic, partition in member.owned],
+        "target": [{"topic": topic or None, "partition": partition} for topic, partition in member.target],
     }
 
 

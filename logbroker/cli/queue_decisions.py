@@ -16,13 +16,18 @@ from logbroker.cli.lines import confirm, write_line
 from logbroker.cli.options import broker_option, json_option
 from logbroker.cli.queue_text import key_document, key_text
 from logbroker.client.queue_admin import Lane
+from logbroker.client.queue_descriptions import Decision
 from logbroker.errors import LogbrokerError
 from logbroker.texts import whole_number
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-_MAX_HELD: Final = 10_000
+MAX_SHOWN: Final = 20
+"""Lanes that are named one by one; the others are counted."""
 
+all_option: Final = click.option(
+    "--all", "of_all", is_flag=True, help="All lanes that are blocked, parked or refused by the dead-letter topic."
+)
 base64_option: Final = click.option("--base64", "in_base64", is_flag=True, help="KEY is base64, of any bytes.")
 
 
@@ -77,7 +82,7 @@ def _lanes(keys: Sequence[str], places: Sequence[tuple[int, int]], in_base64: bo
 
 @click.command()
 @_lane_options
-@click.option("--all", "of_all", is_flag=True, help="All lanes that are blocked or parked.")
+@all_option
 @broker_option
 @json_option
 def resume(
@@ -98,17 +103,17 @@ def resume(
       logbroker queue resume billing --all
     """
     lanes = _lanes(keys, places, in_base64)
-    if of_all == bool(lanes):
-        raise click.UsageError("give KEY, --record or --all")
+    _check_named(lanes, of_all)
     with QueueAdmin(broker) as admin:
         if of_all:
-            held, _ = admin.list_lanes(group, order="held", top=_MAX_HELD)
-            lanes = [(lane.partition, lane.offset) if lane.key is None else lane.key for lane in held]
-        _decide(lanes, lambda lane: admin.resume_lane(group, lane), "resumed", as_json=as_json)
+            _decide_all(admin, group, "resume", as_json=as_json)
+        else:
+            _decide(lanes, lambda lane: admin.resume_lane(group, lane), "resumed", as_json=as_json)
 
 
 @click.command()
 @_lane_options
+@all_option
 @broker_option
 @json_option
 def skip(
@@ -116,24 +121,29 @@ def skip(
     keys: tuple[str, ...],
     places: tuple[tuple[int, int], ...],
     in_base64: bool,
+    of_all: bool,
     broker: str,
     as_json: bool,
 ) -> None:
     """Let lanes of GROUP go on without their first record, which counts as done.
 
     \b
-    Example:
+    Examples:
       logbroker queue skip billing customer-7
+      logbroker queue skip billing --all
     """
     lanes = _lanes(keys, places, in_base64)
-    if not lanes:
-        raise click.UsageError("give KEY or --record")
+    _check_named(lanes, of_all)
     with QueueAdmin(broker) as admin:
-        _decide(lanes, lambda lane: admin.skip_head(group, lane), "skipped the first record of", as_json=as_json)
+        if of_all:
+            _decide_all(admin, group, "skip", as_json=as_json)
+        else:
+            _decide(lanes, lambda lane: admin.skip_head(group, lane), "skipped the first record of", as_json=as_json)
 
 
 @click.command()
 @_lane_options
+@all_option
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @broker_option
 @json_option
@@ -142,6 +152,7 @@ def drop(
     keys: tuple[str, ...],
     places: tuple[tuple[int, int], ...],
     in_base64: bool,
+    of_all: bool,
     yes: bool,
     broker: str,
     as_json: bool,
@@ -149,17 +160,22 @@ def drop(
     """Count all records of lanes of GROUP that are there as done. What is yet to arrive is served as any other.
 
     \b
-    Example:
+    Examples:
       logbroker queue drop billing customer-7 --yes
+      logbroker queue drop billing --all
     """
     lanes = _lanes(keys, places, in_base64)
-    if not lanes:
-        raise click.UsageError("give KEY or --record")
+    _check_named(lanes, of_all)
     if not yes:
-        names = ", ".join(map(_lane_text, lanes))
-        confirm(f"Count all records of {names} as done for queue group {group}?")
+        named = ", ".join(map(_lane_text, lanes[:MAX_SHOWN]))
+        more = f" and {len(lanes) - MAX_SHOWN:,} more lanes" if len(lanes) > MAX_SHOWN else ""
+        which = "all lanes that are blocked or parked" if of_all else f"{named}{more}"
+        confirm(f"Count all records of {which} as done for queue group {group}?")
     with QueueAdmin(broker) as admin:
-        _decide(lanes, lambda lane: admin.drop_lane(group, lane), "dropped", as_json=as_json)
+        if of_all:
+            _decide_all(admin, group, "drop", as_json=as_json)
+        else:
+            _decide(lanes, lambda lane: admin.drop_lane(group, lane), "dropped", as_json=as_json)
 
 
 @click.command()
@@ -209,6 +225,29 @@ def replace(
         )
 
 
+def _check_named(lanes: Sequence[Lane], of_all: bool) -> None:
+    if of_all == bool(lanes):
+        raise click.UsageError("give KEY, --record or --all")
+
+
+def _decide_all(admin: QueueAdmin, group: str, decision: Decision, *, as_json: bool) -> None:
+    """Decide about all lanes that stand in one request, and tell how many they were."""
+    decided = admin.decide_all(group, decision)
+    if as_json:
+        document = {"lanes": decided.lanes, "records_done": decided.records_done, "refused": decided.refused}
+        terminal.write_json(document if decided.why_refused is None else {**document, "why": str(decided.why_refused)})
+    elif not decided.lanes and not decided.refused:
+        write_line("no lane is blocked or parked")
+    else:
+        done = {"resume": "resumed", "skip": "skipped the first record of", "drop": "dropped"}[decision]
+        records = f": {decided.records_done:,} record{'' if decided.records_done == 1 else 's'} done"
+        lanes = f"{decided.lanes:,} lane{'' if decided.lanes == 1 else 's'}"
+        write_line(f"{done} {lanes}{'' if decision == 'resume' else records}")
+    if decided.why_refused is not None:
+        lanes = f"{decided.refused:,} lane{'' if decided.refused == 1 else 's'}"
+        raise type(decided.why_refused)(f"{lanes} could not be moved: {decided.why_refused}")
+
+
 def _decide(lanes: Sequence[Lane], decide: Callable[[Lane], int | None], done: str, *, as_json: bool) -> None:
     """Decide about lanes one by one; those that cannot be moved fail the command after the others."""
     failures: list[LogbrokerError] = []
@@ -222,16 +261,16 @@ def _decide(lanes: Sequence[Lane], decide: Callable[[Lane], int | None], done: s
             outcomes.append({**document, "error": str(error)})
             continue
         outcomes.append(document if records is None else {**document, "records_done": records})
-        if not as_json:
+        if not as_json and len(outcomes) - len(failures) <= MAX_SHOWN:
             count = "" if records is None else f": {records:,} record{'' if records == 1 else 's'} done"
             write_line(f"{done} {_lane_text(lane)}{count}")
     if as_json:
         terminal.write_json(outcomes)
+    elif len(outcomes) - len(failures) > MAX_SHOWN:
+        write_line(f"{done} {len(outcomes) - len(failures) - MAX_SHOWN:,} more lanes")
     if failures:
         more = f" (and {len(failures) - 1:,} more failed)" if len(failures) > 1 else ""
         raise type(failures[0])(f"{failures[0]}{more}")
-    if not lanes and not as_json:
-        write_line("no lane is blocked or parked")
 
 
 def _lane_text(lane: Lane) -> str:

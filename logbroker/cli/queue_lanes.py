@@ -26,15 +26,19 @@ _REASONS: Final = 5
 @click.option("--top", type=click.IntRange(1, MAX_TOP), metavar="N", default=20, show_default=True, help="How many.")
 @click.option(
     "--order",
-    type=click.Choice(["hottest", "oldest", "held"]),
+    type=click.Choice(["hottest", "oldest", "held", "waiting"]),
     help="hottest: with the most records. oldest: whose first record is the oldest. held: those that are "
-    "blocked, parked or refused by the dead-letter topic, the longest held first.  [default: hottest and oldest, one "
+    "blocked, parked or refused by the dead-letter topic, the longest held first. waiting: those that wait for a "
+    "retry, for a time or to go to the dead-letter topic, the next due first.  [default: hottest and oldest, one "
     "after the other]",
 )
 @broker_option
 @json_option
 def lanes(group: str, top: int, order: str | None, broker: str, as_json: bool) -> None:
     """Show the hottest and the oldest lanes of GROUP.
+
+    A record without an ordering key is a lane by itself, and shown where it waits or stands; those that are simply
+    ready or in flight are counted.
 
     \b
     Examples:
@@ -44,6 +48,7 @@ def lanes(group: str, top: int, order: str | None, broker: str, as_json: bool) -
     orders: list[LaneOrder] = ["hottest", "oldest"] if order is None else [cast(LaneOrder, order)]
     with QueueAdmin(broker) as admin:
         found = {chosen: admin.list_lanes(group, order=chosen, top=top) for chosen in orders}
+        queue = admin.describe_queue(group)
     if as_json:
         documents = {
             chosen: {"total": total, "lanes": [lane_document(lane) for lane in listed]}
@@ -53,6 +58,9 @@ def lanes(group: str, top: int, order: str | None, broker: str, as_json: bool) -
         return
     for chosen, (listed, total) in found.items():
         _show(listed, f"{chosen}: {len(listed):,} of {total:,} lane{'' if total == 1 else 's'}")
+    if queue.settings.ordering == "none":
+        ready, in_flight = queue.counts.ready, queue.counts.in_flight
+        write_line(f"without an ordering key: {ready:,} ready, {in_flight:,} in flight, which are no lanes")
 
 
 @click.command()

@@ -29,6 +29,7 @@ from logbroker.client.offsets import ListedOffset
 from logbroker.client.producer import Producer
 from logbroker.client.queue_admin import QueueAdmin
 from logbroker.client.queue_descriptions import (
+    DecidedAll,
     LaneDescription,
     PriorityDescription,
     QueueAlarm,
@@ -54,6 +55,7 @@ __all__ = [
     "BrokerDescription",
     "CommittedOffset",
     "ConfigValue",
+    "DecidedAll",
     "Delivery",
     "Durability",
     "GenerationDescription",

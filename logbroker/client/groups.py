@@ -13,12 +13,15 @@ from logbroker.client.connection import Connection
 from logbroker.client.group_offsets import CommittedOffset, fetch_offsets
 from logbroker.client.offsets import ListedOffset, list_offsets
 from logbroker.client.status import error_of_item
-from logbroker.errors import LogbrokerError
+from logbroker.errors import LogbrokerError, UnknownTopicError
 from logbroker.record.codec import LogRecord, decode_batch, split_batches
 from logbroker.types import TopicPartition
 from logbroker.v1 import groups_pb2, log_pb2
 
 _FETCHES_AT_ONCE: Final = 16
+_TOPIC_DELETED: Final = UnknownTopicError(
+    "the topic was deleted; its member gives the partition up when it hears of that"
+)
 
 
 class GroupInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -100,14 +103,23 @@ class PartitionLag(msgspec.Struct, frozen=True, kw_only=True):
     oldest_unread_ms: int | None
     """The timestamp of the first record that is not finished; None: there is none, or nothing is committed."""
     error: LogbrokerError | None = None
-    """Why the broker does not tell; the offsets are 0 then."""
+    """Why the broker does not tell; the offsets are 0 then. UnknownTopicError, and no name of the topic, where that was
+    deleted and its member has not heard of it yet."""
 
     @property
     def records(self) -> int | None:
-        """How many offsets of the log lie before the group; None where nothing is committed."""
+        """How many offsets the group is behind the end, those that retention removed included; None where nothing is
+        committed."""
         if self.committed is None or self.error is not None:
             return None
-        return max(0, self.end_offset - max(self.committed.offset, self.log_start_offset))
+        return max(0, self.end_offset - self.committed.offset)
+
+    @property
+    def removed(self) -> int | None:
+        """How many of these retention removed before the group had finished them."""
+        if self.committed is None or self.error is not None:
+            return None
+        return max(0, self.log_start_offset - self.committed.offset)
 
 
 async def list_groups(connection: Connection) -> list[GroupInfo]:
@@ -155,16 +167,25 @@ async def group_lag(connection: Connection, group: GroupDescription) -> list[Par
     owners = {partition: member.id for member in group.members for partition in member.owned}
     committed = await fetch_offsets(connection, group.info.id, None)
     partitions = sorted(owners.keys() | committed.keys())
-    starts = dict(zip(partitions, await list_offsets(connection, [(p, "earliest") for p in partitions]), strict=True))
-    ends = dict(zip(partitions, await list_offsets(connection, [(p, "latest") for p in partitions]), strict=True))
+    # A topic that is gone has no name; its partitions are held until the member hears of it.
+    there = [partition for partition in partitions if partition.topic]
+    starts = dict(zip(there, await list_offsets(connection, [(p, "earliest") for p in there]), strict=True))
+    ends = dict(zip(there, await list_offsets(connection, [(p, "latest") for p in there]), strict=True))
     unread = {}
     for partition, offset in committed.items():
-        start, end = starts[partition], ends[partition]
+        start, end = starts.get(partition), ends.get(partition)
         if isinstance(start, ListedOffset) and isinstance(end, ListedOffset) and offset.offset < end.offset:
             unread[partition] = max(offset.offset, start.offset)
     oldest = await _timestamps(connection, unread)
     return [
-        _lag(partition, owners.get(partition, ""), committed.get(partition), starts[partition], ends[partition], oldest)
+        _lag(
+            partition,
+            owners.get(partition, ""),
+            committed.get(partition),
+            starts.get(partition, _TOPIC_DELETED),
+            ends.get(partition, _TOPIC_DELETED),
+            oldest,
+        )
         for partition in partitions
     ]
 

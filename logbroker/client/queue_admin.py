@@ -13,6 +13,8 @@ from logbroker.client.connection import Connection
 from logbroker.client.groups import GroupInfo, list_groups
 from logbroker.client.offsets import milliseconds
 from logbroker.client.queue_descriptions import (
+    DecidedAll,
+    Decision,
     LaneDescription,
     LaneOrder,
     QueueDescription,
@@ -34,10 +36,16 @@ QueueStart = Literal["earliest", "latest"] | datetime.datetime
 Lane = bytes | tuple[int, int]
 """A lane, by its ordering key or, where its record has none, by the partition and offset of that."""
 
+_DECISIONS: Final[dict[Decision, dict[str, Any]]] = {
+    "resume": {"resume": True},
+    "skip": {"skip_head": True},
+    "drop": {"drop": True},
+}
 _ORDERS: Final = {
     "hottest": queues_pb2.LANE_ORDER_HOTTEST,
     "oldest": queues_pb2.LANE_ORDER_OLDEST,
     "held": queues_pb2.LANE_ORDER_HELD,
+    "waiting": queues_pb2.LANE_ORDER_WAITING,
 }
 
 
@@ -140,6 +148,20 @@ class QueueAdmin:
             key=key, value=value, headers=[common_pb2.Header(key=name, value=content) for name, content in headers]
         )
         await self._decide(group, lane, replace_head=record)
+
+    async def decide_all(self, group: str, decision: Decision) -> DecidedAll:
+        """Decide the same about all lanes that are blocked, parked, or refused by the dead-letter topic."""
+        request = queues_pb2.DecideLanesRequest(
+            group_id=group, decisions=[queues_pb2.LaneDecision(all_held=True, **_DECISIONS[decision])]
+        )
+        (result,) = (await self._connection.unary("DecideLanes", request, retry=False)).results
+        _raise_status(result.status)
+        return DecidedAll(
+            lanes=result.lanes,
+            records_done=result.records_done,
+            refused=result.refused,
+            why_refused=error_of_item(result.why_refused),
+        )
 
     async def _decide(self, group: str, lane: Lane, **decision: Any) -> int:
         if isinstance(lane, bytes):

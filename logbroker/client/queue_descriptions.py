@@ -182,7 +182,22 @@ class LaneDescription(msgspec.Struct, frozen=True, kw_only=True):
     """How many attempts at it failed."""
 
 
-LaneOrder = Literal["hottest", "oldest", "held"]
+LaneOrder = Literal["hottest", "oldest", "held", "waiting"]
+Decision = Literal["resume", "skip", "drop"]
+
+
+class DecidedAll(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of a decision about all lanes that stand."""
+
+    lanes: int
+    """That it was carried out for."""
+    records_done: int
+    refused: int
+    """Lanes that it was refused for."""
+    why_refused: LogbrokerError | None
+    """The first of these refusals."""
+
+
 """Those with the most records first; those with the oldest head first; only blocked and parked ones, and those
 whose head the dead-letter topic refuses, the longest held first."""
 

@@ -29,6 +29,7 @@ from logbroker.client.leased_record import SyncWorkerDelivery as WorkerDelivery
 from logbroker.client.metadata import TopicInfo
 from logbroker.client.offsets import ListedOffset
 from logbroker.client.queue_descriptions import (
+    DecidedAll,
     LaneDescription,
     PriorityDescription,
     QueueAlarm,
@@ -58,6 +59,7 @@ __all__ = [
     "BrokerDescription",
     "CommittedOffset",
     "ConfigValue",
+    "DecidedAll",
     "Delivery",
     "Durability",
     "GenerationDescription",

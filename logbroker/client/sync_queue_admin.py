@@ -11,6 +11,8 @@ from logbroker.client.arguments import checks_arguments
 from logbroker.client.groups import GroupInfo
 from logbroker.client.queue_admin import Lane, QueueStart
 from logbroker.client.queue_descriptions import (
+    DecidedAll,
+    Decision,
     LaneDescription,
     LaneOrder,
     QueueDescription,
@@ -66,6 +68,9 @@ class QueueAdmin:
 
     def drop_lane(self, group: str, lane: Lane) -> int:
         return run(self._admin.drop_lane(group, lane))
+
+    def decide_all(self, group: str, decision: Decision) -> DecidedAll:
+        return run(self._admin.decide_all(group, decision))
 
     def replace_head(
         self, group: str, lane: Lane, value: bytes | None, *, key: bytes | None = None, headers: Headers = ()

@@ -180,7 +180,7 @@ def _counts(group: QueueGroup, counts: Counts, unscanned: int, copied_bytes: int
         dead_lettered=group.dead_lettering.sent,
         leases_lost=queue.tally.leases_lost,
         alarms_raised=group.alarms.raised,
-        expired=group.hold.expired,
+        expired=group.queue.tally.expired,
         refused_letters=counts.refused_letters,
         copied_bytes=copied_bytes,
     )

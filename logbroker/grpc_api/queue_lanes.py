@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import heapq
+import math
 from collections.abc import Callable, Iterable, Sequence
-from typing import Final
+from typing import Final, Literal
 
 from logbroker.errors import InvalidRequestError, LogbrokerError
 from logbroker.grpc_api.paging import FRAME_BYTES, FULL
@@ -14,6 +15,7 @@ from logbroker.grpc_api.status import Statuses, item_status
 from logbroker.pacing import Pace, in_turns
 from logbroker.queues.lane import IN_SESSION, NO_PLACE, Lane
 from logbroker.queues.lanes import lane_key
+from logbroker.queues.operations import DecidedAll
 from logbroker.queues.operator import LaneFacts, Operator
 from logbroker.queues.places import Moment, offset_of, partition_of
 from logbroker.queues.queue_group import QueueGroup
@@ -61,6 +63,16 @@ async def list_lanes(group: QueueGroup, request: pb.ListLanesRequest, room_bytes
         chosen = await _most(top, lanes, lambda lane: -_held_since(group, lane), pace)
         told = [facts for facts in await _facts(group, chosen, operator.is_held, pace) if facts is not None]
         told.sort(key=lambda facts: 0 if facts.failure is None else facts.failure.last_ms)
+        dates = await _dates(group, told[:MAX_DATED])
+    elif request.order == pb.LANE_ORDER_WAITING:
+        lanes = await in_turns(operator.waiting_lanes(), pace)
+
+        def soonest(lane: Lane) -> float:
+            return -operator.due(lane) if operator.is_waiting(lane) else -math.inf
+
+        chosen = await _most(top, lanes, soonest, pace)
+        told = [facts for facts in await _facts(group, chosen, operator.is_waiting, pace) if facts is not None]
+        told.sort(key=lambda facts: facts.due_in_seconds)
         dates = await _dates(group, told[:MAX_DATED])
     elif request.order == pb.LANE_ORDER_HOTTEST:
         lanes = await in_turns(operator.all_lanes(), pace)
@@ -129,9 +141,9 @@ async def _facts(
     return told
 
 
-async def _most(count: int, lanes: Sequence[Lane], weight: Callable[[Lane], int], pace: Pace) -> list[Lane]:
+async def _most(count: int, lanes: Sequence[Lane], weight: Callable[[Lane], float], pace: Pace) -> list[Lane]:
     """The lanes of the most weight, most first; of equal weight, those that come first."""
-    best: list[tuple[int, int, Lane]] = []
+    best: list[tuple[float, int, Lane]] = []
     for start in range(0, len(lanes), SLICE_LANES):
         # What weighs less than all that was found so far is not even compared.
         for number, lane in enumerate(lanes[start : start + SLICE_LANES], start):
@@ -207,10 +219,12 @@ def _lane(facts: LaneFacts, timestamp_ms: int) -> pb.Lane:
 async def decide_lanes(group: QueueGroup, decisions: Iterable[pb.LaneDecision]) -> pb.DecideLanesResponse:
     """Carry out decisions one by one; returns when all are synced."""
     pace, statuses = Pace(), Statuses()
-    outcomes: list[asyncio.Future[int] | LogbrokerError] = []
+    outcomes: list[asyncio.Future[int] | DecidedAll | LogbrokerError] = []
     for message in decisions:
         try:
-            if message.WhichOneof("decision") == "drop":
+            if message.WhichOneof("lane") == "all_held":
+                outcomes.append(await group.operations.decide_all(_decision_of_all(message), pace))
+            elif message.WhichOneof("decision") == "drop":
                 outcomes.append(await group.operations.drop(_lane_named(message), pace))
             else:
                 outcomes.append(group.operations.decide(await _read_decision(group, message)))
@@ -221,10 +235,23 @@ async def decide_lanes(group: QueueGroup, decisions: Iterable[pb.LaneDecision]) 
     for outcome in outcomes:
         if isinstance(outcome, LogbrokerError):
             response.results.add(status=statuses.of(outcome))
+        elif isinstance(outcome, DecidedAll):
+            result = response.results.add(
+                records_done=outcome.records_done, lanes=outcome.lanes, refused=outcome.refused
+            )
+            if outcome.why is not None:
+                result.why_refused.CopyFrom(statuses.of(outcome.why))
         else:
             response.results.add(records_done=await outcome)
         await pace.step(2)
     return response
+
+
+def _decision_of_all(message: pb.LaneDecision) -> Literal["resume", "skip", "drop"]:
+    kind = message.WhichOneof("decision")
+    if not message.all_held or kind is None or kind == "replace_head":
+        raise InvalidRequestError("of all lanes that stand can be decided: resume, skip_head or drop")
+    return "resume" if kind == "resume" else "skip" if kind == "skip_head" else "drop"
 
 
 def _lane_named(message: pb.LaneDecision) -> Callable[[Operator], Lane]:

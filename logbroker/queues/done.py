@@ -233,6 +233,20 @@ class DoneRecords:
             page_id in pages or page_id in full for page_id in range(start >> PAGE_SHIFT, (end - 1 >> PAGE_SHIFT) + 1)
         )
 
+    def count_not_done(self, start: int, end: int) -> int:
+        """How many places of a range are not done."""
+        place = max(start, self._floors.get(partition_of(start), start))
+        count = 0
+        while place < end:
+            page_id = place >> PAGE_SHIFT
+            stop = min(end, page_id + 1 << PAGE_SHIFT)
+            if page_id not in self._full:
+                base = page_id << PAGE_SHIFT
+                bits = int.from_bytes(self._pages.get(page_id, b""), "little") >> place - base
+                count += stop - place - (bits & (1 << stop - place) - 1).bit_count()
+            place = stop
+        return count
+
     def undone(self, start: int, end: int) -> Iterator[tuple[int, int]]:
         """Yield the ranges within `start` to `end` that are not done."""
         begun = -1

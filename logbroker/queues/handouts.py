@@ -138,11 +138,11 @@ class Handouts:
         """A record cannot be handed out: one that retention took is done, any other failed."""
         receipt, error = unreadable.receipt, unreadable.error
         if isinstance(error, OffsetOutOfRangeError):
-            settlement = Settlement(acks=[(receipt, receipt)])  # The group said so when it let go.
+            self._queue.expire(worker_id, receipt, self._moment())
         else:
-            settlement = Settlement(nacks=[Nack(receipt, receipt, error.message)])
             _log.warning("queue group %s: a record cannot be handed out: %s", self._group_id, error.message)
-        self._queue.settle(worker_id, settlement, self._moment())
+            nack = Nack(receipt, receipt, error.message)
+            self._queue.settle(worker_id, Settlement(nacks=[nack]), self._moment())
         self._touched()
 
 

@@ -186,6 +186,8 @@ class Tally(msgspec.Struct):
     nacked: int = 0
     leases_lost: int = 0
     """Their leases ended, or their workers were lost."""
+    expired: int = 0
+    """Records that were found to be gone when it was their turn: retention had taken them before they were done."""
 
 
 class PriorityCounts(msgspec.Struct, frozen=True):

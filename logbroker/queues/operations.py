@@ -8,7 +8,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from typing import Final, TypeVar
+from functools import partial
+from typing import Final, Literal, TypeVar
+
+import msgspec
 
 from logbroker.engine import LogEngine, ReadableLog
 from logbroker.errors import (
@@ -19,7 +22,7 @@ from logbroker.errors import (
     UnknownLaneError,
     quoted,
 )
-from logbroker.pacing import Pace
+from logbroker.pacing import Pace, in_turns
 from logbroker.queues import retry
 from logbroker.queues.done import Places
 from logbroker.queues.flush import Flush
@@ -36,6 +39,8 @@ from logbroker.types import TopicId
 
 DROPPED_AT_ONCE: Final = 500
 """Records of a lane."""
+DECIDED_STEPS: Final = 5
+"""Of a `Pace`, for one of many lanes."""
 
 _log = logging.getLogger(__name__)
 
@@ -43,6 +48,18 @@ MAX_LOOKS: Final = 20
 """For what stands, before a rewind gives up."""
 
 T = TypeVar("T")
+
+
+class DecidedAll(msgspec.Struct):
+    """What became of a decision about all lanes that stand."""
+
+    lanes: int = 0
+    """That it was carried out for."""
+    records_done: int = 0
+    refused: int = 0
+    """Lanes that it was refused for."""
+    why: LogbrokerError | None = None
+    """Of the first of these."""
 
 
 class Operations:
@@ -112,6 +129,38 @@ class Operations:
         dropped += operator.drop(lane)
         self._touched()
         return self._flush.synced(dropped)
+
+    async def decide_all(self, what: Literal["resume", "skip", "drop"], pace: Pace) -> DecidedAll:
+        """Let an operator decide the same about every lane that is held now, one by one; returns when all is synced.
+        What one of them refuses keeps none of the others."""
+        operator = self._operator
+        decided = DecidedAll()
+        dropping: list[asyncio.Future[int]] = []
+        for found in await in_turns(operator.held_lanes(), pace):
+            await pace.step(DECIDED_STEPS)
+            self._check_serving()
+            lane = operator.as_it_is(found)
+            if lane is None or not operator.is_held(lane):
+                continue
+            try:
+                if what == "resume":
+                    operator.resume(lane)
+                elif what == "skip":
+                    skipped = int(lane.head != NO_PLACE)
+                    operator.skip(lane, self._moment())
+                    decided.records_done += skipped
+                else:
+                    dropping.append(await self.drop(partial(_the_same, found=lane), pace))
+            except LogbrokerError as error:
+                decided.refused += 1
+                decided.why = decided.why or error.as_value()
+                continue
+            decided.lanes += 1
+            self._touched()
+        await self._flush.synced(None)
+        for dropped in dropping:
+            decided.records_done += await dropped
+        return decided
 
     async def rewind(
         self,
@@ -226,6 +275,13 @@ class Operations:
             operator.replace_head(lane, new)
 
         return replace
+
+
+def _the_same(operator: Operator, found: Lane) -> Lane:
+    """Return a lane that was found before; raises UnknownLaneError where it is no more."""
+    if operator.as_it_is(found) is not found:
+        raise UnknownLaneError("the lane is no more: what it held is done, or goes on")
+    return found
 
 
 def _finds(find: Callable[[Operator], Lane], operator: Operator, lane: Lane) -> bool:

@@ -197,14 +197,32 @@ class Operator:
         return Explanation(self._queue, keys)
 
     def all_lanes(self) -> Steps[list[Lane]]:
-        """All lanes that a key finds, those included all of whose records a session has in flight."""
+        """All lanes that a key finds, those included all of whose records a session has in flight, and of the records
+        without a key those that wait, or stand: not those that are simply ready or in flight."""
         queue = self._queue
         lanes, keys = list(queue.lanes), queue.lanes.only_in_sessions()
         yield (len(lanes) + len(keys)) // LANES_PER_STEP
         for key in keys:
             lanes.append(Lane(key, NO_PLACE, IN_SESSION))
             yield 1
+        apart = [*queue.held.set_aside.values(), *queue.held.waits.lanes(), *queue.dead_letters.lanes()]
+        yield len(apart) // LANES_PER_STEP
+        lanes += [lane for lane in apart if lane.key is None]
         return lanes
+
+    def waiting_lanes(self) -> Steps[list[Lane]]:
+        """All lanes that wait for a retry, for a time, or to go to the dead-letter topic."""
+        lanes = [*self._queue.held.waits.lanes(), *self._queue.dead_letters.lanes()]
+        yield len(lanes) // LANES_PER_STEP
+        return lanes
+
+    def is_waiting(self, lane: Lane) -> bool:
+        """Whether a lane is one of `waiting_lanes`, now."""
+        return lane.state in {WAITING, DEAD_LETTERING}
+
+    def due(self, lane: Lane) -> float:
+        """The monotonic moment at which a waiting lane goes on; those of no moment come first."""
+        return self._queue.held.waits.due(lane) if lane.state == WAITING else 0.0
 
     def hottest(self, count: int) -> list[Lane]:
         """The lanes with the most records, most first. Looks at every lane: for people, not for loops."""

@@ -70,8 +70,6 @@ class RetentionHold:
         """Where the group reads its topic."""
         self.standing = StandingRecords(queue, self.log)
         self._copied_lanes = CopiedLanes(self.copies, queue.done)
-        self.expired = 0
-        """Records that were let go without being done, about: offsets that hold none are among them."""
         self._group_id = group_id
         self._queue = queue
         self._engine = engine
@@ -182,8 +180,8 @@ class RetentionHold:
                 max_bytes = min(PIECE_BYTES, max(2 * MIB, 2 * piece.max_bytes))
         if reached == kept_from:
             return
+        # Some may be handed out before they go, or from memory: `Tally.expired` counts those that were not.
         expired = await asyncio.to_thread(self._count_undone, partition, begun, reached) - copied
-        self.expired += max(0, expired)
         _log.log(
             logging.WARNING if expired > 0 else logging.INFO,
             "queue group %s: retention takes partition %d below offset %d; %d records of lanes that stand are copied,"

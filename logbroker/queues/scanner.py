@@ -342,6 +342,7 @@ class Scanner:
         """Retention took what lies below the log's start."""
         start = self._engine.partition_facts(self._topic_id, partition).log_start_offset
         if position < start:
+            self._queue.count_expired(partition, start)
             self._pass_over(partition, start)
             self._due[partition] = None
         else:
@@ -381,6 +382,10 @@ class Scanner:
                     name = self._name_of(partition)
                     _log.warning("a batch of %s goes to the dead-letter topic as it is: %s", name, error)
             elif piece.next_offset > position:
+                if position < result.log_start_offset:
+                    # Copies, or what follows on the last one: all else went with retention.
+                    end = min(result.log_start_offset, piece.next_offset)
+                    self._queue.count_expired(partition, end, piece.offsets)
                 self._admissions.admit(partition, piece)
             position = self._queue.position(partition)
             self._marks.scanned(partition, position)

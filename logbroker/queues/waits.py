@@ -36,6 +36,9 @@ class Waits:
         entry = self._lanes.get(place)
         return None if entry is None else entry[1]
 
+    def lanes(self) -> list[Lane]:
+        return [lane for _, lane in self._lanes.values()]
+
     def heads(self) -> Iterable[int]:
         return self._lanes.keys()
 

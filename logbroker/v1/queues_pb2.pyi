@@ -13,9 +13,11 @@ class LaneOrder(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     LANE_ORDER_HOTTEST: _ClassVar[LaneOrder]
     LANE_ORDER_OLDEST: _ClassVar[LaneOrder]
     LANE_ORDER_HELD: _ClassVar[LaneOrder]
+    LANE_ORDER_WAITING: _ClassVar[LaneOrder]
 LANE_ORDER_HOTTEST: LaneOrder
 LANE_ORDER_OLDEST: LaneOrder
 LANE_ORDER_HELD: LaneOrder
+LANE_ORDER_WAITING: LaneOrder
 
 class WorkerRequest(_message.Message):
     __slots__ = ("hello", "credit", "settle", "open_session", "renew_session", "close_session", "goodbye", "add_credit")
@@ -639,20 +641,22 @@ class ExplainLanesResponse(_message.Message):
     def __init__(self, lanes: _Optional[_Iterable[_Union[Lane, _Mapping]]] = ...) -> None: ...
 
 class LaneDecision(_message.Message):
-    __slots__ = ("key", "place", "resume", "skip_head", "drop", "replace_head")
+    __slots__ = ("key", "place", "all_held", "resume", "skip_head", "drop", "replace_head")
     KEY_FIELD_NUMBER: _ClassVar[int]
     PLACE_FIELD_NUMBER: _ClassVar[int]
+    ALL_HELD_FIELD_NUMBER: _ClassVar[int]
     RESUME_FIELD_NUMBER: _ClassVar[int]
     SKIP_HEAD_FIELD_NUMBER: _ClassVar[int]
     DROP_FIELD_NUMBER: _ClassVar[int]
     REPLACE_HEAD_FIELD_NUMBER: _ClassVar[int]
     key: bytes
     place: Place
+    all_held: bool
     resume: bool
     skip_head: bool
     drop: bool
     replace_head: _common_pb2.Record
-    def __init__(self, key: _Optional[bytes] = ..., place: _Optional[_Union[Place, _Mapping]] = ..., resume: _Optional[bool] = ..., skip_head: _Optional[bool] = ..., drop: _Optional[bool] = ..., replace_head: _Optional[_Union[_common_pb2.Record, _Mapping]] = ...) -> None: ...
+    def __init__(self, key: _Optional[bytes] = ..., place: _Optional[_Union[Place, _Mapping]] = ..., all_held: _Optional[bool] = ..., resume: _Optional[bool] = ..., skip_head: _Optional[bool] = ..., drop: _Optional[bool] = ..., replace_head: _Optional[_Union[_common_pb2.Record, _Mapping]] = ...) -> None: ...
 
 class Place(_message.Message):
     __slots__ = ("partition", "offset")
@@ -677,12 +681,18 @@ class DecideLanesResponse(_message.Message):
     def __init__(self, results: _Optional[_Iterable[_Union[LaneDecided, _Mapping]]] = ...) -> None: ...
 
 class LaneDecided(_message.Message):
-    __slots__ = ("status", "records_done")
+    __slots__ = ("status", "records_done", "lanes", "refused", "why_refused")
     STATUS_FIELD_NUMBER: _ClassVar[int]
     RECORDS_DONE_FIELD_NUMBER: _ClassVar[int]
+    LANES_FIELD_NUMBER: _ClassVar[int]
+    REFUSED_FIELD_NUMBER: _ClassVar[int]
+    WHY_REFUSED_FIELD_NUMBER: _ClassVar[int]
     status: _common_pb2.Status
     records_done: int
-    def __init__(self, status: _Optional[_Union[_common_pb2.Status, _Mapping]] = ..., records_done: _Optional[int] = ...) -> None: ...
+    lanes: int
+    refused: int
+    why_refused: _common_pb2.Status
+    def __init__(self, status: _Optional[_Union[_common_pb2.Status, _Mapping]] = ..., records_done: _Optional[int] = ..., lanes: _Optional[int] = ..., refused: _Optional[int] = ..., why_refused: _Optional[_Union[_common_pb2.Status, _Mapping]] = ...) -> None: ...
 
 class RedriveRequest(_message.Message):
     __slots__ = ("group_id", "key", "dry_run", "max_records")

@@ -11,6 +11,8 @@ import pytest
 from logbroker.clock import SystemClock
 from logbroker.engine import Append, Appended
 from logbroker.errors import DiskFullError, UnknownTopicError
+from logbroker.grpc_api.queue_admin_messages import described_queue
+from logbroker.pacing import Pace
 from logbroker.queues import retention_hold
 from logbroker.queues.dead_lettering import DeadLettering
 from logbroker.queues.scanner import Scanner
@@ -53,7 +55,7 @@ async def test_lanes_that_stand_neither_fill_the_disk_nor_lose_a_record(
             assert life.facts().size_bytes < MOST_BYTES
         assert sum(path.stat().st_size for path in (tmp_path / "data" / "t-0").glob("*.log")) < MOST_BYTES
         assert life.facts().log_start_offset > 8 * 100
-        assert life.group.hold.expired == 0
+        assert life.group.queue.tally.expired == 0
     async with shell(tmp_path) as opened:
         life = await again(opened)
         await all_held(life, 2 * count)
@@ -86,7 +88,7 @@ async def test_a_log_that_expires_to_its_end_leaves_what_stands_in_copies(tmp_pa
         facts = life.facts()
         assert facts.log_start_offset == facts.log_end_offset == len(KEYS) * count
         assert (facts.size_bytes, facts.segments) == (0, 1)
-        assert life.group.hold.expired == 0
+        assert life.group.queue.tally.expired == 0
     async with shell(tmp_path) as opened:
         life = await again(opened)
         await all_held(life, count)
@@ -108,6 +110,36 @@ async def test_nothing_is_copied_below_the_bound(tmp_path: Path) -> None:
             opened.engine.topic(COPIES)
 
 
+async def test_what_is_handed_out_though_retention_took_it_is_not_told_as_expired(tmp_path: Path) -> None:
+    count = 60
+    async with shell(tmp_path) as opened:
+        life = await begin(opened, [], ordering=Ordering.NONE)
+        await life.write([b"waits", b"waits too"], range(count))
+        await until(lambda: life.group.queue.position(0) == 2 * count)
+        await life.retain()
+        assert life.facts().log_start_offset > 0
+        await life.work(2 * count)  # All of it is served from memory.
+        described = await described_queue(opened.engine, life.group, Pace())
+        assert (described.counts.expired, described.counts.acked) == (0, 2 * count)
+
+
+async def test_what_was_never_scanned_is_told_as_expired(tmp_path: Path) -> None:
+    async with shell(tmp_path) as opened:
+        life = await begin(opened, [], max_ready_records=1)
+        await life.write([b"one", b"two"], range(100))
+        await life.retain()
+        position, start = life.group.queue.position(0), life.facts().log_start_offset
+        assert position < start
+        life.group.records.shelf.clear()
+        await life.work(1)
+        while life.group.queue.done.floor(0) < 200:
+            await life.work_once()
+        described = await described_queue(opened.engine, life.group, Pace())
+        handed_out = sum(map(len, life.done.values()))
+        assert described.counts.expired + handed_out == 200
+        assert described.counts.acked == handed_out
+
+
 async def test_what_no_lane_holds_goes_as_from_any_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     count = 80
     async with shell(tmp_path) as opened:
@@ -121,11 +153,12 @@ async def test_what_no_lane_holds_goes_as_from_any_log(tmp_path: Path, caplog: p
             await life.retain()
         start = life.facts().log_start_offset
         gone = start // 3
-        assert life.group.hold.expired == 2 * gone
+        assert life.group.queue.tally.expired == 0, "what waits is not lost before its turn comes"
         [line] = said(caplog)
         assert f"below offset {start}" in line
         assert f"{2 * gone} others" in line
         await life.work(2 * (count - 1 - gone))
+        assert life.group.queue.tally.expired == 2 * gone
         left = list(range(gone + 1, count))
         assert life.done == {b"waits": left, b"waits too": left}
         life.failing.clear()
@@ -228,7 +261,7 @@ async def test_what_came_to_stand_after_an_attempt_that_was_cut_short_is_copied_
         assert await life.work_once() == 0
         await life.retain()
         assert life.facts().log_start_offset > 2
-        assert life.group.hold.expired == 0
+        assert life.group.queue.tally.expired == 0
     async with shell(tmp_path) as opened:
         life = await again(opened)
         await all_held(life, 2 * count - 1)
@@ -315,7 +348,7 @@ async def drain_beside_retention(life: Life, count: int) -> None:
         before = len(life.done.get(b"blocked", ()))
         while len(life.done.get(b"blocked", ())) == before:
             await life.work_once()
-    assert life.group.hold.expired == 0
+    assert life.group.queue.tally.expired == 0
     assert life.done[b"blocked"][:count] == list(range(count))
     assert life.facts().log_start_offset > count * len(KEYS)
 

@@ -1,0 +1,156 @@
+"""Descriptions tell what is: lag behind retention, deleted topics, records without a key, many lanes at once."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+from collections.abc import Iterator
+from itertools import islice
+from typing import Any
+
+import pytest
+
+from logbroker.client.sync import Admin, Producer, TopicPartition, Worker
+from logbroker.embedded_broker import EmbeddedBroker, embedded
+from tests.cli.command import ENVIRONMENT, LOGBROKER
+from tests.cli.queues import Queue
+from tests.cli.test_group import Group, member
+from tests.waiting import until
+
+RECORDS = 60
+MANY = 150
+
+
+@pytest.fixture(scope="module")
+def short_lived() -> Iterator[EmbeddedBroker]:
+    """A broker that looks for what has expired all the time."""
+    with embedded(retention_check_seconds=0.02) as broker:
+        yield broker
+
+
+def test_lag_counts_from_the_committed_offset_also_behind_retention(
+    short_lived: EmbeddedBroker, capsys: pytest.CaptureFixture[str]
+) -> None:
+    group = Group(short_lived.address, capsys)
+    places = [0, 7, RECORDS - 1, RECORDS]
+    with Admin(group.address) as admin, Producer(group.address) as producer:
+        admin.create_topic("kept", 1, {"segment.bytes": "1000", "retention.ms": "-1"})
+        for number in range(RECORDS):
+            producer.send("kept", b"%0200d" % number)
+            producer.flush()
+        for place in places:
+            admin.commit_offsets(f"at-{place}", {TopicPartition("kept", 0): place})
+        admin.alter_topic("kept", set_configs={"retention.bytes": "2000"})
+        until(lambda: admin.describe_topic("kept").partitions[0].log_start_offset > 40)
+        start = admin.describe_topic("kept").partitions[0].log_start_offset
+    for place in places:
+        [row] = rows_of(group, f"at-{place}")
+        text = group("describe", f"at-{place}")
+        assert (row["committed_offset"], row["log_start_offset"], row["end_offset"]) == (place, start, RECORDS)
+        assert row["lag_records"] == RECORDS - place
+        assert row["removed_records"] == max(0, start - place)
+        assert f"{RECORDS - place} record{'' if place == RECORDS - 1 else 's'} behind" in text
+        assert (f"of which retention removed {start - place}" in text) == (place < start)
+    with member(group.address, "idle", "kept"):
+        [row] = rows_of(group, "idle")
+        text = group("describe", "idle")
+    assert (row["committed_offset"], row["lag_records"], row["removed_records"]) == (None, None, None)
+    assert "0 records behind, nothing committed in 1 of 1 partitions" in text
+
+
+def rows_of(group: Group, name: str) -> list[dict[str, Any]]:
+    return list(group.json("describe", name)["partitions"])
+
+
+def test_a_group_whose_topic_was_deleted_is_described_so(
+    address: str, capsys: pytest.CaptureFixture[str], topic: str, name: str
+) -> None:
+    """The member holds its partitions until it hears of it; a frozen one does not."""
+    group = Group(address, capsys)
+    command = [*LOGBROKER, "consume", topic, "--group", name, "--broker", address]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, env=ENVIRONMENT) as consumer:
+        try:
+            with Admin(address) as admin:
+                until(lambda: name in [info.id for info in admin.list_groups()])
+                until(lambda: len([row for row in rows_of(group, name) if row["owner"]]) == 2)
+                consumer.send_signal(signal.SIGSTOP)
+                admin.delete_topic(topic)
+            found = rows_of(group, name)
+            text = group("describe", name)
+            (frozen,) = group.json("members", name)
+            members_text = group("members", name)
+        finally:
+            consumer.kill()
+            consumer.send_signal(signal.SIGCONT)
+    assert [(row["topic"], row["partition"]) for row in found] == [(None, 0), (None, 1)]
+    for row in found:
+        assert "the topic was deleted" in row["error"]
+    assert "names no topic" not in text
+    assert "(deleted)" in text
+    assert frozen["owned"] == [{"topic": None, "partition": 0}, {"topic": None, "partition": 1}]
+    assert "(deleted) 0, 1" in members_text
+
+
+def test_records_without_a_key_that_wait_are_listed(queue: Queue, topic: str, name: str) -> None:
+    queue("create", name, "--topic", topic, "--ordering", "none", "--backoff", "3000,1,3000", "--max-attempts", "3")
+    with Worker(queue.address, name) as worker:
+        for delivery in islice(worker, 3):
+            delivery.nack(reason="no good")
+        until(lambda: queue.json("describe", name)["counts"]["held_lanes"] == 3)
+        for listed in (*queue.json("lanes", name).values(), queue.json("lanes", name, "--order", "waiting")):
+            assert listed["total"] == 3
+            for lane in listed["lanes"]:
+                assert (lane["key"], lane["state"], lane["attempt"], lane["reasons"]) == (
+                    None,
+                    "waiting",
+                    2,
+                    ["no good"],
+                )
+                assert lane["due_in_ms"] > 0
+        places = [f"{lane['partition']}:{lane['offset']}" for lane in listed["lanes"]]
+        text = queue("lanes", name)
+        for word in (*places, "no good", "without an ordering key"):
+            assert word in text
+    queue("resume", name, *(word for place in places for word in ("--record", place)))
+    assert queue.json("lanes", name, "--order", "waiting")["total"] == 0
+
+
+@pytest.mark.parametrize("decision", ["resume", "skip", "drop"])
+def test_a_decision_about_all_lanes_is_one_request_and_one_line(queue: Queue, name: str, decision: str) -> None:
+    with Admin(queue.address) as admin, Producer(queue.address) as producer:
+        admin.create_topic(name, 2)
+        for number in range(2 * MANY):
+            producer.send(name, b"v", b"k%d" % (number % MANY))
+    queue("create", name, "--topic", name, "--max-attempts", "1", "--backoff", "0,1,1", "--on-exhausted", "block")
+    with Worker(queue.address, name) as worker:
+        for delivery in islice(worker, MANY):
+            delivery.nack(reason="no good")
+        until(lambda: queue.json("describe", name)["counts"]["blocked_lanes"] == MANY)
+    more = ["--yes"] if decision == "drop" else []
+    text = queue(decision, name, "--all", *more)
+    done = {"resume": 0, "skip": MANY, "drop": 2 * MANY}[decision]
+    assert text.count("\n") == 1
+    assert f"{MANY} lanes" in text
+    assert decision == "resume" or f"{done} records done" in text
+    counts = queue.json("describe", name)["counts"]
+    assert (counts["blocked_lanes"], counts["open"]) == (0, 2 * MANY - done)
+    assert queue(decision, name, "--all", *more) == "no lane is blocked or parked\n"
+    assert json.loads(queue(decision, name, "--all", "--json", *more)) == {"lanes": 0, "records_done": 0, "refused": 0}
+    assert "give KEY, --record or --all" in queue(decision, name, *more, exit_code=2)
+
+
+def test_many_lanes_that_are_named_are_told_in_part(queue: Queue, name: str) -> None:
+    keys = [f"k{number}" for number in range(50)]
+    with Admin(queue.address) as admin, Producer(queue.address) as producer:
+        admin.create_topic(name, 1)
+        for key in keys:
+            producer.send(name, b"v", key.encode())
+    queue("create", name, "--topic", name, "--max-attempts", "1", "--backoff", "0,1,1", "--on-exhausted", "block")
+    with Worker(queue.address, name) as worker:
+        for delivery in islice(worker, len(keys)):
+            delivery.nack(reason="no good")
+        until(lambda: queue.json("describe", name)["counts"]["blocked_lanes"] == len(keys))
+    lines = queue("resume", name, *keys).splitlines()
+    assert len(lines) == 21
+    assert lines[-1] == "resumed 30 more lanes"
