@@ -24,6 +24,7 @@ from logbroker.grpc_api.refs import check_item_count, find_topic
 from logbroker.grpc_api.status import Context, Statuses, answers
 from logbroker.grpc_api.worker_stream import WorkerStream
 from logbroker.pacing import Pace, in_turns
+from logbroker.queues.queue_group import QueueGroup
 from logbroker.v1 import queues_pb2 as pb
 from logbroker.v1.common_pb2 import Status
 
