@@ -204,7 +204,7 @@ async def test_what_cannot_be_asked_for_is_refused(address: str, topic: str, unu
         async with Consumer(address, group=group) as consumer:
             with pytest.raises(InvalidGroupIdError):
                 await consumer.subscribe(topic)
-    with pytest.raises(InvalidRequestError, match="start"):
+    with pytest.raises(TypeError, match="start"):
         Consumer(address, group=topic, start=5)  # type: ignore[arg-type]
     with pytest.raises(InvalidRequestError, match="session_timeout_seconds"):
         Consumer(address, group=topic, session_timeout_seconds=-1)
@@ -228,15 +228,13 @@ async def test_a_subscription_that_changes_while_the_member_comes_back_counts(ad
                 await consumer.poll(timeout_seconds=0.05)
 
 
-async def test_a_subscription_that_cannot_be_is_told_at_the_next_question(address: str, topic: str) -> None:
+async def test_a_subscription_that_cannot_be_is_refused_and_changes_nothing(address: str, topic: str) -> None:
     await fill(address, topic, 1, 3)
     async with Consumer(address, group=topic, auto_commit=False) as consumer:
         await consumer.subscribe(topic)
         await drain(consumer, 3)
         await consumer.commit()
-        await consumer.subscribe(pattern="(")
         with pytest.raises(InvalidRequestError):
-            await drain(consumer, 1)
-        await consumer.subscribe(topic)
+            await consumer.subscribe(pattern="(")
         await add(address, topic, 1, 2)
         assert [record.offset for record in await drain(consumer, 2)] == [3, 4]
