@@ -40,8 +40,9 @@ def warn(text: str) -> None:
         OSError, ValueError, OutputError
     ):  # What stands on standard output was written before; its errors come later.
         sys.stdout.flush()
-    sys.stderr.write(f"{shown(text)}\n")
-    sys.stderr.flush()
+    with suppress(OSError):  # Nobody is there to be told, as after the end of a terminal.
+        sys.stderr.write(f"{shown(text)}\n")
+        sys.stderr.flush()
 
 
 def confirm(question: str) -> None:

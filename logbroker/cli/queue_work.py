@@ -3,32 +3,42 @@
 from __future__ import annotations
 
 import base64
+import errno
 import itertools
 import os
 import re
 import signal
-import subprocess
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
-from types import FrameType
-from typing import Final
+from types import FrameType, TracebackType
+from typing import Final, Self, cast
 
 import click
 
+from logbroker.cli.child_process import CommandRunner
 from logbroker.cli.clients import Worker
-from logbroker.cli.lines import raw_errors
+from logbroker.cli.lines import raw_errors, warn
 from logbroker.cli.options import broker_option
 from logbroker.cli.output_formats import json_delivery
 from logbroker.cli.standard_output import TakenOutput
 from logbroker.client.sync import QueueAdmin, QueueDescription, WorkerDelivery
-from logbroker.errors import LogbrokerError
+from logbroker.client.worker_core import DEFAULT_MAX_EXTENSION_SECONDS
+from logbroker.errors import LogbrokerError, quoted
+from logbroker.errors.system import system_error_text
 
-_MAX_VARIABLE_BYTES: Final = 64 * 1024
-"""What is larger does not get into the environment: the system takes 128 KiB a variable, and 2 MiB in all."""
-_MAX_REASON_CHARACTERS: Final = 256
+_PREFIX: Final = b"LOGBROKER_"
 _LOOK_SECONDS: Final = 0.2
 _WAITING: Final = b"logbroker: waiting for the commands that run; Ctrl-C again kills them\n"
+_STOPS: Final = tuple(
+    getattr(signal, name)
+    for name in ("SIGINT", "SIGTERM", "SIGHUP")
+    if hasattr(signal, name)  # Windows has two.
+)
+_GOODBYE_SECONDS: Final = 3
+"""After the signal that kills the commands, until the worker ends without the broker's or anybody's answer."""
+_NOT_EXECUTABLE: Final = 126
+_NOT_FOUND: Final = 127
 
 
 @click.command()
@@ -71,18 +81,29 @@ def work(
     broker: str,
 ) -> None:
     """Work on the records of GROUP as they come, until Ctrl-C, which waits for the commands that run; Ctrl-C again
-    kills them, and gives their records back.
+    kills them, and gives their records back. SIGTERM and SIGHUP do the same. The exit code of a stop is 0.
 
     \b
     CMD has the value on its standard input, and in its environment
+      LOGBROKER_BROKER (HOST:PORT, which `logbroker` itself goes by),
       LOGBROKER_TOPIC, LOGBROKER_PARTITION, LOGBROKER_OFFSET,
       LOGBROKER_TIMESTAMP (ms), LOGBROKER_PRIORITY (0 to 9),
       LOGBROKER_ATTEMPT (1 at first),
       LOGBROKER_REDELIVERED (1 where it may have been handed out before),
       LOGBROKER_KEY, LOGBROKER_KEY_BASE64 (none where there is no key),
       LOGBROKER_HEADER_NAME of each header, in capitals, with _ for all
-      that is no letter or digit.
-    The last line of its standard error is the reason of a nack.
+      that is no letter or digit; of one with a NUL byte,
+      LOGBROKER_HEADER_NAME_BASE64 instead.
+    A record whose key and headers the system does not take as an
+    environment (some 128 KiB each) is nacked.
+
+    \b
+    It is done when CMD itself ends, whatever CMD left in the background.
+    With --timeout, or where the record is lost to others meanwhile, CMD is
+    killed with all processes of its session. The last line of its standard
+    error is the reason of a nack; all of it is passed on.
+    Where CMD cannot be found (exit 127 or 126, of the first that ends), the
+    record is given back and the worker ends.
 
     \b
     JSON lines are those of `consume --format json`, with attempt and redelivered.
@@ -98,30 +119,94 @@ def work(
         raise click.UsageError("give either --exec or --print")
     if until_end and band is not None:
         raise click.UsageError("--until-end is about all records of the group: leave out --band")
-    with (
-        _stops_are_interrupts(),
-        Worker(broker, group, band=band) as worker,
-        _stopped_at_end(worker, broker, group) if until_end else nullcontext(),
-    ):
-        if command is None:
+    if command is None:
+        with (
+            _Stops(None),
+            Worker(broker, group, band=band) as worker,
+            suppress(KeyboardInterrupt),
+            _stopped_at_end(worker, broker, group) if until_end else nullcontext(),
+        ):
             out = TakenOutput()
             for delivery in itertools.islice(worker, max_records):
                 out.write(json_delivery(delivery))
                 out.wait()
                 with suppress(LogbrokerError):  # Lost meanwhile: it comes again, and is written again.
                     delivery.ack()
-        else:
-            _Runner(worker, command, timeout, max_records).run(concurrency)
+        return
+    if not hasattr(os, "killpg"):
+        raise LogbrokerError("--exec needs the processes of a POSIX system: take --print here, or a Worker")
+    longest = max(DEFAULT_MAX_EXTENSION_SECONDS, (timeout or 0) + 60)
+    with CommandRunner(command, timeout) as commands, _Stops(commands) as stops:
+        with (
+            Worker(broker, group, band=band, max_extension_seconds=longest) as worker,
+            suppress(KeyboardInterrupt),
+        ):
+            handler = _Handler(worker, commands, stops, broker, max_records)
+            with stops.that_wait(), _stopped_at_end(worker, broker, group) if until_end else nullcontext():
+                worker.run(handler.handle, concurrency=concurrency)
+        if handler.failure:
+            raise LogbrokerError(handler.failure)
 
 
-@contextmanager
-def _stops_are_interrupts() -> Iterator[None]:
-    """A service manager's stop is a goodbye, too: what the worker holds goes to others at once."""
-    default = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, default)
+class _Stops:
+    """What signals ask for. A service manager's stop, and the end of a terminal, are a goodbye as Ctrl-C is: what the
+    worker holds goes to others at once."""
+
+    def __init__(self, commands: CommandRunner | None) -> None:
+        self._commands = commands
+        self._before: dict[signal.Signals, object] = {}
+        self._waits = False
+        self._signals = 0
+        self.count = 0
+        """While commands were waited for."""
+        self.last = 0
+        self.running = 0
+        """Commands."""
+
+    def __enter__(self) -> Self:
+        for number in _STOPS:
+            if signal.getsignal(number) is not signal.SIG_IGN:  # As nohup, and a shell's background jobs do.
+                self._before[number] = signal.signal(number, self._stop)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> bool:
+        """A stop before anything was begun, such as while the broker is awaited, is no failure either."""
+        if self.count > 1 and self._commands is not None:
+            # At once: all is said, and the end of the interpreter may wait for threads that have no end.
+            self._commands.close()
+            os._exit(128 + self.last)
+        for number, handler in self._before.items():
+            signal.signal(number, signal.SIG_DFL if handler is None else cast(signal.Handlers, handler))
+        return isinstance(error, KeyboardInterrupt) and self._signals == 1
+
+    @contextmanager
+    def that_wait(self) -> Iterator[None]:
+        """In here a stop waits for commands; the next one does not, nor for anything else, after this block too."""
+        self._waits = True
+        try:
+            yield
+        finally:
+            self._waits = self.count > 0
+
+    def _stop(self, number: int, frame: FrameType | None) -> None:
+        """No locks here: any code may be interrupted by this."""
+        self._signals += 1
+        if not self._waits:
+            raise KeyboardInterrupt
+        self.count += 1
+        self.last = number
+        if self.count == 1:
+            if self.running:
+                with suppress(OSError):
+                    os.write(raw_errors().fileno(), _WAITING)
+            raise KeyboardInterrupt
+        assert self._commands is not None
+        self._commands.kill_all()
+        # Whatever may still be waited for, such as a broker that is away: the end is near.
+        signal.signal(signal.SIGALRM, lambda *_: os._exit(128 + self.last))
+        signal.setitimer(signal.ITIMER_REAL, _GOODBYE_SECONDS)
 
 
 @contextmanager
@@ -152,102 +237,88 @@ def _is_worked_off(queue: QueueDescription) -> bool:
     return queue.state in ("serving", "paused") and not (counts.ready or counts.in_flight or counts.unscanned)
 
 
-class _Runner:
+class _Handler:
     """Runs a command for each delivery, in the threads of a worker."""
 
-    def __init__(self, worker: Worker, command: str, timeout_seconds: float | None, max_records: int | None) -> None:
+    def __init__(
+        self, worker: Worker, commands: CommandRunner, stops: _Stops, broker: str, max_records: int | None
+    ) -> None:
         self._worker = worker
-        self._command = command
-        self._timeout_seconds = timeout_seconds
+        self._commands = commands
+        self._stops = stops
+        self._broker = broker
         self._left = max_records
         self._lock = threading.Lock()
-        self._running: set[subprocess.Popen[bytes]] = set()
-        self._in_hand = 0
-        self._interrupts = 0
+        self._has_run = False
+        """The command can be found: a shell has run it, or at least some of it."""
+        self.failure = ""
+        """Why the command cannot be run, for any record."""
 
-    def run(self, concurrency: int) -> None:
-        before = {
-            number: signal.signal(number, self._interrupt)
-            for number in (signal.SIGINT, signal.SIGTERM)
-            if signal.getsignal(number) is not signal.SIG_IGN  # As a shell's background jobs do.
-        }
-        try:
-            self._worker.run(self._handle, concurrency=concurrency)
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
-
-    def _interrupt(self, number: int, frame: FrameType | None) -> None:
-        """At first, wait for the commands that run; then no longer. No locks: any code may be interrupted by this."""
-        self._interrupts += 1
-        if self._interrupts == 1:
-            if self._in_hand:
-                os.write(raw_errors().fileno(), _WAITING)
-            raise KeyboardInterrupt
-        for process in list(self._running):
-            _kill(process)
-
-    def _handle(self, delivery: WorkerDelivery) -> None:
+    def handle(self, delivery: WorkerDelivery) -> None:
         with self._lock:
-            if self._left == 0 or self._interrupts > 1:
-                delivery.release()
-                return
-            if self._left is not None:
-                self._left -= 1
-                if not self._left:
-                    self._worker.stop()
-            self._in_hand += 1
+            is_over = self._left == 0 or self._stops.count > 1 or bool(self.failure)
+            if not is_over:
+                if self._left is not None:
+                    self._left -= 1
+                    if not self._left:
+                        self._worker.stop()
+                self._stops.running += 1
+        if is_over:
+            delivery.release()
+            return
         try:
-            reason = self._work_on(delivery)
+            self._work_on(delivery)
         finally:
             with self._lock:
-                self._in_hand -= 1
-        if self._interrupts > 1:
-            delivery.release()
-        elif reason is not None:
-            delivery.nack(reason=reason[:_MAX_REASON_CHARACTERS])
+                self._stops.running -= 1
 
-    def _work_on(self, delivery: WorkerDelivery) -> str | None:
-        """Run the command; return why it failed, or None."""
+    def _work_on(self, delivery: WorkerDelivery) -> None:
+        """Run the command, and settle the delivery; the worker acks what is left unsettled."""
+        variables = record_variables(delivery)
         try:
-            # In a session of its own: Ctrl-C is for this program, which waits for it.
-            process = subprocess.Popen(
-                ["/bin/sh", "-c", self._command],
-                stdin=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                env=environment(delivery),
-                start_new_session=True,
+            ended = self._commands.run(
+                delivery.value or b"", _environment(variables, self._broker), lambda: not delivery.lost
             )
         except OSError as error:
-            return f"the command could not be started: {error}"
-        self._running.add(process)
-        if self._interrupts > 1:
-            _kill(process)
-        try:
-            _, errors = process.communicate(delivery.value or b"", self._timeout_seconds)
-        except subprocess.TimeoutExpired:
-            _kill(process)
-            _, errors = process.communicate()
-            self._show(errors)
-            return f"the command took more than {self._timeout_seconds:g} s"
-        finally:
-            self._running.discard(process)
-        self._show(errors)
-        if process.returncode == 0:
-            return None
-        lines = errors.decode("utf-8", "replace").strip().splitlines()
-        status = f"exit {process.returncode}" if process.returncode > 0 else f"signal {-process.returncode}"
-        return f"{status}: {lines[-1]}" if lines else status
+            if error.errno == errno.E2BIG:
+                delivery.nack(reason=_too_large(variables))
+            else:
+                self._fail(f"the command cannot be started: {system_error_text(error)}")
+                delivery.release()
+            return
+        status = f"exit {ended.status}" if ended.status >= 0 else f"signal {-ended.status}"
+        reason = f"{status}: {ended.last_line}" if ended.last_line else status
+        if ended.status == 0:
+            self._has_run = True
+        elif ended.killed_by == "timeout":
+            self._has_run = True
+            delivery.nack(reason=self._commands.timeout_reason)
+        elif ended.killed_by == "loss":
+            place = f"{delivery.topic}-{delivery.partition}, offset {delivery.offset}"
+            warn(f"logbroker: the lease of {place} was lost, and its command was killed: the record comes again")
+            with suppress(LogbrokerError):
+                delivery.release()
+        elif ended.killed_by == "stop":
+            delivery.release()
+        elif ended.status in (_NOT_EXECUTABLE, _NOT_FOUND) and not self._has_run:
+            self._fail(f"the command cannot be run ({reason}): mend it, and start again")
+            # A record that brought a script to this exit code is not to stand before all others for ever.
+            if delivery.redelivered:
+                delivery.nack(reason=reason)
+            else:
+                delivery.release()
+        else:
+            self._has_run = True
+            delivery.nack(reason=reason)
 
-    def _show(self, errors: bytes) -> None:
-        if errors:
-            with self._lock:
-                raw_errors().write(errors)
-                raw_errors().flush()
+    def _fail(self, why: str) -> None:
+        with self._lock:
+            self.failure = self.failure or why
+        self._worker.stop()
 
 
-def environment(delivery: WorkerDelivery) -> dict[bytes, bytes]:
-    """Return the environment of the command."""
+def record_variables(delivery: WorkerDelivery) -> dict[bytes, bytes]:
+    """Return what the command's environment tells of a record."""
     facts: dict[bytes, bytes] = {
         b"TOPIC": delivery.topic.encode(),
         b"PARTITION": b"%d" % delivery.partition,
@@ -258,20 +329,29 @@ def environment(delivery: WorkerDelivery) -> dict[bytes, bytes]:
         b"REDELIVERED": b"1" if delivery.redelivered else b"0",
     }
     for name, content in delivery.headers:
-        variable = re.sub(r"[^A-Z0-9]", "_", name.upper())
-        if content is not None:
-            facts[b"HEADER_" + variable.encode()] = content
+        variable = b"HEADER_" + re.sub(r"[^A-Z0-9]", "_", name.upper()).encode()
+        if content is not None and b"\0" in content:
+            facts[variable + b"_BASE64"] = base64.b64encode(content)
+        elif content is not None:
+            facts[variable] = content
     if delivery.key is not None:
-        facts[b"KEY"] = delivery.key
         facts[b"KEY_BASE64"] = base64.b64encode(delivery.key)
-    inherited = {os.fsencode(name): os.fsencode(value) for name, value in os.environ.items()}
-    return inherited | {
-        b"LOGBROKER_" + name: value
-        for name, value in facts.items()
-        if b"\0" not in value and len(value) <= _MAX_VARIABLE_BYTES
-    }
+        if b"\0" not in delivery.key:
+            facts[b"KEY"] = delivery.key
+    return {_PREFIX + name: value for name, value in facts.items()}
 
 
-def _kill(process: subprocess.Popen[bytes]) -> None:
-    with suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
+def _environment(variables: Mapping[bytes, bytes], broker: str) -> dict[bytes, bytes]:
+    """Return the whole environment. Nothing of another record gets into it, such as of one whose command started this
+    program; and `logbroker` speaks to the same broker there."""
+    inherited = {name: value for name, value in os.environb.items() if not name.startswith(_PREFIX)}
+    return {**inherited, _PREFIX + b"BROKER": broker.encode(), **variables}
+
+
+def _too_large(variables: Mapping[bytes, bytes]) -> str:
+    largest = max(variables, key=lambda name: len(variables[name]))
+    size_bytes = sum(len(name) + len(value) + 2 for name, value in variables.items())
+    return (
+        f"the system does not take the record's key and headers as an environment, {size_bytes:,} bytes, of which "
+        f"{quoted(largest.decode())} has {len(variables[largest]):,}: take such records with a Worker, or --print"
+    )

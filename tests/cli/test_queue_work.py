@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
+import socket
 import subprocess
 import time
 import uuid
@@ -12,7 +14,9 @@ from pathlib import Path
 import pytest
 
 from logbroker.client.sync import Admin, LaneDescription, Producer, QueueAdmin, QueueCounts, QueueSettings
+from logbroker.embedded_broker import embedded
 from tests.cli.command import ENVIRONMENT, LOGBROKER, line_of, logbroker, output_of
+from tests.waiting import until
 
 WAITING = b"logbroker: waiting for the commands that run; Ctrl-C again kills them\n"
 
@@ -122,23 +126,87 @@ def test_a_command_that_takes_too_long_is_killed_with_its_children(address: str,
     assert counts(address, group).nacked == 1
 
 
-def test_what_no_environment_holds_is_left_out(address: str) -> None:
-    """Keys with NULs or of a megabyte reach the command all the same, which reads the value."""
+def test_what_no_environment_holds_fails_with_that_reason(address: str) -> None:
+    """A key of 500 kB, or headers that are too much together; no command runs without them. A NUL comes in base64."""
     group = f"q-{uuid.uuid4()}"
+    many = tuple((f"h{number}", b"x" * 60_000) for number in range(100))
     with Admin(address) as admin, QueueAdmin(address) as queues, Producer(address) as producer:
-        admin.create_topic(group, 1)
-        queues.create_queue(group, group)
-        for key in (b"a\0b", b"x" * 1_000_000, b"", None):
-            producer.send(group, b"v", key, headers=(("nul", b"\0"),))
-    out = output_of(
-        *("queue", "work", group, "--exec", 'echo "${LOGBROKER_KEY-none} ${LOGBROKER_KEY_BASE64-none} $(cat)"'),
-        *("--max-records", "4", "--broker", address),
-    )
-    assert sorted(out.splitlines()) == sorted([b"none YQBi v", b"none none v", b"  v", b"none none v"])
-    assert counts(address, group).acked == 4
+        admin.create_topic(group, 1, {"max.message.bytes": "8000000"})
+        queues.create_queue(group, group, QueueSettings(max_attempts=1))
+        for key in (b"a\0b", b"", None):
+            producer.send(group, b"v", key, headers=(("nul", b"\0"), ("a\0=ä", b"odd")))
+        producer.flush()
+        producer.send(group, b"v", b"many", headers=many)
+        producer.send(group, b"v", b"x" * 500_000)
+    variables = ("KEY-none", "KEY_BASE64-none", "HEADER_NUL_BASE64", "HEADER_A___")
+    script = f'echo "{" ".join(f"${{LOGBROKER_{name}}}" for name in variables)} $(cat)"'
+    out = output_of("queue", "work", group, "--exec", script, "--max-records", "5", "--broker", address)
+    assert sorted(out.splitlines()) == sorted([b"none YQBi AA== odd v", b"  AA== odd v", b"none none AA== odd v"])
+    done = counts(address, group)
+    assert (done.acked, done.nacked) == (3, 2)
+    for key, name, size in ((b"many", "HEADER_H", "60,000"), (b"x" * 500_000, "KEY", "")):
+        (reason,) = explain(address, group, key).reasons
+        assert "does not take the record's key and headers as an environment" in reason
+        assert f"of which 'LOGBROKER_{name}" in reason
+        assert f"has {size}" in reason
 
 
-@pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM])
+def test_nothing_of_another_record_is_in_the_environment(address: str, group: str, tmp_path: Path) -> None:
+    """As where a command of one worker starts another."""
+    out = tmp_path / "out"
+    others = {"LOGBROKER_KEY": "another's", "LOGBROKER_HEADER_X": "another's", "LOGBROKER_BROKER": "127.0.0.1:1"}
+    with Producer(address) as producer:
+        producer.send(group, b"no key", None)
+    command = [*LOGBROKER, "queue", "work", group, "--broker", address, "--max-records", "13"]
+    command += ["--exec", f"env | grep ^LOGBROKER_ >> {out}"]
+    subprocess.run(command, env=ENVIRONMENT | others, timeout=60, check=True)
+    text = out.read_text()
+    assert "another's" not in text
+    assert text.count(f"LOGBROKER_BROKER={address}\n") == 13
+    assert text.count("LOGBROKER_KEY=") == 12
+
+
+def test_a_command_is_done_when_it_ends_whatever_it_left_behind(address: str, group: str, tmp_path: Path) -> None:
+    """All records are done while a child of the first holds its standard error."""
+    pid = tmp_path / "pid"
+    script = f"test -e {pid} || {{ sleep 60 & echo $! > {pid}; }}"
+    result = logbroker_to_files("queue", "work", group, "--exec", script, "--max-records", "12", "--broker", address)
+    assert result == 0
+    assert counts(address, group).acked == 12
+    os.kill(int(pid.read_text()), signal.SIGKILL)  # It lives.
+
+
+def logbroker_to_files(*arguments: str) -> int:
+    """Run a command whose standard output others may hold, too."""
+    nothing = subprocess.DEVNULL
+    return subprocess.run([*LOGBROKER, *arguments], stdout=nothing, stderr=nothing, timeout=50, check=False).returncode
+
+
+@pytest.mark.parametrize("command", ["no-such-command $LOGBROKER_KEY", "/dev/null"])
+def test_a_command_that_is_not_there_ends_the_worker_and_no_attempt_is_used(
+    address: str, group: str, command: str
+) -> None:
+    arguments = ("queue", "work", group, "--exec", command, "--broker", address)
+    result = logbroker(*arguments, "--concurrency", "3")
+    assert result.returncode == 1
+    last = result.stderr.decode().splitlines()[-1]
+    assert last.startswith("logbroker: the command cannot be run (exit 12")
+    done = counts(address, group)
+    assert (done.acked, done.nacked, done.in_flight) == (0, 0, 0)
+    # Of a record that comes again one is: it may have been the fault of the record.
+    assert logbroker(*arguments).returncode == 1
+    done = counts(address, group)
+    assert (done.acked, done.nacked, done.in_flight) == (0, 1, 0)
+
+
+def test_an_exit_of_127_after_others_is_the_fault_of_the_record(address: str, group: str, tmp_path: Path) -> None:
+    script = f"test -e {tmp_path}/run || {{ touch {tmp_path}/run; exit 1; }}; test $LOGBROKER_KEY != k1 || exit 127"
+    result = logbroker("queue", "work", group, "--exec", script, "--broker", address, "--max-records", "11")
+    assert result.returncode == 0, result.stderr
+    assert "exit 127" in explain(address, group, b"k1").reasons
+
+
+@pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_stop_waits_for_the_command_and_gives_back_the_rest(
     address: str, group: str, tmp_path: Path, stop: signal.Signals
 ) -> None:
@@ -153,7 +221,7 @@ def test_a_stop_waits_for_the_command_and_gives_back_the_rest(
             assert line_of(process, error=True) == WAITING
             assert process.poll() is None
             go.touch()
-            assert process.wait(30) == 130
+            assert process.wait(30) == 0
             assert process.stderr.read().strip() == b""
         finally:
             process.kill()
@@ -161,24 +229,134 @@ def test_a_stop_waits_for_the_command_and_gives_back_the_rest(
     assert (done.acked, done.nacked, done.in_flight) == (1, 0, 0)
 
 
-def test_a_second_stop_kills_the_command_and_gives_back_its_record(address: str, group: str, tmp_path: Path) -> None:
-    pids = tmp_path / "pids"
-    command = [*LOGBROKER, "queue", "work", group, "--broker", address]
-    command += ["--exec", f"echo $$ > {pids}; echo begun; sleep 60"]
+@pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_second_stop_kills_the_command_and_gives_back_its_record(
+    address: str, group: str, tmp_path: Path, stop: signal.Signals
+) -> None:
+    """Though a child that has left its session holds its standard error."""
+    free, own = tmp_path / "free", tmp_path / "own"
+    command = [*LOGBROKER, "queue", "work", group, "--broker", address, "--timeout", "50"]
+    command += ["--exec", f"setsid sh -c 'echo $$ > {free}; exec sleep 60' & echo $$ > {own}; echo begun; sleep 60"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=ENVIRONMENT) as process:
         try:
             assert line_of(process) == b"begun\n"
-            assert process.stderr is not None
-            process.send_signal(signal.SIGINT)
+            until(lambda: free.exists() and free.read_text())
+            process.send_signal(stop)
             assert line_of(process, error=True) == WAITING
-            process.send_signal(signal.SIGINT)
-            assert process.wait(30) == 130
-            assert process.stderr.read().strip() == b""
+            process.send_signal(stop)
+            assert process.wait(30) == 128 + stop
         finally:
             process.kill()
-    wait_for_end(int(pids.read_text()))
+            os.kill(int(free.read_text()), signal.SIGKILL)
+    wait_for_end(int(own.read_text()))
     done = counts(address, group)
     assert (done.acked, done.nacked, done.in_flight) == (0, 0, 0)
+
+
+def test_a_second_stop_waits_for_no_broker(tmp_path: Path) -> None:
+    own = tmp_path / "own"
+    with embedded() as broker:
+        with Admin(broker.address) as admin, QueueAdmin(broker.address) as queues, Producer(broker.address) as producer:
+            admin.create_topic("t", 1)
+            queues.create_queue("q", "t")
+            producer.send("t", b"v")
+        command = [*LOGBROKER, "queue", "work", "q", "--broker", broker.address]
+        command += ["--exec", f"echo $$ > {own}; echo begun; sleep 60; true"]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=ENVIRONMENT) as process:
+            try:
+                assert line_of(process) == b"begun\n"
+                os.kill(broker.pid, signal.SIGSTOP)
+                process.send_signal(signal.SIGTERM)
+                assert line_of(process, error=True) == WAITING
+                process.send_signal(signal.SIGTERM)
+                assert process.wait(30) == 128 + signal.SIGTERM
+            finally:
+                process.kill()
+                os.kill(broker.pid, signal.SIGCONT)
+    wait_for_end(int(own.read_text()))
+
+
+def test_a_worker_that_is_killed_takes_its_command_along(address: str, group: str, tmp_path: Path) -> None:
+    own = tmp_path / "own"
+    command = [*LOGBROKER, "queue", "work", group, "--broker", address]
+    command += ["--exec", f"echo $$ > {own}; echo begun; sleep 60; true"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, env=ENVIRONMENT) as process:
+        assert line_of(process) == b"begun\n"
+        process.kill()
+    wait_for_end(int(own.read_text()))
+
+
+@pytest.mark.parametrize("form", [("--print",), ("--exec", "true")])
+def test_a_stop_while_there_is_no_broker_is_no_failure(form: tuple[str, ...]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        command = [*LOGBROKER, "queue", "work", "q", *form, "--broker", address, "--wait", "60"]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=ENVIRONMENT) as process:
+            try:
+                silent.settimeout(30)
+                connection, _ = silent.accept()
+                connection.close()
+                process.send_signal(signal.SIGTERM)
+                assert process.wait(30) == 0
+                assert process.stderr is not None
+                assert process.stderr.read() == b""
+            finally:
+                process.kill()
+
+
+def test_a_command_whose_record_is_lost_is_killed(address: str, group: str, tmp_path: Path) -> None:
+    """By a rewind of the group: the record comes again, to the same worker here."""
+    own = tmp_path / "own"
+    with QueueAdmin(address) as queues:
+        queues.alter_queue(group, QueueSettings(lease_seconds=1.5))
+    command = [*LOGBROKER, "queue", "work", group, "--broker", address]
+    command += ["--exec", f"echo $$ >> {own}; echo begun; sleep 60; true"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=ENVIRONMENT) as process:
+        try:
+            assert line_of(process) == b"begun\n"
+            with QueueAdmin(address) as queues:
+                queues.rewind(group, "earliest")
+            assert b"was lost, and its command was killed" in line_of(process, error=True)
+            wait_for_end(int(own.read_text().split()[0]))
+            assert line_of(process) == b"begun\n"
+        finally:
+            process.kill()
+    assert counts(address, group).nacked == 0
+
+
+def test_a_command_is_killed_when_its_lease_is_over_though_no_broker_says_so(tmp_path: Path) -> None:
+    own = tmp_path / "own"
+    with embedded() as broker:
+        with Admin(broker.address) as admin, QueueAdmin(broker.address) as queues, Producer(broker.address) as producer:
+            admin.create_topic("t", 1)
+            queues.create_queue("q", "t", QueueSettings(lease_seconds=1.5))
+            producer.send("t", b"v")
+        command = [*LOGBROKER, "queue", "work", "q", "--broker", broker.address]
+        command += ["--exec", f"echo $$ >> {own}; echo begun; sleep 60; true"]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=ENVIRONMENT) as process:
+            try:
+                assert line_of(process) == b"begun\n"
+                os.kill(broker.pid, signal.SIGSTOP)
+                wait_for_end(int(own.read_text()))
+                os.kill(broker.pid, signal.SIGCONT)
+                assert line_of(process) == b"begun\n"
+                with QueueAdmin(broker.address) as queues:
+                    assert queues.describe_queue("q").counts.nacked == 0
+            finally:
+                process.kill()
+                os.kill(broker.pid, signal.SIGCONT)
+
+
+@pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_stop_of_the_printer_is_no_failure(address: str, group: str, stop: signal.Signals) -> None:
+    command = [*LOGBROKER, "queue", "work", group, "--print", "--broker", address]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=ENVIRONMENT) as process:
+        try:
+            until(lambda: counts(address, group).acked == 12)
+            process.send_signal(stop)
+            assert process.wait(30) == 0
+        finally:
+            process.kill()
 
 
 def test_a_reader_that_goes_away_is_no_error_to_speak_of(address: str, group: str) -> None:

@@ -1,0 +1,294 @@
+"""The commands of `queue work --exec`, as processes that do whatever they like."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import subprocess
+import sys
+import threading
+import tracemalloc
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+import pytest
+
+from logbroker.cli import child_process
+from logbroker.cli.child_process import CommandRunner, Ended
+from tests.waiting import until
+
+WHOLE_SECONDS = 60
+"""What nobody waits for."""
+
+
+@contextmanager
+def runner(script: str, timeout_seconds: float | None = WHOLE_SECONDS) -> Iterator[CommandRunner]:
+    with CommandRunner(script, timeout_seconds) as commands:
+        yield commands
+
+
+def run(script: str, value: bytes = b"", timeout_seconds: float | None = WHOLE_SECONDS) -> Ended:
+    with runner(script, timeout_seconds) as commands:
+        return commands.run(value, os.environb, lambda: True)
+
+
+def lives(pid: int) -> bool:
+    """Whether a process runs; nobody may have taken note of its end."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def pid_in(path: Path) -> int:
+    until(lambda: path.exists() and path.read_text().endswith("\n"))
+    return int(path.read_text())
+
+
+def is_stopped(pid: int) -> bool:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+
+
+@pytest.fixture(params=[True, False], ids=["pidfd", "polled"])
+def either_wait(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the system tells of the end of a process, and where it does not."""
+    if not request.param:
+        monkeypatch.delattr(os, "pidfd_open", raising=False)
+
+
+@pytest.mark.usefixtures("either_wait")
+@pytest.mark.parametrize(
+    ("script", "status", "last_line"),
+    [
+        ("cat >/dev/null", 0, ""),
+        ("echo first >&2; echo; printf '\\n last \\n\\n' >&2; exit 3", 3, "last"),
+        ("printf 'no end of line' >&2; exit 255", 255, "no end of line"),
+        ("printf '\\377\\n' >&2; kill -9 $$", -signal.SIGKILL, "\ufffd"),
+        ("exec 2>&-; exit 4", 4, ""),
+        ("exec 2>&- 0<&-; sleep 0.05; exit 5", 5, ""),
+        ("no-such-command-at-all", 127, "not found"),
+    ],
+)
+def test_how_it_ended(script: str, status: int, last_line: str, capfd: pytest.CaptureFixture[str]) -> None:
+    ended = run(script, b"x" * 1_000_000)
+    assert (ended.status, ended.killed_by) == (status, None)
+    assert last_line in ended.last_line
+
+
+@pytest.mark.parametrize(
+    "script", ["exit 0", "exec <&-; exit 0", "head -c 5 >/dev/null", "read line; exit 0", "cat >/dev/null"]
+)
+def test_what_it_does_not_read_is_its_own_affair(script: str, capfd: pytest.CaptureFixture[str]) -> None:
+    assert run(script, b"x" * 5_000_000) == Ended(0, None, "")
+
+
+def test_it_gets_the_whole_value(capfd: pytest.CaptureFixture[str]) -> None:
+    assert run("test $(wc -c) = 5000000", b"x" * 5_000_000) == Ended(0, None, "")
+
+
+@pytest.mark.usefixtures("either_wait")
+def test_it_is_over_though_a_background_child_holds_its_standard_error(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with runner(f"sleep {WHOLE_SECONDS} & echo $! > {tmp_path}/pid; echo told >&2") as commands:
+        assert commands.run(b"", os.environb, lambda: True) == Ended(0, None, "told")
+        pid = pid_in(tmp_path / "pid")
+        assert lives(pid)
+        os.kill(pid, signal.SIGKILL)
+
+
+def test_a_background_child_may_go_on_writing(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """It would be killed by SIGPIPE, unseen, if nobody held the pipe any more."""
+    go, done = tmp_path / "go", tmp_path / "done"
+    script = f"(while ! test -e {go}; do sleep 0.01; done; echo late >&2; touch {done}) & exit 0"
+    with runner(script) as commands:
+        assert commands.run(b"", os.environb, lambda: True) == Ended(0, None, "")
+        go.touch()
+        until(done.exists)
+        heard = ""
+
+        def is_heard() -> bool:
+            nonlocal heard
+            heard += capfd.readouterr().err
+            return "late" in heard
+
+        until(is_heard)
+
+
+ESCAPES = {
+    "child": "sleep {0} & echo $! > {1}; wait",
+    "grandchild": "(sleep {0} & echo $! > {1}; wait); true",
+    "group of its own": "set -m; sleep {0} & echo $! > {1}; set +m; wait",
+    "timeout": "timeout {0} sh -c 'echo $$ > {1}; sleep {0}; true'; true",
+    "stopped": "echo $$ > {1}; kill -STOP $$",
+    "deaf": "trap '' TERM INT HUP; echo $$ > {1}; sleep {0}; true",
+}
+
+
+@pytest.mark.parametrize(
+    ("how", "script"), [("timeout", "group of its own"), *((how, name) for how in ("stop", "loss") for name in ESCAPES)]
+)
+@pytest.mark.usefixtures("either_wait")
+def test_what_is_killed_is_killed_with_all_its_children(
+    script: str, how: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "pid"
+    # The timeout begins with the command, which has to come as far as to tell its number.
+    with (
+        runner(ESCAPES[script].format(WHOLE_SECONDS, path), 1.5 if how == "timeout" else None) as commands,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        wanted = threading.Event()
+        wanted.set()
+        running = pool.submit(commands.run, b"", os.environb, wanted.is_set)
+        pid = pid_in(path)
+        if how == "stop":
+            commands.kill_all()
+        elif how == "loss":
+            wanted.clear()
+        ended = running.result(WHOLE_SECONDS / 2)
+    assert (ended.status, ended.killed_by) == (-signal.SIGKILL, how)
+    until(lambda: not lives(pid))
+
+
+@pytest.mark.parametrize("how", ["timeout", "stop"])
+def test_who_has_left_the_session_holds_up_nothing(how: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "pid"
+    script = f"setsid sh -c 'echo $$ > {path}; exec sleep {WHOLE_SECONDS}' & sleep {WHOLE_SECONDS}"
+    with runner(script, 1.5 if how == "timeout" else None) as commands, ThreadPoolExecutor(1) as pool:
+        running = pool.submit(commands.run, b"", os.environb, lambda: True)
+        pid = pid_in(path)
+        if how == "stop":
+            commands.kill_all()
+        assert running.result(WHOLE_SECONDS / 2).killed_by == how
+        assert lives(pid)
+        os.kill(pid, signal.SIGKILL)
+
+
+def test_nothing_is_begun_after_a_stop(capfd: pytest.CaptureFixture[str]) -> None:
+    with runner(f"sleep {WHOLE_SECONDS}", None) as commands:
+        commands.kill_all()
+        commands.kill_all()
+        assert commands.run(b"", os.environb, lambda: True).killed_by == "stop"
+
+
+def test_many_at_once_are_each_their_own(capfd: pytest.CaptureFixture[str]) -> None:
+    with runner("read n; echo line $n >&2; exit $n") as commands, ThreadPoolExecutor(8) as pool:
+        ended = list(pool.map(lambda n: commands.run(b"%d\n" % n, os.environb, lambda: True), range(40)))
+    assert ended == [Ended(n, None, f"line {n}") for n in range(40)]
+    assert sorted(capfd.readouterr().err.splitlines()) == sorted(f"line {n}" for n in range(40))
+
+
+def test_of_what_it_writes_only_the_end_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    with open(os.devnull, "wb") as nothing:
+        monkeypatch.setattr(child_process, "raw_errors", lambda: nothing)
+        script = "head -c 50000000 /dev/zero | tr '\\0' x >&2; yes | head -c 9000000 >&2; echo end >&2; exit 1"
+        tracemalloc.start()
+        try:
+            ended = run(script)
+            _, peak = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+    assert ended == Ended(1, None, "end")
+    assert peak < 8 * 1024 * 1024
+
+
+@pytest.fixture
+def blocked_errors(monkeypatch: pytest.MonkeyPatch) -> Iterator[BinaryIO]:
+    """Standard error into a pipe that nobody reads, but who is given what is yielded."""
+    read_fd, write_fd = os.pipe()
+    with open(read_fd, "rb", buffering=0) as reader, open(write_fd, "wb", buffering=0) as writer:
+        os.set_blocking(read_fd, False)
+        monkeypatch.setattr(child_process, "raw_errors", lambda: writer)
+        yield reader
+        # Before the descriptor is another file's.
+        until(lambda: reader.read(65536) is None and not any(map(is_writer, threading.enumerate())))
+
+
+def is_writer(thread: threading.Thread) -> bool:
+    return thread.name == "logbroker-stderr"
+
+
+@pytest.mark.parametrize("how", ["timeout", "stop"])
+def test_where_nobody_reads_standard_error_it_is_killed_all_the_same(
+    how: str, blocked_errors: BinaryIO, tmp_path: Path
+) -> None:
+    path = tmp_path / "pid"
+    script = f"echo $$ > {path}; exec yes >&2"
+    with runner(script, 1.5 if how == "timeout" else None) as commands, ThreadPoolExecutor(1) as pool:
+        running = pool.submit(commands.run, b"", os.environb, lambda: True)
+        pid = pid_in(path)
+        until(lambda: not commands._errors.offer(b""))  # It is full: the command waits.
+        if how == "stop":
+            commands.kill_all()
+        until(lambda: not lives(pid))
+        # What waits for room when a command has ended, waits on: let a reader come.
+        until(lambda: (blocked_errors.read(65536), running.done())[1])
+        assert running.result().killed_by == how
+
+
+def test_an_environment_that_is_too_large_is_an_error_of_its_own() -> None:
+    with runner("true") as commands:
+        with pytest.raises(OSError, match=os.strerror(errno.E2BIG)) as caught:
+            commands.run(b"", {b"A%d" % n: b"x" * 100_000 for n in range(100)}, lambda: True)
+        assert caught.value.errno == errno.E2BIG
+        assert commands.run(b"", os.environb, lambda: True) == Ended(0, None, "")
+
+
+def test_nothing_is_left_open(capfd: pytest.CaptureFixture[str]) -> None:
+    run("true")  # What is loaded once.
+    before = sorted(os.listdir("/proc/self/fd"))
+    run("sleep 0.01 & echo told >&2")
+    with runner("true") as commands:
+        for _ in range(20):
+            commands.run(b"value", os.environb, lambda: True)
+    until(lambda: sorted(os.listdir("/proc/self/fd")) == before)
+
+
+GUARDED = """
+import os, sys
+from logbroker.cli.child_process import CommandRunner
+with CommandRunner(sys.argv[1], None) as commands:
+    commands.run(b"", os.environb, lambda: True)
+    commands.run(b"", os.environb, lambda: True)
+"""
+
+
+def test_who_is_killed_takes_its_commands_along(tmp_path: Path) -> None:
+    """But not those that have ended, nor what they left in the background."""
+    first, left, second = (tmp_path / name for name in ("first", "left", "second"))
+    script = (
+        f"if test -e {first}; then echo $$ > {second}; sleep {WHOLE_SECONDS}; fi; "
+        f"echo $$ > {first}; sleep {WHOLE_SECONDS} & echo $! > {left}"
+    )
+    with subprocess.Popen([sys.executable, "-c", GUARDED, script]) as process:
+        pid, background = pid_in(second), pid_in(left)
+        assert lives(pid)
+        process.kill()
+    until(lambda: not lives(pid))
+    assert lives(background)
+    os.kill(background, signal.SIGKILL)
+
+
+KILLED_EARLY = """
+import os, signal, sys
+from logbroker.cli import child_process
+def killed(guard, pid):
+    with open(sys.argv[2], "w") as file:
+        print(pid, file=file)
+    os.kill(os.getpid(), signal.SIGKILL)
+child_process._Guard.started = killed
+with child_process.CommandRunner(sys.argv[1], None) as commands:
+    commands.run(b"", os.environb, lambda: True)
+"""
+
+
+def test_a_command_that_the_guard_does_not_know_has_not_begun(tmp_path: Path) -> None:
+    begun, started = tmp_path / "begun", tmp_path / "started"
+    subprocess.run([sys.executable, "-c", KILLED_EARLY, f"touch {begun}; sleep 60", str(started)], check=False)
+    until(lambda: not lives(pid_in(started)))
+    assert not begun.exists()
