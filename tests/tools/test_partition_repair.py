@@ -309,6 +309,22 @@ def test_what_is_above_the_recovery_point_is_kept_too(tmp_path: Path) -> None:
         partition.disk.kill()
 
 
+@BOTH
+def test_a_leader_epoch_that_begins_behind_the_end_tells_that_the_end_is_missing(
+    stopped: StoppedPartition, accept_gaps: bool
+) -> None:
+    """Of what was appended since the last recovery point nothing else may tell."""
+    path = stopped.directory / "leader-epoch-checkpoint"
+    path.write_text(f"0\n2\n0 0\n1 {END + 5}\n")
+    assert wrong(report_of(stopped.data_dir))
+    plan = repaired(stopped.directory, accept_gaps=accept_gaps)
+    assert plan.end_offset == (END + 5 if accept_gaps else END)
+    assert plan_of(stopped.directory, accept_gaps=accept_gaps) is None
+    assert wrong(report_of(stopped.data_dir)) == []
+    assert opened(stopped).log_end_offset == plan.end_offset
+    assert stopped.disk.values() == VALUES
+
+
 def test_files_of_another_partition_are_refused(stopped: StoppedPartition) -> None:
     path = stopped.directory / "partition.metadata"
     path.write_bytes(path.read_bytes().replace(b"partition: 0", b"partition: 3"))

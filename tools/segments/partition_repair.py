@@ -120,6 +120,8 @@ class Survey(msgspec.Struct, kw_only=True):
     highest_epoch: int = 0
     end_offset: int = 0
     """Behind the last good batch."""
+    reached_offset: int = 0
+    """Up to which the log has reached, as far as anything tells."""
     headers: list[BatchHeader] = []
     """Of the good batches above the recovery point that a producer has numbered."""
     is_foreign: bool = False
@@ -195,9 +197,13 @@ class _Surveyor:
             first_crc = entry.first_crc if entry is not None else -1
             self._look_at(segment, after.base_offset if after is not None else None, closed_at, first_crc)
         end = self._expected or 0
-        if checkpoint is not None and end < checkpoint.recovery_point:
-            self._tell_missing(str(self._directory), end, checkpoint.recovery_point, "at the end of the log")
-        found.end_offset = end
+        found.end_offset = found.reached_offset = end
+        if checkpoint is not None:
+            # A leader epoch begins where the log ended then.
+            begun = max((entry.start_offset for entry in found.epochs), default=0)
+            found.reached_offset = max(end, checkpoint.recovery_point, begun)
+            if end < found.reached_offset:
+                self._tell_missing(str(self._directory), end, found.reached_offset, "at the end of the log")
         return found
 
     def _tell_missing(self, path: str, first: int, behind: int, where: str) -> None:
@@ -427,7 +433,7 @@ def plan_repair(found: Survey, *, accept_gaps: bool) -> PartitionPlan | None:
     log_start = checkpoint.log_start_offset if checkpoint is not None else 0
     if accept_gaps:
         kept = [each for each in found.kept if each.pieces]
-        end_offset = max(found.end_offset, checkpoint.recovery_point if checkpoint is not None else 0)
+        end_offset = found.reached_offset
     else:
         kept, end_offset = _before_the_first_problem(found)
         if end_offset < log_start:
