@@ -155,7 +155,7 @@ class Receive:
             await self._context.write(response)
         except grpc.aio.InternalError:
             # The caller is gone: nobody waits for a status.
-            raise asyncio.CancelledError from None
+            raise asyncio.CancelledError("the caller is gone") from None
         finally:
             self._budget.release(len(response))
 
