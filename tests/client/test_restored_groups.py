@@ -39,7 +39,7 @@ class Restored:
                 await consumer.poll(timeout_seconds=0)
             await wait_for_commit(self.address, self.topic, {0: end, 1: end})
             if backup is None:
-                backup, _ = await asyncio.to_thread(back_up, self.broker.data_dir, self.directory / "backup")
+                backup, _ = await asyncio.to_thread(back_up, self.broker.data_dir, self.directory / "one.backup")
                 await add(self.address, self.topic, 2, 10)
         await asyncio.to_thread(self.broker.stop)
         assert backup is not None
