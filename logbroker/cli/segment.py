@@ -293,7 +293,7 @@ def _repair_directory(path: Path, accept_gaps: bool | None, *, dry_run: bool, ye
         for line in output.problem_lines(found):
             output.print_line(line)
         if not found.problems:
-            click.echo(f"{path}: nothing is to be repaired")
+            write_line(f"{path}: nothing is to be repaired")
             return
         if accept_gaps is None:
             for choice, text in ((False, "--cut"), (True, "--accept-gaps")):
@@ -311,9 +311,9 @@ def _repair_directory(path: Path, accept_gaps: bool | None, *, dry_run: bool, ye
         if dry_run:
             return
         if not yes:
-            click.confirm("Do that?", abort=True, err=True)
+            confirm("Do that?")
         partition_repair.repair(plan)
-    click.echo(f"{path} is repaired: {output.outcome_line(plan)}")
+    write_line(f"{path} is repaired: {output.outcome_line(plan)}")
 
 
 def _one_partition(path: Path) -> PartitionFiles:
