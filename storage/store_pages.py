@@ -58,6 +58,8 @@ _FREE: Final = 2
 HARMLESS_COMMITS: Final = 1
 """So many after a snapshot leave its pages alone, and so does the next while it is under way."""
 _LIVE_TRIES: Final = 5
+_META_READS: Final = 100
+"""Until two reads of a meta page are the same: nobody commits so fast for so long."""
 
 
 class _Tree(NamedTuple):
@@ -126,6 +128,11 @@ def _newest_meta(fd: int) -> _Meta:
 
 def _read_meta(fd: int, number: int, position: int) -> _Meta:
     content = pread(fd, _META_BYTES, position)
+    for _ in range(_META_READS):
+        # A read beside a commit may have the trees of the snapshot before with the number of the new one.
+        before, content = content, pread(fd, _META_BYTES, position)
+        if content == before:
+            break
     if len(content) < _META_BYTES:
         raise _DamageError(f"it ends in meta page {number}, at byte {position + len(content)}")
     _, _, flags, _, _ = _PAGE.unpack_from(content)

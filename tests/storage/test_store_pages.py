@@ -13,12 +13,15 @@ import lmdb
 import pytest
 
 from logbroker.errors import CorruptLogError
+from logbroker.storage import store_pages
 from logbroker.storage.metadata_store import MetadataStore
 from logbroker.storage.store_pages import check_pages
 from tests.fast_directory import fast_directory
 
 ROOT = Path(__file__).resolve().parents[2]
 CASES = 60
+META_BYTES = 152
+"""Of a meta page: its header, two trees and two numbers, of which the transaction is the last."""
 
 
 @pytest.fixture(scope="module")
@@ -129,3 +132,28 @@ def test_an_empty_store_is_sound(tmp_path: Path) -> None:
     lmdb.open(str(tmp_path), max_dbs=1).close()
     assert os.stat(file).st_size
     check_pages(file)
+
+
+def test_a_meta_page_that_is_read_while_it_is_written_is_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A read may get what was there up to some byte and what is written from there on; here, the end alone is new."""
+    with fast_directory() as directory:
+        store = MetadataStore.open(directory / "meta", on_failure=print)
+        file = directory / "meta" / "data.mdb"
+        metas = []
+        for number in range(8):
+            store.submit([("state", b"key%05d" % each, bytes([number]) * 900) for each in range(300)]).result(30)
+            metas.append(file.read_bytes()[:8192])
+        store.close()
+        newest = max((0, 4096), key=lambda at: metas[-1][at + META_BYTES - 8 : at + META_BYTES])
+        old = next(meta for meta in metas if meta[newest + META_BYTES - 8] != metas[-1][newest + META_BYTES - 8])
+        torn = old[newest : newest + META_BYTES - 8] + metas[-1][newest + META_BYTES - 8 : newest + META_BYTES]
+        reads: list[int] = []
+
+        def read(fd: int, size: int, position: int) -> bytes:
+            reads.append(position)
+            is_first = position == newest and reads.count(newest) == 1
+            return torn if is_first else os.pread(fd, size, position)
+
+        monkeypatch.setattr(store_pages, "pread", read)
+        check_pages(file, live=True)
+        assert reads.count(newest) == 3
