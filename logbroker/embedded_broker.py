@@ -13,17 +13,19 @@ import json
 import logging
 import os
 import select
+import shutil
 import subprocess
 import sys
 import tempfile
 import threading
 import time
+import weakref
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
-from logbroker.errors import BrokerUnavailableError, LogbrokerError
+from logbroker.errors import BrokerUnavailableError, ForkedProcessError, LogbrokerError
 from logbroker.platform_needs import check_broker_platform
 from logbroker.private_files import private_opener
 
@@ -36,16 +38,22 @@ READY_PREFIX: Final = "ready grpc="
 class EmbeddedBroker:
     """A broker process and its data directory. Starts on entering `with`; not thread-safe.
 
-    All methods block: a start takes about half a second, a stop as long as its last sync.
+    All methods block: a start takes about half a second, a stop as long as its last sync. A fork of the program may use
+    the address; the broker and its directory stay with the process that made this object: in the child, stopping does
+    nothing, and starting raises ForkedProcessError.
     """
 
     def __init__(self, data_dir: str | os.PathLike[str] | None = None, **settings: Any) -> None:
+        """See `embedded`."""
         self._settings = settings
         self._listen = settings.pop("listen", "127.0.0.1:0")
-        self._own_dir = tempfile.TemporaryDirectory(prefix="logbroker-", ignore_cleanup_errors=True)
-        self.data_dir: Final = Path(data_dir) if data_dir is not None else Path(self._own_dir.name, "data")
+        self._pid = os.getpid()
+        # Not a TemporaryDirectory: a forked child that ends would remove it from under the broker.
+        self._own_dir = tempfile.mkdtemp(prefix="logbroker-")
+        self._remove_own_dir = weakref.finalize(self, _remove, self._own_dir, self._pid)
+        self.data_dir: Final = Path(data_dir) if data_dir is not None else Path(self._own_dir, "data")
         """Lasts after the broker where it was given; else removed with it."""
-        self.log_path: Final = Path(self._own_dir.name, "broker.log")
+        self.log_path: Final = Path(self._own_dir, "broker.log")
         """What the broker writes to its standard error."""
         self._process: subprocess.Popen[bytes] | None = None
         self._stopped = threading.Event()
@@ -70,11 +78,13 @@ class EmbeddedBroker:
 
         Does nothing where it runs; one that ended by itself, or was killed from outside, is started again.
         """
+        if self._is_forked:
+            raise ForkedProcessError("this broker belongs to the process from which this one was forked: make another")
         if self._process is not None and self._process.poll() is None:
             return
         check_broker_platform()
         self._end(kill=True)  # Of one that has ended only the pipes are left.
-        config_path = Path(self._own_dir.name, "broker.toml")
+        config_path = Path(self._own_dir, "broker.toml")
         with open(config_path, "w", encoding="utf-8", opener=private_opener) as file:
             file.write(_toml(self._settings))
         command = [sys.executable, "-m", "logbroker", "serve", "--stop-with-stdin", "--config", str(config_path)]
@@ -129,7 +139,13 @@ class EmbeddedBroker:
         """Kill the broker (SIGKILL), as a crash would; does nothing where it does not run."""
         self._end(kill=True)
 
+    @property
+    def _is_forked(self) -> bool:
+        return os.getpid() != self._pid
+
     def _end(self, *, kill: bool) -> None:
+        if self._is_forked:
+            return
         self._stopped.set()
         process, self._process = self._process, None
         if process is not None:
@@ -144,7 +160,7 @@ class EmbeddedBroker:
         try:
             self.start()
         except BaseException:
-            self._own_dir.cleanup()
+            self._remove_own_dir()
             raise
         return self
 
@@ -152,7 +168,7 @@ class EmbeddedBroker:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.stop()
-        self._own_dir.cleanup()
+        self._remove_own_dir()
 
 
 def embedded(data_dir: str | os.PathLike[str] | None = None, **settings: Any) -> EmbeddedBroker:
@@ -163,6 +179,12 @@ def embedded(data_dir: str | os.PathLike[str] | None = None, **settings: Any) ->
     127.0.0.1 unless `listen` says otherwise.
     """
     return EmbeddedBroker(data_dir, **settings)
+
+
+def _remove(directory: str, pid: int) -> None:
+    """Remove the directory, unless this is the child of the process that made it."""
+    if os.getpid() == pid:
+        shutil.rmtree(directory, ignore_errors=True)
 
 
 def _end(process: subprocess.Popen[bytes], *, kill: bool, timeout_seconds: float = 30.0) -> None:

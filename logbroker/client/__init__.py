@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+# First of all: it decides how gRPC is loaded.
+from logbroker.client import forking as _forking  # noqa: F401
+
+# isort: split
 from logbroker.client.admin import (
     Admin,
     BrokerDescription,

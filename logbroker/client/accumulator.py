@@ -196,7 +196,10 @@ class Accumulator(Generic[Handle]):
         return self.buffered_bytes < self._max_buffered_bytes
 
     def when_room(self, tell: Callable[[], None]) -> None:
-        """Have `tell` called, once, when there is room again."""
+        """Have `tell` called, once, when there is room again, or will never be."""
+        if not self._max_buffered_bytes:
+            tell()
+            return
         self._room_waiters.append(tell)
         # Now that the buffer is full, also what lingers may go.
         self._wake()
@@ -365,6 +368,36 @@ class Accumulator(Generic[Handle]):
         for batch in unseen:
             batch.seen = True
         return unseen[0].error if unseen else None
+
+    def shut(self) -> None:
+        """Take no more records from the program: `try_append` finds no room, and who waits for it looks again."""
+        self._max_buffered_bytes = 0
+        waiters, self._room_waiters = self._room_waiters, []
+        for tell in waiters:
+            tell()
+
+    def take_lost(self) -> tuple[int, LogbrokerError | None]:
+        """Return how many records failed, or have no outcome, of which nobody was told, and the first error of them;
+        count them as told."""
+        with self.lock:
+            untold = [batch for batch in (*self._unseen_failures, *self.unfinished) if not (batch.seen or batch.heard)]
+            self._unseen_failures.clear()
+            for batch in untold:
+                batch.seen = True
+            return sum(batch.count for batch in untold), next((batch.error for batch in untold if batch.error), None)
+
+    def give_up(self, error: LogbrokerError) -> None:
+        """Fail all, in the child of a fork, where it is not this process that delivers it. No waiter is told: they are
+        those of the parent's threads."""
+        for batch in list(self.unfinished):
+            batch.waiters.clear()
+            batch.finish(error=error)
+        self.unfinished.clear()
+        self.routes.clear()
+        self._active.clear()
+        self._room_waiters.clear()
+        self._unseen_failures.clear()
+        self.buffered_bytes = 0
 
     def _release(self, batch: Batch) -> None:
         del self.unfinished[batch]

@@ -15,6 +15,7 @@ from logbroker.client.arguments import checks_arguments
 from logbroker.client.connection import Connection
 from logbroker.client.group_offsets import CommittedOffset
 from logbroker.client.groups import GroupDescription, GroupInfo, PartitionLag
+from logbroker.client.lifetime import Droppable, Lifetime
 from logbroker.client.metadata import TopicInfo, find_topic, topic_info
 from logbroker.client.offsets import ListedOffset, When, list_offsets
 from logbroker.client.status import error_of_item
@@ -95,7 +96,7 @@ class BrokerDescription(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @checks_arguments()
-class Admin:
+class Admin(Droppable):
     """Creates, lists, describes, alters and deletes topics; lists, describes, resets and deletes groups.
 
     Methods for one topic raise its error. Those for many answer each with its result or its error, in their order.
@@ -103,7 +104,8 @@ class Admin:
 
     def __init__(self, broker: str, *, request_timeout_seconds: float = 10.0) -> None:
         """`broker` is "HOST:PORT". Calls that change nothing are repeated while the broker is away."""
-        self._connection = Connection(broker, request_timeout_seconds=request_timeout_seconds)
+        self._lifetime = Lifetime("Admin", broker)
+        self._connection = Connection(broker, request_timeout_seconds=request_timeout_seconds, lifetime=self._lifetime)
 
     async def create_topic(
         self,
@@ -267,7 +269,9 @@ class Admin:
 
     async def close(self) -> None:
         """Let go of the connection."""
-        await self._connection.close()
+        if not self._lifetime.is_forked:
+            await self._connection.close()
+            self._lifetime.closed()
 
     async def __aenter__(self) -> Self:
         return self

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import logging
 import random
@@ -16,6 +17,8 @@ from google.protobuf.descriptor import MethodDescriptor
 from google.protobuf.message import Message
 
 from logbroker.address import parse_address
+from logbroker.client import forking
+from logbroker.client.lifetime import Lifetime
 from logbroker.client.status import error_of_call
 from logbroker.errors import BrokerUnavailableError, InvalidRequestError, LogbrokerError, quoted
 from logbroker.v1 import admin_pb2, groups_pb2, log_pb2, queues_pb2
@@ -73,7 +76,8 @@ class Connection:
     Belongs to the event loop in which it is first used. gRPC connects by itself, and again after a restart.
     """
 
-    def __init__(self, broker: str, *, request_timeout_seconds: float) -> None:
+    def __init__(self, broker: str, *, request_timeout_seconds: float, lifetime: Lifetime | None = None) -> None:
+        """`lifetime` is that of the client, which is open from the first channel on."""
         try:
             self.broker = str(parse_address(broker))
         except ValueError as error:
@@ -83,6 +87,14 @@ class Connection:
         self._loop: asyncio.AbstractEventLoop | None = None
         """In which the channel was opened."""
         self._closed = False
+        self._lifetime = lifetime
+        self._is_forked = False
+        forking.watch(self)
+
+    def forked(self) -> None:
+        """See `forking.Forked`."""
+        if self._channel is not None:
+            self._is_forked = True
 
     async def unary(self, method_name: str, request: Message, *, retry: bool = True) -> Any:
         """Call, and where the broker is away (and the call may be repeated) again until the time for a request is over.
@@ -130,18 +142,27 @@ class Connection:
     async def close(self) -> None:
         """Close the channel and every call on it."""
         self._closed = True
-        if self._channel is not None:
-            await self._channel.close()
+        channel, self._channel = self._channel, None
+        if channel is not None:
+            await channel.close()
+            # Only where nothing refers to it does gRPC end its threads, and a process may fork.
+            forking.closed(channel)
 
     def _open_channel(self) -> grpc.aio.Channel:
         if self._closed:
             raise BrokerUnavailableError(CLOSED)
+        if self._is_forked:
+            raise forking.error()
+        forking.check()
         loop = running_loop()
         if self._loop not in (None, loop):
             raise InvalidRequestError("this client belongs to another event loop; open one in each")
         if self._channel is None:
             self._loop = loop
             self._channel = grpc.aio.insecure_channel(_target(self.broker), options=_OPTIONS)
+            forking.opened(self._channel)
+            if self._lifetime is not None:
+                self._lifetime.opened(self.close)
         return self._channel
 
 
@@ -169,6 +190,21 @@ async def unending(
         await asyncio.sleep(backoff_seconds(attempt))
 
 
+async def end_tasks(*tasks: asyncio.Task[Any]) -> list[Any]:
+    """Cancel tasks and wait for them; return what they came to, or their errors.
+
+    A cancelled task keeps its error until somebody asks, and that keeps the frames it went through, with their streams
+    and so gRPC itself, which then goes on running in a program that has closed all its clients.
+    """
+    for task in tasks:
+        task.cancel()
+    outcomes = await asyncio.gather(*tasks, return_exceptions=True)
+    for task in tasks:
+        with contextlib.suppress(asyncio.CancelledError, Exception):
+            task.result()
+    return outcomes
+
+
 async def run_stream(
     connection: Connection, stream: Stream, *sides: Callable[[Stream], Coroutine[Any, Any, None]]
 ) -> LogbrokerError:
@@ -180,12 +216,12 @@ async def run_stream(
         for task in tasks:
             task.cancel()
         stream.cancel()
-        outcomes = await asyncio.gather(*tasks, return_exceptions=True)
+        outcomes = await end_tasks(*tasks)
     for outcome in outcomes:
         if isinstance(outcome, grpc.aio.AioRpcError):
             return error_of_call(outcome, connection.broker)
         if isinstance(outcome, LogbrokerError):
-            return outcome
+            return outcome.as_value()
         if isinstance(outcome, Exception) and not isinstance(outcome, asyncio.InvalidStateError):
             # A fault of this client: say so, and go on as after any break.
             _log.error("the stream to %s failed", connection.broker, exc_info=outcome)

@@ -101,11 +101,13 @@ class Consumer(ConsumerCore):
         there is delivered. The members of a group must name the same, or nothing; partitions that are assigned one by
         one are not held back.
 
-        With a `group`: an `instance_id` makes the
-        member static: it keeps its partitions over a restart shorter than the session timeout. `assignor` is sticky
-        (the broker's default), range or round_robin, and the same for all members. A member of which the broker hears
-        nothing for the session timeout, that holds on to partitions for the rebalance timeout, or whose program asks
-        for no record for the poll interval, loses its partitions, and joins again when the program asks.
+        With a `group`: `auto_commit` commits what is finished every `auto_commit_interval_seconds`. An `instance_id`
+        makes the member static: it keeps its partitions over a restart shorter than the session timeout. `assignor` is
+        sticky (the broker's default), range or round_robin, and the same for all members. A member of which the broker
+        hears nothing for the session timeout, that holds on to partitions for the rebalance timeout, or whose program
+        asks for no record for the poll interval, loses its partitions, and joins again when the program asks.
+
+        `request_timeout_seconds` bounds each call to the broker. Raises InvalidRequestError for settings without sense.
         """
         start, on_out_of_range = given_resets(
             start=start, on_out_of_range=on_out_of_range, auto_offset_reset=auto_offset_reset
@@ -276,7 +278,7 @@ class Consumer(ConsumerCore):
         callback it is called. What `on_revoked` raises is raised after all else is done. A second call, also one in a
         callback of the first, returns at once.
         """
-        if self._is_closing:
+        if self._is_closing or self._lifetime.is_forked:
             return
         self._is_closing = True
         failure: Exception | None = None

@@ -23,6 +23,7 @@ from logbroker.client.generations import (
 )
 from logbroker.client.group_reader import Callback, Calls, GroupReader
 from logbroker.client.group_settings import GroupSettings, GrowthOrder
+from logbroker.client.lifetime import Droppable, Lifetime
 from logbroker.client.metadata import check_bands, find_topics
 from logbroker.client.offset_reset import OffsetReset, reset_policy
 from logbroker.client.offsets import Start, When, find_offsets, find_starts, list_offsets, milliseconds
@@ -78,7 +79,7 @@ def concurrent_use(error: ValueError) -> Exception:
 
 
 @checks_arguments()
-class ConsumerCore:
+class ConsumerCore(Droppable):
     """Assignment, positions and the way from chunk to batch.
 
     `call` calls a function of the fetcher in the event loop: the caller's own, or another thread's. `who` tells callers
@@ -103,8 +104,9 @@ class ConsumerCore:
         policy = None if on_out_of_range == "error" else reset_policy(on_out_of_range, "on_out_of_range")
         if growth_order not in (None, KEY_ORDER, NO_ORDER):
             raise InvalidRequestError(f"growth_order takes {KEY_ORDER} or {NO_ORDER}")
-        self.connection = Connection(broker, request_timeout_seconds=request_timeout_seconds)
-        self._for_records = Connection(broker, request_timeout_seconds=request_timeout_seconds)
+        self._lifetime = lifetime = Lifetime("Consumer", broker)
+        self.connection = Connection(broker, request_timeout_seconds=request_timeout_seconds, lifetime=lifetime)
+        self._for_records = Connection(broker, request_timeout_seconds=request_timeout_seconds, lifetime=lifetime)
         """For the fetch stream alone: on a slow link, megabytes of records lie between the broker and this end, and no
         answer to a heartbeat, or to anything else, is to wait behind them."""
         self.cursor = Cursor(max_expanded_bytes)
@@ -127,6 +129,8 @@ class ConsumerCore:
 
     @property
     def fetcher(self) -> Fetcher:
+        """What reads ahead; raises InvalidRequestError where nothing is assigned, ForkedProcessError after a fork."""
+        self._lifetime.check()
         if self._fetcher is None:
             raise InvalidRequestError("nothing is assigned; call assign(topic) or, in a group, subscribe(topic) first")
         return self._fetcher
@@ -143,11 +147,16 @@ class ConsumerCore:
 
     @property
     def permit(self) -> Permit:
+        """Until when records may be handed out."""
         return _UNLIMITED if self._group is None else self._group.permit
 
     def _open_fetcher(self) -> Fetcher:
+        if self.closed:
+            # Meanwhile, by another thread.
+            raise BrokerUnavailableError(CLOSED)
         if self._fetcher is None:
             self._fetcher = Fetcher(self.connection, self._for_records, **self._fetcher_options)
+            self._lifetime.opened(self.connection.close, self._for_records.close, self._fetcher.close)
         return self._fetcher
 
     async def subscribe(
@@ -185,9 +194,12 @@ class ConsumerCore:
             )
         if not topics and not pattern:
             raise InvalidRequestError("name a topic or a pattern to subscribe to")
+        self._lifetime.check()
         if self._group is None:
             fetcher = self._open_fetcher()
             self._group = GroupReader(self._settings, self.connection, self.cursor, fetcher, self._assigned)
+            self._lifetime.finish = self._group.commit_last
+            self._lifetime.opened(self._group.leave)
         await self._group.subscribe(
             topics, pattern or "", _listed(bands), on_assigned=on_assigned, on_revoked=on_revoked, on_lost=on_lost
         )
@@ -207,6 +219,7 @@ class ConsumerCore:
         return await self._in_group().committed(self.assignment() if partitions is None else list(partitions))
 
     def _in_group(self) -> GroupReader:
+        self._lifetime.check()
         if self._group is None:
             raise InvalidRequestError("this consumer is no member of a group; call subscribe(topic) first")
         return self._group
@@ -289,13 +302,19 @@ class ConsumerCore:
         return {at.partition: at.position for at in self._assigned.values() if at.position >= 0}
 
     async def seek(self, partition: TopicPartition, offset: int) -> None:
-        """Go on at an offset. Also starts a partition again that an error ended; that is raised no more."""
+        """Go on at an offset. Also starts a partition again that an error ended; that is raised no more.
+
+        Raises InvalidRequestError for a negative offset, or a partition that is not assigned.
+        """
         if offset < 0:
             raise InvalidRequestError(f"{offset} is not an offset; give 0 or more")
         self._move({partition: offset})
 
     async def seek_to_time(self, partition: TopicPartition, moment: int | datetime.datetime) -> None:
-        """Go on at the first record at or after a time (milliseconds since 1970, or a datetime), or at the end."""
+        """Go on at the first record at or after a time (milliseconds since 1970, or a datetime), or at the end.
+
+        Raises InvalidRequestError where the partition is not assigned, BrokerUnavailableError.
+        """
         self._find(partition)
         self._move(await find_offsets(self.connection, [partition], milliseconds(moment)))
 
@@ -360,6 +379,7 @@ class ConsumerCore:
         """Read without end, also what a bounded loop left out. Raises BrokerUnavailableError where it is closed."""
         if self.closed:
             raise BrokerUnavailableError(CLOSED)
+        self._lifetime.check()
         self.asked()
         if self._holds:
             self._holds = False
@@ -476,8 +496,11 @@ class ConsumerCore:
     async def close(self) -> None:
         """Stop reading, and let go of the connection."""
         self.closed = True
+        if self._lifetime.is_forked:
+            return
         async with AsyncExitStack() as stack:
             # Not before the group is left: what is open and not delivered must not count as finished.
+            stack.callback(self._lifetime.closed)
             stack.callback(self.cursor.stop)
             stack.push_async_callback(self.connection.close)
             stack.push_async_callback(self._for_records.close)

@@ -53,6 +53,7 @@ class Batch:
         "deadline",
         "done",
         "error",
+        "heard",
         "last_error",
         "log_append_time_ms",
         "moved",
@@ -106,6 +107,8 @@ class Batch:
         self.error: LogbrokerError | None = None
         self.seen = False
         """Somebody was told of `error`."""
+        self.heard = False
+        """Somebody was waiting for the outcome when it came."""
         self.base_offset = -1
         self.log_append_time_ms = -1
         self.moved: list[tuple[Batch, Any]] | None = None
@@ -144,6 +147,7 @@ class Batch:
         self.builder = None
         del self.append
         waiters, self.waiters = self.waiters, []
+        self.heard = bool(waiters)
         for tell in waiters:
             tell()
 
@@ -157,6 +161,7 @@ class _Handle(msgspec.Struct, gc=False, eq=False):
 
     @property
     def topic(self) -> str:
+        """The topic that the record was sent to."""
         return self.batch.topic
 
     def done(self) -> bool:
@@ -222,7 +227,13 @@ class Delivery(_Handle):
             # A future of its own for each who waits: cancelling one must not cancel the others.
             told, tell = waiter()
             batch.waiters.append(tell)
-            await told
+            try:
+                await told
+            except asyncio.CancelledError:
+                # Nobody hears of it here.
+                if tell in batch.waiters:
+                    batch.waiters.remove(tell)
+                raise
         return self._outcome(batch)
 
     def result(self) -> RecordMetadata:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
+from logbroker.client import forking
 from logbroker.errors import ConcurrentUseError
 
 BESIDE: Final = (
@@ -33,6 +34,8 @@ class Exclusive:
         """Hold it; raises ConcurrentUseError where it is held, also by the caller."""
         me = self._who()
         if not self._lock.acquire(blocking=False):
+            # In the child of a fork, a thread of the parent seems to hold it.
+            forking.check()
             raise ConcurrentUseError(_WITHIN if self._holder == me else BESIDE)
         self._holder = me
         try:

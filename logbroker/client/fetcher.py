@@ -23,7 +23,7 @@ from typing import Any, Final
 import grpc
 import msgspec
 
-from logbroker.client.connection import CLOSED, Connection, Stream, backoff_seconds, run_stream, unending
+from logbroker.client.connection import CLOSED, Connection, Stream, backoff_seconds, end_tasks, run_stream, unending
 from logbroker.client.offset_reset import Policy, Reset, place_of
 from logbroker.client.offsets import ListedOffset, find_offsets
 from logbroker.client.permit import Permit
@@ -640,10 +640,7 @@ class Fetcher:
         """End the stream, and the wait of one who waits."""
         self._closed = True
         self._arrived.set()
-        tasks = [task for task in (self._task, *self._searching.values()) if task is not None]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await end_tasks(*(task for task in (self._task, *self._searching.values()) if task is not None))
 
 
 def _fetch_item(assigned: Assigned, offset: int, *, max_bytes: int | None = None) -> log_pb2.FetchItem:

@@ -18,7 +18,7 @@ from typing import Any, Final
 
 import msgspec
 
-from logbroker.client.connection import Connection, backoff_seconds, unending
+from logbroker.client.connection import Connection, backoff_seconds, end_tasks, unending
 from logbroker.client.cursor import Cursor
 from logbroker.client.errand import Errand
 from logbroker.client.fetcher import Assigned, Fetcher
@@ -512,6 +512,10 @@ class GroupReader:
         held = [partition for partition in self._assigned if partition not in gone]
         if held:
             yield (self._on_lost if self.member.membership.lost else self._on_revoked), held
+        await self.commit_last()
+
+    async def commit_last(self) -> None:
+        """Commit what the program has finished, where that is done for it, and the broker answers in time."""
         if self._settings.auto_commit:
             try:
                 async with asyncio.timeout(self._connection.request_timeout_seconds):
@@ -523,8 +527,7 @@ class GroupReader:
         self._placing.drop()
         self._letting_go.drop()
         if self._committer is not None:
-            self._committer.cancel()
-            await asyncio.gather(self._committer, return_exceptions=True)
+            await end_tasks(self._committer)
         await self.member.leave()
 
 

@@ -46,10 +46,12 @@ class LeasedRecord(Decoding, msgspec.Struct, eq=False):
 
     @property
     def topic(self) -> str:
+        """The topic of the record."""
         return self.lot.topic
 
     @property
     def partition(self) -> int:
+        """The partition of the record."""
         partitions = self.lot.partitions
         return partitions[self.index] if len(partitions) > 1 else partitions[0]
 

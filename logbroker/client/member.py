@@ -17,7 +17,7 @@ from typing import Any, Final, Protocol
 import grpc
 import msgspec
 
-from logbroker.client.connection import CLOSED, Connection, Stream, backoff_seconds, run_stream, unending
+from logbroker.client.connection import CLOSED, Connection, Stream, backoff_seconds, end_tasks, run_stream, unending
 from logbroker.client.group_messages import (
     Offsets,
     Positions,
@@ -286,8 +286,7 @@ class Member:
                 await asyncio.wait([self._task], timeout=_GOODBYE_SECONDS)
         finally:
             self._left = True
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+            await end_tasks(self._task)
             self._refuse_commits(CLOSED)
             self._changed_now()
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
+from logbroker.client import forking
 from logbroker.client.accumulator import Accumulator
 from logbroker.client.arguments import check_record, checks_arguments
 from logbroker.client.connection import Connection, running_loop
 from logbroker.client.delivery import Batch, Delivery, RecordMetadata, waiter
+from logbroker.client.lifetime import LAST_SECONDS, Droppable, Lifetime
 from logbroker.client.partition_queue import MAX_IN_FLIGHT
 from logbroker.client.sender import Sender
 from logbroker.config import MAX_BATCH_BYTES
@@ -71,8 +74,27 @@ def sender_options(*, durability: Durability | None, idempotent: bool, max_reque
     }
 
 
+def producer_lifetime(broker: str, last_flush_seconds: float) -> Lifetime:
+    """Return the lifetime of either producer; raises InvalidRequestError."""
+    if not 0 <= last_flush_seconds < math.inf:
+        raise InvalidRequestError("last_flush_seconds must be 0 or more, and finite")
+    return Lifetime("Producer", broker, seconds=last_flush_seconds)
+
+
+def follow(lifetime: Lifetime, sender: Sender, accumulator: Accumulator[Any]) -> None:
+    """Have what was sent counted as lost or delivered at the end."""
+
+    async def finish() -> None:
+        sender.shut()
+        await sender.drain()
+
+    lifetime.finish = finish
+    lifetime.take_lost = accumulator.take_lost
+    sender.on_cancelled = lambda: lifetime.say_lost("the producer's event loop ended, or its tasks were cancelled")
+
+
 @checks_arguments("send", "send_and_wait")
-class Producer:
+class Producer(Droppable):
     """Sends records to a broker, in batches, over one stream.
 
     async with Producer("127.0.0.1:9192") as producer:
@@ -101,6 +123,7 @@ class Producer:
         request_timeout_seconds: float = 10.0,
         key_serializer: Serializer | None = None,
         value_serializer: Serializer | None = None,
+        last_flush_seconds: float = LAST_SECONDS,
     ) -> None:
         """`broker` is "HOST:PORT"; `compression` is none, gzip, snappy, lz4 or zstd.
 
@@ -109,13 +132,16 @@ class Producer:
         A record that a topic does not take, too large by itself or stamped too far ahead, fails alone: what else is in
         its batch is delivered, in its order. `durability` None means what each topic says. `send` waits while
         `max_buffered_bytes` of records are not done; a record that is not done `delivery_timeout_seconds` after `send`
-        fails. `request_timeout_seconds` bounds the calls that ask for a topic.
+        fails. `request_timeout_seconds` bounds the calls that ask for a topic. A producer that is dropped without
+        `close` flushes for `last_flush_seconds` at most, while its event loop runs; what is not delivered by then, or
+        when the loop ends, is lost, and counted on standard error.
 
         `value_serializer` and `key_serializer` make bytes of what is given to `send`: str, json, msgpack, or a
         function; None stays None. Without, values and keys are bytes. What they raise comes as SerializationError, and
         nothing is sent. An `ordering_key` is bytes, whatever they are.
         """
-        self._connection = Connection(broker, request_timeout_seconds=request_timeout_seconds)
+        self._lifetime = lifetime = producer_lifetime(broker, last_flush_seconds)
+        self._connection = Connection(broker, request_timeout_seconds=request_timeout_seconds, lifetime=lifetime)
         self._accumulator: Accumulator[Delivery] = new_accumulator(
             Delivery,
             compression=compression,
@@ -123,12 +149,14 @@ class Producer:
             linger_ms=linger_ms,
             max_buffered_bytes=max_buffered_bytes,
             delivery_timeout_seconds=delivery_timeout_seconds,
-            wake=self._wake,
+            wake=lambda: sender.wake(),
         )
-        self._sender_options = sender_options(
+        options = sender_options(
             durability=durability, idempotent=idempotent, max_requests_in_flight=max_requests_in_flight
         )
-        self._sender: Sender | None = None
+        # Nothing that the event loop keeps refers to the producer itself, so that one that is dropped goes.
+        self._sender = sender = Sender(self._connection, self._accumulator, **options)
+        follow(lifetime, sender, self._accumulator)
         self._closed = False
         self._try_append = self._accumulator.try_append
         self._serialize_key = serializer(key_serializer, "key_serializer")
@@ -178,6 +206,7 @@ class Producer:
             told, tell = waiter()
             accumulator.when_room(tell)
             await told
+            sender.check()
         route = accumulator.routes.get(topic) or await sender.route(topic)
         closed_before = accumulator.closed_batches
         delivery = accumulator.append(route, value, key, headers, partition, timestamp_ms, ordering_key)
@@ -213,24 +242,26 @@ class Producer:
 
     async def flush(self) -> None:
         """Wait until every record sent so far is done; raises the first failure that nobody was told of."""
-        if self._sender is not None:
-            await self._sender.flush()
+        self._lifetime.check()
+        await self._sender.flush()
 
     async def close(self) -> None:
         """Flush, and let go of the connection. Raises what `flush` raises, after closing."""
         await self._close(flush=True)
 
     async def _close(self, *, flush: bool) -> None:
-        if self._closed:
+        if self._closed or self._lifetime.is_forked:
             return
         self._closed = True
+        self._sender.shut()
         try:
             if flush:
                 await self.flush()
         finally:
-            if self._sender is not None:
-                await self._sender.close()
+            await self._sender.close()
             await self._connection.close()
+            self._lifetime.say_lost("the producer was closed without waiting for them")
+            self._lifetime.closed()
 
     async def __aenter__(self) -> Self:
         self._started()
@@ -250,10 +281,11 @@ class Producer:
     def _started(self) -> Sender:
         if self._closed:
             raise BrokerUnavailableError("this producer is closed; open another one")
-        if self._sender is None:
-            running_loop()
-            self._sender = Sender(self._connection, self._accumulator, **self._sender_options)
-            self._sender.start()
+        running_loop()
+        forking.check()
+        self._sender.check()
+        self._sender.start()
+        self._lifetime.opened(self._connection.close, self._sender.close)
         return self._sender
 
     def _serialized(self, value: Any, key: Any) -> tuple[Any, Any]:
@@ -262,7 +294,3 @@ class Producer:
         if self._serialize_key is not None:
             key = self._serialize_key(key)
         return value, key
-
-    def _wake(self) -> None:
-        if self._sender is not None:
-            self._sender.wake()

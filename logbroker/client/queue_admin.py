@@ -11,6 +11,7 @@ from logbroker.client.answers import items
 from logbroker.client.arguments import checks_arguments
 from logbroker.client.connection import Connection
 from logbroker.client.groups import GroupInfo, list_groups
+from logbroker.client.lifetime import Droppable, Lifetime
 from logbroker.client.offsets import milliseconds
 from logbroker.client.queue_descriptions import (
     DecidedAll,
@@ -50,12 +51,13 @@ _ORDERS: Final = {
 
 
 @checks_arguments()
-class QueueAdmin:
+class QueueAdmin(Droppable):
     """Creates, describes, alters and deletes queue groups; looks into their lanes, and moves those that stand."""
 
     def __init__(self, broker: str, *, request_timeout_seconds: float = 10.0) -> None:
         """`broker` is "HOST:PORT". Calls that change nothing are repeated while the broker is away."""
-        self._connection = Connection(broker, request_timeout_seconds=request_timeout_seconds)
+        self._lifetime = Lifetime("QueueAdmin", broker)
+        self._connection = Connection(broker, request_timeout_seconds=request_timeout_seconds, lifetime=self._lifetime)
 
     async def create_queue(
         self, group: str, topic: str, settings: QueueSettings | None = None, *, start: QueueStart = "earliest"
@@ -127,23 +129,30 @@ class QueueAdmin:
     async def resume_lane(self, group: str, lane: Lane) -> None:
         """Let a lane that is blocked, parked or waiting go on with its head, whose attempts begin anew.
 
-        This and the next three raise UnknownLaneError or LaneNotHeldError.
+        Raises UnknownGroupError, UnknownLaneError or LaneNotHeldError.
         """
         await self._decide(group, lane, resume=True)
 
     async def skip_head(self, group: str, lane: Lane) -> int:
-        """Let a lane go on without its head, which counts as done; return how many records that are."""
+        """Let a lane go on without its head, which counts as done; return how many records that are.
+
+        Raises UnknownGroupError, UnknownLaneError or LaneNotHeldError.
+        """
         return await self._decide(group, lane, skip_head=True)
 
     async def drop_lane(self, group: str, lane: Lane) -> int:
-        """Count all records of a lane that are scanned as done; return how many."""
+        """Count all records of a lane that are scanned as done; return how many.
+
+        Raises UnknownGroupError, UnknownLaneError or LaneNotHeldError.
+        """
         return await self._decide(group, lane, drop=True)
 
     async def replace_head(
         self, group: str, lane: Lane, value: bytes | None, *, key: bytes | None = None, headers: Headers = ()
     ) -> None:
         """Let a lane go on with another record in the place of its head, for this group. Its key must be the same;
-        None: it is."""
+        None: it is. Raises UnknownGroupError, UnknownLaneError, LaneNotHeldError or InvalidRequestError.
+        """
         record = common_pb2.Record(
             key=key, value=value, headers=[common_pb2.Header(key=name, value=content) for name, content in headers]
         )
@@ -229,7 +238,9 @@ class QueueAdmin:
 
     async def close(self) -> None:
         """Let go of the connection."""
-        await self._connection.close()
+        if not self._lifetime.is_forked:
+            await self._connection.close()
+            self._lifetime.closed()
 
     async def __aenter__(self) -> Self:
         return self

@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import threading
 import time
-from collections.abc import Iterator
-from typing import Any, Final
+from collections.abc import Callable, Iterator
+from typing import Any, Final, cast
 
 import grpc
 
+from logbroker.client import forking
 from logbroker.client.accumulator import Accumulator
-from logbroker.client.connection import Connection, Stream, backoff_seconds, run_stream, unending
+from logbroker.client.connection import Connection, Stream, backoff_seconds, end_tasks, run_stream, unending
 from logbroker.client.delivery import Batch, waiter
 from logbroker.client.metadata import DEFAULT_MAX_REQUEST_BYTES, TopicInfo, find_topic
 from logbroker.client.partition_queue import ANONYMOUS, PartitionQueue, ProducerIdentity
@@ -41,6 +43,10 @@ _REQUEST_FIELDS_BYTES: Final = 64 + _ITEM_FIELDS_BYTES
 """What a request of one item has at most beside its batch."""
 _EXPIRY_CHECK_SECONDS: Final = 0.25
 
+_CANCELLED: Final = (
+    "the tasks of this producer were cancelled, as happens when its event loop ends: close a producer before that, and"
+    " open another one in the next loop"
+)
 _OF_SINGLE_RECORDS: Final = (RecordTooLargeError, InvalidTimestampError, InvalidRecordError)
 """Refusals of a batch that may be the fault of some of its records."""
 
@@ -78,20 +84,64 @@ class Sender:
         self._last_failure: LogbrokerError | None = None
         """Why nothing gets to the broker at the moment."""
         self._work = asyncio.Event()
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._stream: Stream | None = None
+        self._over: LogbrokerError | None = None
+        """Why no more records are taken."""
+        self._is_closed = False
+        forking.watch(self)
+        self.on_cancelled: Callable[[], None] = lambda: None
+        """Called where others than `close` have ended its tasks, and what was not delivered has failed."""
 
     def start(self) -> None:
+        """Begin to send, in this event loop; does nothing where it has begun."""
+        if self._tasks:
+            return
+        self._loop = asyncio.get_running_loop()
         self._tasks = [
             asyncio.create_task(unending("the producer's stream", self._run)),
             asyncio.create_task(unending("the producer's look for what is overdue", self._expire_for_ever)),
         ]
+        for task in self._tasks:
+            task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        """The end of `asyncio.run` cancels all tasks, and nobody would hear of what waits."""
+        if not self._is_closed:
+            self._is_closed = True
+            self._over = error = BrokerUnavailableError(_CANCELLED).as_value()
+            for other in self._tasks:
+                other.cancel()
+            self._fail_rest(error, self._forget_routes())
+            self.on_cancelled()
+
+    def check(self) -> None:
+        """Raise why no more records are taken."""
+        if self._over is not None:
+            raise self._over.anew()
 
     def wake(self) -> None:
         self._work.set()
 
+    def wake_soon(self) -> None:
+        """`wake`, from any thread."""
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self.wake)
+
+    def forked(self) -> None:
+        """See `forking.Forked`: what was appended is the parent's to deliver."""
+        if self._tasks:
+            forking.leave_alone((self._loop, self._tasks))
+            self._accumulator.lock = cast(Any, forking.ForkedLock())
+            self._over = forking.error().as_value()
+            self._accumulator.give_up(self._over)
+        else:
+            self._accumulator.lock = threading.Lock()
+
     async def route(self, topic: str) -> TopicRoute:
         """Return the route of a topic, asking the broker where it is not known; raises UnknownTopicError."""
+        self.check()
         routes = self._accumulator.routes
         if topic not in routes:
             info = await self._find_topic(topic)
@@ -120,8 +170,22 @@ class Sender:
         self.wake()
         await told
 
+    def shut(self) -> None:
+        """Take no more records: what is appended by now is the last."""
+        if self._over is None:
+            self._over = BrokerUnavailableError("this producer is closed; open another one").as_value()
+        with self._accumulator.lock:
+            self._accumulator.shut()
+
     async def flush(self) -> None:
         """Wait until all that was appended is done; raises the first failure that nobody was told of."""
+        await self.drain()
+        error = self._accumulator.take_unseen_failure()
+        if error is not None:
+            raise error
+
+    async def drain(self) -> None:
+        """Wait until all that was appended is done, however it ends."""
         accumulator = self._accumulator
         with accumulator.lock:
             accumulator.close_open_batches()
@@ -132,25 +196,35 @@ class Sender:
             if not batch.done:
                 told, tell = waiter()
                 batch.waiters.append(tell)
-                await told
+                try:
+                    await told
+                finally:
+                    if tell in batch.waiters:
+                        batch.waiters.remove(tell)
+                # Whoever waits for all of them hears of this one below, if at all.
+                batch.heard = False
             if batch.moved is not None:
                 with accumulator.lock:
                     accumulator.close_open_batches()
                 unfinished += {new: None for new, _ in batch.moved}
-        error = accumulator.take_unseen_failure()
-        if error is not None:
-            raise error
 
     async def close(self) -> None:
         """Stop; what is not done by now fails, and nobody waits any more."""
+        self._is_closed = True
+        self.shut()
+        routes = self._forget_routes()
+        await end_tasks(*self._tasks)
+        self._stream = None
+        self._fail_rest(BrokerUnavailableError("the producer was closed before the record was delivered"), routes)
+
+    def _forget_routes(self) -> list[TopicRoute]:
+        with self._accumulator.lock:
+            routes = list(self._accumulator.routes.values())
+            self._accumulator.routes.clear()
+        return routes
+
+    def _fail_rest(self, error: LogbrokerError, routes: list[TopicRoute]) -> None:
         accumulator = self._accumulator
-        with accumulator.lock:
-            routes = list(accumulator.routes.values())
-            accumulator.routes.clear()
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        error = BrokerUnavailableError("the producer was closed before the record was delivered")
         with accumulator.lock:
             accumulator.close_open_batches()
             for batch in list(accumulator.unfinished):

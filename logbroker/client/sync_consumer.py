@@ -35,7 +35,36 @@ from logbroker.types import TopicPartition
 
 @checks_arguments()
 class Consumer:
-    """`logbroker.client.Consumer` for programs without an event loop; each method is documented there.
+    """Reads partitions in the order of their offsets: for programs without an event loop.
+
+    with Consumer("127.0.0.1:9192") as consumer:
+        consumer.assign("orders", start="earliest")
+        for record in consumer:
+            print(record.offset, record.key, record.value)
+
+    Reads ahead over one stream, and goes on at the right record when the broker was away. A loop over records may be
+    left at any record; the next loop or `poll` goes on with the one after it.
+
+    Where a partition cannot be read on (OffsetOutOfRangeError, LogTruncatedError, CorruptLogError, a topic that is
+    gone), its error is raised after the records before it, and again until the program seeks, pauses or unassigns that
+    partition, or the group takes it away. The other partitions go on: a `poll` directly after the error returns what
+    comes of them within a tenth of a second, and a loop their next batch. `error.partitions` names the partitions that
+    stand by the same kind of error, with their positions.
+
+    In a group the members share the partitions of their topics, and each begins where the group is:
+
+    with Consumer("127.0.0.1:9192", group="billing") as consumer:
+        consumer.subscribe("orders")
+        for record in consumer:
+            ...
+
+    A record counts as finished when the program asks for the next one (a list of records: for the next list), and what
+    is finished is committed by and by, before a partition is given away, and at the end. So after a crash nothing is
+    skipped, and what was in hand comes again. The record at which a loop is left is not finished: `commit()` says that
+    it is.
+
+    Close it, or use it in a `with` block. One that is dropped open, or open when the program ends, commits what is
+    finished and leaves its group in the background; its callbacks are not called then.
 
     Belongs to one thread at a time, but for `close`, which any thread may call: who waits for records then gets
     BrokerUnavailableError. `poll`, loops, and what changes positions raise ConcurrentUseError beside another thread;
@@ -63,6 +92,30 @@ class Consumer:
         max_expanded_bytes: int = MAX_EXPANDED_BYTES,
         request_timeout_seconds: float = 10.0,
     ) -> None:
+        """`broker` is "HOST:PORT".
+
+        `auto_offset_reset` is where to go on when there is no position in the log: earliest, latest, none (an error is
+        raised), or a duration back from now, as a timedelta or Kafka's "by_duration:PT1H". It speaks of partitions in
+        which the group has committed nothing, and of positions that the log does not hold (any more); `start` of the
+        former alone (earliest, unless either says otherwise), `on_out_of_range` of the latter alone (error, likewise).
+        Where a power cut has cut the log below the position, any policy but none goes on at the cut. No policy skips
+        what is damaged. `buffer_bytes` bounds what is read ahead, `max_expanded_bytes` what one compressed batch may
+        expand to.
+
+        `growth_order` is about topics to which partitions are added, which gives keys other partitions. "key" (the
+        default): a group, or a consumer that assigned a whole topic, delivers nothing from after the addition before
+        all from before it is finished in all partitions, so the records of a key stay in order. "none": whatever is
+        there is delivered. The members of a group must name the same, or nothing; partitions that are assigned one by
+        one are not held back.
+
+        With a `group`: `auto_commit` commits what is finished every `auto_commit_interval_seconds`. An `instance_id`
+        makes the member static: it keeps its partitions over a restart shorter than the session timeout. `assignor` is
+        sticky (the broker's default), range or round_robin, and the same for all members. A member of which the broker
+        hears nothing for the session timeout, that holds on to partitions for the rebalance timeout, or whose program
+        asks for no record for the poll interval, loses its partitions, and joins again when the program asks.
+
+        `request_timeout_seconds` bounds each call to the broker. Raises InvalidRequestError for settings without sense.
+        """
         start, on_out_of_range = given_resets(
             start=start, on_out_of_range=on_out_of_range, auto_offset_reset=auto_offset_reset
         )
@@ -100,6 +153,25 @@ class Consumer:
         on_revoked: Callback | None = None,
         on_lost: Callback | None = None,
     ) -> None:
+        """Join the group and read what it assigns of these topics, and of those whose whole name matches `pattern`.
+
+        `pattern` is in RE2 syntax. Topics need not be there yet. With `bands`, only partitions of bands of these names
+        are read, of the topics that have bands; other members may read other bands, and what nobody subscribes to
+        stays unread. Nor need the bands be there. Later calls change the subscription as a whole, and leave the
+        callbacks that they do not name. Returns when the broker has let this member in; the partitions come later.
+
+        The callbacks get a list of partitions, and are called while the program asks for records, so that it has
+        finished all records that it was given: `on_assigned` before the first record of the partitions, when they have
+        their positions; `on_revoked` before they are given away, and before what was finished of them is committed;
+        `on_lost` where they are somebody else's already, and nothing can be committed any more. They may commit, seek,
+        pause, subscribe and close, but not ask for records. An error that a callback raises comes out of the loop or
+        `poll`; `on_assigned` and `on_revoked` are then called again by the next one, before anything else.
+
+        A later call that raises leaves the member its subscription, its partitions and its callbacks.
+
+        Raises InvalidRequestError (also for a pattern), InstanceIdInUseError, AssignorMismatchError, or
+        BrokerUnavailableError.
+        """
         with self._core.use.changing():
             run(
                 self._core.subscribe(
@@ -113,8 +185,13 @@ class Consumer:
             )
 
     def commit(self, offsets: Mapping[TopicPartition, int] | Record | Sequence[Record] | None = None) -> None:
-        """Commit these offsets (the next to be read), the offsets behind these records or, without any, all records
-        that were handed out so far. Returns when they are synced."""
+        """Commit these offsets (the next to be read) or, without any, all records that were handed out so far.
+
+        With a record, or a list of them, commit that they are done, and all before them in their partitions: the offset
+        behind the last of each. Returns when they are synced. Raises the first refusal: NotOwnerError for a partition
+        that this member does not hold (any more), StaleMemberEpochError, OffsetGoesBackError below what it has
+        committed since it got the partition; UnknownMemberError where the group gave everything away.
+        """
         if offsets is not None:
             run(self._core.commit(offsets))
             return
@@ -122,6 +199,7 @@ class Consumer:
             run(self._core.commit())
 
     def committed(self, partitions: Iterable[TopicPartition] | None = None) -> dict[TopicPartition, int | None]:
+        """Return the committed offset of partitions, None where there is none; without an argument: of all assigned."""
         return run(self._core.committed(partitions))
 
     def assign(
@@ -131,44 +209,72 @@ class Consumer:
         *,
         bands: str | Iterable[str] = (),
     ) -> None:
+        """Read these topics and partitions from `start` on, and no others.
+
+        A topic is read with all its partitions; those that are added later join the assignment, from their beginning,
+        while the program waits for records. Of a topic that has grown, or grows, records of a key stay in order:
+        nothing that was appended after partitions were added is delivered before the program has finished all from
+        before that. See `growth_order`.
+        With `bands`, of a topic that has bands only the partitions of these; each must be a band of one of the topics.
+        Raises UnknownTopicError, UnknownPartitionError or InvalidRequestError, and then changes nothing.
+        """
         with self._core.use.changing():
             run(self._core.assign(topics, start, bands=bands))
 
     def assignment(self) -> list[TopicPartition]:
+        """Return the partitions that are read."""
         return self._core.assignment()
 
     def position(self, partition: TopicPartition) -> int:
+        """Return the offset of the next record to be delivered.
+
+        Raises InvalidRequestError where it is not assigned, NoCommittedOffsetError where none is known yet.
+        """
         with self._core.use.changing():
             return self._core.position(partition)
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
+        """Go on at an offset. Also starts a partition again that an error ended; that is raised no more.
+
+        Raises InvalidRequestError for a negative offset, or a partition that is not assigned.
+        """
         with self._core.use.changing():
             run(self._core.seek(partition, offset))
 
     def seek_to_time(self, partition: TopicPartition, moment: int | datetime.datetime) -> None:
+        """Go on at the first record at or after a time (milliseconds since 1970, or a datetime), or at the end.
+
+        Raises InvalidRequestError where the partition is not assigned, BrokerUnavailableError.
+        """
         with self._core.use.changing():
             run(self._core.seek_to_time(partition, moment))
 
     def seek_to_beginning(self, *partitions: TopicPartition) -> None:
+        """Go back to the log start offset; without partitions: in all."""
         with self._core.use.changing():
             run(self._core.seek_to_beginning(*partitions))
 
     def seek_to_end(self, *partitions: TopicPartition) -> None:
+        """Go on with what comes from now on; without partitions: in all."""
         with self._core.use.changing():
             run(self._core.seek_to_end(*partitions))
 
     def pause(self, *partitions: TopicPartition) -> None:
+        """Deliver nothing of these partitions until they are resumed; what is buffered of them is dropped."""
         with self._core.use.changing():
             run(_call(self._core.pause, *partitions))
 
     def resume(self, *partitions: TopicPartition) -> None:
+        """Go on with paused partitions at their positions."""
         with self._core.use.changing():
             run(_call(self._core.resume, *partitions))
 
     def beginning_offsets(self, partitions: Iterable[TopicPartition] | None = None) -> dict[TopicPartition, int]:
+        """Return the log start offset of partitions; None: of all that are assigned."""
         return run(self._core.beginning_offsets(partitions))
 
     def end_offsets(self, partitions: Iterable[TopicPartition] | None = None) -> dict[TopicPartition, int]:
+        """Return the high watermark of partitions, the offset that the next record gets; None: of all assigned."""
         return run(self._core.end_offsets(partitions))
 
     def __iter__(self) -> Iterator[Record]:
@@ -176,6 +282,13 @@ class Consumer:
         return self._records(bounded=False)
 
     def until_end(self) -> Iterator[Record]:
+        """Iterate up to what the high watermarks are now, and stop.
+
+        Paused partitions are left out. Errors that the program has heard before are raised once the other partitions
+        are at their ends, unless one of these was the last thing it was given: then the partitions that stand are left
+        out, this once. In a group: of the partitions that this member is assigned first, and of those that come while
+        it iterates.
+        """
         self._core.begin()
         return self._records(bounded=True)
 
@@ -215,6 +328,12 @@ class Consumer:
         max_records: int = DEFAULT_LIST_RECORDS,
         max_bytes: int = DEFAULT_POLL_BYTES,
     ) -> Iterator[list[Record]]:
+        """Iterate over lists of records, each from one batch of one partition: the fast way.
+
+        A batch of more than `max_records`, or of more than `max_bytes` decoded, comes in several lists; a single larger
+        record comes alone. A list counts as delivered when it is handed out. With `until_end`, stop at what the high
+        watermarks are now.
+        """
         Room(max_records, max_bytes)
         self._core.begin()
         records: list[Record] = []
@@ -245,6 +364,11 @@ class Consumer:
         *,
         max_bytes: int = DEFAULT_POLL_BYTES,
     ) -> list[Record]:
+        """Return up to `max_records`, as soon as there are any; none when the time is over, whatever it was spent on.
+
+        Together they take up to `max_bytes`, decoded (keys, values and headers); a single larger record is returned
+        alone. Raises the error of a partition that cannot be read on: see the class.
+        """
         room = Room(max_records, max_bytes)
         deadline = monotonic() + timeout_seconds
         records: list[Record] = []
@@ -314,6 +438,12 @@ class Consumer:
                     raise BrokerUnavailableError(CLOSED)
 
     def close(self) -> None:
+        """Commit what is finished, leave the group, stop reading, and let go of the connection.
+
+        Who waits for records meanwhile, or asks later, gets BrokerUnavailableError.
+        """
+        if self._core._lifetime.is_forked:
+            return
         # Two threads may close at once; a callback may close what is being closed.
         with self._closing:
             if self._is_closing:

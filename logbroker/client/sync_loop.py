@@ -16,6 +16,7 @@ from collections.abc import Coroutine
 from time import monotonic
 from typing import Any, Final, TypeVar
 
+from logbroker.client import forking
 from logbroker.errors import BrokerUnavailableError, InvalidRequestError
 
 T = TypeVar("T")
@@ -82,13 +83,30 @@ _lock = threading.RLock()
 _shared: SharedLoop | None = None
 
 
+class _Fork:
+    """What a fork does to the shared loop."""
+
+    def forked(self) -> None:
+        """The thread is the parent's, and so are the descriptors of its loop: the first call here starts another."""
+        global _lock, _shared
+        _lock = threading.RLock()
+        if _shared is not None:
+            forking.leave_alone(_shared)
+            _shared = None
+
+
+_fork: Final = _Fork()
+forking.watch(_fork)
+
+
 def run(coroutine: Coroutine[Any, Any, T]) -> T:
     """Run a coroutine in the shared loop and wait for it; what a signal raises here, Ctrl-C for one, cancels it.
 
-    Raises BrokerUnavailableError where the interpreter is ending.
+    Raises BrokerUnavailableError where the interpreter is ending, ForkedProcessError in children where nothing works.
     """
     future: concurrent.futures.Future[T] | None = None
     try:
+        forking.check()
         shared = _started()
         if shared.is_current:
             raise InvalidRequestError("a synchronous client cannot be used in the clients' own background thread")

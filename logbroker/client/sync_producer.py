@@ -7,12 +7,21 @@ import threading
 from types import TracebackType
 from typing import Any, Self
 
+from logbroker.client import forking
 from logbroker.client.accumulator import Accumulator
 from logbroker.client.arguments import check_record, checks_arguments
 from logbroker.client.connection import Connection
 from logbroker.client.delivery import RecordMetadata, SyncDelivery
+from logbroker.client.lifetime import LAST_SECONDS, Droppable
 from logbroker.client.partition_queue import MAX_IN_FLIGHT
-from logbroker.client.producer import DEFAULT_BATCH_BYTES, MIB, new_accumulator, sender_options
+from logbroker.client.producer import (
+    DEFAULT_BATCH_BYTES,
+    MIB,
+    follow,
+    new_accumulator,
+    producer_lifetime,
+    sender_options,
+)
 from logbroker.client.sender import Sender
 from logbroker.client.sync_loop import run, shared_loop, wait_for
 from logbroker.client.topic_route import TopicRoute
@@ -24,10 +33,20 @@ from logbroker.types import Durability
 
 
 @checks_arguments("send", "send_and_wait")
-class Producer:
-    """`logbroker.client.Producer` for programs without an event loop; each method is documented there.
+class Producer(Droppable):
+    """Sends records to a broker, in batches, over one stream: for programs without an event loop.
 
-    May be used by many threads at once; the records of each thread keep their order.
+    with Producer("127.0.0.1:9192") as producer:
+        delivery = producer.send("orders", b"value", b"key")
+        print(delivery.result().offset)
+
+    Records go to the partition that Kafka's clients choose for their key; without a key they fill one partition's batch
+    after another. In a topic with bands they do so among the partitions of their priority's band. By default the
+    producer is idempotent: a broker that restarts or a connection that breaks neither loses nor doubles an acknowledged
+    record. May be used by many threads at once; the records of each thread keep their order.
+
+    Close it, or use it in a `with` block. One that is dropped open, or open when the program ends, flushes for
+    `last_flush_seconds` at most; what is not delivered by then is lost, and counted on standard error.
     """
 
     def __init__(
@@ -45,7 +64,24 @@ class Producer:
         request_timeout_seconds: float = 10.0,
         key_serializer: Serializer | None = None,
         value_serializer: Serializer | None = None,
+        last_flush_seconds: float = LAST_SECONDS,
     ) -> None:
+        """`broker` is "HOST:PORT"; `compression` is none, gzip, snappy, lz4 or zstd.
+
+        A batch is sent when it holds `batch_bytes`, or `linger_ms` after its first record, as soon as fewer than
+        `max_requests_in_flight` requests are unanswered. Batches are no larger than their topic's max.message.bytes.
+        A record that a topic does not take, too large by itself or stamped too far ahead, fails alone: what else is in
+        its batch is delivered, in its order. `durability` None means what each topic says. `send` waits while
+        `max_buffered_bytes` of records are not done; a record that is not done `delivery_timeout_seconds` after `send`
+        fails. `request_timeout_seconds` bounds the calls that ask for a topic; `last_flush_seconds` the flush of a
+        producer that is dropped, interrupted, or open when the program ends. Raises InvalidRequestError for settings
+        without sense, and BrokerUnavailableError where the clients' background thread cannot be started.
+
+        `value_serializer` and `key_serializer` make bytes of what is given to `send`: str, json, msgpack, or a
+        function; None stays None. Without, values and keys are bytes. What they raise comes as SerializationError, and
+        nothing is sent. An `ordering_key` is bytes, whatever they are.
+        """
+        self._lifetime = lifetime = producer_lifetime(broker, last_flush_seconds)
         options: dict[str, Any] = sender_options(
             durability=durability, idempotent=idempotent, max_requests_in_flight=max_requests_in_flight
         )
@@ -56,27 +92,20 @@ class Producer:
             linger_ms=linger_ms,
             max_buffered_bytes=max_buffered_bytes,
             delivery_timeout_seconds=delivery_timeout_seconds,
-            wake=self._wake,
+            wake=lambda: sender.wake_soon(),
         )
-        self._lock = self._accumulator.lock
         self._try_append = self._accumulator.try_append
         self._serialize_key = serializer(key_serializer, "key_serializer")
         self._serialize_value = serializer(value_serializer, "value_serializer")
         self._serializes = self._serialize_key is not None or self._serialize_value is not None
-        self._loop = shared_loop()
-        self._connection = Connection(broker, request_timeout_seconds=request_timeout_seconds)
-        self._sender = Sender(self._connection, self._accumulator, **options)
+        self._connection = Connection(broker, request_timeout_seconds=request_timeout_seconds, lifetime=lifetime)
+        # Nothing that the event loop keeps refers to the producer itself, so that one that is dropped goes.
+        self._sender = sender = Sender(self._connection, self._accumulator, **options)
+        follow(lifetime, sender, self._accumulator)
         self._closed = False
         self._closing = threading.Lock()
-        try:
-            run(self._start())
-        except BaseException:
-            # Nobody gets this object: what has begun must not go on without it.
-            asyncio.run_coroutine_threadsafe(self._stop(), self._loop)
-            raise
-
-    async def _start(self) -> None:
-        self._sender.start()
+        # It sends from the first record on, but where no thread can be started, the program is to hear of that here.
+        shared_loop()
 
     def send(
         self,
@@ -92,14 +121,19 @@ class Producer:
     ) -> SyncDelivery:
         """Put a record into its batch; blocks only while the buffer is full or the topic is asked for.
 
-        `delivery.result()` waits for the broker's answer. Raises as the asynchronous one does.
+        `partition` overrules the key; `timestamp_ms` (milliseconds since 1970) None means now. `ordering_key` chooses
+        the partition instead of the key, where a queue group orders by a header: give what that header holds.
+        `priority` is 0 to 9, 9 the most urgent, None as good as 4: a header of the record, which chooses the band first
+        in a topic that has bands. `delivery.result()` waits for the broker's answer. Raises UnknownTopicError,
+        UnknownPartitionError, RecordTooLargeError, InvalidTimestampError, InvalidRequestError for a priority out of
+        range, BrokerUnavailableError where the topic cannot be asked for, ForkedProcessError, or TypeError.
         """
         if self._serializes:
             value, key = self._serialized(value, key)
         if priority is not None:
             headers = with_priority(headers, priority)
         try:
-            with self._lock:
+            with self._accumulator.lock:
                 delivery = self._try_append(topic, value, key, headers, partition, timestamp_ms, ordering_key)
         except (TypeError, ValueError):
             check_record(topic, value, key, headers, partition, timestamp_ms, ordering_key)
@@ -114,7 +148,7 @@ class Producer:
         while True:
             room = threading.Event()
             self._route(topic)
-            with self._lock:
+            with self._accumulator.lock:
                 current = self._accumulator.routes.get(topic)
                 if current is None:
                     continue  # Deleted at this very moment.
@@ -126,7 +160,15 @@ class Producer:
     def _route(self, topic: str) -> TopicRoute:
         if self._closed:
             raise BrokerUnavailableError("this producer is closed; open another one")
-        return self._accumulator.routes.get(topic) or run(self._sender.route(topic))
+        self._sender.check()
+        return self._accumulator.routes.get(topic) or run(self._find_route(topic))
+
+    async def _find_route(self, topic: str) -> TopicRoute:
+        forking.check()
+        self._sender.check()
+        self._sender.start()
+        self._lifetime.opened(self._connection.close, self._sender.close)
+        return await self._sender.route(topic)
 
     def send_and_wait(
         self,
@@ -140,6 +182,7 @@ class Producer:
         ordering_key: bytes | None = None,
         priority: int | None = None,
     ) -> RecordMetadata:
+        """Send one record and wait until it is as durable as asked for; raises as `send` and `delivery.result()` do."""
         delivery = self.send(
             topic,
             value,
@@ -153,25 +196,39 @@ class Producer:
         return delivery.result()
 
     def flush(self) -> None:
+        """Wait until every record sent so far is done; raises the first failure that nobody was told of.
+
+        It takes as long as the broker is away, `delivery_timeout_seconds` after the last `send` at most.
+        """
+        self._lifetime.check()
         run(self._sender.flush())
 
     def close(self) -> None:
-        self._close(flush=True)
+        """Flush, and let go of the connection. Raises what `flush` raises, after closing."""
+        self._close(None)
 
-    def _close(self, *, flush: bool) -> None:
+    def _close(self, flush_seconds: float | None) -> None:
+        if self._lifetime.is_forked:
+            return
         with self._closing:
             if self._closed:
                 return
             self._closed = True
+        self._sender.shut()
         try:
-            if flush:
-                self.flush()
+            run(self._flush_within(flush_seconds))
         finally:
             run(self._stop())
+
+    async def _flush_within(self, seconds: float | None) -> None:
+        async with asyncio.timeout(seconds):
+            await self._sender.flush()
 
     async def _stop(self) -> None:
         await self._sender.close()
         await self._connection.close()
+        self._lifetime.say_lost("the producer was closed without waiting for them")
+        self._lifetime.closed()
 
     def __enter__(self) -> Self:
         return self
@@ -180,8 +237,9 @@ class Producer:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         try:
-            # Who interrupts does not wait for a broker that may be away.
-            self._close(flush=error is None or isinstance(error, Exception))
+            # Who interrupts, or ends the program, does not wait for ever for a broker that may be away.
+            interrupted = error is not None and not isinstance(error, Exception)
+            self._close(self._lifetime.seconds if interrupted else None)
         except Exception:
             # What the body raised comes first.
             if error is None:
@@ -193,6 +251,3 @@ class Producer:
         if self._serialize_key is not None:
             key = self._serialize_key(key)
         return value, key
-
-    def _wake(self) -> None:
-        self._loop.call_soon_threadsafe(self._sender.wake)

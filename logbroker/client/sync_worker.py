@@ -14,6 +14,7 @@ from logbroker.client.arguments import checks_arguments
 from logbroker.client.held_session import HeldSession
 from logbroker.client.holdings import DEFAULT_PREFETCH_BYTES
 from logbroker.client.leased_record import SyncWorkerDelivery
+from logbroker.client.lifetime import Droppable
 from logbroker.client.shelf import Shelf
 from logbroker.client.sync_loop import run, wait_for
 from logbroker.client.worker import DEFAULT_IDLE_SECONDS, DEFAULT_SESSION_PREFETCH
@@ -32,8 +33,8 @@ _SIGNAL_CHECK_SECONDS: Final = 0.2
 
 
 @checks_arguments()
-class Worker:
-    """`logbroker.client.Worker` for programs without an event loop; each method is documented there.
+class Worker(Droppable):
+    """Takes the records of a queue group, together with its other workers: for programs without an event loop.
 
     with Worker("127.0.0.1:9192", "billing") as worker:
         worker.run(charge, concurrency=16)  # acks what returns; nacks and logs what raises, and goes on
@@ -46,6 +47,13 @@ class Worker:
                     charge(delivery)
             except Exception:
                 logging.exception("offset %d failed", delivery.offset)
+
+    or `worker.run(handler, concurrency=16)`, which goes on after an exception. What is settled is sent in few messages;
+    `flush`, `close` and `delivery.result()` wait until it is synced. Leases are prolonged as long as deliveries are in
+    hand, up to `max_extension_seconds`. When the connection breaks, nothing is delivered until the broker has confirmed
+    what is still this worker's; the rest is lost, and its settlement raises LeaseLostError. Leaving the block says
+    goodbye: what is not settled goes to others at once, and no attempt is counted. A worker that is dropped open, or
+    open when the program ends, does the same in the background.
 
     May be used by many threads at once; `run` starts them by itself.
     """
@@ -63,6 +71,16 @@ class Worker:
         band: str | None = None,
         request_timeout_seconds: float = 10.0,
     ) -> None:
+        """`broker` is "HOST:PORT"; the queue group must be there.
+
+        `prefetch` is how many unsettled deliveries the worker may have: in loops 100 unless it is set, in `run` as many
+        as run at once. `prefetch_bytes` bounds what waits for the program to take it, in bytes as they come (compressed
+        or not), outside of sessions and in each session; a single larger record still comes. `worker_id` must be unique
+        in the group; None: drawn at random. `client_name` is for people.
+        `band`: only its records, of a queue group with priorities; None: all. Sessions are not bound to it.
+        `request_timeout_seconds` bounds the first connection, `flush` and `close`. Raises InvalidRequestError for
+        settings without sense.
+        """
         self._core = WorkerCore(
             broker,
             group,
@@ -75,6 +93,7 @@ class Worker:
             band=band,
             request_timeout_seconds=request_timeout_seconds,
         )
+        self._lifetime = self._core.lifetime
 
     def __iter__(self) -> Iterator[SyncWorkerDelivery]:
         run(self._core.start(self._core.prefetch or DEFAULT_PREFETCH))
@@ -83,7 +102,11 @@ class Worker:
             yield delivery
 
     def run(self, handler: Handler, *, concurrency: int = 1) -> None:
-        """Call `handler` with each delivery, in `concurrency` threads, until `stop` or Ctrl-C."""
+        """Call `handler` with each delivery, in `concurrency` threads, until `stop` or Ctrl-C.
+
+        A delivery is acked when its handler returns, and nacked where it raises (the exception is logged), unless the
+        handler settled it. Raises InvalidRequestError for a concurrency below 1, and what ended the worker.
+        """
         core = self._core
         _check(concurrency)
         run(core.start(max(concurrency, core.prefetch or concurrency)))
@@ -111,7 +134,13 @@ class Worker:
         wait_seconds: float | None = None,
         idle_seconds: float | None = None,
     ) -> Session:
-        return Session(self._core, key, prefetch, wait_seconds, idle_seconds)
+        """Return the session of one ordering key, or of the next free one that has records, to be used with
+        `with`: it waits for it for `wait_seconds` (None: for ever), then raises SessionHeldError or,
+        of the next free one, NoFreeSessionError.
+
+        Up to `prefetch` records of it come ahead. Its loop ends when none has come for `idle_seconds`; None: never.
+        """
+        return Session(self, key, prefetch, wait_seconds, idle_seconds)
 
     def sessions(
         self,
@@ -121,14 +150,18 @@ class Worker:
         prefetch: int = DEFAULT_SESSION_PREFETCH,
         idle_seconds: float = DEFAULT_IDLE_SECONDS,
     ) -> None:
-        """Call `handler` with one free session after the other, in `concurrency` threads, until `stop` or Ctrl-C."""
+        """Call `handler` with one free session after the other, in `concurrency` threads, until `stop` or Ctrl-C.
+
+        The loop over a session ends when no record of it has come for `idle_seconds`: then it is another key's turn.
+        Raises what a handler raises, but for the loss of its session; InvalidRequestError for a concurrency below 1.
+        """
         _check(concurrency)
         run(self._core.start())
         self._in_threads(concurrency, lambda: self._handle_sessions(handler, prefetch, idle_seconds))
 
     def _handle_sessions(self, handler: SessionHandler, prefetch: int, idle_seconds: float) -> None:
         while not self._core.stopping:
-            session = Session(self._core, None, prefetch, _ASK_SECONDS, idle_seconds)
+            session = Session(self, None, prefetch, _ASK_SECONDS, idle_seconds)
             try:
                 # Not `open`: a start would undo a `stop` of this very moment.
                 session.ask()
@@ -164,13 +197,19 @@ class Worker:
             future.result()
 
     def flush(self) -> None:
+        """Wait until the broker has synced all that was settled. Raises the first refusal that nobody was told of, and
+        RequestTimeoutError where the broker does not answer in time.
+        """
         run(self._core.flush())
 
     def stop(self) -> None:
+        """End the loops over deliveries and sessions after what they have in hand."""
         self._core.stop()
 
     def close(self) -> None:
-        run(self._core.close_link(flush=True))
+        """Flush, say goodbye, and let go of the connection. Raises what `flush` raises, after closing."""
+        if not self._core.lifetime.is_forked:
+            run(self._core.close_link(flush=True))
 
     def __enter__(self) -> Self:
         return self
@@ -187,17 +226,31 @@ class Worker:
 
 
 class Session:
-    """`logbroker.client.Session` for programs without an event loop."""
+    """A session in this worker's hands: the records of one ordering key, in their order, and nobody else's.
+
+    with worker.session(b"customer-7") as session:
+        for delivery in session:
+            with delivery:
+                session.state = fold(session.state, delivery.value)
+
+    The lock is renewed as long as the block lasts. `state` (up to 256 KiB) moves with the next ack, atomically; the
+    next holder finds it. Where a delivery is nacked or released, it comes again, and all that follow it. Where the
+    session is lost, its loop and all that is settled raise StaleSessionError. Where a state was not written, or it is
+    not known whether it was (the broker crashed), they raise LeaseLostError: open it again, for the state that is kept.
+    """
 
     def __init__(
         self,
-        core: WorkerCore[SyncWorkerDelivery],
+        worker: Worker,
         key: bytes | None,
         prefetch: int,
         wait_seconds: float | None,
         idle_seconds: float | None,
     ) -> None:
-        self._core = core
+        """Made by `Worker.session`."""
+        self._worker = worker
+        """Not to be dropped before the session."""
+        self._core = worker._core
         self._wanted = (key, prefetch, wait_seconds)
         self._idle_seconds = idle_seconds
         self._held: HeldSession[SyncWorkerDelivery] | None = None
@@ -209,19 +262,23 @@ class Session:
 
     @property
     def key(self) -> bytes:
+        """Its ordering key."""
         return self._session().key
 
     @property
     def token(self) -> int:
+        """The fencing token: higher than that of any holder before."""
         return self._session().token
 
     @property
     def lost(self) -> bool:
+        """Whether it is known not to be this worker's any more."""
         session = self._session()
         return session.lost is not None or monotonic() > session.until
 
     @property
     def state(self) -> bytes:
+        """As it was set last; b"" where it never was."""
         return self._session().state
 
     @state.setter
@@ -229,6 +286,7 @@ class Session:
         self._session().set_state(state)
 
     def flush(self) -> None:
+        """Wait until all that was settled in it, and its state, is synced; raises what was refused."""
         self._core.holdings.save_state(self._session())
         run(self._core.flush())
 
@@ -240,6 +298,7 @@ class Session:
             yield delivery
 
     def open(self) -> None:
+        """Wait for the session, as `with` does by itself; raises SessionHeldError or NoFreeSessionError."""
         run(self._core.start())
         self.ask()
 

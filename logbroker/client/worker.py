@@ -15,6 +15,7 @@ from logbroker.client.delivery import waiter
 from logbroker.client.held_session import HeldSession
 from logbroker.client.holdings import DEFAULT_PREFETCH_BYTES
 from logbroker.client.leased_record import WorkerDelivery
+from logbroker.client.lifetime import Droppable
 from logbroker.client.shelf import Shelf
 from logbroker.client.worker_core import DEFAULT_MAX_EXTENSION_SECONDS, DEFAULT_PREFETCH, WorkerCore
 from logbroker.errors import InvalidRequestError, LeaseLostError, NoFreeSessionError, StaleSessionError
@@ -33,7 +34,7 @@ DEFAULT_IDLE_SECONDS: Final = 1.0
 
 
 @checks_arguments()
-class Worker:
+class Worker(Droppable):
     """Takes the records of a queue group, together with its other workers.
 
     async with Worker("127.0.0.1:9192", "billing") as worker:
@@ -76,7 +77,8 @@ class Worker:
         or not), outside of sessions and in each session; a single larger record still comes. `worker_id` must be unique
         in the group; None: drawn at random. `client_name` is for people.
         `band`: only its records, of a queue group with priorities; None: all. Sessions are not bound to it.
-        `request_timeout_seconds` bounds the first connection, `flush` and `close`.
+        `request_timeout_seconds` bounds the first connection, `flush` and `close`. Raises InvalidRequestError for
+        settings without sense.
         """
         self._core = WorkerCore(
             broker,
@@ -90,6 +92,7 @@ class Worker:
             band=band,
             request_timeout_seconds=request_timeout_seconds,
         )
+        self._lifetime = self._core.lifetime
 
     def __aiter__(self) -> AsyncIterator[WorkerDelivery]:
         return self._deliveries()
@@ -161,7 +164,7 @@ class Worker:
 
         Up to `prefetch` records of it come ahead. Its loop ends when none has come for `idle_seconds`; None: never.
         """
-        return Session(self._core, key, prefetch, wait_seconds, idle_seconds)
+        return Session(self, key, prefetch, wait_seconds, idle_seconds)
 
     async def sessions(
         self,
@@ -183,7 +186,7 @@ class Worker:
 
     async def _handle_sessions(self, handler: SessionHandler, prefetch: int, idle_seconds: float) -> None:
         while not self._core.stopping:
-            session = Session(self._core, None, prefetch, _ASK_SECONDS, idle_seconds)
+            session = Session(self, None, prefetch, _ASK_SECONDS, idle_seconds)
             try:
                 await session.open()
             except NoFreeSessionError:
@@ -237,13 +240,16 @@ class Session:
 
     def __init__(
         self,
-        core: WorkerCore[WorkerDelivery],
+        worker: Worker,
         key: bytes | None,
         prefetch: int,
         wait_seconds: float | None,
         idle_seconds: float | None,
     ) -> None:
-        self._core = core
+        """Made by `Worker.session`."""
+        self._worker = worker
+        """Not to be dropped before the session."""
+        self._core = worker._core
         self._wanted = (key, prefetch, wait_seconds)
         self._idle_seconds = idle_seconds
         self._held: HeldSession[WorkerDelivery] | None = None
@@ -307,7 +313,7 @@ class Session:
                 await asyncio.sleep(0)
 
     async def open(self) -> None:
-        """Wait for the session, as `async with` does by itself."""
+        """Wait for the session, as `async with` does by itself; raises SessionHeldError or NoFreeSessionError."""
         await self._core.start()
         self._held = await self._core.open_session(*self._wanted)
 

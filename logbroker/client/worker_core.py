@@ -9,12 +9,14 @@ import socket
 import threading
 from collections.abc import Callable
 from time import monotonic
-from typing import Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar, cast
 
+from logbroker.client import forking
 from logbroker.client.connection import Connection, running_loop
 from logbroker.client.held_session import HeldSession
 from logbroker.client.holdings import Holdings
 from logbroker.client.leased_record import LeasedRecord, reason_of
+from logbroker.client.lifetime import Lifetime
 from logbroker.client.shelf import Shelf
 from logbroker.client.worker_link import WorkerLink, WorkerOptions
 from logbroker.errors import (
@@ -63,7 +65,8 @@ class WorkerCore(Generic[D]):
             raise InvalidRequestError(f"prefetch_bytes must be at least 1, not {prefetch_bytes}")
         if not max_extension_seconds >= 0:
             raise InvalidRequestError("max_extension_seconds must not be negative")
-        self.connection = Connection(broker, request_timeout_seconds=request_timeout_seconds)
+        self.lifetime = Lifetime("Worker", broker)
+        self.connection = Connection(broker, request_timeout_seconds=request_timeout_seconds, lifetime=self.lifetime)
         self.prefetch = prefetch
         self.stopping = False
         self.closed = False
@@ -82,6 +85,16 @@ class WorkerCore(Generic[D]):
             band=band or "",
         )
         self.link: WorkerLink[D] = WorkerLink(self.connection, options, self.holdings)
+        self.lifetime.finish = self.flush
+        forking.watch(self)
+
+    def forked(self) -> None:
+        """See `forking.Forked`: what is held is the parent's to work on, and to settle."""
+        if self.link.begun:
+            self.holdings.lock = cast(Any, forking.ForkedLock())
+            forking.leave_alone((self._loop, self.link))
+        else:
+            self.holdings.lock = threading.Lock()
 
     def _wake(self) -> None:
         if threading.get_ident() == self._loop_thread:
@@ -92,6 +105,7 @@ class WorkerCore(Generic[D]):
     def check_open(self) -> None:
         if self.closed:
             raise BrokerUnavailableError("this worker is closed; open another one")
+        self.lifetime.check()
 
     async def start(self, prefetch: int | None = None) -> None:
         """Connect. `prefetch`: how many deliveries outside of sessions may be in hand; None: as before, or none."""
@@ -99,6 +113,7 @@ class WorkerCore(Generic[D]):
         self.stopping = False
         self._loop = running_loop()
         self._loop_thread = threading.get_ident()
+        self.lifetime.opened(self.connection.close, self.link.leave)
         await self.link.start(prefetch)
 
     def take(self, shelf: Shelf[D]) -> D | None:
@@ -111,7 +126,9 @@ class WorkerCore(Generic[D]):
     def stop(self) -> None:
         """End the loops over deliveries and sessions after what they have in hand."""
         self.stopping = True
-        self.holdings.tell_all()
+        # A handler of signals that calls this is there in children too.
+        if not self.lifetime.is_forked:
+            self.holdings.tell_all()
 
     def handlers_ended(self) -> None:
         """Nothing is worked on any more: what waits goes to others."""
@@ -151,6 +168,7 @@ class WorkerCore(Generic[D]):
 
     async def close_session(self, session: HeldSession[D], *, save: bool) -> None:
         """Settle a session and give it back; raises what was refused, or that it was lost before."""
+        self.lifetime.check()
         settlements = []
         try:
             if session.lost is None:
@@ -179,7 +197,7 @@ class WorkerCore(Generic[D]):
 
     async def close_link(self, *, flush: bool) -> None:
         """Flush, say goodbye, and let go of the connection."""
-        if self.closed:
+        if self.closed or self.lifetime.is_forked:
             return
         self.closed = True
         self.stop()
@@ -191,6 +209,7 @@ class WorkerCore(Generic[D]):
                 await self.link.leave()
             finally:
                 await self.connection.close()
+                self.lifetime.closed()
 
 
 def _name(delivery: LeasedRecord) -> str:

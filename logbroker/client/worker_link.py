@@ -14,7 +14,7 @@ from typing import Any, Final, Generic, TypeVar
 import grpc
 import msgspec
 
-from logbroker.client.connection import CLOSED, Connection, Stream, backoff_seconds, run_stream, unending
+from logbroker.client.connection import CLOSED, Connection, Stream, backoff_seconds, end_tasks, run_stream, unending
 from logbroker.client.delivery import waiter
 from logbroker.client.holdings import Holdings
 from logbroker.client.leased_record import LeasedRecord
@@ -156,7 +156,7 @@ class WorkerLink(Generic[D]):
                 await asyncio.wait([task], timeout=_GOODBYE_SECONDS)
         finally:
             task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
+        await end_tasks(task)
         self.holdings.fail(BrokerUnavailableError("the worker is closed; what it held goes to others"))
 
     # --- the stream -------------------------------------------------------------------------------------------------

@@ -388,6 +388,14 @@ class ConfigFileError(LogbrokerError):
     kafka_code = 40
 
 
+class ForkedProcessError(LogbrokerError):
+    """A client cannot be used in this process: it was forked from one in which clients were in use."""
+
+    code = Code.FAILED_PRECONDITION
+    reason = "FORKED_PROCESS"
+    kafka_code = -1
+
+
 def _tree(root: type[LogbrokerError]) -> list[type[LogbrokerError]]:
     return [root, *(leaf for child in root.__subclasses__() for leaf in _tree(child))]
 

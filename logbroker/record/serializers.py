@@ -59,22 +59,27 @@ class Decoding:
 
     @property
     def topic(self) -> str:
+        """The topic of the record."""
         raise NotImplementedError
 
     @property
     def partition(self) -> int:
+        """The partition of the record."""
         raise NotImplementedError
 
     @property
     def offset(self) -> int:
+        """The offset of the record."""
         raise NotImplementedError
 
     @property
     def value(self) -> bytes | None:
+        """The value of the record; None: it has none."""
         raise NotImplementedError
 
     @property
     def headers(self) -> Headers:
+        """The headers of the record, in their order."""
         raise NotImplementedError
 
     def header(self, name: str, default: bytes | None = None) -> bytes | None:

@@ -72,6 +72,7 @@ def test_a_first_call_that_finds_no_thread_fails_alone(address: str, monkeypatch
             attempt()
     monkeypatch.setattr(threading.Thread, "start", start)
     first.list_topics()
+    first.close()
     with Producer(address) as producer:
         producer.flush()
 
@@ -89,6 +90,7 @@ def test_a_first_call_that_is_interrupted_harms_no_later_one(address: str, monke
         admin.list_topics()
     monkeypatch.setattr(sync_loop, "_new_loop", new_loop)
     admin.list_topics()
+    admin.close()
 
 
 @pytest.mark.usefixtures("fresh")
@@ -97,7 +99,8 @@ def test_a_signal_handler_may_be_first_while_a_first_call_begins(address: str, m
     answered: list[object] = []
 
     def handle(number: int, frame: object) -> None:
-        answered.append(Admin(address).list_topics())
+        with Admin(address) as admin:
+            answered.append(admin.list_topics())
 
     def signalled() -> Any:
         monkeypatch.setattr(sync_loop, "_new_loop", new_loop)
@@ -110,7 +113,8 @@ def test_a_signal_handler_may_be_first_while_a_first_call_begins(address: str, m
         loop = sync_loop.shared_loop()
         assert answered
         assert sync_loop.shared_loop() is loop
-        Admin(address).list_topics()
+        with Admin(address) as admin:
+            admin.list_topics()
     finally:
         signal.signal(signal.SIGUSR1, before)
 
@@ -133,6 +137,8 @@ def test_a_broker_that_is_away_at_the_first_call_is_found_later(unused_tcp_port:
         producer._connection.request_timeout_seconds = 20
         assert producer.send_and_wait("orders", b"").offset == 0
         producer.close()
+        for each in (admin, *clients):
+            each.close()
 
 
 # --- what is raised in the loop -------------------------------------------------------------------------------------
@@ -151,6 +157,7 @@ def test_what_is_raised_in_the_loop_ends_no_client(address: str, caplog: pytest.
         admin.list_topics()
         admin.list_topics()
     assert sync_loop.shared_loop() is loop
+    admin.close()
 
 
 def test_the_loops_own_thread_is_told_that_it_would_wait_for_itself(address: str) -> None:
@@ -169,6 +176,7 @@ def test_the_loops_own_thread_is_told_that_it_would_wait_for_itself(address: str
     assert called.wait(20)
     assert [type(error) for error in found] == [InvalidRequestError]
     admin.list_topics()
+    admin.close()
 
 
 # --- closing in another thread --------------------------------------------------------------------------------------
