@@ -1,18 +1,177 @@
 """logbroker: a persistent, partitioned, log-structured broker that pip installs.
 
 Nothing is imported before it is used: `import logbroker` costs next to nothing, and a broker never loads the client.
+The errors are those of `logbroker.errors`, all derived from LogbrokerError.
 """
 
 from __future__ import annotations
 
-import importlib
 from typing import TYPE_CHECKING, Any, Final
 
+# Type checkers and editors read these names, and take all others for mistakes: they must not see `__getattr__`.
 if TYPE_CHECKING:
     from logbroker.client import Admin, Consumer, Producer, Worker
     from logbroker.embedded_broker import embedded
+    from logbroker.errors import (
+        AlreadySettledError,
+        AssignorMismatchError,
+        BatchExpandsTooFarError,
+        BrokerUnavailableError,
+        ConcurrentUseError,
+        ConfigFileError,
+        CorruptBatchError,
+        CorruptLogError,
+        DataDirError,
+        DeserializationError,
+        DiskFullError,
+        FixedTopicError,
+        ForkedProcessError,
+        GroupExistsError,
+        GroupNotEmptyError,
+        GrowthOrderMismatchError,
+        InstanceIdInUseError,
+        InvalidConfigError,
+        InvalidGroupIdError,
+        InvalidPartitionsError,
+        InvalidRecordError,
+        InvalidRequestError,
+        InvalidTimestampError,
+        InvalidTopicNameError,
+        LaneNotHeldError,
+        LeaseLostError,
+        ListenError,
+        LogbrokerError,
+        LogTruncatedError,
+        MemberFencedError,
+        MemberIdInUseError,
+        MemberNotReleasedError,
+        MemberReplacedError,
+        NoCommittedOffsetError,
+        NoFreeSessionError,
+        NotHolderError,
+        NotOwnerError,
+        OffsetGoesBackError,
+        OffsetMetadataTooLargeError,
+        OffsetOutOfRangeError,
+        OffsetsFullError,
+        OutOfOrderSequenceError,
+        OverloadedError,
+        PartitionOfflineError,
+        PollTimedOutError,
+        ProducerFencedError,
+        ProducerForgottenError,
+        RebalanceTimedOutError,
+        RecordTooLargeError,
+        RequestTimeoutError,
+        SerializationError,
+        SessionHeldError,
+        SessionTimedOutError,
+        StaleGenerationError,
+        StaleMemberEpochError,
+        StaleSessionError,
+        StateTooLargeError,
+        StorageFailedError,
+        TooManyOpenFilesError,
+        TopicExistsError,
+        UnknownGroupError,
+        UnknownLaneError,
+        UnknownMemberError,
+        UnknownPartitionError,
+        UnknownProducerIdError,
+        UnknownReceiptError,
+        UnknownTopicError,
+        UnsupportedCompressionError,
+        UnsupportedFeatureError,
+        UnsupportedFormatError,
+        UnsupportedPlatformError,
+        WorkerIdInUseError,
+        WorkerReplacedError,
+        WrongGroupTypeError,
+    )
 
-__all__ = ["Admin", "Consumer", "Producer", "Worker", "__version__", "embedded"]
+__all__ = [
+    "Admin",
+    "Consumer",
+    "Producer",
+    "Worker",
+    "__version__",
+    "embedded",
+    # The errors.
+    "AlreadySettledError",
+    "AssignorMismatchError",
+    "BatchExpandsTooFarError",
+    "BrokerUnavailableError",
+    "ConcurrentUseError",
+    "ConfigFileError",
+    "CorruptBatchError",
+    "CorruptLogError",
+    "DataDirError",
+    "DeserializationError",
+    "DiskFullError",
+    "FixedTopicError",
+    "ForkedProcessError",
+    "GroupExistsError",
+    "GroupNotEmptyError",
+    "GrowthOrderMismatchError",
+    "InstanceIdInUseError",
+    "InvalidConfigError",
+    "InvalidGroupIdError",
+    "InvalidPartitionsError",
+    "InvalidRecordError",
+    "InvalidRequestError",
+    "InvalidTimestampError",
+    "InvalidTopicNameError",
+    "LaneNotHeldError",
+    "LeaseLostError",
+    "ListenError",
+    "LogTruncatedError",
+    "LogbrokerError",
+    "MemberFencedError",
+    "MemberIdInUseError",
+    "MemberNotReleasedError",
+    "MemberReplacedError",
+    "NoCommittedOffsetError",
+    "NoFreeSessionError",
+    "NotHolderError",
+    "NotOwnerError",
+    "OffsetGoesBackError",
+    "OffsetMetadataTooLargeError",
+    "OffsetOutOfRangeError",
+    "OffsetsFullError",
+    "OutOfOrderSequenceError",
+    "OverloadedError",
+    "PartitionOfflineError",
+    "PollTimedOutError",
+    "ProducerFencedError",
+    "ProducerForgottenError",
+    "RebalanceTimedOutError",
+    "RecordTooLargeError",
+    "RequestTimeoutError",
+    "SerializationError",
+    "SessionHeldError",
+    "SessionTimedOutError",
+    "StaleGenerationError",
+    "StaleMemberEpochError",
+    "StaleSessionError",
+    "StateTooLargeError",
+    "StorageFailedError",
+    "TooManyOpenFilesError",
+    "TopicExistsError",
+    "UnknownGroupError",
+    "UnknownLaneError",
+    "UnknownMemberError",
+    "UnknownPartitionError",
+    "UnknownProducerIdError",
+    "UnknownReceiptError",
+    "UnknownTopicError",
+    "UnsupportedCompressionError",
+    "UnsupportedFeatureError",
+    "UnsupportedFormatError",
+    "UnsupportedPlatformError",
+    "WorkerIdInUseError",
+    "WorkerReplacedError",
+    "WrongGroupTypeError",
+]
 
 __version__ = "0.1.0"
 
@@ -22,11 +181,19 @@ _HOMES: Final = {
     "Producer": "logbroker.client",
     "Worker": "logbroker.client",
     "embedded": "logbroker.embedded_broker",
-}
+} | {name: "logbroker.errors" for name in __all__ if name.endswith("Error")}
 
 
-def __getattr__(name: str) -> Any:
-    home = _HOMES.get(name)
-    if home is None:
-        raise AttributeError(f"module 'logbroker' has no attribute {name!r}")
-    return getattr(importlib.import_module(home), name)
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Any:
+        home = _HOMES.get(name)
+        if home is None:
+            raise AttributeError(f"module 'logbroker' has no attribute {name!r}")
+        import importlib
+
+        return getattr(importlib.import_module(home), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
