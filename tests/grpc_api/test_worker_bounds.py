@@ -55,6 +55,9 @@ class Link:
         self.taken += 1
         return delivered
 
+    def put_back(self, delivered: Delivered) -> None:
+        """What was under way when the stream ended."""
+
     def disconnected(self) -> None:
         self.is_gone = True
 
