@@ -44,14 +44,6 @@ class Record(Decoding, msgspec.Struct, gc=False):
         """0 to 9, 9 the most urgent; 4 where its headers tell none."""
         return priority_of(self.headers)
 
-    @property
-    def size_bytes(self) -> int:
-        """What key, value and headers take, decoded."""
-        size = len(self.key or b"") + len(self.value or b"")
-        for name, value in self.headers:
-            size += len(name) + len(value or b"")
-        return size
-
 
 def _nothing() -> Generator[Record, None, None]:
     yield from ()

@@ -18,7 +18,12 @@ from logbroker.client.lifetime import Droppable
 from logbroker.client.shelf import Shelf
 from logbroker.client.sync_loop import run, wait_for
 from logbroker.client.worker import DEFAULT_IDLE_SECONDS, DEFAULT_SESSION_PREFETCH
-from logbroker.client.worker_core import DEFAULT_MAX_EXTENSION_SECONDS, DEFAULT_PREFETCH, WorkerCore
+from logbroker.client.worker_core import (
+    DEFAULT_LIST_BYTES,
+    DEFAULT_MAX_EXTENSION_SECONDS,
+    DEFAULT_PREFETCH,
+    WorkerCore,
+)
 from logbroker.errors import InvalidRequestError, LeaseLostError, NoFreeSessionError, StaleSessionError
 
 _log = logging.getLogger(__name__)
@@ -100,6 +105,20 @@ class Worker(Droppable):
         shelf = self._core.holdings.shelf
         while (delivery := _next_delivery(self._core, shelf)) is not None:
             yield delivery
+
+    def batches(
+        self, *, max_records: int = DEFAULT_PREFETCH, max_bytes: int = DEFAULT_LIST_BYTES
+    ) -> Iterator[list[SyncWorkerDelivery]]:
+        """Iterate over lists of deliveries, for work that is cheaper for many at once: what is ready, at least one.
+
+        A list has up to `max_records`, and ends with the one with which it takes `max_bytes`, decoded. Each delivery is
+        settled by itself. With an order, no key is in a list twice: its next record comes once this one is settled.
+        """
+        core = self._core
+        run(core.start_lists(max_records, max_bytes))
+        shelf = core.holdings.shelf
+        while (delivery := _next_delivery(core, shelf)) is not None:
+            yield core.take_list(shelf, delivery, max_records, max_bytes)
 
     def run(self, handler: Handler, *, concurrency: int = 1) -> None:
         """Call `handler` with each delivery, in `concurrency` threads, until `stop` or Ctrl-C.

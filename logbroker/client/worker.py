@@ -17,7 +17,12 @@ from logbroker.client.holdings import DEFAULT_PREFETCH_BYTES
 from logbroker.client.leased_record import WorkerDelivery
 from logbroker.client.lifetime import Droppable
 from logbroker.client.shelf import Shelf
-from logbroker.client.worker_core import DEFAULT_MAX_EXTENSION_SECONDS, DEFAULT_PREFETCH, WorkerCore
+from logbroker.client.worker_core import (
+    DEFAULT_LIST_BYTES,
+    DEFAULT_MAX_EXTENSION_SECONDS,
+    DEFAULT_PREFETCH,
+    WorkerCore,
+)
 from logbroker.errors import InvalidRequestError, LeaseLostError, NoFreeSessionError, StaleSessionError
 
 Handler = Callable[[WorkerDelivery], Awaitable[object] | object]
@@ -111,6 +116,24 @@ class Worker(Droppable):
             taken += 1
             if not taken % _BREATHE:
                 await asyncio.sleep(0)
+
+    async def batches(
+        self, *, max_records: int = DEFAULT_PREFETCH, max_bytes: int = DEFAULT_LIST_BYTES
+    ) -> AsyncIterator[list[WorkerDelivery]]:
+        """Iterate over lists of deliveries, for work that is cheaper for many at once: what is ready, at least one.
+
+        A list has up to `max_records`, and ends with the one with which it takes `max_bytes`, decoded. Each delivery is
+        settled by itself. With an order, no key is in a list twice: its next record comes once this one is settled.
+        """
+        core = self._core
+        await core.start_lists(max_records, max_bytes)
+        shelf = core.holdings.shelf
+        while not core.stopping:
+            delivery = core.take(shelf) or await next_delivery(core, shelf)
+            if delivery is None:
+                return
+            yield core.take_list(shelf, delivery, max_records, max_bytes)
+            await asyncio.sleep(0)
 
     async def run(self, handler: Handler, *, concurrency: int = 1) -> None:
         """Call `handler` with each delivery, `concurrency` at once, until `stop` or cancellation.

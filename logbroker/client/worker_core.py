@@ -33,6 +33,7 @@ _log = logging.getLogger(__name__)
 D = TypeVar("D", bound=LeasedRecord)
 
 DEFAULT_PREFETCH: Final = 100
+DEFAULT_LIST_BYTES: Final = 16 * 1024 * 1024
 DEFAULT_MAX_EXTENSION_SECONDS: Final = 3600.0
 MAX_PREFETCH: Final = 1_000_000
 MAX_PREFETCH_BYTES: Final = 1 << 40
@@ -123,6 +124,18 @@ class WorkerCore(Generic[D]):
             self.link.check()
         return delivery
 
+    def take_list(self, shelf: Shelf[D], first: D, max_records: int, max_bytes: int) -> list[D]:
+        """Return a delivery that was taken, and what is at hand behind it: no more than `max_records`, and none beyond
+        the one with which they take `max_bytes`, decoded."""
+        taken, room_bytes = [first], max_bytes - first.size_bytes
+        while len(taken) < max_records and room_bytes > 0:
+            delivery = self.holdings.take(shelf, monotonic())
+            if delivery is None:
+                break
+            taken.append(delivery)
+            room_bytes -= delivery.size_bytes
+        return taken
+
     def stop(self) -> None:
         """End the loops over deliveries and sessions after what they have in hand."""
         self.stopping = True
@@ -149,6 +162,14 @@ class WorkerCore(Generic[D]):
                 delivery.ack()
         except LogbrokerError as lost:
             _log.warning("%s: %s", _name(delivery), lost)
+
+    async def start_lists(self, max_records: int, max_bytes: int) -> None:
+        """Connect, for lists of deliveries. Raises InvalidRequestError for bounds without sense."""
+        if not 1 <= max_records <= MAX_PREFETCH or max_bytes < 1:
+            raise InvalidRequestError(
+                f"max_records must be 1 to {MAX_PREFETCH:,}, not {max_records}; max_bytes at least 1, not {max_bytes}"
+            )
+        await self.start(max(max_records, self.prefetch or DEFAULT_PREFETCH))
 
     async def open_session(self, key: bytes | None, prefetch: int, wait_seconds: float | None) -> HeldSession[D]:
         """Ask for a session until it can be had, or the time is over: SessionHeldError, NoFreeSessionError, or why it

@@ -53,7 +53,8 @@ def serializer(given: Serializer | None, name: str) -> Callable[[Any], bytes | N
 
 
 class Decoding:
-    """What a record offers to make objects of its bytes. A value that does not decode is told with its place."""
+    """What records offer beside their bytes: their size, headers by name, objects made of the value. One that does not
+    decode is told with its place."""
 
     __slots__ = ()
 
@@ -73,6 +74,11 @@ class Decoding:
         raise NotImplementedError
 
     @property
+    def key(self) -> bytes | None:
+        """The key of the record; None: it has none."""
+        raise NotImplementedError
+
+    @property
     def value(self) -> bytes | None:
         """The value of the record; None: it has none."""
         raise NotImplementedError
@@ -81,6 +87,14 @@ class Decoding:
     def headers(self) -> Headers:
         """The headers of the record, in their order."""
         raise NotImplementedError
+
+    @property
+    def size_bytes(self) -> int:
+        """What key, value and headers take, decoded."""
+        size = len(self.key or b"") + len(self.value or b"")
+        for name, value in self.headers:
+            size += len(name) + len(value or b"")
+        return size
 
     def header(self, name: str, default: bytes | None = None) -> bytes | None:
         """Return the value of the last header of this name, as Kafka's `lastHeader`; `default` where there is none."""

@@ -54,13 +54,15 @@ async def test_no_more_is_in_hand_than_was_asked_for(address: str, topic: str) -
 
 
 async def test_a_group_that_is_not_there_is_said_to_be_so(address: str, topic: str) -> None:
-    with pytest.raises(UnknownGroupError):
-        await take(Worker(address, topic), 1)
+    async with Worker(address, topic) as worker:
+        with pytest.raises(UnknownGroupError):
+            await take(worker, 1)
     async with Admin(address) as admin, Consumer(address, group=topic) as consumer:
         await admin.create_topic(topic)
         await consumer.subscribe(topic)
-        with pytest.raises(WrongGroupTypeError):
-            await take(Worker(address, topic), 1)
+        async with Worker(address, topic) as worker:
+            with pytest.raises(WrongGroupTypeError):
+                await take(worker, 1)
 
 
 async def test_an_unreachable_broker_is_said_to_be_so(unused_tcp_port: int) -> None:
@@ -75,8 +77,9 @@ async def test_two_workers_of_one_id_cannot_be(address: str, topic: str) -> None
     await fill(address, topic, 1)
     async with Worker(address, topic, worker_id="me") as worker:
         await take(worker, 1)
-        with pytest.raises(WorkerIdInUseError):
-            await take(Worker(address, topic, worker_id="me"), 1)
+        async with Worker(address, topic, worker_id="me") as other:
+            with pytest.raises(WorkerIdInUseError):
+                await take(other, 1)
 
 
 @pytest.mark.parametrize("concurrency", [0, 3])
