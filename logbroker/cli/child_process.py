@@ -371,7 +371,6 @@ class _ErrorWriter:
         self._changed.notify_all()
 
     def _work(self) -> None:
-        fd = raw_errors().fileno()
         while True:
             with self._changed:
                 while not self._waiting:
@@ -380,7 +379,7 @@ class _ErrorWriter:
                     self._changed.wait()
                 data = self._waiting.popleft()
             with suppress(OSError):  # Nobody is there to read it.
-                rest = memoryview(data)
+                fd, rest = raw_errors().fileno(), memoryview(data)
                 while rest:
                     rest = rest[os.write(fd, rest[:_READ_BYTES]) :]
             with self._changed:
