@@ -25,6 +25,7 @@ from typing import Any, Final
 
 from logbroker.client import forking
 from logbroker.errors import BrokerUnavailableError, LogbrokerError
+from logbroker.texts import shown
 
 LAST_SECONDS: Final = 10.0
 """How long the end of a client that nobody closed may take, unless the client says otherwise."""
@@ -241,5 +242,5 @@ def _end_after_threads() -> None:
 
 def _say(text: str) -> None:
     with contextlib.suppress(Exception):
-        sys.stderr.write(f"{text}\n")
+        sys.stderr.write(f"{shown(text)}\n")
         sys.stderr.flush()
