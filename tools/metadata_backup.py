@@ -58,9 +58,9 @@ def back_up(data_dir: Path, target: Path) -> tuple[Backup, dict[str, int]]:
         target = free_path(target / f"logbroker-meta-{utc_text(created_at_ms)}.backup")
     elif not os.path.lexists(target) and not target.suffix:
         # Whoever names a directory for backups wants no file in its place.
-        raise DataDirError(f"there is no directory {target}: create it, or name a file, such as {target}.backup")
+        raise DataDirError(f"there is no directory {target}; create it, or name a file, such as {target}.backup")
     elif not target.parent.is_dir():
-        raise DataDirError(f"there is no directory {target.parent}: create it, or name another file")
+        raise DataDirError(f"there is no directory {target.parent}; create it, or name another file")
     with _new_file(target) as temporary:
         with temporary.open("r+b", buffering=0) as file:
             copy_store(data_dir / META_NAME, file.fileno())

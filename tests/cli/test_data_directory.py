@@ -83,7 +83,7 @@ def readable_by_others(root: Path) -> list[str]:
 
 @pytest.mark.parametrize("umask", [0, 0o077])
 def test_all_that_is_made_is_for_its_user_alone(tmp_path: Path, umask: int) -> None:
-    data_dir, backup = tmp_path / "data", tmp_path / "backup"
+    data_dir, backup = tmp_path / "data", tmp_path / "one.backup"
     with serving(data_dir, umask=umask) as (process, address):
         used(address)
         assert readable_by_others(data_dir) == []
