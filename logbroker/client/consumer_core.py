@@ -260,24 +260,28 @@ class ConsumerCore(Droppable):
         offsets = await find_starts(self.connection, list(partitions), start)
         if self._whole_topics is not None:
             await self._whole_topics.close()
+            self._lifetime.ended(self._whole_topics.close)
         self.cursor.drop()
         self._assigned = {
             partition: Assigned(partition, infos[partition.topic].id, offsets[partition], offsets[partition])
             for partition in partitions
         }
         fetcher = self._open_fetcher()
-        whole_topics = self._whole_topics = WholeTopics(self.connection, fetcher, self.cursor, self._add)
+        reads = self._assigned
+
+        def add(assigned: Assigned) -> None:
+            # Not a method: nothing in the event loop is to refer to the consumer, so that one that is dropped goes.
+            if assigned.partition not in reads:
+                reads[assigned.partition] = assigned
+                fetcher.add(assigned)
+
+        whole_topics = self._whole_topics = WholeTopics(self.connection, fetcher, self.cursor, add)
+        self._lifetime.opened(whole_topics.close)
         for item in dict.fromkeys(wanted):
             if isinstance(item, str):
                 whole = [self._assigned[TopicPartition(item, number)] for number in infos[item].partitions_of(bands)]
                 whole_topics.read(infos[item], bands, whole, keeps_order=self._keeps_order)
         fetcher.assign(self._assigned.values())
-
-    def _add(self, assigned: Assigned) -> None:
-        """Read a partition, too, that was added to a topic which is assigned as a whole."""
-        if assigned.partition not in self._assigned:
-            self._assigned[assigned.partition] = assigned
-            self.fetcher.add(assigned)
 
     def assignment(self) -> list[TopicPartition]:
         """Return the partitions that are read."""

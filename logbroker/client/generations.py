@@ -23,7 +23,7 @@ import logging
 from collections.abc import Callable, Container, Coroutine, Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from logbroker.client.connection import Connection, backoff_seconds, unending
+from logbroker.client.connection import Connection, backoff_seconds, end_tasks, unending
 from logbroker.client.cursor import Cursor
 from logbroker.client.fetcher import Assigned, Fetcher
 from logbroker.client.metadata import TopicInfo, look_for_topics
@@ -180,8 +180,7 @@ class WholeTopics:
     async def close(self) -> None:
         """Look for nothing any more."""
         if self._looking is not None:
-            self._looking.cancel()
-            await asyncio.gather(self._looking, return_exceptions=True)
+            await end_tasks(self._looking)
 
     def _look(self) -> bool:
         """Go on where a generation is finished; returns whether there is something new to be read."""

@@ -72,6 +72,11 @@ class Lifetime:
         _open[self] = None
         _watch_multiprocessing()
 
+    def ended(self, closer: Callable[[], Awaitable[None]]) -> None:
+        """Note that this needs to be closed no more."""
+        with contextlib.suppress(ValueError):
+            self._closers.remove(closer)
+
     @property
     def is_open(self) -> bool:
         """Whether there is something to be given back."""

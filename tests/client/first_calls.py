@@ -58,6 +58,7 @@ ARGUMENTS: Final[dict[str, dict[str, tuple[Any, ...]]]] = {
         "skip_head": ("q", b"key"),
         "drop_lane": ("q", b"key"),
         "replace_head": ("q", b"key", b"value"),
+        "decide_all": ("q", "resume"),
         "redrive": ("q",),
         "rewind": ("q", "earliest"),
         "close": (),
