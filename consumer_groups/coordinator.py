@@ -417,8 +417,12 @@ class Coordinator:
 
     def _on_time(self) -> None:
         self._timer = None
-        self._is_time = True
-        self._kick()
+        # Mostly all were heard of since: a step, and its task, for each heartbeat would be most of what idle ones cost.
+        if self.machine.is_due(self._loop.time()):
+            self._is_time = True
+            self._kick()
+        else:
+            self._arm()
 
 
 def _is_small(topics: Sequence[TopicCommit | LogbrokerError]) -> bool:

@@ -38,6 +38,20 @@ class Deadlines:
     def next(self) -> float | None:
         return self._heap[0][0] if self._heap else None
 
+    def is_due(self, now: float, live: int) -> bool:
+        """Whether any member is to be fenced by now. Arms those anew that were heard of since."""
+        while self._heap and self._heap[0][0] <= now:
+            armed_for, _, member = self._heap[0]
+            if _is_live(armed_for, member):
+                if member.deadline() <= now:
+                    return True
+                member.armed_for = math.inf
+                heapq.heappop(self._heap)
+                self.arm(member, live)
+            else:
+                heapq.heappop(self._heap)
+        return False
+
     def due(self, now: float) -> Iterator[Member]:
         """Take out the members whose entry is reached: each is to be armed again, or removed."""
         while self._heap and self._heap[0][0] <= now:

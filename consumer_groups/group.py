@@ -132,6 +132,10 @@ class Group:
         """When `tick` is to be called, at the latest. May be early."""
         return self._deadlines.next()
 
+    def is_due(self, now: float) -> bool:
+        """Whether `tick` has anything to do by now; if not, `deadline` is a later one."""
+        return self._deadlines.is_due(now, len(self._members))
+
     def holdings(self, member_id: str, epoch: int) -> frozenset[PartitionKey]:
         """What a member may commit for at this epoch. Raises UnknownMemberError or StaleMemberEpochError."""
         member = self._connected(member_id)

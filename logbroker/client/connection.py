@@ -32,6 +32,13 @@ NO_ASYNCIO: Final = (
 )
 MAX_RESPONSE_BYTES: Final = 64 * 1024 * 1024
 """Room for the largest batch that a topic may take, several times over."""
+KEEPALIVE_SECONDS: Final = 6.5
+KEEPALIVE_TIMEOUT_SECONDS: Final = 3.0
+"""A connection on which nothing came for the first is asked for a sign of life, and taken for dead after the second:
+so one that what lies between has forgotten, or stopped to serve, is noticed by whoever waits for it, and a call is made
+again before its time is over (10 s, by default)."""
+READ_AHEAD_BYTES: Final = 4 * 1024 * 1024
+"""Of one stream: 40 MB/s over a way of 100 ms."""
 _FIRST_BACKOFF_SECONDS: Final = 0.05
 _LAST_BACKOFF_SECONDS: Final = 1.0
 
@@ -42,8 +49,16 @@ _OPTIONS: Final = (
     # Despite its name, what one attempt to connect may take at least; it delays no other.
     ("grpc.min_reconnect_backoff_ms", 5_000),
     ("grpc.max_reconnect_backoff_ms", 1000),
-    ("grpc.keepalive_time_ms", 30_000),
-    ("grpc.keepalive_timeout_ms", 10_000),
+    ("grpc.keepalive_time_ms", round(KEEPALIVE_SECONDS * 1000)),
+    ("grpc.keepalive_timeout_ms", round(KEEPALIVE_TIMEOUT_SECONDS * 1000)),
+    # gRPC never begins to wait for the time above (1.85): it is this one that ends a connection, after a minute else.
+    ("grpc.http2.ping_timeout_ms", round(KEEPALIVE_TIMEOUT_SECONDS * 1000)),
+    # It bounds the answer to each ping, and on a slow link that to one sent beside data comes behind the data. Without
+    # probes of its speed there are only those of a connection on which nothing came.
+    ("grpc.http2.bdp_probe", 0),
+    ("grpc.http2.lookahead_bytes", READ_AHEAD_BYTES),
+    # Else gRPC stops to ask where nothing is sent: streams that only wait would never hear that they are dead.
+    ("grpc.http2.max_pings_without_data", 0),
     # A connection of its own for each client: a stalled reader must not hold up a producer in the same process.
     ("grpc.use_local_subchannel_pool", 1),
     # A broker is named by its address; a proxy for web traffic has no part in it.
@@ -87,13 +102,15 @@ class Connection:
         self._loop: asyncio.AbstractEventLoop | None = None
         """In which the channel was opened."""
         self._closed = False
+        self._closings: set[asyncio.Task[None]] = set()
+        """Of channels that were given up."""
         self._lifetime = lifetime
         self._is_forked = False
         forking.watch(self)
 
     def forked(self) -> None:
         """See `forking.Forked`."""
-        if self._channel is not None:
+        if self._loop is not None:
             self._is_forked = True
 
     async def unary(self, method_name: str, request: Message, *, retry: bool = True) -> Any:
@@ -102,14 +119,16 @@ class Connection:
         Raises the error that the broker meant; BrokerUnavailableError where it cannot be reached.
         """
         method = METHODS[method_name]
-        call = self._open_channel().unary_unary(
-            _path(method),
-            request_serializer=_input_class(method).SerializeToString,
-            response_deserializer=_output_class(method).FromString,
-        )
         deadline = time.monotonic() + self.request_timeout_seconds
         attempt = 0
         while True:
+            channel = self._open_channel()
+            call = channel.unary_unary(
+                _path(method),
+                request_serializer=_input_class(method).SerializeToString,
+                response_deserializer=_output_class(method).FromString,
+            )
+            error: LogbrokerError
             try:
                 return await call(request, timeout=max(0.001, deadline - time.monotonic()))
             except grpc.aio.AioRpcError as failure:
@@ -117,9 +136,9 @@ class Connection:
             except asyncio.CancelledError:
                 # A channel that closes cancels its calls; one whose caller gives up has a request to be cancelled.
                 task = asyncio.current_task()
-                if self._closed and not (task and task.cancelling()):
-                    raise BrokerUnavailableError(CLOSED) from None
-                raise
+                if channel is self._channel or (task and task.cancelling()):
+                    raise
+                error = BrokerUnavailableError(f"the connection to the broker at {self.broker} was dead")
             if self._closed:
                 raise BrokerUnavailableError(CLOSED)
             wait_seconds = backoff_seconds(attempt)
@@ -128,7 +147,6 @@ class Connection:
             _log.debug("%s: %s; trying again", method_name, error)
             attempt += 1
             await asyncio.sleep(wait_seconds)
-            self._open_channel()
 
     def stream(self, method_name: str) -> Stream:
         """Begin a stream; how it fares shows when it is read."""
@@ -139,14 +157,26 @@ class Connection:
             response_deserializer=_output_class(method).FromString,
         )()
 
+    def renew(self) -> None:
+        """Give up a connection that is silent: calls on it end, and are made again where they may be, on a new one.
+
+        A channel keeps its connection until that breaks, and one that somebody between only stopped to serve does not.
+        """
+        if self._channel is not None and not self._closed:
+            _log.debug("the connection to %s is silent: opening another one", self.broker)
+            closing = asyncio.create_task(_close(self._channel))
+            self._channel = None
+            self._closings.add(closing)
+            closing.add_done_callback(self._closings.discard)
+
     async def close(self) -> None:
         """Close the channel and every call on it."""
         self._closed = True
         channel, self._channel = self._channel, None
         if channel is not None:
-            await channel.close()
-            # Only where nothing refers to it does gRPC end its threads, and a process may fork.
-            forking.closed(channel)
+            await _close(channel)
+        if self._closings:
+            await asyncio.wait(self._closings)
 
     def _open_channel(self) -> grpc.aio.Channel:
         if self._closed:
@@ -172,6 +202,12 @@ def running_loop() -> asyncio.AbstractEventLoop:
         return asyncio.get_running_loop()
     except RuntimeError:
         raise InvalidRequestError(NO_ASYNCIO) from None
+
+
+async def _close(channel: grpc.aio.Channel) -> None:
+    await channel.close()
+    # Only where nothing refers to it does gRPC end its threads, and a process may fork.
+    forking.closed(channel)
 
 
 async def unending(

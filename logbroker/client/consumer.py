@@ -232,7 +232,7 @@ class Consumer(ConsumerCore):
         self.begin()
         records: list[Record] = []
         while True:
-            if not (records or self.permit.open()):
+            if not records and self.must_turn:
                 await self._turn(None, deadline)
                 if not self.permit.open():
                     return records
@@ -253,7 +253,7 @@ class Consumer(ConsumerCore):
         """Open the next batch, waiting for it, unless all `ends` are reached."""
         self.asked()
         while True:
-            if not self.permit.open():
+            if not self.permit.open() if ends is not None else self.must_turn:
                 await self._turn(ends)
             if ends is None:
                 self.fetcher.tell_again()

@@ -150,6 +150,14 @@ class ConsumerCore(Droppable):
         """Until when records may be handed out."""
         return _UNLIMITED if self._group is None else self._group.permit
 
+    @property
+    def must_turn(self) -> bool:
+        """Whether the group has to be followed before records are waited for: there are some, or it has changed."""
+        permit = self.permit
+        if permit.open():
+            return False
+        return not (permit.lapsed() and self.cursor.assigned is None and self.fetcher.has_nothing)
+
     def _open_fetcher(self) -> Fetcher:
         if self.closed:
             # Meanwhile, by another thread.

@@ -45,6 +45,8 @@ _log = logging.getLogger(__name__)
 _GRANT_SHARE: Final = 4
 """Credit is given back when it is a quarter of the buffer: a message costs more than the delay."""
 _MAX_CHUNK_BYTES: Final = 1024 * 1024
+_SILENT_SECONDS: Final = 1.0
+"""A stream that brought something within as much is not dead."""
 _TELL_AGAIN_SECONDS: Final = 0.1
 """While a partition stands, the others' records are waited for so long before its error is raised again."""
 
@@ -167,6 +169,8 @@ class Fetcher:
         self._credit_bytes = 0
         self._work = asyncio.Event()
         self._correlation_id = 0
+        self._heard_at = 0.0
+        """When the stream brought something last."""
         self._attempt = 0
         self._task: asyncio.Task[None] | None = None
         self._searching: dict[Assigned, asyncio.Task[None]] = {}
@@ -327,8 +331,8 @@ class Fetcher:
     # --- what has arrived -------------------------------------------------------------------------------------------
 
     async def next_chunk(self, deadline: float | None, permit: Permit, *, tell_again: bool = True) -> Chunk | None:
-        """Return what comes next, waiting for it; None when the deadline (monotonic seconds) or the permit is over, or
-        when it is time to look again at what is waited for.
+        """Return what comes next, waiting for it; None when the deadline (monotonic seconds) is over, when there is
+        something and the permit is over, or when it is time to look again at what is waited for.
 
         Raises what ended a partition; with `tell_again`, after a short wait, also where the program has heard that
         before. Raises BrokerUnavailableError once it is closed.
@@ -340,7 +344,7 @@ class Fetcher:
         self.waiting = True
         try:
             async with asyncio.timeout(None if deadline is None else max(0.0, deadline - monotonic())):
-                while not self._closed and permit.open():
+                while not self._closed and (permit.open() or (permit.lapsed() and not self.at_boundary)):
                     if (self.at_boundary or self.has_news) and self.boundary():
                         return None
                     if self._drop_old_chunks() or self._refusal is not refusal:
@@ -366,6 +370,16 @@ class Fetcher:
             self.standing[chunk.assigned] = None
             self.tell()
         return chunk
+
+    def connection_is_silent(self) -> None:
+        """Another connection to the broker is dead: begin the stream anew, where it may be on one that is, too."""
+        if self._heard_at + _SILENT_SECONDS < monotonic():
+            self._records.renew()
+
+    @property
+    def has_nothing(self) -> bool:
+        """Whether nothing has arrived, and nothing is to be done or told."""
+        return not (self._chunks or self.standing or self.at_boundary or self.has_news or self._refusal)
 
     def tell_again(self) -> None:
         """Raise the error of a partition that stands, unless it was the last thing that the program was given."""
@@ -470,6 +484,7 @@ class Fetcher:
             response: Any = await stream.read()
             if response is grpc.aio.EOF:
                 raise BrokerUnavailableError("the broker ended the stream")
+            self._heard_at = monotonic()
             self._attempt = 0
             self._refusal = None
             for result in response.results:

@@ -25,7 +25,7 @@ from logbroker.client.fetcher import Assigned, Fetcher
 from logbroker.client.group_messages import Positions
 from logbroker.client.group_offsets import fetch_offsets
 from logbroker.client.group_settings import GroupSettings
-from logbroker.client.member import Member
+from logbroker.client.member import Activity, Member
 from logbroker.client.membership import LOST, Assignment, Granted, State
 from logbroker.client.offset_reset import place_of
 from logbroker.client.offsets import ListedOffset, When, list_offsets
@@ -77,7 +77,11 @@ class GroupReader:
         assigned: dict[TopicPartition, Assigned],
     ) -> None:
         self.member = Member(
-            connection, settings.member, reader=self, has_polled=self._has_polled, on_change=fetcher.interrupt
+            connection,
+            settings.member,
+            reader=self,
+            look_at_program=self._look_at_program,
+            on_change=fetcher.interrupt,
         )
         self.permit = self.member.membership.permit
         self.asked = False
@@ -143,11 +147,12 @@ class GroupReader:
         if self._committer is None:
             self._committer = asyncio.create_task(unending("commits at intervals", self._commit_on_and_on))
 
-    def _has_polled(self) -> bool:
+    def _look_at_program(self) -> Activity:
         last = self._cursor.last
-        polled = self.asked or self._fetcher.waiting or last is not self._last_seen
+        delivers = last is not self._last_seen
+        polls = self.asked or self._fetcher.waiting or delivers
         self.asked, self._last_seen = False, last
-        return polled
+        return Activity(polls, delivers)
 
     # --- between two records ----------------------------------------------------------------------------------------
 
@@ -449,6 +454,10 @@ class GroupReader:
         self._told.clear()
         self._unsure = {partition: offset for partition, offset in self._committed.items() if offset >= 0}
         self._commit_now.set()
+
+    def silent(self) -> None:
+        """See `member.Reader`."""
+        self._fetcher.connection_is_silent()
 
     def read_generations(self, generations: Mapping[TopicId, int]) -> None:
         """See `member.Reader`."""

@@ -11,6 +11,7 @@ import secrets
 import uuid
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from time import monotonic
 from typing import Any, Final, Protocol
 
@@ -28,7 +29,7 @@ from logbroker.client.group_messages import (
     topic_partitions,
     topic_positions,
 )
-from logbroker.client.membership import Assignment, Membership, State
+from logbroker.client.membership import Assignment, Membership, State, next_heartbeat
 from logbroker.client.permit import NOT_NOW
 from logbroker.client.status import error_of_item
 from logbroker.errors import BrokerUnavailableError, LogbrokerError, RequestTimeoutError
@@ -41,6 +42,7 @@ _LAST_BACKOFF_SECONDS: Final = 0.25
 """The broker waits two seconds for a member to come back, by default."""
 _GOODBYE_SECONDS: Final = 2.0
 _LATE_ANSWERS: Final = 3
+_LATE_SECONDS: Final = 0.05
 _WARN_SECONDS: Final = 30.0
 _TOO_LATE: Final = (
     "member of group %s: an answer of the broker takes %.1f s, and permits to deliver records for %g s after it was"
@@ -63,11 +65,24 @@ class MemberOptions(msgspec.Struct, frozen=True, kw_only=True):
     client_name: str
 
 
+class Activity(msgspec.Struct, frozen=True):
+    """What the program has done since somebody looked last."""
+
+    polls: bool
+    """It has asked for records."""
+    delivers: bool
+    """It was given some."""
+
+
 class Reader(Protocol):
     """What reads the partitions that the member holds."""
 
     def joined(self) -> None:
         """The broker let the member in, on a new stream."""
+        ...
+
+    def silent(self) -> None:
+        """The broker does not answer: the connection is given up, and others to it may be dead, too."""
         ...
 
     def read_generations(self, generations: Mapping[TopicId, int]) -> None:
@@ -88,11 +103,11 @@ class Member:
         options: MemberOptions,
         *,
         reader: Reader,
-        has_polled: Callable[[], bool],
+        look_at_program: Callable[[], Activity],
         on_change: Callable[[], None],
     ) -> None:
-        """`has_polled` tells whether the program has asked for records since the last call; `on_change` is called
-        when something has happened that an asking program must see to.
+        """`look_at_program` tells what the program has done since the last call; `on_change` is called when something
+        has happened that an asking program must see to.
         """
         self.membership = Membership(
             session_timeout_seconds=options.session_timeout_seconds,
@@ -102,12 +117,20 @@ class Member:
         self._connection = connection
         self._options = options
         self._reader = reader
-        self._has_polled = has_polled
+        self._look_at_program = look_at_program
         self._on_change = on_change
         self._member_id = str(uuid.uuid4())
         self._incarnation = 1 + secrets.randbelow((1 << 64) - 1)
         self._subscription = groups_pb2.Subscription()
-        self._heartbeat_interval_seconds = min(options.session_timeout_seconds, options.max_poll_interval_seconds) / 4
+        self._busy_interval_seconds = self._idle_interval_seconds = (
+            min(options.session_timeout_seconds, options.max_poll_interval_seconds) / 4
+        )
+        """Between two heartbeats, while records are delivered, or else."""
+        self._is_busy = False
+        """Records are delivered, or are about to be: the permit is kept open."""
+        self._next_heartbeat_at = 0.0
+        self._beat_anew = asyncio.Event()
+        """There is another moment to wait for, before the next heartbeat."""
         self._outbox: deque[groups_pb2.MemberRequest] = deque()
         self._to_send = asyncio.Event()
         self._changed = asyncio.Event()
@@ -209,7 +232,7 @@ class Member:
         if self.membership.may_join:
             self._changed_now()
         elif self.membership.needs_heartbeat(now := monotonic()):
-            self._send_heartbeat(now)
+            self._send_heartbeat(now, is_wanted=True)
 
     async def changed(self, deadline: float | None) -> bool:
         """Wait until something happens, True, or the deadline is over, False. Monotonic seconds."""
@@ -360,27 +383,57 @@ class Member:
             await self._to_send.wait()
 
     async def _beat(self, stream: Stream) -> None:
+        """Send heartbeats in time, and give up a connection on which they are not answered."""
+        membership = self.membership
+        self._set_next_heartbeat(monotonic())
         while True:
-            await asyncio.sleep(self._heartbeat_interval_seconds)
-            now = monotonic()
-            silent_seconds = self.membership.silent_since(now)
-            if silent_seconds > self.membership.session_timeout_seconds:
-                raise BrokerUnavailableError(
-                    f"the broker has not answered for {silent_seconds:.1f} s, longer than the session timeout"
-                )
-            if self.membership.state is State.MEMBER:
-                self._send_heartbeat(now)
+            patience_seconds = membership.patience_seconds(self._attempt)
+            asked_at = membership.asked_at
+            until = self._next_heartbeat_at if asked_at is None else asked_at + patience_seconds
+            with suppress(TimeoutError):
+                async with asyncio.timeout(max(0.0, min(until, self._next_heartbeat_at) - monotonic())):
+                    await self._beat_anew.wait()
+            self._beat_anew.clear()
+            now, asked_at = monotonic(), membership.asked_at
+            if asked_at is not None and now >= asked_at + patience_seconds:
+                # What came meanwhile is read first: this process may have been asleep.
+                await asyncio.sleep(_LATE_SECONDS)
+                if membership.asked_at == asked_at:
+                    self._connection.renew()
+                    self._reader.silent()
+                    raise BrokerUnavailableError(
+                        f"the broker has not answered for {monotonic() - asked_at:.1f} s; trying another connection"
+                    )
+            if now >= self._next_heartbeat_at:
+                if membership.state is State.MEMBER:
+                    self._send_heartbeat(now)
+                else:
+                    self._set_next_heartbeat(now)
+                self._beat_anew.clear()
 
-    def _send_heartbeat(self, now: float, positions: Positions | None = None) -> None:
-        polled = self._has_polled()
-        self.membership.heartbeat(now, polled=polled)
+    def _send_heartbeat(self, now: float, positions: Positions | None = None, *, is_wanted: bool = False) -> None:
+        """`is_wanted`: somebody waits for its answer to go on."""
+        program = self._look_at_program()
+        self._is_busy = program.delivers or is_wanted
+        self.membership.heartbeat(now, polled=program.polls)
         positions = self._reader.new_positions() if positions is None else positions
-        self._send(heartbeat=groups_pb2.Heartbeat(polled=polled, positions=topic_positions(positions)))
+        self._send(heartbeat=groups_pb2.Heartbeat(polled=program.polls, positions=topic_positions(positions)))
+        self._set_next_heartbeat(now)
+
+    def _set_next_heartbeat(self, now: float) -> None:
+        before = self._next_heartbeat_at
+        interval_seconds = self._busy_interval_seconds if self._is_busy else self._idle_interval_seconds
+        self._next_heartbeat_at = next_heartbeat(now, interval_seconds)
+        if before != self._next_heartbeat_at:
+            self._beat_anew.set()
 
     def _note_delay(self, now: float) -> None:
         """Warn where answers take so long that none of them permits anything: else nobody says why nothing comes."""
         late_seconds = self.membership.late_by(now)
         self._late_answers = self._late_answers + 1 if late_seconds else 0
+        if late_seconds and not self._is_busy:
+            self._is_busy = True
+            self._set_next_heartbeat(now)
         if self._late_answers >= _LATE_ANSWERS and now >= self._may_warn_at:
             self._may_warn_at = now + _WARN_SECONDS
             _log.warning(
@@ -421,11 +474,14 @@ class Member:
                 joined: groups_pb2.Joined = response.joined
                 self._attempt, self._was_let_in = 0, True
                 # They tell of polls, too.
-                self._heartbeat_interval_seconds = min(
+                poll_interval_seconds = self._options.max_poll_interval_seconds / 4
+                self._busy_interval_seconds = min(
                     joined.heartbeat_interval_ms / 1000,
-                    self._options.max_poll_interval_seconds / 4,
+                    poll_interval_seconds,
                     self._options.rebalance_timeout_seconds / 4,
                 )
+                idle_seconds = (joined.idle_heartbeat_interval_ms or joined.heartbeat_interval_ms) / 1000
+                self._idle_interval_seconds = min(idle_seconds, poll_interval_seconds)
                 self._grace_seconds = joined.reconnect_grace_ms / 1000
                 self.membership.joined(
                     resumed=joined.resumed,

@@ -41,6 +41,14 @@ from logbroker.client.permit import NOT_NOW, Permit
 from logbroker.errors import LogbrokerError, MemberFencedError, UnknownMemberError
 from logbroker.types import TopicId, TopicPartition
 
+_SILENCE_SHARE: Final = 8
+"""A heartbeat that is not answered for an eighth of the session leaves a quarter of it to come back, at least."""
+_SHORTEST_SILENCE_SECONDS: Final = 0.2
+_LONGEST_SILENCE_SECONDS: Final = 5.0
+_STREAMS_AT_ONE_PACE: Final = 3
+_SLOTS: Final = 20
+"""In one interval of heartbeats."""
+
 LOST: Final = "the group has given this member's partitions away; go on reading: it begins at the committed offsets"
 
 
@@ -65,6 +73,16 @@ class State(enum.Enum):
     OUT = enum.auto()
     JOINING = enum.auto()
     MEMBER = enum.auto()
+
+
+def next_heartbeat(now: float, interval_seconds: float) -> float:
+    """Return when a heartbeat is due after one that is sent now.
+
+    All members of a machine (its processes have one clock) beat in the same few moments, so that many are woken, sent
+    and received in one go: wake-ups are most of what one that does nothing costs.
+    """
+    slot_seconds = interval_seconds / _SLOTS
+    return math.floor((now + interval_seconds) / slot_seconds) * slot_seconds
 
 
 class Membership:
@@ -155,11 +173,24 @@ class Membership:
         """Return how many seconds ago the permit ended that the answer heard last, just now, gives; 0: it has not."""
         return max(0.0, now - self._heard_at - self.lease_seconds)
 
+    @property
+    def asked_at(self) -> float | None:
+        """When the oldest message was sent that asks for an answer and has had none; None: there is none."""
+        if self.state is State.JOINING:
+            return self._heard_at
+        return self._heartbeats[0][0] if self._heartbeats else None
+
     def silent_since(self, now: float) -> float:
         """Return for how many seconds the oldest message that asks for an answer has had none."""
-        if self.state is State.JOINING:
-            return now - self._heard_at
-        return now - self._heartbeats[0][0] if self._heartbeats else 0.0
+        return 0.0 if self.asked_at is None else now - self.asked_at
+
+    def patience_seconds(self, streams: int) -> float:
+        """Return how long an answer may take, after so many streams in a row on which none came at all, before the
+        connection is given up. It grows with them: a broker that is slow must not be asked by ever more of them."""
+        seconds = min(
+            max(self.session_timeout_seconds / _SILENCE_SHARE, _SHORTEST_SILENCE_SECONDS), _LONGEST_SILENCE_SECONDS
+        )
+        return min(seconds * (1 + streams // _STREAMS_AT_ONE_PACE), 2 * _LONGEST_SILENCE_SECONDS)
 
     def assigned(self, assignment: Assignment) -> None:
         """The broker pushed an assignment."""

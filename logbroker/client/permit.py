@@ -23,3 +23,10 @@ class Permit(msgspec.Struct, eq=False):
 
     def open(self) -> bool:
         return monotonic() <= self.until
+
+    def lapsed(self) -> bool:
+        """Whether it is over by the clock alone: an answer to a heartbeat opens it again.
+
+        Who waits for records needs none before some are there: idle members would ask the broker all the time.
+        """
+        return NOT_NOW < self.until < monotonic()

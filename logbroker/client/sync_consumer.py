@@ -379,7 +379,7 @@ class Consumer:
     def _fill(self, records: list[Record], room: Room, deadline: float) -> list[Record]:
         core = self._core
         while True:
-            if not (records or core.permit.open()):
+            if not records and core.must_turn:
                 self._turn(None, deadline)
                 if not core.permit.open():
                     return records
@@ -400,7 +400,7 @@ class Consumer:
         core = self._core
         core.asked()
         while True:
-            if not core.permit.open():
+            if not core.permit.open() if ends is not None else core.must_turn:
                 self._turn(ends)
             if ends is None:
                 core.fetcher.tell_again()

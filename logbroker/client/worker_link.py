@@ -34,8 +34,10 @@ _NO_ROOM_SECONDS: Final = 0.1
 """How long a settlement waits where the broker had no room for it."""
 _LEASE_SHARE: Final = 10
 """Leases and locks are looked after so many times in each."""
-_SILENCE_SECONDS: Final = 10.0
-"""An extension without an answer for so long ends the stream: the next one may live."""
+_SILENCE_SHARE: Final = 4
+"""An extension without an answer for that share of what it prolongs ends the connection: enough is left of the lease to
+come back over another one."""
+_SHORTEST_SILENCE_SECONDS: Final = 0.2
 
 
 class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -256,8 +258,11 @@ class WorkerLink(Generic[D]):
         while True:
             await self._connected.wait()
             now = monotonic()
-            if self.holdings.silent_since(now) > _SILENCE_SECONDS:
-                raise BrokerUnavailableError(f"the broker has not answered for {_SILENCE_SECONDS:g} s")
+            hold_seconds = self.holdings.shortest_hold_seconds()
+            patience_seconds = max(_SHORTEST_SILENCE_SECONDS, hold_seconds / _SILENCE_SHARE)
+            if self.holdings.silent_since(now) > patience_seconds:
+                self.connection.renew()
+                raise BrokerUnavailableError(f"the broker has not answered for {patience_seconds:.1f} s")
             self.holdings.give_back_unwanted(now)
             extensions = self.holdings.extensions(now)
             if extensions is not None:

@@ -32,6 +32,11 @@ SLICE: Final = 500
 HEARTBEATS_PER_SESSION: Final = 4
 MAX_HEARTBEAT_INTERVAL_MS: Final = 3_000
 MIN_HEARTBEAT_INTERVAL_MS: Final = 25
+IDLE_HEARTBEAT_SHARE: Final = 0.6
+"""Of the session, between two heartbeats of a member that delivers nothing. The rest is to notice that one is not
+answered, and to come back over another connection."""
+MAX_IDLE_HEARTBEAT_INTERVAL_MS: Final = 6_000
+"""A connection that is silent for longer is asked for a sign of life, which costs as much."""
 
 _STATES: Final[Mapping[int, ReadingState]] = {
     pb.READING_STATE_READING: ReadingState.READING,
@@ -129,6 +134,7 @@ async def member_response(engine: LogEngine, message: MemberMessage) -> pb.Membe
                 assignor=message.assignor,
                 session_timeout_ms=message.session_timeout_ms,
                 heartbeat_interval_ms=_heartbeat_interval_ms(message),
+                idle_heartbeat_interval_ms=_idle_heartbeat_interval_ms(message),
                 reconnect_grace_ms=message.reconnect_grace_ms,
                 growth_order=message.growth_order,
                 resumed=message.resumed,
@@ -142,6 +148,12 @@ def _heartbeat_interval_ms(joined: Joined) -> int:
     """A member needs answered heartbeats to be sure that it is one, and that its stream lives."""
     trusted_ms = min(joined.session_timeout_ms, joined.reconnect_grace_ms or joined.session_timeout_ms)
     return max(MIN_HEARTBEAT_INTERVAL_MS, min(trusted_ms // HEARTBEATS_PER_SESSION, MAX_HEARTBEAT_INTERVAL_MS))
+
+
+def _idle_heartbeat_interval_ms(joined: Joined) -> int:
+    """A member that delivers nothing has to be sure of nothing: it is only to keep its session."""
+    rarest_ms = round(joined.session_timeout_ms * IDLE_HEARTBEAT_SHARE)
+    return max(min(rarest_ms, MAX_IDLE_HEARTBEAT_INTERVAL_MS), _heartbeat_interval_ms(joined))
 
 
 async def _assignment(engine: LogEngine, message: AssignedOffsets) -> pb.Assignment:

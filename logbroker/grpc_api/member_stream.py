@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from contextlib import suppress
 from typing import Final
 
 import grpc
@@ -27,6 +28,8 @@ from logbroker.v1 import groups_pb2 as pb
 MAX_ANSWERS_DUE: Final = 64
 """Heartbeats and commits of one stream that are not answered yet. Past it the broker stops reading: a client that reads
 nothing is held by flow control, its heartbeats too, until its session times out."""
+STOP_ANSWERS_SECONDS: Final = 5.0
+"""How long answers may take that are due when the broker stops: a client may not read."""
 JOIN_SECONDS: Final = 10.0
 """How long a stream may stay without a Join."""
 
@@ -158,5 +161,11 @@ class MemberStream:
             await self._wake.wait()
 
     async def _follow_stop(self) -> None:
+        """Take no more requests once the broker stops, and end the stream when those before are answered: who commits
+        is to hear what was stored."""
         await self._stopping.wait()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(STOP_ANSWERS_SECONDS):
+                for _ in range(MAX_ANSWERS_DUE):
+                    await self._answers_due.acquire()
         raise BrokerUnavailableError("the broker is stopping; connect again once it is back")

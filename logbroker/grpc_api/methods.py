@@ -13,16 +13,23 @@ from google.protobuf.message import Message
 from logbroker.errors import InvalidRequestError
 from logbroker.grpc_api.request_parsing import request_parser
 from logbroker.grpc_api.status import Context, abort
+from logbroker.grpc_api.under_way import UnderWay
 
 
 def method_table(
-    service: ServiceDescriptor, implementation: object, raw: Collection[str] = (), writing: Collection[str] = ()
+    service: ServiceDescriptor,
+    implementation: object,
+    raw: Collection[str] = (),
+    writing: Collection[str] = (),
+    under_way: UnderWay | None = None,
+    waiting: Collection[str] = (),
 ) -> grpc.GenericRpcHandler:
     """Return a handler that serves every method of the service by the attribute of the same name in snake case.
 
     The methods named in `raw` are given the bytes of their requests. Those in `writing` write their one response to the
     context themselves, and so hear whether the transport took it; on the wire there is no difference. A missing
-    attribute is an AttributeError here, not an UNIMPLEMENTED at run time.
+    attribute is an AttributeError here, not an UNIMPLEMENTED at run time. `under_way` counts the calls but for those of
+    the methods in `waiting`, which change nothing and may take as long as their client likes.
     """
     handlers: dict[str, grpc.RpcMethodHandler[Any, Any]] = {}
     for method in service.methods:
@@ -32,6 +39,8 @@ def method_table(
         if parse is not None:
             # What the transport's own parsing raises would be answered with UNKNOWN, and it is done at once.
             behaviour = (_reading if method.client_streaming else _parsing)(behaviour, parse)
+        if under_way is not None and method.name not in waiting:
+            behaviour = under_way.counted(behaviour)
         handlers[method.name] = make(behaviour, request_deserializer=None, response_serializer=_serialize)
     return grpc.method_handlers_generic_handler(service.full_name, handlers)
 

@@ -16,8 +16,15 @@ from logbroker.grpc_api.produce_wire import WireRequest, read_produce
 from logbroker.grpc_api.status import Context, Statuses
 from logbroker.v1.log_pb2 import ProduceResponse
 
+_STOPPING: Final = "the broker is stopping; connect again once it is back"
+_NOT_APPENDED: Final = "the broker is stopping, and has not appended this: send it again once it is back"
+
 _log = logging.getLogger(__name__)
 
+_QUIET_SECONDS: Final = 0.1
+"""A stream that brings nothing for so long has nothing more on its way, when the broker stops."""
+_REFUSING_SECONDS: Final = 2.0
+"""For so long at most it refuses what comes then, once all that was appended is answered."""
 MAX_REQUESTS_IN_FLIGHT: Final = 64
 """Of one stream; past it the broker stops reading and HTTP/2 flow control holds the client."""
 
@@ -34,33 +41,72 @@ class ProduceStream:
         self._slots = asyncio.Semaphore(MAX_REQUESTS_IN_FLIGHT)
         self._writing = asyncio.Lock()
         self._appends: set[asyncio.Task[None]] = set()
+        self._handling = False
+        """A request was read, and is neither refused nor among the appends yet."""
+        self._requests_read = 0
+        self._is_over = False
 
     async def run(self) -> None:
         """Serve until the client has sent all and got all answers.
 
-        When the broker stops, what was read is still answered; then BrokerUnavailableError is raised.
+        When the broker stops, all that was read before is still appended and answered, and what comes then is refused,
+        item by item, until nothing comes; then BrokerUnavailableError is raised. A stream that ended beside what was
+        still on its way might break the connection, and with it the answers that the client has not read yet.
         """
         reading = asyncio.create_task(self._follow_requests())
         stopping = asyncio.create_task(self._stopping.wait())
         try:
             await asyncio.wait([reading, stopping], return_when=asyncio.FIRST_COMPLETED)
-            if not reading.done():
-                reading.cancel()
-                await asyncio.wait([reading])
+            is_stopped = not reading.done() and await self._refuse_the_rest(reading)
             while self._appends:
                 await asyncio.wait(self._appends)
-            if reading.cancelled():
-                raise BrokerUnavailableError("the broker is stopping; connect again once it is back")
+            if is_stopped:
+                raise BrokerUnavailableError(_STOPPING)
             reading.result()
         finally:
             # What was appended stays; only its answer has nobody left to go to.
             for task in (reading, stopping, *self._appends):
                 task.cancel()
 
+    async def _refuse_the_rest(self, reading: asyncio.Task[None]) -> bool:
+        """Go on reading until nothing comes, or all is answered and the time is over; returns whether the client might
+        go on."""
+        loop = asyncio.get_running_loop()
+        answered_at: float | None = None
+        while True:
+            before = self._requests_read
+            done, _ = await asyncio.wait([reading], timeout=_QUIET_SECONDS)
+            if done:
+                return False
+            if self._handling and answered_at is None:
+                continue
+            if self._appends:
+                await asyncio.wait(self._appends)
+            now = loop.time()
+            answered_at = answered_at or now
+            if self._requests_read == before and not self._handling:
+                reading.cancel()  # It waits for a request: nothing is lost of one.
+                await asyncio.wait([reading])
+                return True
+            if now - answered_at > _REFUSING_SECONDS:
+                self._is_over = True
+                await asyncio.wait([reading])
+                return True
+
     async def _follow_requests(self) -> None:
-        while (message := await self._context.read()) is not grpc.aio.EOF:
+        while not self._is_over:
+            self._handling = False
+            message = await self._context.read()
+            if message is grpc.aio.EOF:
+                return
+            self._handling = True
+            self._requests_read += 1
+            is_late = self._stopping.is_set()
             await self._slots.acquire()
             request = await read_produce(message)
+            if is_late:
+                await self._refuse(request, BrokerUnavailableError(_NOT_APPENDED))
+                continue
             prepared = PreparedProduce(self._engine, self._clock, request, self._fence)
             try:
                 await prepared.prepare()

@@ -26,13 +26,20 @@ from logbroker.grpc_api.methods import method_table
 from logbroker.grpc_api.process_tuning import max_connections, tune_process
 from logbroker.grpc_api.queues_service import QueuesService
 from logbroker.grpc_api.reflection import add_reflection
+from logbroker.grpc_api.under_way import UnderWay
 from logbroker.v1 import admin_pb2, common_pb2, groups_pb2, log_pb2, queues_pb2
 
 _log = logging.getLogger(__name__)
 
+ANSWER_SECONDS: Final = 30.0
+"""What calls in flight that change something get to end when the broker stops, also beside a flood on a slow disk: what
+was appended or stored is to be answered. Streams end by themselves with UNAVAILABLE."""
 STOP_GRACE_SECONDS: Final = 2.0
-"""What calls in flight get to end when the broker stops; streams end by themselves with UNAVAILABLE."""
+"""What others, which may wait for records, get after that."""
 HANDSHAKE_SECONDS: Final = 10
+READ_AHEAD_BYTES: Final = 256 * 1024
+"""Of one stream, beside the message that is being read. Not more: a producer behind a slow link hears of the broker
+whenever a part of it was read, and takes a connection for dead on which it hears nothing."""
 CONNECTION_SHARE: Final = 4
 """One connection gets a fourth of all calls."""
 _NAMES: Final = (
@@ -55,7 +62,8 @@ async def serve(config: BrokerConfig, *, on_ready: Callable[[str], None], stop: 
     async with open_broker(config, failure) as broker:
         server = grpc.aio.server(options=_options(config), maximum_concurrent_rpcs=config.max_concurrent_calls)
         health = health_aio.HealthServicer()
-        _add_services(server, broker, health, stop)
+        under_way = UnderWay()
+        _add_services(server, broker, health, stop, under_way)
         if await reachable_from_outside(address.host):
             _log.warning(
                 "listening on %s, which other machines may reach: whoever reaches it may read, write and delete"
@@ -77,9 +85,22 @@ async def serve(config: BrokerConfig, *, on_ready: Callable[[str], None], stop: 
             broker.groups.freeze()
             broker.queues.freeze()
             await health.enter_graceful_shutdown()
-            await server.stop(0 if failure.done() else STOP_GRACE_SECONDS)
+            if failure.done():
+                await server.stop(0)
+            else:
+                await _stop(server, under_way)
     if failure.done():
         raise StorageFailedError(f"the broker stopped because its storage failed: {failure.exception()}")
+
+
+async def _stop(server: grpc.aio.Server, under_way: UnderWay) -> None:
+    """Take no more calls, and answer those that change something; those that wait end soon after."""
+    stopping = asyncio.create_task(server.stop(ANSWER_SECONDS))
+    ended = asyncio.create_task(under_way.ended())
+    await asyncio.wait([stopping, ended], return_when=asyncio.FIRST_COMPLETED)
+    ended.cancel()
+    await server.stop(STOP_GRACE_SECONDS)
+    await stopping
 
 
 def _options(config: BrokerConfig) -> list[tuple[str, Any]]:
@@ -87,11 +108,17 @@ def _options(config: BrokerConfig) -> list[tuple[str, Any]]:
         ("grpc.max_receive_message_length", config.max_request_bytes),
         # One batch larger than the bound of a response is still sent.
         ("grpc.max_send_message_length", -1),
+        # gRPC would answer each of the few bytes of a heartbeat with a probe of the connection, a third of what an idle
+        # member costs, to find out how far to read ahead. So that is always the same.
+        ("grpc.http2.bdp_probe", 0),
+        ("grpc.http2.lookahead_bytes", READ_AHEAD_BYTES),
         # A second broker on the port must fail, not share it.
         ("grpc.so_reuseport", 0),
         # Clients that are gone without a word are noticed within a minute.
         ("grpc.keepalive_time_ms", 30_000),
         ("grpc.keepalive_timeout_ms", 20_000),
+        # gRPC never begins to wait for the time above (1.85): it is this one that ends a connection.
+        ("grpc.http2.ping_timeout_ms", 20_000),
         ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
         ("grpc.keepalive_permit_without_calls", 1),
         # A connection that says nothing is closed; gRPC would wait two minutes.
@@ -104,7 +131,11 @@ def _options(config: BrokerConfig) -> list[tuple[str, Any]]:
 
 
 def _add_services(
-    server: grpc.aio.Server, broker: Broker, health: health_aio.HealthServicer, stop: asyncio.Event
+    server: grpc.aio.Server,
+    broker: Broker,
+    health: health_aio.HealthServicer,
+    stop: asyncio.Event,
+    under_way: UnderWay,
 ) -> None:
     log = log_pb2.DESCRIPTOR.services_by_name["Log"]
     admin = admin_pb2.DESCRIPTOR.services_by_name["Admin"]
@@ -113,10 +144,22 @@ def _add_services(
     budget = ReadBudget(broker.config.max_fetch_bytes_in_flight, broker.config.fetch_memory_wait_seconds)
     server.add_generic_rpc_handlers(
         (
-            method_table(log, LogService(broker, budget, stop), raw=("Produce", "ProduceStream")),
-            method_table(admin, AdminService(broker)),
-            method_table(groups, GroupsService(broker, stop)),
-            method_table(queues, QueuesService(broker, budget, stop), writing=("Receive",)),
+            method_table(
+                log,
+                LogService(broker, budget, stop),
+                raw=("Produce", "ProduceStream"),
+                under_way=under_way,
+                waiting=("Fetch", "FetchStream"),
+            ),
+            method_table(admin, AdminService(broker), under_way=under_way),
+            method_table(groups, GroupsService(broker, stop), under_way=under_way),
+            method_table(
+                queues,
+                QueuesService(broker, budget, stop),
+                writing=("Receive",),
+                under_way=under_way,
+                waiting=("Receive",),
+            ),
         )
     )
     health_pb2_grpc.add_HealthServicer_to_server(health, server)

@@ -48,6 +48,8 @@ MAX_ANSWERS_DUE: Final = 64
 """Settlements of one stream that are not answered yet. Past it the broker stops reading."""
 MAX_UNSENT_BYTES: Final = 64 * 1024
 """Of answers that a client does not read. Past it the broker stops reading, too."""
+STOP_ANSWERS_SECONDS: Final = 5.0
+"""How long the broker's stop waits for answers to be read; what is settled is waited for as long as that takes."""
 HELLO_SECONDS: Final = 10.0
 """How long a stream may stay without a Hello."""
 
@@ -189,7 +191,7 @@ class WorkerStream:
         self._wake.set()
 
     async def _room_for_answer(self) -> None:
-        while self._answers_due >= MAX_ANSWERS_DUE or self._unsent_bytes > MAX_UNSENT_BYTES:
+        while self._answers_due >= MAX_ANSWERS_DUE or self._unsent_bytes > MAX_UNSENT_BYTES or self._stopping.is_set():
             await self._next_answer()
 
     async def _next_answer(self) -> None:
@@ -327,5 +329,11 @@ class WorkerStream:
                 self._wake.set()
 
     async def _follow_stop(self) -> None:
+        """End the stream once the broker stops and what was settled before is answered; nothing more is taken."""
         await self._stopping.wait()
+        while self._answers_due:
+            await self._next_answer()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(STOP_ANSWERS_SECONDS):
+                await self._all_answered()
         raise BrokerUnavailableError("the broker is stopping; connect again once it is back")

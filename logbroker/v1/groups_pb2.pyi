@@ -188,20 +188,22 @@ class TopicGenerationToRead(_message.Message):
     def __init__(self, topic: _Optional[str] = ..., topic_id: _Optional[bytes] = ..., generation: _Optional[int] = ...) -> None: ...
 
 class Joined(_message.Message):
-    __slots__ = ("assignor", "session_timeout_ms", "heartbeat_interval_ms", "resumed", "reconnect_grace_ms", "growth_order")
+    __slots__ = ("assignor", "session_timeout_ms", "heartbeat_interval_ms", "resumed", "reconnect_grace_ms", "growth_order", "idle_heartbeat_interval_ms")
     ASSIGNOR_FIELD_NUMBER: _ClassVar[int]
     SESSION_TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
     HEARTBEAT_INTERVAL_MS_FIELD_NUMBER: _ClassVar[int]
     RESUMED_FIELD_NUMBER: _ClassVar[int]
     RECONNECT_GRACE_MS_FIELD_NUMBER: _ClassVar[int]
     GROWTH_ORDER_FIELD_NUMBER: _ClassVar[int]
+    IDLE_HEARTBEAT_INTERVAL_MS_FIELD_NUMBER: _ClassVar[int]
     assignor: str
     session_timeout_ms: int
     heartbeat_interval_ms: int
     resumed: bool
     reconnect_grace_ms: int
     growth_order: str
-    def __init__(self, assignor: _Optional[str] = ..., session_timeout_ms: _Optional[int] = ..., heartbeat_interval_ms: _Optional[int] = ..., resumed: _Optional[bool] = ..., reconnect_grace_ms: _Optional[int] = ..., growth_order: _Optional[str] = ...) -> None: ...
+    idle_heartbeat_interval_ms: int
+    def __init__(self, assignor: _Optional[str] = ..., session_timeout_ms: _Optional[int] = ..., heartbeat_interval_ms: _Optional[int] = ..., resumed: _Optional[bool] = ..., reconnect_grace_ms: _Optional[int] = ..., growth_order: _Optional[str] = ..., idle_heartbeat_interval_ms: _Optional[int] = ...) -> None: ...
 
 class HeartbeatAnswer(_message.Message):
     __slots__ = ()

@@ -14,6 +14,8 @@ class Pipe:
         self.bytes_back = 0
         self.goes_on = asyncio.Event()
         self.goes_on.set()
+        self.goes_forth = asyncio.Event()
+        self.goes_forth.set()
 
 
 class Link:
@@ -37,6 +39,14 @@ class Link:
         self.limit_bytes = None
         for pipe in self.pipes:
             pipe.goes_on.set()
+            pipe.goes_forth.set()
+
+    def freeze(self, *, answers_only: bool = False) -> None:
+        """Pass nothing more on, on the connections that there are, and keep them open; new ones come through."""
+        for pipe in self.pipes:
+            pipe.goes_on.clear()
+            if not answers_only:
+                pipe.goes_forth.clear()
 
     def cut_far_ends(self) -> None:
         """Break the broker's side of all connections for good; the near side does not show it."""
@@ -57,7 +67,7 @@ class Link:
             self._far_ends.append(there_writer)
             self.pipes.append(pipe := Pipe())
             try:
-                await asyncio.gather(_forth(reader, there_writer), self._back(there_reader, writer, pipe))
+                await asyncio.gather(_forth(reader, there_writer, pipe), self._back(there_reader, writer, pipe))
             except (OSError, asyncio.CancelledError):
                 pass  # One of them is gone, or the test is over.
             finally:
@@ -79,7 +89,7 @@ class Link:
             pipe.bytes_back += len(data)
             if self.limit_bytes is not None and pipe.bytes_back >= self.limit_bytes:
                 pipe.goes_on.clear()
-                await pipe.goes_on.wait()
+            await pipe.goes_on.wait()
             if self._delay_seconds:
                 loop.call_later(self._delay_seconds, writer.write, data)
             else:
@@ -89,8 +99,9 @@ class Link:
             writer.transport.abort()
 
 
-async def _forth(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+async def _forth(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, pipe: Pipe) -> None:
     while data := await reader.read(16_384):
+        await pipe.goes_forth.wait()
         writer.write(data)
         await writer.drain()
     writer.transport.abort()

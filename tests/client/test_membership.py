@@ -249,3 +249,10 @@ def test_any_other_error_of_a_member_is_for_the_program(member: Membership) -> N
     member.forget()
     assert not may_join(member)
     assert isinstance(member.take_error(), LogbrokerError)
+
+
+def test_patience_leaves_time_to_come_back_within_the_session(member: Membership) -> None:
+    """A heartbeat is answered, or another connection tried, long before the session is over, however rare they are."""
+    assert member.session_timeout_seconds == 10.0
+    assert 6.0 + member.patience_seconds(0) + member.patience_seconds(1) < 9.0
+    assert member.patience_seconds(0) < member.patience_seconds(6) < member.patience_seconds(1000) <= 15.0

@@ -234,3 +234,16 @@ def test_the_bands_of_a_member_outlive_the_broker_and_rows_without_them_mean_all
         assert member is not None
         assert member.subscription == Subscription(("a",), bands=expected)
         assert {partition.partition for partition in member.held} == {1, 2, 3}
+
+
+def test_a_member_that_was_heard_of_is_not_due_and_costs_no_step() -> None:
+    group = a_group()
+    group.join(a_join(session_timeout_ms=1000), 0.0)
+    settled(group)
+    group.heartbeat("x", 0.6, polled=True)
+    assert group.deadline() == 1.0
+    assert not group.is_due(1.0)
+    assert group.deadline() == 1.6
+    assert group.is_due(1.6)
+    group.tick(1.6)
+    assert fencing(group) is SessionTimedOutError

@@ -1,0 +1,113 @@
+"""Members that have nothing to do cost next to nothing: heartbeats as rare as the session allows, many at a time."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import random
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from logbroker.client import Consumer
+from logbroker.client.member import Member
+from logbroker.client.membership import next_heartbeat
+from logbroker.embedded_broker import EmbeddedBroker, embedded
+from tests.client.group_helpers import Events, add, fill, numbers
+
+GRACE_SECONDS = 0.3
+SESSION_SECONDS = 2.0
+MEMBERS = 4
+
+
+@pytest.fixture
+def broker() -> Iterator[EmbeddedBroker]:
+    """What a heartbeat permits is over long before the next one of an idle member."""
+    with embedded(reconnect_grace_seconds=GRACE_SECONDS) as broker:
+        yield broker
+
+
+@pytest.fixture
+def sent_at(monkeypatch: pytest.MonkeyPatch) -> dict[Member, list[float]]:
+    """When members sent heartbeats."""
+    sent_at: dict[Member, list[float]] = defaultdict(list)
+    send = Member._send_heartbeat
+
+    def note(self: Member, *arguments: Any, **options: Any) -> None:
+        sent_at[self].append(time.monotonic())
+        send(self, *arguments, **options)
+
+    monkeypatch.setattr(Member, "_send_heartbeat", note)
+    return sent_at
+
+
+async def poll_until_cancelled(consumer: Consumer) -> None:
+    while True:
+        assert not await consumer.poll(timeout_seconds=0.1)
+
+
+async def test_idle_members_send_two_heartbeats_a_session(
+    broker: EmbeddedBroker, topic: str, sent_at: dict[Member, list[float]]
+) -> None:
+    """Also where their programs ask for records all the time: permission is asked for once there are some."""
+    await fill(broker.address, topic, MEMBERS, 0)
+    events = Events()
+    consumers = [Consumer(broker.address, group=topic, session_timeout_seconds=SESSION_SECONDS) for _ in range(MEMBERS)]
+    try:
+        for consumer in consumers:
+            await consumer.subscribe(topic, **events.listen("them"))
+        polling = [asyncio.create_task(poll_until_cancelled(consumer)) for consumer in consumers]
+        async with asyncio.timeout(20):
+            while [len(numbers(consumer)) for consumer in consumers] != [1] * MEMBERS:
+                await asyncio.sleep(0.01)
+            await asyncio.sleep(SESSION_SECONDS / 2)  # Those that taking the assignments needed are over.
+            sent_at.clear()
+            while len(sent_at) < MEMBERS or min(map(len, sent_at.values())) < 3:
+                await asyncio.sleep(0.01)
+        for moments in sent_at.values():
+            gaps = [later - earlier for earlier, later in itertools.pairwise(moments)]
+            assert min(gaps) > SESSION_SECONDS / 2, gaps
+        for task in polling:
+            task.cancel()
+        await asyncio.gather(*polling, return_exceptions=True)
+    finally:
+        for consumer in consumers:
+            await consumer.close()
+    assert "lost" not in {kind for _, kind, _ in events.all}
+
+
+async def test_records_come_to_an_idle_member_at_once(
+    broker: EmbeddedBroker, topic: str, sent_at: dict[Member, list[float]]
+) -> None:
+    """It asks the broker first, once, and then keeps its permission while it delivers."""
+    await fill(broker.address, topic, 1, 0)
+    async with Consumer(broker.address, group=topic, session_timeout_seconds=60.0) as consumer:
+        await consumer.subscribe(topic)
+        for number in range(3):
+            async with asyncio.timeout(20):
+                while not numbers(consumer) or consumer.permit.open():
+                    assert not await consumer.poll(timeout_seconds=0.05)
+            sent_at.clear()
+            await add(broker.address, topic, 1, 1)
+            async with asyncio.timeout(5):  # The next heartbeat is due in seven.
+                [record] = await consumer.poll(timeout_seconds=10)
+            assert record.offset == number
+            assert sent_at
+
+
+def test_heartbeats_of_a_machine_fall_together() -> None:
+    interval_seconds = 6.0
+    rng = random.Random(7)
+    moments = set()
+    for _ in range(1000):
+        now = rng.uniform(1e5, 1e5 + interval_seconds)
+        for _ in range(3):
+            following = next_heartbeat(now, interval_seconds)
+            assert 0.9 * interval_seconds < following - now <= interval_seconds
+            now = following + rng.uniform(0, 0.001)
+        moments.add(round(now / interval_seconds * 20) % 20)
+        assert abs(now * 20 / interval_seconds - round(now * 20 / interval_seconds)) < 0.01
+    assert len(moments) <= 20
