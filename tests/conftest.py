@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import signal
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -11,6 +12,8 @@ settings.register_profile(
     "logbroker", print_blob=True, deadline=None, max_examples=100, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("logbroker")
+# Under nohup it is ignored, in all programs that tests start as well, and those are told by it to stop.
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 @pytest.fixture

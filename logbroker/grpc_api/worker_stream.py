@@ -281,6 +281,8 @@ class WorkerStream:
             try:
                 delivered = self._unsent = await self._next_deliveries(link)
             except LogbrokerError:
+                while self._stopping.is_set() and self._answers_due:
+                    await self._next_answer()  # Nothing more is taken then.
                 await self._all_answered()
                 raise
             await self._all_answered()
