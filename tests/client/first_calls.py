@@ -90,6 +90,7 @@ ARGUMENTS: Final[dict[str, dict[str, tuple[Any, ...]]]] = {
         "close": (),
     },
     "Worker": {
+        "batches": (),
         "run": (print,),
         "session": (b"key",),
         "sessions": (print,),
