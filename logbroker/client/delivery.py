@@ -178,9 +178,13 @@ class _Handle(msgspec.Struct, gc=False, eq=False):
         """Call `function` with this delivery once the broker has answered or the record has failed; now, if so.
 
         It is called in the event loop of the producer, that of a synchronous one in the background: it must not block,
-        and what it raises is logged. `result()` in it returns at once.
+        and what it raises is logged. `result()` in it returns at once; it may `send`, where the buffer has room.
         """
-        self._settle().when_done(_Once(self, function))
+        batch, once = self._settle(), _Once(self, function)
+        if batch.done:
+            once.call()
+        else:
+            batch.when_done(once)
 
     def _outcome(self, batch: Batch) -> RecordMetadata:
         if batch.error is not None:
@@ -208,9 +212,18 @@ class _Once:
         elif self._lock.acquire(blocking=False):
             # Never released: the batch may tell twice.
             try:
-                self._function(self._handle)
-            except Exception:
-                _log.exception("a callback of a delivery failed")
+                loop = asyncio.get_running_loop()
+            except RuntimeError:
+                self.call()
+            else:
+                loop.call_soon(self.call)  # The teller has the producer's lock, and the function may send.
+
+    def call(self) -> None:
+        """Call back now."""
+        try:
+            self._function(self._handle)
+        except Exception:
+            _log.exception("a callback of a delivery failed")
 
 
 class Delivery(_Handle):

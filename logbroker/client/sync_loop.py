@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import concurrent.futures.thread  # Event loops load it late, and at the end of a program none can.
 import logging
 import sys
 import threading
@@ -62,6 +63,14 @@ class SharedLoop:
         """Whether this is called in its thread."""
         return threading.current_thread() is self._thread
 
+    def check_waits(self) -> None:
+        """Raise InvalidRequestError where the caller would wait for its own thread, as in a callback of a delivery."""
+        if self.is_current:
+            raise InvalidRequestError(
+                "a callback runs in the clients' own background thread, where nothing may wait for the broker, or for"
+                " room in the buffer: hand that on to a thread of the program"
+            )
+
     def _run(self) -> None:
         while True:
             try:
@@ -108,8 +117,7 @@ def run(coroutine: Coroutine[Any, Any, T]) -> T:
     try:
         forking.check()
         shared = _started()
-        if shared.is_current:
-            raise InvalidRequestError("a synchronous client cannot be used in the clients' own background thread")
+        shared.check_waits()
         future = asyncio.run_coroutine_threadsafe(coroutine, shared.loop)
         # Not by the timeout of `result`: a TimeoutError may as well come of a signal, to end this.
         while not concurrent.futures.wait((future,), _CHECK_SECONDS).done:
@@ -126,8 +134,11 @@ def run(coroutine: Coroutine[Any, Any, T]) -> T:
 def wait_for(told: threading.Event, timeout_seconds: float | None) -> bool:
     """Wait for what the loop tells; False: the time is over.
 
-    Raises BrokerUnavailableError where the interpreter is ending, and nobody will tell any more.
+    Raises BrokerUnavailableError where the interpreter is ending, and nobody will tell any more; InvalidRequestError in
+    the loop's own thread.
     """
+    if not told.is_set():
+        _started().check_waits()
     deadline = None if timeout_seconds is None else monotonic() + timeout_seconds
     while True:
         left = _CHECK_SECONDS if deadline is None else min(_CHECK_SECONDS, deadline - monotonic())

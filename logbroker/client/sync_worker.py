@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, wait
 from time import monotonic
 from types import TracebackType
 from typing import Final, Self
@@ -194,24 +194,37 @@ class Worker(Droppable):
 
     def _in_threads(self, count: int, work: Callable[[], None]) -> None:
         """Run `work` in threads until all return; where one raises, or Ctrl-C comes, end the others after what they
-        have in hand, and raise that."""
+        have in hand, and raise that. In a daemon thread they are daemons, too: a program's end waits for none of them.
+        """
         core = self._core
+        futures: list[Future[None]] = [Future() for _ in range(count)]
 
-        def ends_all(done: Future[None]) -> None:
-            if done.exception() is not None:
-                core.stop()
-
-        with ThreadPoolExecutor(count, thread_name_prefix="logbroker-worker") as pool:
-            futures: list[Future[None]] = []
+        def work_in(future: Future[None]) -> None:
             try:
-                for _ in range(count):
-                    futures.append(pool.submit(work))
-                    futures[-1].add_done_callback(ends_all)
-                while wait(futures, timeout=_SIGNAL_CHECK_SECONDS).not_done:
-                    pass
-            except BaseException:
+                work()
+            except BaseException as error:
                 core.stop()
-                raise
+                future.set_exception(error)
+            else:
+                future.set_result(None)
+
+        threads = [
+            threading.Thread(target=work_in, args=(future,), name=f"logbroker-worker-{number}")
+            for number, future in enumerate(futures)
+        ]
+        started = 0
+        try:
+            for thread in threads:
+                thread.start()
+                started += 1
+            while wait(futures, timeout=_SIGNAL_CHECK_SECONDS).not_done:
+                pass
+        except BaseException:
+            core.stop()
+            raise
+        finally:
+            for thread in threads[:started]:
+                thread.join()
         for future in futures:
             future.result()
 

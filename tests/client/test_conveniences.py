@@ -322,3 +322,29 @@ def test_another_event_loop_than_asyncio_s_is_told_so(use: str) -> None:
     assert done.returncode == 1
     assert "runs in asyncio only" in done.stderr.splitlines()[-1]
     assert BrokerUnavailableError.__name__ not in done.stderr
+
+
+def test_a_callback_may_send_and_is_told_where_it_would_wait_for_itself(address: str, topic: str) -> None:
+    with sync.Admin(address) as admin:
+        admin.create_topic(topic, 1)
+    refused: list[Exception] = []
+    sent: list[Any] = []
+    done = threading.Event()
+
+    def again(delivery: Any) -> None:
+        try:
+            producer.flush()
+        except InvalidRequestError as error:
+            refused.append(error)
+        sent.append(producer.send(topic, b"%d" % len(sent)))
+        if len(sent) < 50:
+            sent[-1].add_done_callback(again)
+        else:
+            done.set()
+
+    with sync.Producer(address, linger_ms=0) as producer:
+        producer.send(topic, b"first").add_done_callback(again)
+        assert done.wait(25)
+        assert [delivery.result(timeout=25).offset for delivery in sent] == list(range(1, 51))
+    assert len(refused) == 50
+    assert "background thread" in str(refused[0])

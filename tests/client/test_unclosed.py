@@ -351,3 +351,23 @@ def test_closed_clients_and_those_that_were_never_used_do_not_warn(address: str,
     """
     done = program(text, address, topic, str(COUNT), options=("-W", "error::ResourceWarning"))
     assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("call", ["worker.run(seen)", "worker.sessions(seen)"])
+def test_what_works_in_a_daemon_thread_keeps_no_program_alive(address: str, topic: str, call: str) -> None:
+    program = f"""
+import threading
+from logbroker.client.sync import Admin, Producer, QueueAdmin, Worker
+with Admin({address!r}) as admin, QueueAdmin({address!r}) as queues, Producer({address!r}) as producer:
+    admin.create_topic({topic!r}, 1)
+    queues.create_queue({topic!r}, {topic!r})
+    producer.send_and_wait({topic!r}, b"v", b"k")
+worker = Worker({address!r}, {topic!r})
+taken = threading.Event()
+def seen(what):
+    taken.set()
+threading.Thread(target=lambda: {call}, daemon=True).start()
+assert taken.wait(25)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr

@@ -103,6 +103,10 @@ class Caller:
         self.answers.append(self._handler.response_serializer(answer))
         self.wrote.set()
 
+    def time_remaining(self) -> float | None:
+        """The call has no deadline."""
+        return None
+
     async def until(self, is_true: Callable[[Sequence[bytes]], bool]) -> None:
         """Wait for answers."""
         async with asyncio.timeout(PATIENCE_SECONDS):
@@ -142,7 +146,7 @@ class Served:
             ),
             "Admin": method_table(SERVICES["Admin"], AdminService(broker)),
             "Groups": method_table(SERVICES["Groups"], GroupsService(broker, stopping)),
-            "Queues": method_table(SERVICES["Queues"], QueuesService(broker, budget, stopping)),
+            "Queues": method_table(SERVICES["Queues"], QueuesService(broker, budget, stopping), writing=("Receive",)),
         }
 
     async def call(self, method: MethodDescriptor, requests: Sequence[Any], *, aborts: bool = False) -> Caller:
@@ -159,8 +163,11 @@ class Served:
                 (request,) = requests
                 message = request.SerializeToString()
                 parse = handler.request_deserializer
-                answer = await handler.unary_unary(message if parse is None else parse(message), caller)
-                caller.answers.append(handler.response_serializer(answer))
+                message = message if parse is None else parse(message)
+                if handler.unary_stream is not None:
+                    await handler.unary_stream(message, caller)  # It writes its answer itself.
+                else:
+                    caller.answers.append(handler.response_serializer(await handler.unary_unary(message, caller)))
         except grpc.aio.AbortError:
             assert aborts, caller.status
         except asyncio.CancelledError:
