@@ -100,6 +100,8 @@ class Handouts:
         is_full = False
         try:
             for piece in slices:
+                if packed:
+                    await asyncio.sleep(0)  # What is kept in memory is packed without a wait.
                 if is_full:
                     unused += len(piece)
                     self.release(seat.worker_id, [_receipts(piece)])

@@ -21,7 +21,7 @@ from logbroker.record.stored_batch import Pieces, StoredBatch, stored_batches
 from logbroker.types import TopicId
 
 MAX_READ_BYTES: Final = 1024 * 1024
-INLINE_RECORDS: Final = 800
+INLINE_RECORDS: Final = 2048
 
 _NEAR_RECORDS: Final = 256
 """Records that lie no farther apart are read as one piece."""
