@@ -35,6 +35,8 @@ MIN_HEARTBEAT_INTERVAL_MS: Final = 25
 IDLE_HEARTBEAT_SHARE: Final = 0.6
 """Of the session, between two heartbeats of a member that delivers nothing. The rest is to notice that one is not
 answered, and to come back over another connection."""
+IDLE_MARGIN_MS: Final = 2_000
+"""That rest, at least: a short session has no time to lose."""
 MAX_IDLE_HEARTBEAT_INTERVAL_MS: Final = 6_000
 """A connection that is silent for longer is asked for a sign of life, which costs as much."""
 
@@ -152,8 +154,11 @@ def _heartbeat_interval_ms(joined: Joined) -> int:
 
 def _idle_heartbeat_interval_ms(joined: Joined) -> int:
     """A member that delivers nothing has to be sure of nothing: it is only to keep its session."""
-    rarest_ms = round(joined.session_timeout_ms * IDLE_HEARTBEAT_SHARE)
-    return max(min(rarest_ms, MAX_IDLE_HEARTBEAT_INTERVAL_MS), _heartbeat_interval_ms(joined))
+    session_ms = joined.session_timeout_ms
+    rarest_ms = min(
+        round(session_ms * IDLE_HEARTBEAT_SHARE), session_ms - IDLE_MARGIN_MS, MAX_IDLE_HEARTBEAT_INTERVAL_MS
+    )
+    return max(rarest_ms, _heartbeat_interval_ms(joined))
 
 
 async def _assignment(engine: LogEngine, message: AssignedOffsets) -> pb.Assignment:
