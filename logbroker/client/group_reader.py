@@ -167,8 +167,17 @@ class GroupReader:
         """
         membership = self.member.membership
         self._cursor.settle()
+        is_telling = False
         while True:
-            if membership.lost:
+            if is_telling:
+                # Before anything else: what was never told as assigned cannot be told as revoked, nor be committed.
+                told = list(self._to_tell)
+                # Where this raises, it comes again: nothing is handed out before the program has placed itself.
+                yield self._on_assigned, told
+                for partition in told:
+                    self._to_tell.pop(partition, None)
+                is_telling = False
+            elif membership.lost:
                 self._lost_uncommitted |= any(
                     assigned.has_read and assigned.position > self._committed[partition]
                     for partition, assigned in self._assigned.items()
@@ -214,16 +223,14 @@ class GroupReader:
                     self._unplaced = {}
                     self._lost_uncommitted = False
                     self._to_tell.update(dict.fromkeys(new))
+                    is_telling = True
             elif self._released:
                 # They were told to go, and stay after all: the assignment became void before it was taken.
                 self._to_tell.update(dict.fromkeys(self._released))
                 self._released.clear()
+                is_telling = True
             elif self._to_tell:
-                told = list(self._to_tell)
-                # Where this raises, it comes again: nothing is handed out before the program has placed itself.
-                yield self._on_assigned, told
-                for partition in told:
-                    self._to_tell.pop(partition, None)
+                is_telling = True
             elif membership.epoch and not membership.placed:
                 membership.place()
             elif not self.permit.open():
