@@ -110,7 +110,7 @@ class Connection:
 
     def forked(self) -> None:
         """See `forking.Forked`."""
-        if self._loop is not None:
+        if self._channel is not None:
             self._is_forked = True
 
     async def unary(self, method_name: str, request: Message, *, retry: bool = True) -> Any:
