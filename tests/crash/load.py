@@ -8,6 +8,7 @@ twice at once. Two readers: one goes on and on, one begins anew at earlier offse
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 import time
 from collections import Counter, deque
@@ -23,6 +24,7 @@ from logbroker.errors import (
     BrokerUnavailableError,
     InvalidTimestampError,
     LogbrokerError,
+    NoCommittedOffsetError,
     OffsetOutOfRangeError,
     RequestTimeoutError,
     UnknownTopicError,
@@ -298,7 +300,9 @@ class Load:
                 until = time.monotonic() + rng.uniform(0.1, 1.2)
                 while time.monotonic() < until and not self._stopping:
                     await self._poll(process, consumer)
-                positions |= {partition: consumer.position(partition) for partition in consumer.assignment()}
+                for partition in consumer.assignment():
+                    with contextlib.suppress(NoCommittedOffsetError):  # One that was added a moment ago.
+                        positions[partition] = consumer.position(partition)
 
     async def _poll(self, process: str, consumer: Consumer) -> None:
         try:
