@@ -106,10 +106,19 @@ class RealFiles:
     def __init__(self) -> None:
         self._nowait = getattr(os, "RWF_NOWAIT", 0) if hasattr(os, "preadv") else 0
         self._scratch = threading.local()
+        self.check_place: Callable[[], None] = lambda: None
+        """Called after each file that is opened and directory that is made; raises where its path leads elsewhere than
+        it should. Only after: what was right before may have changed meanwhile."""
 
     def open(self, path: str, *, create: bool = False) -> int:
         # A link is no regular file of the directory, so a start would not find what is written through it.
-        return open_regular(path, os.O_RDWR | (os.O_CREAT | system_calls.NO_FOLLOW if create else 0))
+        fd = open_regular(path, os.O_RDWR | (os.O_CREAT | system_calls.NO_FOLLOW if create else 0))
+        try:
+            self.check_place()
+        except BaseException:
+            os.close(fd)
+            raise
+        return fd
 
     def close(self, fd: int) -> None:
         os.close(fd)
@@ -171,6 +180,7 @@ class RealFiles:
 
     def make_directory(self, path: str) -> None:
         os.mkdir(path, DIRECTORY_MODE)
+        self.check_place()
 
     def remove_directory(self, path: str) -> None:
         os.rmdir(path)

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from logbroker.client.sync import Admin, Consumer, Producer, QueueAdmin, QueueSettings, Worker
+from logbroker.errors import LogbrokerError
 from logbroker.grpc_api.exposure import reachable_from_outside
 from tests.cli.command import ENVIRONMENT, LOGBROKER, failure_of, line_of, output_of
 
@@ -185,3 +186,27 @@ def test_a_listener_that_others_may_reach_is_told_in_one_line(tmp_path: Path) ->
 )
 async def test_what_others_may_reach(host: str, reachable: bool) -> None:
     assert await reachable_from_outside(host) is reachable
+
+
+@pytest.mark.parametrize("partitions_in_use", [1, 4])
+def test_what_is_acknowledged_is_in_the_directory_that_was_moved(tmp_path: Path, partitions_in_use: int) -> None:
+    """Another one with the same files is in its place, and new segments and partitions not in use so far are opened."""
+    data_dir = tmp_path / "data"
+    acknowledged: set[tuple[int, int]] = set()
+    with serving(data_dir, "checkpoint_seconds = 3600\n") as (process, address):
+        with Admin(address) as admin:
+            admin.create_topic("t", 4, {"segment.bytes": "10000"})
+        with Producer(address, delivery_timeout_seconds=5, last_flush_seconds=0) as producer:
+            for partition in range(partitions_in_use):
+                producer.send_and_wait("t", b"first", partition=partition)
+            data_dir.rename(tmp_path / "moved")
+            shutil.copytree(tmp_path / "moved", data_dir)
+            with pytest.raises(LogbrokerError):
+                for number in range(100):
+                    sent = producer.send_and_wait("t", bytes(1000), partition=number % 4)
+                    acknowledged.add((sent.partition, sent.offset))
+        process.communicate(timeout=TIMEOUT_SECONDS)
+    assert process.returncode == 1
+    with serving(tmp_path / "moved") as (process, address), Consumer(address) as consumer:
+        consumer.assign("t", start="earliest")
+        assert acknowledged <= {(record.partition, record.offset) for record in consumer.until_end()}

@@ -85,6 +85,7 @@ async def open_engine(
         helpers = Helpers()
         stack.callback(helpers.close)
         files = RealFiles()
+        files.check_place = data_dir.check_in_place
         handles = HandleCache(files, config.max_open_segments or _default_open_segments())
         catalog = Catalog()
         # What one group may hold that a thread writes and then syncs.
