@@ -17,6 +17,7 @@ from logbroker.cli.main import run
 from logbroker.client.sync import Admin, Producer
 from logbroker.record.compression import Codec
 from logbroker.storage.data_dir import DataDir
+from logbroker.tools.segments import mend
 from tests.cli.command import failure_of, output_of
 from tests.storage.partition import NOW_MS, batch_of
 from tests.tools.segment_files import (
@@ -293,6 +294,46 @@ def test_what_writes_refuses_beside_a_broker(
         assert stopped.logs()[0].read_bytes() == before
     finally:
         held.close()
+
+
+@pytest.mark.parametrize("arguments", [("repair", "--yes"), ("rebuild-index",)])
+@pytest.mark.parametrize("way", ["link to the directory", "link to the log", "mounted directory", "mounted log"])
+def test_what_writes_refuses_beside_a_broker_by_any_way(
+    segment: Segment,
+    stopped: StoppedPartition,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: tuple[str, ...],
+    way: str,
+) -> None:
+    log = stopped.logs()[0]
+    overwrite(log, 70, b"!")
+    before = log.read_bytes()
+    aside = tmp_path / "aside"
+    aside.mkdir()
+    if way == "link to the directory":
+        (aside / stopped.directory.name).symlink_to(stopped.directory)
+    elif way == "link to the log":
+        (aside / stopped.directory.name).mkdir()
+        (aside / stopped.directory.name / log.name).symlink_to(log)
+    else:
+        shutil.copytree(stopped.directory, aside / stopped.directory.name)
+    named = aside / stopped.directory.name / log.name
+    mounted = named if way == "mounted log" else named.parent
+    monkeypatch.setattr(mend, "_mount_points", lambda: {str(mounted)} if way.startswith("mounted") else set())
+    held = DataDir.open(stopped.data_dir)
+    try:
+        command, *options = arguments
+        segment(command, named, *options, exit_code=1)
+    finally:
+        held.close()
+    assert "broker" in segment.error
+    assert log.read_bytes() == before
+
+
+def test_the_kernel_tells_what_is_mounted() -> None:
+    assert "/" in mend._mount_points()
+    assert "/proc" in mend._mount_points()
 
 
 @pytest.mark.parametrize("command", ["list", "dump", "verify", "stats", "find", "rebuild-index", "repair"])

@@ -59,9 +59,14 @@ class PartitionFiles:
         return (match[1], int(match[2])) if match else None
 
     @property
+    def parent(self) -> Path:
+        """The directory that it lies in, whatever links lead to it."""
+        return Path(os.path.realpath(self.directory)).parent
+
+    @property
     def data_dir(self) -> Path | None:
         """The data directory of a broker of ours that it lies in."""
-        parent = self.directory.parent
+        parent = self.parent
         return parent if has_store(parent) or os.path.lexists(parent / LOCK_NAME) else None
 
     def is_last(self, segment: SegmentFile) -> bool:
@@ -100,6 +105,7 @@ def _partitions(path: Path) -> list[PartitionFiles]:
         if path.suffix in (".index", ".timeindex"):
             raise InvalidRequestError(f"{path} is an index; name its {LOG_SUFFIX} file")
         os.stat(path)
+        path = Path(os.path.realpath(path))  # What it says of the segments beside it is about those there.
         return [PartitionFiles(directory=path.parent, segments=(segment_file(path),), whole=False)]
     if _has_partition_files(path):
         return [_partition(path)]

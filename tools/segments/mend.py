@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -22,7 +23,7 @@ from logbroker.storage.files import RealFiles, open_regular, read_file, replace_
 from logbroker.storage.header_walk import index_entries
 from logbroker.storage.index_file import OFFSET_ENTRY, TIME_ENTRY
 from logbroker.storage.metadata_store import MetadataStore
-from logbroker.storage.partition_checkpoint import PartitionCheckpoint, SegmentCheckpoint
+from logbroker.storage.partition_checkpoint import PartitionCheckpoint, SegmentCheckpoint, encode_checkpoint
 from logbroker.storage.partition_files import EPOCHS_NAME, EpochStart, decode_epochs, encode_epochs
 from logbroker.storage.system_calls import lock_record, sync_all
 from logbroker.tools.segments.locate import PartitionFiles, SegmentFile, segments_in
@@ -42,7 +43,7 @@ def exclusive(partition: PartitionFiles) -> Iterator[None]:
 
     Raises DataDirError where one is in there already.
     """
-    kafka_lock = partition.directory.parent / _KAFKA_LOCK_NAME
+    kafka_lock = partition.parent / _KAFKA_LOCK_NAME
     if partition.data_dir is not None:
         held = DataDir.open(partition.data_dir)
         try:
@@ -54,10 +55,25 @@ def exclusive(partition: PartitionFiles) -> Iterator[None]:
             try:
                 lock_record(file)
             except OSError:
-                raise DataDirError(f"Kafka uses {partition.directory.parent}; stop it first") from None
+                raise DataDirError(f"Kafka uses {partition.parent}; stop it first") from None
             yield
     else:
+        mounted = _mount_points() & {str(partition.directory), *(segment.path for segment in partition.segments)}
+        if mounted:
+            raise DataDirError(
+                f"{mounted.pop()} is mounted from elsewhere, where a broker may have it open; name it there, or a copy"
+            )
         yield
+
+
+def _mount_points() -> set[str]:
+    """Where something is mounted, as Linux tells it (proc(5), mountinfo); empty where nobody does."""
+    try:
+        lines = Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="surrogateescape").splitlines()
+    except OSError:
+        return set()
+    # Blanks, tabs, line ends and backslashes are octal numbers there.
+    return {re.sub(r"\\([0-7]{3})", lambda found: chr(int(found[1], 8)), line.split(" ")[4]) for line in lines}
 
 
 def rebuild_index(segment: SegmentFile, progress: Progress) -> tuple[int, int]:
@@ -178,7 +194,7 @@ def repair(plan: RepairPlan) -> None:
         put(f"{directory}/{EPOCHS_NAME}", encode_epochs(plan.epochs), plan.path)
     files.sync_directory(directory)
     if plan.checkpoint is not None and plan.data_dir is not None:
-        _store(plan.data_dir, plan.checkpoint_key, plan.checkpoint)
+        store_checkpoint(plan.data_dir, plan.checkpoint_key, plan.checkpoint)
     drop_indexes(plan.path)
     fd = files.open(plan.path)
     try:
@@ -280,10 +296,11 @@ def drop_indexes(log_path: str) -> None:
             os.unlink(path)
 
 
-def _store(data_dir: Path, key: bytes, checkpoint: PartitionCheckpoint) -> None:
+def store_checkpoint(data_dir: Path, key: bytes, checkpoint: PartitionCheckpoint) -> None:
+    """Store what a broker is to know of a partition. Raises StorageFailedError."""
     # A failed commit also comes back from the future.
     store = MetadataStore.open(data_dir / META_NAME, on_failure=lambda _failure: None)
     try:
-        store.submit([("partitions", key, msgspec.msgpack.encode(checkpoint))]).result()
+        store.submit(encode_checkpoint(key, checkpoint)).result()
     finally:
         store.close()

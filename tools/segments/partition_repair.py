@@ -29,10 +29,8 @@ from logbroker.errors import CorruptLogError
 from logbroker.private_files import private_opener
 from logbroker.record.header import BatchHeader
 from logbroker.storage.continuity import ANY_ORDER, Continuity
-from logbroker.storage.data_dir import META_NAME
 from logbroker.storage.files import RealFiles, kind_name, read_file, read_regular
-from logbroker.storage.metadata_store import MetadataStore
-from logbroker.storage.partition_checkpoint import PartitionCheckpoint, SegmentCheckpoint, boot_id, encode_checkpoint
+from logbroker.storage.partition_checkpoint import PartitionCheckpoint, SegmentCheckpoint, boot_id
 from logbroker.storage.partition_files import (
     EPOCHS_NAME,
     METADATA_NAME,
@@ -48,7 +46,15 @@ from logbroker.storage.system_calls import sync_all
 from logbroker.tools.segments.batch_checks import Fault
 from logbroker.tools.segments.locate import PartitionFiles, SegmentFile, segment_file
 from logbroker.tools.segments.log_file import LogFile
-from logbroker.tools.segments.mend import copy_out, drop_indexes, free_name, give, knowledge_for_repair, put
+from logbroker.tools.segments.mend import (
+    copy_out,
+    drop_indexes,
+    free_name,
+    give,
+    knowledge_for_repair,
+    put,
+    store_checkpoint,
+)
 from logbroker.tools.segments.metadata import Knowledge, checkpoint_key
 from logbroker.tools.segments.reading import Progress
 from logbroker.tools.segments.scan import MAX_FAULTS, LogScan
@@ -592,7 +598,7 @@ def repair(plan: PartitionPlan) -> None:
     if plan.checkpoint is not None and topic_id is not None and partition.data_dir is not None:
         found = partition.topic_partition
         assert found is not None
-        _store(partition.data_dir, checkpoint_key(topic_id, found[1]), plan.checkpoint)
+        store_checkpoint(partition.data_dir, checkpoint_key(topic_id, found[1]), plan.checkpoint)
 
 
 def _write_pieces(kept: Kept) -> None:
@@ -609,12 +615,3 @@ def _write_pieces(kept: Kept) -> None:
         target.flush()
         sync_all(target.fileno())
     give(temporary, path)
-
-
-def _store(data_dir: Path, key: bytes, checkpoint: PartitionCheckpoint) -> None:
-    # A failed commit also comes back from the future.
-    store = MetadataStore.open(data_dir / META_NAME, on_failure=lambda _failure: None)
-    try:
-        store.submit(encode_checkpoint(key, checkpoint)).result()
-    finally:
-        store.close()
