@@ -300,9 +300,13 @@ def outcome_line(plan: PartitionPlan) -> str:
     lost = ", ".join(f"{first} to {behind - 1}" for first, behind in plan.lost[:_MAX_RANGES])
     more = ", ..." if len(plan.lost) > _MAX_RANGES else ""
     begins = "" if plan.checkpoint is None else f"begins at offset {plan.checkpoint.log_start_offset} and "
-    return f"the log {begins}ends at {plan.end_offset}; " + (
-        f"offsets {lost}{more} are lost" if lost else "nothing is lost"
-    )
+    if lost:
+        loss = f"offsets {lost}{more} are lost"
+    else:
+        # Nothing tells the offsets of what the end of a segment held, where gaps are allowed.
+        takes_out = plan.set_aside or any(True for kept in plan.kept for _ in kept.removed)
+        loss = "no offset is known to be lost, but for what the bytes that go held" if takes_out else "nothing is lost"
+    return f"the log {begins}ends at {plan.end_offset}; {loss}"
 
 
 def print_line(line: str) -> None:

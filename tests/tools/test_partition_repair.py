@@ -419,7 +419,7 @@ def _steps(stopped: StoppedPartition, monkeypatch: pytest.MonkeyPatch, *, accept
     plan = plan_of(stopped.directory, accept_gaps=accept_gaps)
     assert plan is not None
     with monkeypatch.context() as patch:
-        for name in ("copy_out", "drop_indexes", "put", "_write_pieces", "_store"):
+        for name in ("copy_out", "drop_indexes", "put", "_write_pieces", "store_checkpoint"):
             patch.setattr(partition_repair, name, counted(getattr(partition_repair, name)))
         for name in ("rename", "truncate", "sync_directory", "make_directory"):
             patch.setattr(RealFiles, name, counted(getattr(RealFiles, name)))

@@ -331,6 +331,24 @@ def test_what_writes_refuses_beside_a_broker_by_any_way(
     assert log.read_bytes() == before
 
 
+@pytest.mark.parametrize("option", ["--cut", "--accept-gaps"])
+def test_a_copy_beside_no_store_tells_the_same_losses(
+    segment: Segment, stopped: StoppedPartition, tmp_path: Path, option: str
+) -> None:
+    overwrite(stopped.logs()[0], batch_positions(stopped.logs()[0])[1] + 70, b"!")
+    copy = tmp_path / "aside" / stopped.directory.name
+    shutil.copytree(stopped.directory, copy)
+    told = [
+        line.rpartition("; ")[2]
+        for directory in (stopped.directory, copy)
+        for line in segment("repair", directory, option, "--dry-run").splitlines()
+        if "the log" in line and "ends at" in line
+    ]
+    assert len(told) == 2
+    assert told[0] == told[1]
+    assert told[0].startswith("offsets ")
+
+
 def test_the_kernel_tells_what_is_mounted() -> None:
     assert "/" in mend._mount_points()
     assert "/proc" in mend._mount_points()

@@ -412,8 +412,11 @@ class _Surveyor:
         path, problems = kept.segment.path, self._survey.problems
         position, offset = 0, kept.segment.base_offset
         for piece in kept.pieces:
-            missing = (offset, piece.first_offset) if not piece.goes_on else None
-            if piece.start > position:
+            is_damaged = piece.start > position
+            # Where gaps are allowed, what damage took out is no gap.
+            is_missing = not piece.goes_on or (is_damaged and offset < piece.first_offset)
+            missing = (offset, piece.first_offset) if is_missing else None
+            if is_damaged:
                 problems.append(_damage(path, position, piece.start, faults, missing))
             elif missing is not None:
                 self._tell_missing(path, *missing, f"before byte {piece.start}")
@@ -457,7 +460,7 @@ def plan_repair(found: Survey, *, accept_gaps: bool) -> PartitionPlan | None:
         epochs = [*below, EpochStart(found.highest_epoch + 1, end_offset)]
     lost = [problem.missing for problem in found.problems if problem.missing is not None]
     if not accept_gaps:
-        lost = [(end_offset, max(found.end_offset, *(behind for _, behind in lost), end_offset))] if ours else []
+        lost = [(end_offset, max([found.end_offset, end_offset, *(behind for _, behind in lost)]))]
     return PartitionPlan(
         survey=found,
         kept=kept,
