@@ -59,15 +59,14 @@ class PartitionFiles:
         return (match[1], int(match[2])) if match else None
 
     @property
-    def parent(self) -> Path:
-        """The directory that it lies in, whatever links lead to it."""
-        return Path(os.path.realpath(self.directory)).parent
+    def parents(self) -> list[Path]:
+        """The directory that it lies in by its name, and that to which links lead."""
+        return list(dict.fromkeys((self.directory.parent, Path(os.path.realpath(self.directory)).parent)))
 
     @property
     def data_dir(self) -> Path | None:
         """The data directory of a broker of ours that it lies in."""
-        parent = self.parent
-        return parent if has_store(parent) or os.path.lexists(parent / LOCK_NAME) else None
+        return next((path for path in self.parents if has_store(path) or os.path.lexists(path / LOCK_NAME)), None)
 
     def is_last(self, segment: SegmentFile) -> bool:
         """Whether no segment with anything in it follows, whatever was named."""

@@ -43,19 +43,21 @@ def exclusive(partition: PartitionFiles) -> Iterator[None]:
 
     Raises DataDirError where one is in there already.
     """
-    kafka_lock = partition.parent / _KAFKA_LOCK_NAME
+    kafka_lock = next(
+        (path / _KAFKA_LOCK_NAME for path in partition.parents if (path / _KAFKA_LOCK_NAME).exists()), None
+    )
     if partition.data_dir is not None:
         held = DataDir.open(partition.data_dir)
         try:
             yield
         finally:
             held.close()
-    elif kafka_lock.exists():
+    elif kafka_lock is not None:
         with open(open_regular(kafka_lock, os.O_RDWR), "r+b") as file:
             try:
                 lock_record(file)
             except OSError:
-                raise DataDirError(f"Kafka uses {partition.parent}; stop it first") from None
+                raise DataDirError(f"Kafka uses {kafka_lock.parent}; stop it first") from None
             yield
     else:
         mounted = _mount_points() & {str(partition.directory), *(segment.path for segment in partition.segments)}
