@@ -60,8 +60,9 @@ class PartitionFiles:
 
     @property
     def parents(self) -> list[Path]:
-        """The directory that it lies in by its name, and that to which links lead."""
-        return list(dict.fromkeys((self.directory.parent, Path(os.path.realpath(self.directory)).parent)))
+        """The directory that it lies in by its name, and those to which links lead, its own or those of a named log."""
+        linked = [] if self.whole else [Path(os.path.realpath(segment.path)).parent for segment in self.segments]
+        return list(dict.fromkeys(path.parent for path in (self.directory, self.directory.resolve(), *linked)))
 
     @property
     def data_dir(self) -> Path | None:
@@ -104,7 +105,6 @@ def _partitions(path: Path) -> list[PartitionFiles]:
         if path.suffix in (".index", ".timeindex"):
             raise InvalidRequestError(f"{path} is an index; name its {LOG_SUFFIX} file")
         os.stat(path)
-        path = Path(os.path.realpath(path))  # What it says of the segments beside it is about those there.
         return [PartitionFiles(directory=path.parent, segments=(segment_file(path),), whole=False)]
     if _has_partition_files(path):
         return [_partition(path)]
