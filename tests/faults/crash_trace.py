@@ -64,11 +64,20 @@ class Trace:
         """(operations before, promises from then on)."""
         self._now = Promised()
         self._sequences = dict.fromkeys(PRODUCERS, 0)
+        if seed % 3:
+            self._leave_over(synced=seed % 3 == 1)
         PartitionLog.create(DIRECTORY, self.topic_id, self.files)
         self._open()
         self._commit()
         self._born = len(self.files.ops)
         """From here on the topic exists."""
+
+    def _leave_over(self, *, synced: bool) -> None:
+        """Begin another topic of the same name, whose creation a crash cuts off."""
+        PartitionLog.create(DIRECTORY, new_topic_id(), self.files)
+        if synced:
+            self.files.ops += (Op("fdatasync", inode) for inode in list(self.files.contents))
+            self.files.ops += (Op("sync_directory", path=path) for path in (str(DIRECTORY.parent), str(DIRECTORY)))
 
     def _promise(self, **fields: object) -> None:
         self._now = msgspec.structs.replace(self._now, **fields)
