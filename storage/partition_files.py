@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from itertools import pairwise
 from typing import Final, NamedTuple
 
@@ -110,22 +109,29 @@ def check_not_linked(directory: str, files: Files) -> None:
 
 
 def create_partition(directory: str, topic_id: TopicId, files: Files) -> None:
-    """Make a partition's directory, or complete one that was begun; nothing is synced.
+    """Make a partition's directory, or take over one that an earlier creation left.
+
+    Nothing of a new one is synced: that comes with its first segment.
 
     Raises StorageFailedError, DiskFullError, TooManyOpenFilesError, and CorruptLogError where there are segments
     already.
     """
     path = directory
     try:
-        with suppress(FileExistsError):
+        is_left_over = False
+        try:
             files.make_directory(directory)
+        except FileExistsError:
+            is_left_over = True
         check_not_linked(directory, files)
         if any(name.endswith(".log") for name in files.list_directory(directory)):
             raise CorruptLogError(
                 f"{directory} holds segments of another topic already; move it out of the data directory"
             )
         path = f"{directory}/{METADATA_NAME}"
-        write_file(files, path, encode_metadata(owner_of(directory, topic_id)), sync=False)
+        # After a power cut there may be nothing, which recovery mends, but not what another topic has left: that would
+        # take the partition offline.
+        write_file(files, path, encode_metadata(owner_of(directory, topic_id)), sync=is_left_over)
     except FileNotFoundError as error:
         raise unusable(path, error) from error  # A link that leads nowhere has the name.
     except OSError as error:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
@@ -39,33 +40,49 @@ class CountingLoop(asyncio.SelectorEventLoop):
         super().__init__()
         self.is_counting = False
         self.most = 0
-        """Of all rounds, by the one with the most."""
+        """Of all rounds, by the one with the most, without what scans of queue groups admitted in it."""
         self.where: dict[str, int] = {}
         """Lines by function, of that round."""
+        self.most_of_scan = 0
+        """Of all steps in which the scan of a queue group admits a piece of the log, by the one with the most."""
         self.total = 0
-        self._lines: dict[str, int] = {}
+        """Of all rounds, with the scans."""
+        self._steps: list[dict[str, int]] = []
+        """Lines by function, of each callback of this round."""
 
     def start_counting(self) -> None:
-        self.is_counting, self.most, self.total, self.where = True, 0, 0, {}
+        self.is_counting, self.most, self.most_of_scan, self.total, self.where = True, 0, 0, 0, {}
+        self._steps = []
 
     def _run_once(self) -> None:
         if not self.is_counting:
             super()._run_once()  # type: ignore[misc]
             return
-        self._lines = {}
+        self._steps = [{}]
         sys.settrace(self._trace)
         try:
             super()._run_once()  # type: ignore[misc]
         finally:
             sys.settrace(None)
-        count = sum(self._lines.values())
+        lines: Counter[str] = Counter()
+        for step in self._steps:
+            if any(name.startswith("Lanes.admit") for name in step):
+                self.most_of_scan = max(self.most_of_scan, sum(step.values()))
+                self.total += sum(step.values())
+            else:
+                lines.update(step)
+        count = lines.total()
         self.total += count
         if count > self.most:
-            self.most, self.where = count, self._lines
+            self.most, self.where = count, dict(lines)
 
     def _trace(self, frame: FrameType, event: str, _: Any) -> Any:
-        lines = self._lines
         name = frame.f_code.co_qualname
+        if name == "Handle._run":
+            self._steps.append({})
+        if not self._steps:
+            return None  # The rounds that follow are counted.
+        lines = self._steps[-1]
 
         def local(_: FrameType, event: str, __: Any) -> Any:
             if event == "line":
