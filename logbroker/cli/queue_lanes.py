@@ -47,8 +47,8 @@ def lanes(group: str, top: int, order: str | None, broker: str, as_json: bool) -
     """
     orders: list[LaneOrder] = ["hottest", "oldest"] if order is None else [cast(LaneOrder, order)]
     with QueueAdmin(broker) as admin:
-        found = {chosen: admin.list_lanes(group, order=chosen, top=top) for chosen in orders}
         queue = admin.describe_queue(group)
+        found = {chosen: admin.list_lanes(group, order=chosen, top=top) for chosen in orders}
     if as_json:
         documents = {
             chosen: {"total": total, "lanes": [lane_document(lane) for lane in listed]}
@@ -61,6 +61,7 @@ def lanes(group: str, top: int, order: str | None, broker: str, as_json: bool) -
     if queue.settings.ordering == "none":
         ready, in_flight = queue.counts.ready, queue.counts.in_flight
         write_line(f"without an ordering key: {ready:,} ready, {in_flight:,} in flight, which are no lanes")
+    _tell_unscanned(queue)
 
 
 @click.command()
@@ -76,13 +77,23 @@ def parked(group: str, top: int, broker: str, as_json: bool) -> None:
     Let them go on with `queue resume`, `skip`, `drop` or `replace`.
     """
     with QueueAdmin(broker) as admin:
+        queue = admin.describe_queue(group)
         listed, total = admin.list_lanes(group, order="held", top=top)
     if as_json:
         terminal.write_json({"total": total, "lanes": [lane_document(lane) for lane in listed]})
-    elif not total:
+        return
+    if not total:
         write_line("no lane is blocked or parked")
     else:
         _show(listed, f"held: {len(listed):,} of {total:,} lane{'' if total == 1 else 's'}")
+    _tell_unscanned(queue)
+
+
+def _tell_unscanned(queue: QueueDescription) -> None:
+    """Say what a list of lanes leaves out, as the group was just before."""
+    if unscanned := queue.counts.unscanned:
+        records = "1 record is" if unscanned == 1 else f"{unscanned:,} records are"
+        write_line(f"{records} not scanned yet: lanes may be missing, or have more than is shown")
 
 
 @click.command()
@@ -168,10 +179,10 @@ def _sentence(lane: LaneDescription, queue: QueueDescription) -> str:
             return f"nothing is handed out before all is looked through: {indexed_text(queue)}"
         connected = sum(worker.connected for worker in queue.workers)
         return "it waits for a worker with room" if connected else "no worker is connected"
-    if queue.counts.unscanned:
-        return (
-            f"nothing of it waits as far as the log is scanned; {queue.counts.unscanned:,} records are not scanned yet"
-        )
+    if lane.state == "not scanned":
+        unscanned = queue.counts.unscanned
+        left = "`queue describe` tells of what is not" if not unscanned else f"{unscanned:,} records are not yet"
+        return f"nothing of it waits as far as the log is scanned; {left}"
     return "nothing of it waits"
 
 

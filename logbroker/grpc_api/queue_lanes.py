@@ -39,6 +39,8 @@ HASHED_PER_STEP: Final = 1_000
 """Bytes of a key."""
 
 IDLE: Final = "idle"
+NOT_SCANNED: Final = "not scanned"
+"""Nothing of it waits as far as the log is scanned, which is not all of it."""
 
 
 # --- looking -------------------------------------------------------------------------------------------------------
@@ -101,8 +103,12 @@ async def list_lanes(group: QueueGroup, request: pb.ListLanesRequest, room_bytes
     return response
 
 
-async def explain_lanes(group: QueueGroup, keys: Sequence[bytes], room_bytes: int) -> pb.ExplainLanesResponse:
+async def explain_lanes(
+    group: QueueGroup, keys: Sequence[bytes], room_bytes: int, *, is_all_scanned: bool = True
+) -> pb.ExplainLanesResponse:
+    """`is_all_scanned`: all that was readable when the request came, so that what is not there is not in the log."""
     pace = Pace()
+    absent = IDLE if is_all_scanned else NOT_SCANNED
     named: list[Lane] = []
     for key in keys:
         named.append(Lane(lane_key(key), NO_PLACE, IN_SESSION))
@@ -113,7 +119,7 @@ async def explain_lanes(group: QueueGroup, keys: Sequence[bytes], room_bytes: in
     full = item_status(FULL)
     for lane, facts in zip(named, told, strict=True):
         if facts is None:
-            message = pb.Lane(key=lane.key, state=IDLE, partition=-1, offset=-1, oldest_timestamp_ms=-1)
+            message = pb.Lane(key=lane.key, state=absent, partition=-1, offset=-1, oldest_timestamp_ms=-1)
         else:
             message = _lane(facts, dates.get(facts.head, -1))
         room_bytes -= message.ByteSize() + FRAME_BYTES

@@ -24,7 +24,7 @@ from logbroker.grpc_api.refs import check_item_count, find_topic
 from logbroker.grpc_api.status import Context, Statuses, answers
 from logbroker.grpc_api.worker_stream import WorkerStream
 from logbroker.pacing import Pace, in_turns
-from logbroker.queues.queue_group import QueueGroup
+from logbroker.queues.scanner import MARK_SECONDS
 from logbroker.v1 import queues_pb2 as pb
 from logbroker.v1.common_pb2 import Status
 
@@ -73,7 +73,7 @@ class QueuesService:
         topic = find_topic(self._engine, request.topic, request.topic_id)
         settings = new_settings(request.settings, topic)
         group, created = await self._queues.create(request.group_id, topic, settings, start)
-        return pb.CreateQueueResponse(queue=await described_queue(self._engine, group, Pace()), created=created)
+        return pb.CreateQueueResponse(queue=await described_queue(self._engine, group, Pace(), 0), created=created)
 
     @answers
     async def alter_queue(self, request: pb.AlterQueueRequest, context: Context) -> pb.AlterQueueResponse:
@@ -83,15 +83,20 @@ class QueuesService:
         before = self._queues.group(request.group_id).queue.latest_settings
         check_age(changes, changes.get("priority", before.priority))
         group = await self._queues.alter(request.group_id, changes)
-        described = await described_queue(self._engine, group, Pace())
+        described = await described_queue(self._engine, group, Pace(), 0)
         return pb.AlterQueueResponse(queue=described, draining=group.queue.draining)
 
     @answers
     async def describe_queues(self, request: pb.DescribeQueuesRequest, context: Context) -> pb.DescribeQueuesResponse:
         check_item_count(len(request.group_ids))
+        # For all groups together: a scan takes what its log takes, and of hundreds side by side none would be done.
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + MARK_SECONDS
         queues = await items_within(
             request.group_ids,
-            lambda group_id, pace: described_queue(self._engine, self._queues.group(group_id), pace),
+            lambda group_id, pace: described_queue(
+                self._engine, self._queues.group(group_id), pace, deadline - loop.time()
+            ),
             lambda status, _: pb.DescribedQueue(status=status),
             self._max_response_bytes,
             lambda group_id: group_id,
@@ -113,24 +118,26 @@ class QueuesService:
 
     @answers
     async def list_lanes(self, request: pb.ListLanesRequest, context: Context) -> pb.ListLanesResponse:
-        return await list_lanes(await self._caught_up(request.group_id), request, self._max_response_bytes)
+        group = self._queues.group(request.group_id)
+        is_all_scanned = await group.scanner.catch_up()
+        response = await list_lanes(group, request, self._max_response_bytes)
+        response.incomplete = not is_all_scanned
+        return response
 
     @answers
     async def explain_lanes(self, request: pb.ExplainLanesRequest, context: Context) -> pb.ExplainLanesResponse:
         if len(request.keys) > MAX_EXPLAINED:
             raise InvalidRequestError(f"at most {MAX_EXPLAINED} keys are explained at once, not {len(request.keys)}")
-        return await explain_lanes(await self._caught_up(request.group_id), request.keys, self._max_response_bytes)
+        group = self._queues.group(request.group_id)
+        is_all_scanned = await group.scanner.catch_up()
+        return await explain_lanes(group, request.keys, self._max_response_bytes, is_all_scanned=is_all_scanned)
 
     @answers
     async def decide_lanes(self, request: pb.DecideLanesRequest, context: Context) -> pb.DecideLanesResponse:
         check_item_count(len(request.decisions))
-        return await decide_lanes(await self._caught_up(request.group_id), request.decisions)
-
-    async def _caught_up(self, group_id: str) -> QueueGroup:
-        """Return a group that has looked at what there is: where nobody uses it, it does so now and then only."""
-        group = self._queues.group(group_id)
+        group = self._queues.group(request.group_id)
         await group.scanner.catch_up()
-        return group
+        return await decide_lanes(group, request.decisions)
 
     # --- records anew ------------------------------------------------------------------------------------------------
 

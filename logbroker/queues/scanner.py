@@ -8,8 +8,8 @@ looks there, and drops what it has where the queue has moved on.
 
 Who must not be served before all is scanned that is readable now takes a mark (`scan_marks.py`).
 
-A scan whose group has no workers, and nobody who waits, rests between two looks (`rests.py`). Whoever needs to know
-what is there rouses it.
+A scan whose group has no workers, and nobody who waits, rests before each look (`rests.py`), the first one after a
+start included. Whoever needs to know what is there rouses it.
 """
 
 from __future__ import annotations
@@ -89,6 +89,8 @@ class Scanner:
         self._index_mark = self._marks.take()
         """Of all that was readable when the index was begun."""
         self._paused = False
+        self._has_ended = False
+        """It scans no more: it was cancelled, its topic is deleted, or it has failed."""
         self._awake = asyncio.Event()
         self._progress = asyncio.Event()
         self.stopped: dict[int, LogbrokerError] = {}
@@ -106,8 +108,8 @@ class Scanner:
         has_news = self._has_news()
         if self._paused or has_news:
             self._awake.set()
-        if has_news:
-            self.rouse()
+        if has_news and self.looks:
+            self.rouse()  # Before its first look all is news.
 
     def rouse(self) -> None:
         """Somebody needs what there is to scan: rest no longer."""
@@ -119,10 +121,14 @@ class Scanner:
         """Whether there may be more to scan that nobody has needed so far."""
         return self._turn is not None
 
-    async def catch_up(self) -> None:
-        """Let a scan that rests get to where it would be by now, if that does not take long: for who only looks."""
-        if self.is_resting:
-            await self.reached(self.mark(), 0)
+    async def catch_up(self, wait_seconds: float = MARK_SECONDS) -> bool:
+        """Let the scan get to all that is readable now, whether it rests or is under way, if that takes no longer: for
+        who only looks. Return whether it is there; what is left else, `unscanned` tells. With no time left nothing is
+        waited for, nor is a scan that rests roused."""
+        mark = self.mark()
+        if wait_seconds > 0 and not self.may_serve(mark):
+            await self._passed(mark, wait_seconds)
+        return self._has_scanned(mark) and not (self.stopped or self._has_ended)
 
     def mark(self) -> int:
         """Return a mark of all that is readable now, for `may_serve`."""
@@ -135,19 +141,25 @@ class Scanner:
     def may_serve(self, mark: int) -> bool:
         """Whether all is scanned that was readable when the mark was taken. Also where the scan pauses: what it has not
         met waits for room, and who is served makes it."""
-        return (self._marks.has_passed(mark) and not self.is_indexing) or not self._queue.wants_more
+        return self._has_scanned(mark) or not self._queue.wants_more
+
+    def _has_scanned(self, mark: int) -> bool:
+        return self._marks.has_passed(mark) and not self.is_indexing
 
     async def reached(self, mark: int, wait_seconds: float) -> float:
         """Wait for `may_serve`, and return what is left of a time to wait; waits for MARK_SECONDS, if that is more."""
-        self.rouse()
         loop = asyncio.get_running_loop()
         begun = loop.time()
+        await self._passed(mark, max(wait_seconds, MARK_SECONDS))
+        return max(0.0, wait_seconds - (loop.time() - begun))
+
+    async def _passed(self, mark: int, wait_seconds: float) -> None:
+        self.rouse()
         with suppress(TimeoutError):
-            async with asyncio.timeout(max(wait_seconds, MARK_SECONDS)):
-                while not self.may_serve(mark):
+            async with asyncio.timeout(wait_seconds):
+                while not (self.may_serve(mark) or self._has_ended):
                     self._progress.clear()
                     await self._progress.wait()
-        return max(0.0, wait_seconds - (loop.time() - begun))
 
     @property
     def is_indexing(self) -> bool:
@@ -175,24 +187,27 @@ class Scanner:
 
     async def run(self) -> None:
         """Scan until cancelled, or until the topic is deleted."""
-        self._admissions.begin_index()
-        await self._admissions.load()
-        watch = self._watch = self._engine.watch(self._awake.set)
         try:
-            await self._scan(watch)
-            while True:
-                await self._awake.wait()
-                await self._look(watch)
-        except UnknownTopicError:
-            return
+            self._admissions.begin_index()
+            await self._admissions.load()
+            watch = self._watch = self._engine.watch(self._awake.set)
+            try:
+                while True:
+                    await self._look(watch)
+                    await self._awake.wait()
+            except UnknownTopicError:
+                return
+            finally:
+                self._watch = None
+                watch.close()
         finally:
-            self._watch = None
-            watch.close()
+            self._has_ended = True
+            self._progress.set()
 
     async def _look(self, watch: Watch) -> None:
         """Scan what there is, in its turn if nobody needs it yet."""
         is_turn = False
-        if self._rests is not None and not (self._is_needed() or self._has_news()):
+        if self._rests is not None and not (self._is_needed() or (self.looks and self._has_news())):
             self._turn = self._rests.join()
             try:
                 is_turn = await self._turn

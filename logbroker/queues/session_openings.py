@@ -62,7 +62,8 @@ class SessionOpenings:
 
     async def open(self, worker_id: str, key: bytes | None, prefetch: int, wait_seconds: float) -> OpenedSession:
         """See `WorkerLink.open_session`."""
-        await self._scanner.catch_up()
+        if self._scanner.is_resting:
+            await self._scanner.catch_up()
         mark = NO_MARK
         if key is None and self._queue.settings.has_priorities:
             # The next free one is the most urgent one.

@@ -579,12 +579,14 @@ class ListLanesRequest(_message.Message):
     def __init__(self, group_id: _Optional[str] = ..., order: _Optional[_Union[LaneOrder, str]] = ..., top: _Optional[int] = ...) -> None: ...
 
 class ListLanesResponse(_message.Message):
-    __slots__ = ("lanes", "total")
+    __slots__ = ("lanes", "total", "incomplete")
     LANES_FIELD_NUMBER: _ClassVar[int]
     TOTAL_FIELD_NUMBER: _ClassVar[int]
+    INCOMPLETE_FIELD_NUMBER: _ClassVar[int]
     lanes: _containers.RepeatedCompositeFieldContainer[Lane]
     total: int
-    def __init__(self, lanes: _Optional[_Iterable[_Union[Lane, _Mapping]]] = ..., total: _Optional[int] = ...) -> None: ...
+    incomplete: bool
+    def __init__(self, lanes: _Optional[_Iterable[_Union[Lane, _Mapping]]] = ..., total: _Optional[int] = ..., incomplete: _Optional[bool] = ...) -> None: ...
 
 class Lane(_message.Message):
     __slots__ = ("status", "key", "state", "partition", "offset", "waiting", "attempt", "worker_id", "due_in_ms", "oldest_timestamp_ms", "first_failure_ms", "last_failure_ms", "reasons", "session_token", "level", "refusal", "cause", "cause_attempts")

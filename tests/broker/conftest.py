@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -11,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from logbroker.broker.broker import Broker, open_broker
 from logbroker.broker.local_engine.engine import LocalEngine
 from logbroker.broker.local_engine.lifetime import open_engine
 from logbroker.broker.local_engine.state_store import LocalStateStore
@@ -55,6 +57,16 @@ class Opened:
             raise outcome
         assert isinstance(outcome, Appended)
         return outcome.base_offset
+
+
+@asynccontextmanager
+async def broker_on(path: Path) -> AsyncIterator[Broker]:
+    """A whole broker, without its listeners."""
+    failure = asyncio.get_running_loop().create_future()
+    config = BrokerConfig(data_dir=str(path / "data"), checkpoint_seconds=3600.0)
+    async with open_broker(config, failure) as broker:
+        yield broker
+        assert not failure.done()
 
 
 OpenEngine = Callable[..., AbstractAsyncContextManager[Opened]]

@@ -5,14 +5,12 @@ from __future__ import annotations
 import asyncio
 import os
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from logbroker.broker.broker import Broker, open_broker
-from logbroker.config import BrokerConfig
+from logbroker.broker.broker import Broker
 from logbroker.engine import Append, Appended, Topic
 from logbroker.errors import UnknownTopicError
 from logbroker.queues.queue_group import QueueGroup
@@ -20,18 +18,9 @@ from logbroker.queues.rests import LEAST_PAUSE_SECONDS, LOOK_SHARE, Rests
 from logbroker.queues.settings import OnExhausted, QueueSettings
 from logbroker.queues.starts import StartAt
 from logbroker.storage.files import RealFiles
-from tests.broker.conftest import HeldSync, OpenEngine, batch
+from tests.broker.conftest import HeldSync, OpenEngine, batch, broker_on
 from tests.calls import counted
 from tests.queues.shell import hello, take, until
-
-
-@asynccontextmanager
-async def broker_on(path: Path) -> AsyncIterator[Broker]:
-    failure = asyncio.get_running_loop().create_future()
-    config = BrokerConfig(data_dir=str(path / "data"), checkpoint_seconds=3600.0)
-    async with open_broker(config, failure) as broker:
-        yield broker
-        assert not failure.done()
 
 
 FEW, MANY = 20, 140
