@@ -112,9 +112,21 @@ _SETTINGS: Final = (
         "How long a worker whose connection broke keeps what it had.",
     ),
     _Setting(
-        "--alarm-share", "alarm_share", float, "SHARE", "0.5", "Alarm where one lane has more of what waits; 1: never."
+        "--alarm-share",
+        "alarm_share",
+        float,
+        "SHARE",
+        "0.5",
+        "Alarm where one lane has more of what waits, and over 512 records; 1: never.",
     ),
-    _Setting("--alarm-age", "alarm_age_seconds", float, "SECONDS", "3600", "Alarm where a lane stands for longer."),
+    _Setting(
+        "--alarm-age",
+        "alarm_age_seconds",
+        float,
+        "SECONDS",
+        "3600",
+        "Alarm where a lane stands or fails for longer, or a record waits for longer, if only for a worker.",
+    ),
     _Setting("--max-parked", "max_parked_records", int, "N", "100000", "Alarm where more records are parked."),
     _Setting("--max-in-flight", "max_in_flight", int, "N", "10000", "Records that one worker may have."),
     _Setting("--max-ready", "max_ready_records", int, "N", "100000", "The scan of the log pauses above it."),

@@ -76,8 +76,8 @@ def settings_rows(settings: QueueSettings) -> Iterator[tuple[str, str]]:
     yield "when exhausted", f"{settings.on_exhausted}{to}"
     yield "undecodable batches", f"{settings.on_undecodable}"
     yield "grace", seconds_text(settings.grace_seconds or 0)
-    yield "alarm: share of a lane", f"over {settings.alarm_share:.0%}"
-    yield "alarm: age of a lane", f"over {seconds_text(settings.alarm_age_seconds or 0)}"
+    yield "alarm: share of a lane", f"over {settings.alarm_share:.0%}, of lanes with over 512 records"
+    yield "alarm: age of what waits", f"over {seconds_text(settings.alarm_age_seconds or 0)}"
     yield "alarm: parked", f"over {settings.max_parked_records:,} records"
     yield "in flight, a worker", f"{settings.max_in_flight:,}"
     yield "ready, before the scan pauses", f"{settings.max_ready_records:,}"

@@ -32,7 +32,9 @@ class QueueSettings(msgspec.Struct, frozen=True, kw_only=True):
     grace_seconds: float | None = None
     """How long a worker whose connection broke keeps what it held."""
     alarm_share: float | None = None
+    """Alarm where one lane has more of what waits, and over 512 records; 1: never."""
     alarm_age_seconds: float | None = None
+    """Alarm where a lane stands or fails for longer, or a record waits for longer, if only for a worker."""
     max_parked_records: int | None = None
     max_in_flight: int | None = None
     """Of one worker."""

@@ -18,6 +18,7 @@ from logbroker.queues.held import HELD
 from logbroker.queues.holders import Grant
 from logbroker.queues.lane import (
     BLOCKED,
+    CHUNK_RECORDS,
     DEAD_LETTERING,
     IN_FLIGHT,
     IN_SESSION,
@@ -92,9 +93,10 @@ class AlarmKind(enum.Enum):
     """What somebody should look at."""
 
     SHARE = "share"
-    """One lane holds more than the set share of what waits."""
+    """One lane, of over 512 records, holds more than the set share of what waits."""
     AGE = "age"
-    """A lane has been failing or standing for longer than the set time, or its oldest record has waited so long."""
+    """A lane has been failing or standing for longer than the set time, or the oldest record of a partition, or of a
+    lane of over 512 records, has waited so long, for whatever reason."""
     PARKED = "parked"
     """More records are parked than set."""
     LETTERS = "letters"
@@ -278,13 +280,13 @@ class Operator:
         return at_once(self.find_alarms(now))
 
     def find_alarms(self, now: Moment) -> Steps[list[Alarm]]:
-        """All that is alarming now. Looks at the lanes with over 512 successors, at those that are set aside, and at
-        the oldest record of each partition."""
+        """All that is alarming now. Looks at the lanes with over 512 records, at those that are set aside, and at the
+        oldest record of each partition."""
         queue, settings = self._queue, self._queue.settings
         alarms: list[Alarm] = []
         for lane in list(queue.lanes.successors.long_lanes()):
             size, first = self.size(lane), self.first_of(lane)
-            if size > settings.alarm_share * queue.open_records:
+            if size > max(CHUNK_RECORDS, settings.alarm_share * queue.open_records):
                 text = f"{size} of {queue.open_records} records that wait are of one key"
                 alarms.append(Alarm(AlarmKind.SHARE, lane.key, NO_PLACE, text))
             if lane.head not in queue.held.set_aside and (seconds := self._too_old(first, now)):

@@ -114,9 +114,10 @@ class QueueSettings(msgspec.Struct, frozen=True, kw_only=True):
     grace_seconds: float = 2.0
     """How long a worker whose stream broke keeps what it held; 0 to 60, 0: not at all."""
     alarm_share: float = 0.5
-    """The share of what waits above which a lane (of 512 records or more) raises an alarm; 1: never."""
+    """The share of what waits above which a lane of over 512 records raises an alarm; 1: never."""
     alarm_age_seconds: float = 3600.0
-    """How long a lane may fail or stand before it raises an alarm; 1 s to a year."""
+    """How long a lane may fail or stand, or a record wait, if only for a worker, before it raises an alarm; 1 s to a
+    year."""
     max_parked_records: int = 100_000
     """Above it the queue group raises an alarm; nothing is dropped."""
     max_in_flight: int = 10_000

@@ -48,7 +48,7 @@ class Successors:
         """A chunk cannot be read."""
 
     def long_lanes(self) -> Iterable[Lane]:
-        """The lanes with more than 512 successors."""
+        """All lanes with over 512 records, and some that had so many."""
         return self._long.values()
 
     def append(self, lane: Lane, place: int) -> None:

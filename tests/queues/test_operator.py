@@ -181,6 +181,22 @@ def test_the_hottest_lanes_and_the_alarms() -> None:
     assert {alarm.kind for alarm in operator.alarms(at(61))} == {AlarmKind.SHARE, AlarmKind.PARKED, AlarmKind.AGE}
 
 
+def test_a_lane_of_512_records_raises_no_alarm_by_its_share_and_one_more_does() -> None:
+    """As settings, help and docs say: whether the lane grows to it, or shrinks to it."""
+    queue = new_queue(alarm_share=0.0)
+    operator = Operator(queue)
+    shares = []
+    for offset in range(600):
+        admit(queue, [b"hot"], start=offset)
+        shares.append([alarm.kind for alarm in operator.alarms(at(0))])
+    assert shares == [[]] * 512 + [[AlarmKind.SHARE]] * 88
+    shares.clear()
+    for _ in range(200):
+        ack(queue, queue.take("w", 1, at(0)))
+        shares.append([alarm.kind for alarm in operator.alarms(at(0))])
+    assert shares == [[AlarmKind.SHARE]] * 87 + [[]] * 113
+
+
 def test_a_record_that_waits_for_too_long_raises_an_alarm() -> None:
     queue = new_queue(partitions=2, alarm_age_seconds=60.0, alarm_share=1.0)
     operator = Operator(queue)
