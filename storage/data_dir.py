@@ -24,7 +24,7 @@ from logbroker.errors import DataDirError, StorageFailedError
 from logbroker.errors.system import advice_for, reason_of
 from logbroker.private_files import DIRECTORY_MODE
 from logbroker.storage import system_calls
-from logbroker.storage.files import open_regular, read_regular
+from logbroker.storage.files import open_regular, read_regular, what_is_at
 from logbroker.storage.partition_files import METADATA_NAME
 from logbroker.storage.removal import SUFFIX as REMOVED_SUFFIX
 
@@ -67,6 +67,9 @@ class DataDir:
                 system_calls.close(fd)
             if not isinstance(error, OSError):
                 raise
+            lock = path / LOCK_NAME
+            if what := what_is_at(lock):
+                raise DataDirError(f"cannot use {lock}: {what}; move it away, the broker makes a file there") from None
             raise DataDirError(
                 f"cannot use the data directory {path}, or the file {LOCK_NAME} in it: {reason_of(error)}; choose one"
                 " that this user can write"

@@ -11,7 +11,7 @@ import os
 import stat
 import threading
 from collections.abc import Callable, Sequence
-from typing import Final, Protocol
+from typing import Final, Literal, Protocol
 
 from logbroker.errors import CorruptLogError, DiskFullError, LogbrokerError, StorageFailedError, TooManyOpenFilesError
 from logbroker.errors.system import reason_of
@@ -35,6 +35,8 @@ NOT_OURS: Final = (
     errno.EPERM,
 )
 """Something else lies at a path than the broker made, or it may not use it: the disk is sound, and all else goes on."""
+_NO_FILE: Final = (errno.EISDIR, errno.ELOOP, errno.ENXIO, errno.ENODEV, errno.EOPNOTSUPP)
+"""What the system says where something else than a file lies at a path."""
 MAX_BUFFERS: Final = os.sysconf("SC_IOV_MAX") if "SC_IOV_MAX" in getattr(os, "sysconf_names", {}) else 16
 """How many buffers one pwritev takes."""
 
@@ -83,6 +85,10 @@ class Files(Protocol):
 
     def list_directories(self, path: str) -> list[str]:
         """Names of the directories in a directory."""
+        ...
+
+    def list_others(self, path: str) -> list[str]:
+        """Names of what is no regular file in a directory."""
         ...
 
     def is_link(self, path: str) -> bool:
@@ -175,6 +181,10 @@ class RealFiles:
         with os.scandir(path) as entries:
             return [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
 
+    def list_others(self, path: str) -> list[str]:
+        with os.scandir(path) as entries:
+            return [entry.name for entry in entries if not entry.is_file(follow_symlinks=False)]
+
     def is_link(self, path: str) -> bool:
         return os.path.islink(path)
 
@@ -197,7 +207,13 @@ def open_regular(path: str | os.PathLike[str], flags: int = os.O_RDONLY) -> int:
 
     Raises OSError, whose text says what is there instead.
     """
-    fd = os.open(path, flags | system_calls.READ_FLAGS, FILE_MODE)
+    try:
+        fd = os.open(path, flags | system_calls.READ_FLAGS, FILE_MODE)
+    except OSError as error:
+        # The system's words for a socket are "No such device or address".
+        if error.errno in _NO_FILE and (what := what_is_at(path)):
+            raise OSError(error.errno, what, os.fspath(path)) from None
+        raise
     mode = os.fstat(fd).st_mode
     if stat.S_ISREG(mode):
         return fd
@@ -209,6 +225,23 @@ def read_regular(path: str | os.PathLike[str]) -> bytes:
     """Read the whole of a small file. Raises OSError, as `open_regular` does."""
     with open(open_regular(path), "rb") as file:
         return file.read()
+
+
+def what_is_at(path: str | os.PathLike[str], wanted: Literal["file", "directory"] = "file") -> str:
+    """What lies at a path in the place of what is wanted, for messages: "it is no file, but a FIFO"; "": what is
+    wanted, nothing, or what nobody can tell. A link is told as that, wherever it leads."""
+    try:
+        mode = os.lstat(path).st_mode
+    except OSError:
+        return ""
+    is_wanted = stat.S_ISREG(mode) if wanted == "file" else stat.S_ISDIR(mode)
+    return "" if is_wanted else f"it is no {wanted}, but {kind_name(mode)}"
+
+
+def why_absent(path: str) -> str:
+    """Why a file that is needed is not among those of its directory, for messages."""
+    what = what_is_at(path)
+    return f"{what}; move that away" if what else "the file is missing"
 
 
 def kind_name(mode: int) -> str:
@@ -236,7 +269,10 @@ def unusable(path: str, error: OSError) -> CorruptLogError:
     """The error for a path at which something NOT_OURS lies, or nothing: nothing has changed, so it is a refusal."""
     advice = "move away what is there, or let the user of the broker read and write it"
     if not isinstance(error, FileNotFoundError):
-        return CorruptLogError(f"cannot use {path}: {reason_of(error)}; {advice}")
+        reason = reason_of(error)
+        if isinstance(error, NotADirectoryError) and (what := what_is_at(path, "directory")):
+            reason = what
+        return CorruptLogError(f"cannot use {path}: {reason}; {advice}")
     if os.path.islink(path):
         return CorruptLogError(f"cannot use {path}: it is a symbolic link to nothing; restore what it led to")
     return CorruptLogError(f"cannot use {path}: {reason_of(error)}; restore what is missing")

@@ -29,7 +29,7 @@ from logbroker.errors import (
 )
 from logbroker.record.header import HEADER_BYTES, BatchHeader
 from logbroker.storage.continuity import DAMAGED_CRC, Continuity, DamagedLogError, Followed, first_damaged
-from logbroker.storage.files import Buffer, Cut, Files, cut_bytes
+from logbroker.storage.files import Buffer, Cut, Files, cut_bytes, why_absent
 from logbroker.storage.handles import Handle, HandleCache
 from logbroker.storage.segment import Segment
 
@@ -168,7 +168,7 @@ class LogReader:
             except FileNotFoundError:
                 if segment.removed:
                     raise self._out_of_range(view, offset) from None
-                raise CorruptLogError(f"{segment.log_path}: the file is missing") from None
+                raise CorruptLogError(f"{segment.log_path}: {why_absent(segment.log_path)}") from None
             except BlockingIOError:
                 raise
             except OSError as error:

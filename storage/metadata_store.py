@@ -35,6 +35,7 @@ MAX_KEY_BYTES: Final = 511
 DATA_NAME: Final = "data.mdb"
 """LMDB's file within the store's directory."""
 _LOCK_NAME: Final = "lock.mdb"
+_RESTORE: Final = ", and restore a backup of the metadata store (logbroker meta restore)"
 
 _FORMAT_KEY: Final = b"format"
 _CRC_BYTES: Final = 4
@@ -402,19 +403,29 @@ def _has_room_for(map_bytes: int) -> bool:
 
 def is_missing(path: Path) -> bool:
     """Whether there is no store in this directory yet: a broker would begin an empty one. Raises DataDirError."""
-    file = path / DATA_NAME
+    _check_kind(path, stat.S_IFDIR, "directory", _RESTORE)
+    size_bytes = _check_kind(path / DATA_NAME, stat.S_IFREG, "file", _RESTORE)
+    _check_kind(path / _LOCK_NAME, stat.S_IFREG, "file", ": it is made anew")
+    return not size_bytes
+
+
+def _check_kind(path: Path, kind: int, name: str, advice: str) -> int:
+    """Return the size of what lies at a path, 0 where nothing does. Raises DataDirError where it is something else than
+    belongs there: LMDB would wait at a FIFO, or begin another store at the end of a link that leads nowhere."""
     try:
-        found = os.stat(file)
-    except FileNotFoundError:
-        return True
+        found = os.stat(path)
     except OSError as error:
-        raise _failed("open", path, error) from None
-    if not stat.S_ISREG(found.st_mode):
-        raise DataDirError(
-            f"{file} is no file, but {kind_name(found.st_mode)}; move it away, and restore a backup of the metadata"
-            " store (logbroker meta restore)"
-        )
-    return not found.st_size
+        if not os.path.lexists(path):
+            return 0
+        mode = os.lstat(path).st_mode
+        if not stat.S_ISLNK(mode):
+            raise _failed("open", path, error) from None
+        what = "a symbolic link that leads nowhere"
+    else:
+        if stat.S_IFMT(found.st_mode) == kind:
+            return found.st_size
+        what = kind_name(found.st_mode)
+    raise DataDirError(f"{path} is no {name}, but {what}; move it away{advice}")
 
 
 def copy_store(path: Path, target_fd: int) -> None:

@@ -23,6 +23,8 @@ from logbroker.storage.files import (
     replace_file,
     storage_failed,
     unusable,
+    what_is_at,
+    why_absent,
     write_file,
 )
 from logbroker.storage.handles import HandleCache
@@ -130,7 +132,7 @@ class _Recovery:
         checkpoint = self._checkpoint
         check_not_linked(self._directory, self._files)
         sizes = self._list_files()
-        self._check_directories()
+        self._check_others()
         self._check_metadata(sizes)
         epochs = self._read_epochs(sizes)
         self._rules = Continuity(epochs, checkpoint.gaps_below)
@@ -194,12 +196,15 @@ class _Recovery:
         create_partition(self._directory, self._topic_id, self._files)
         return self._files.list_directory(self._directory)
 
-    def _check_directories(self) -> None:
-        """Refuse directories under the names of files that the partition cannot do without."""
-        for name in self._files.list_directories(self._directory):
-            if name.removesuffix(".tmp") in (METADATA_NAME, EPOCHS_NAME) or _LOG_NAME.fullmatch(name):
-                path = f"{self._directory}/{name}"
-                raise unusable(path, IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR)))
+    def _check_others(self) -> None:
+        """Refuse what is no file under the name of a segment: the log would seem to end before it. And directories
+        under the names of the other files that the partition cannot do without; anything else there is replaced, or
+        told of where the file is missing."""
+        for name in self._files.list_others(self._directory):
+            path = f"{self._directory}/{name}"
+            is_small = name.removesuffix(".tmp") in (METADATA_NAME, EPOCHS_NAME)
+            if _LOG_NAME.fullmatch(name) or (is_small and os.path.isdir(path) and not self._files.is_link(path)):
+                raise unusable(path, OSError(errno.ENXIO, what_is_at(path) or "it is no file"))
 
     def _check_metadata(self, sizes: dict[str, int]) -> None:
         path = f"{self._directory}/{METADATA_NAME}"
@@ -213,7 +218,7 @@ class _Recovery:
             return
         if METADATA_NAME not in sizes:
             text = encode_metadata(owner).decode("ascii")
-            raise CorruptLogError(f"{path}: the file is missing; if these are the right files, restore it: {text!r}")
+            raise CorruptLogError(f"{path}: {why_absent(path)}; if these are the right files, restore it: {text!r}")
         found = decode_metadata(path, content)
         if found.topic_id != self._topic_id:
             raise CorruptLogError(
@@ -236,7 +241,8 @@ class _Recovery:
         known = self._checkpoint.epochs
         if epochs[: len(known)] != known:
             text = encode_epochs(known).decode("ascii")
-            raise CorruptLogError(f"{path}: the file is damaged or missing; restore it, it began with {text!r}")
+            why = "the file is damaged" if EPOCHS_NAME in sizes else why_absent(path)
+            raise CorruptLogError(f"{path}: {why}; restore it, it began with {text!r}")
         return epochs
 
     def _known_segments(self, on_disk: dict[int, int]) -> list[SegmentCheckpoint]:
@@ -253,7 +259,7 @@ class _Recovery:
             size_bytes = on_disk.get(entry.base_offset)
             if size_bytes is None and entry.size_bytes:
                 raise CorruptLogError(
-                    f"{path}: the file is missing; restore it from a backup, or see what "
+                    f"{path}: {why_absent(path)}; restore it from a backup, or see what "
                     f"`logbroker segment repair {self._directory}` can do without it"
                 )
             if size_bytes is None:

@@ -255,7 +255,7 @@ class TailRecovery:
     def _free_path(self, path: str) -> str:
         """`path`, or one like it that nothing has yet."""
         directory, _, name = path.rpartition("/")
-        taken = {*self._files.list_directory(directory), *self._files.list_directories(directory)}
+        taken = {*self._files.list_directory(directory), *self._files.list_others(directory)}
         names = chain([name], (f"{name}-{number}" for number in count(2)))
         return f"{directory}/{next(candidate for candidate in names if candidate not in taken)}"
 

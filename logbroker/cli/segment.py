@@ -24,7 +24,15 @@ from logbroker.tools.segments import find as finding
 from logbroker.tools.segments import mend, partition_repair
 from logbroker.tools.segments.findings import PartitionReport, Severity
 from logbroker.tools.segments.listing import list_segments
-from logbroker.tools.segments.locate import LOG_SUFFIX, Located, PartitionFiles, file_bytes, has_store, locate
+from logbroker.tools.segments.locate import (
+    LOG_SUFFIX,
+    Located,
+    PartitionFiles,
+    check_not_special,
+    file_bytes,
+    has_store,
+    locate,
+)
 from logbroker.tools.segments.metadata import is_held
 from logbroker.tools.segments.reading import UNREADABLE, Batch, Progress, SegmentReading, records_of
 from logbroker.tools.segments.stats import Stats
@@ -271,6 +279,7 @@ def repair(path: Path, cut: bool, accept_gaps: bool, dry_run: bool, yes: bool) -
     """
     if cut and accept_gaps:
         raise click.UsageError("give --cut or --accept-gaps, not both")
+    check_not_special(path)
     if not path.is_dir() and (path.suffix == LOG_SUFFIX or os.path.lexists(path)):
         if cut or accept_gaps:
             raise click.UsageError(f"{path} is a file, which is cut anyway; name its directory")

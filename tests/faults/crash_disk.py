@@ -100,6 +100,9 @@ class MemoryFiles:
     def list_directories(self, path: str) -> list[str]:
         return [os.path.basename(name) for name in self.directories if os.path.dirname(name) == path]
 
+    def list_others(self, path: str) -> list[str]:
+        return self.list_directories(path)
+
     def is_link(self, path: str) -> bool:
         return False
 

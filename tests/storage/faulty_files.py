@@ -76,6 +76,10 @@ class FaultyFiles(RealFiles):
         self._called("list_directories")
         return super().list_directories(path)
 
+    def list_others(self, path: str) -> list[str]:
+        self._called("list_others")
+        return super().list_others(path)
+
     def make_directory(self, path: str) -> None:
         self._called("make_directory")
         super().make_directory(path)

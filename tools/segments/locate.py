@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from logbroker.errors import InvalidRequestError
+from logbroker.errors import CorruptLogError, InvalidRequestError
 from logbroker.storage.data_dir import LOCK_NAME, META_NAME
+from logbroker.storage.files import what_is_at
 from logbroker.storage.metadata_store import DATA_NAME
 from logbroker.storage.partition_files import METADATA_NAME
 from logbroker.storage.removal import SUFFIX as REMOVED_SUFFIX
@@ -83,6 +84,14 @@ class Located:
     """Each once, sorted by name within a data directory."""
     data_dirs: list[Path]
     """Data directories that were named as a whole."""
+
+
+def check_not_special(path: Path) -> None:
+    """Raises CorruptLogError where neither a file nor a directory lies, nor a link to one, and yet something."""
+    if os.path.lexists(path) and not (path.is_file() or path.is_dir()):
+        raise CorruptLogError(
+            f"{path}: {what_is_at(path)}; move it away, then name the partition's directory to see what is missing there"
+        )
 
 
 def locate(paths: Iterable[Path]) -> Located:

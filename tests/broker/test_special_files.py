@@ -1,0 +1,164 @@
+"""Whatever lies in the place of a file of a data directory: no start hangs, and what is said names the path, what is
+there, and what to do."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from logbroker.engine import Read, ReadResult
+from logbroker.errors import CorruptLogError, LogbrokerError, PartitionOfflineError
+from logbroker.errors.system import system_error_text
+from logbroker.tools.segments.locate import check_not_special
+from tests.broker.conftest import OpenEngine
+from tests.cli.command import failure_of
+
+LOG: Final = f"{0:020d}"
+
+
+def a_file(path: Path) -> None:
+    path.touch()
+
+
+def a_directory(path: Path) -> None:
+    path.mkdir()
+
+
+def a_fifo(path: Path) -> None:
+    os.mkfifo(path)
+
+
+def a_socket(path: Path) -> None:
+    os.mknod(path, stat.S_IFSOCK | 0o600)
+
+
+def a_device(path: Path) -> None:
+    try:
+        os.mknod(path, stat.S_IFCHR | 0o600, os.makedev(1, 5))
+    except PermissionError:
+        pytest.skip("only root makes devices")
+
+
+def a_dangling_link(path: Path) -> None:
+    path.symlink_to("nowhere")
+
+
+def a_loop(path: Path) -> None:
+    path.symlink_to(path.name)
+
+
+KINDS: Final[dict[Callable[[Path], None], str]] = {
+    a_file: "a file",
+    a_directory: "a directory",
+    a_fifo: "a FIFO",
+    a_socket: "a socket",
+    a_device: "a device",
+    a_dangling_link: "a symbolic link",
+    a_loop: "a symbolic link",
+}
+OF_THE_BROKER: Final = ("lock", "meta", "meta/data.mdb", "meta/lock.mdb", "issued-numbers")
+OF_A_PARTITION: Final = (
+    "bad-0",
+    f"bad-0/{LOG}.log",
+    f"bad-0/{LOG}.index",
+    f"bad-0/{LOG}.timeindex",
+    "bad-0/partition.metadata",
+    "bad-0/leader-epoch-checkpoint",
+)
+DIRECTORIES: Final = ("meta", "bad-0")
+ADVICE: Final = ("move away", "move it away", "put the file", "move that away", "move the directory", "restore")
+
+def table(*places: str) -> pytest.MarkDecorator:
+    """What does not belong there, for each place."""
+    return pytest.mark.parametrize(
+        ("place", "thing"),
+        [
+            (place, thing)
+            for place in places
+            for thing in KINDS
+            if thing is not (a_directory if place in DIRECTORIES else a_file)
+        ],
+    )
+
+
+def put(path: Path, thing: Callable[[Path], None]) -> None:
+    if path.name in DIRECTORIES:
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+    thing(path)
+
+
+def check_text(text: str, path: Path, thing: Callable[[Path], None]) -> None:
+    assert str(path) in text
+    assert KINDS[thing] in text
+    assert any(advice in text for advice in ADVICE), text
+
+
+async def fill(open_at: OpenEngine) -> None:
+    async with open_at() as opened:
+        for name in ("good", "bad"):
+            topic = await opened.engine.create_topic(name, 1, {})
+            await opened.append(topic.id, name.encode())
+
+
+@table(*OF_THE_BROKER)
+async def test_in_the_place_of_what_the_whole_broker_needs(
+    open_at: OpenEngine, tmp_path: Path, thing: Callable[[Path], None], place: str
+) -> None:
+    await fill(open_at)
+    path = tmp_path / "data" / place
+    put(path, thing)
+    try:
+        async with open_at() as opened:
+            [found] = await opened.engine.read([Read(opened.engine.topic("bad").id, 0, 0, 1 << 20)])
+            assert isinstance(found, ReadResult)
+            assert thing is a_dangling_link  # What it leads to is made, or the link is replaced.
+            assert place in ("lock", "issued-numbers")
+    except LogbrokerError as error:
+        check_text(error.message, path, thing)
+    except OSError as error:
+        check_text(system_error_text(error), path, thing)
+
+
+@table(*OF_A_PARTITION)
+@pytest.mark.parametrize("is_known", [True, False])
+async def test_in_the_place_of_what_one_partition_needs(
+    open_at: OpenEngine, tmp_path: Path, thing: Callable[[Path], None], place: str, *, is_known: bool
+) -> None:
+    """`is_known`: the metadata store knows what the partition held; else only its files tell."""
+    if is_known:
+        await fill(open_at)
+    else:
+        async with open_at() as opened:
+            for name in ("good", "bad"):
+                await opened.engine.create_topic(name, 1, {})
+    path = tmp_path / "data" / place
+    put(path, thing)
+    async with open_at() as opened:
+        [found] = await opened.engine.read([Read(opened.engine.topic("bad").id, 0, 0, 1 << 20)])
+        if isinstance(found, PartitionOfflineError):
+            check_text(found.message, path, thing)
+        else:
+            assert isinstance(found, ReadResult)
+            assert not place.endswith(".log")
+        assert await opened.append(opened.engine.topic("good").id, b"more") == is_known
+        assert opened.failures == []
+
+
+@pytest.mark.parametrize("thing", [thing for thing in KINDS if thing not in (a_file, a_directory)])
+def test_a_repair_of_what_is_no_file(tmp_path: Path, thing: Callable[[Path], None]) -> None:
+    for name in ("bad-0", f"{LOG}.log"):
+        thing(tmp_path / name)
+        with pytest.raises(CorruptLogError) as refusal:
+            check_not_special(tmp_path / name)
+        check_text(refusal.value.message, tmp_path / name, thing)
+    if thing is a_fifo:
+        for choice in ([], ["--cut"]):
+            check_text(failure_of("segment", "repair", tmp_path / "bad-0", *choice), tmp_path / "bad-0", thing)
