@@ -55,6 +55,16 @@ FIRST_REASON: Final = "logbroker-first-origin-reason"
 TIMES: Final = "logbroker-dead-lettered"
 LETTER: Final = "logbroker-letter"
 
+_FIRST_ORIGIN: Final = (
+    FIRST_TOPIC,
+    FIRST_PARTITION,
+    FIRST_OFFSET,
+    FIRST_TIMESTAMP,
+    FIRST_GROUP,
+    FIRST_ATTEMPTS,
+    FIRST_TIME,
+    FIRST_REASON,
+)
 HEADERS: Final = frozenset(
     (
         ORIGIN_TOPIC,
@@ -67,14 +77,7 @@ HEADERS: Final = frozenset(
         LAST_FAILURE,
         REASON,
         UNDECODABLE,
-        FIRST_TOPIC,
-        FIRST_PARTITION,
-        FIRST_OFFSET,
-        FIRST_TIMESTAMP,
-        FIRST_GROUP,
-        FIRST_ATTEMPTS,
-        FIRST_TIME,
-        FIRST_REASON,
+        *_FIRST_ORIGIN,
         TIMES,
         LETTER,
     )
@@ -162,16 +165,7 @@ def first_origin(headers: Headers) -> FirstOrigin | None:
         names = ORIGIN_TOPIC, ORIGIN_PARTITION, ORIGIN_OFFSET, ORIGIN_TIMESTAMP, GROUP, ATTEMPTS, FIRST_FAILURE, REASON
         times: int | None = 1
     else:
-        names = (
-            FIRST_TOPIC,
-            FIRST_PARTITION,
-            FIRST_OFFSET,
-            FIRST_TIMESTAMP,
-            FIRST_GROUP,
-            FIRST_ATTEMPTS,
-            FIRST_TIME,
-            FIRST_REASON,
-        )
+        names = _FIRST_ORIGIN
         times = _number(headers, TIMES)
     topic, partition, offset, timestamp_ms, group, attempts, failure_ms, reason = names
     partition_number, offset_number = _number(headers, partition), _number(headers, offset)

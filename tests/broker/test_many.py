@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,7 @@ from logbroker.queues.rests import LEAST_PAUSE_SECONDS, LOOK_SHARE, Rests
 from logbroker.queues.settings import OnExhausted, QueueSettings
 from logbroker.queues.starts import StartAt
 from logbroker.storage.files import RealFiles
-from tests.broker.conftest import HeldSync, OpenEngine, batch, broker_on
+from tests.broker.conftest import HeldSync, Opened, OpenEngine, batch, broker_on
 from tests.calls import counted
 from tests.queues.shell import hello, take, until
 
@@ -92,6 +93,19 @@ async def test_the_partitions_of_a_topic_are_deleted_with_one_sync(
         assert [each.name for each in (tmp_path / "data").iterdir() if each.name != "meta" and each.is_dir()] == []
 
 
+@asynccontextmanager
+async def deleted_meanwhile(opened: Opened, topic: Topic, held_sync: HeldSync) -> AsyncIterator[None]:
+    """Delete a topic while a sync of its partitions is held up, and let that go on then; in the block it is gone."""
+    assert await asyncio.to_thread(held_sync.entered.wait, 20)
+    deletion = asyncio.ensure_future(opened.engine.delete_topic(topic.id))
+    while topic in opened.engine.topics():
+        await asyncio.sleep(0)
+    held_sync.release.set()
+    async with asyncio.timeout(20):
+        await deletion
+        yield
+
+
 async def test_who_waits_for_an_append_is_answered_though_the_topic_is_deleted(
     open_at: OpenEngine, held_sync: HeldSync
 ) -> None:
@@ -102,13 +116,7 @@ async def test_who_waits_for_an_append_is_answered_though_the_topic_is_deleted(
             asyncio.ensure_future(opened.engine.append([Append(topic.id, number % 2, batch(b"x"))]))
             for number in range(6)
         ]
-        assert await asyncio.to_thread(held_sync.entered.wait, 20)
-        deletion = asyncio.ensure_future(opened.engine.delete_topic(topic.id))
-        while topic in opened.engine.topics():
-            await asyncio.sleep(0)
-        held_sync.release.set()
-        async with asyncio.timeout(20):
-            await deletion
+        async with deleted_meanwhile(opened, topic, held_sync):
             for [outcome] in await asyncio.gather(*appends):
                 assert isinstance(outcome, Appended), outcome
         assert opened.failures == []
@@ -122,13 +130,7 @@ async def test_a_recovery_point_under_way_is_waited_for_where_its_topic_is_delet
         await opened.engine.append([Append(topic.id, number, batch(b"x")) for number in range(2)])
         held_sync.active = True
         checkpoint = asyncio.ensure_future(opened.engine._upkeep.checkpoint())
-        assert await asyncio.to_thread(held_sync.entered.wait, 20)
-        deletion = asyncio.ensure_future(opened.engine.delete_topic(topic.id))
-        while topic in opened.engine.topics():
-            await asyncio.sleep(0)
-        held_sync.release.set()
-        async with asyncio.timeout(20):
-            await deletion
+        async with deleted_meanwhile(opened, topic, held_sync):
             await checkpoint
         assert opened.failures == []
 

@@ -74,6 +74,7 @@ OF_A_PARTITION: Final = (
 DIRECTORIES: Final = ("meta", "bad-0")
 ADVICE: Final = ("move away", "move it away", "put the file", "move that away", "move the directory", "restore")
 
+
 def table(*places: str) -> pytest.MarkDecorator:
     """What does not belong there, for each place."""
     return pytest.mark.parametrize(
