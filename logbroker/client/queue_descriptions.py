@@ -155,8 +155,8 @@ class LaneDescription(msgspec.Struct, frozen=True, kw_only=True):
     key: bytes | None
     """None: a record without an ordering key, by itself."""
     state: str
-    """ready, in flight, waiting, blocked, parked, dead-lettering, in session, idle (nothing of it waits), or not scanned
-    (nothing of it waits as far as the log is scanned, which is not all of it)."""
+    """ready, in flight, waiting, blocked, parked, dead-lettering, in session, idle (nothing of it waits), or not
+    scanned (nothing of it waits as far as the log is scanned, which is not all of it)."""
     partition: int
     """Of its head, the first record that is not done, as the offset; -1: none is known."""
     offset: int

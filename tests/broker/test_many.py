@@ -23,7 +23,6 @@ from tests.broker.conftest import HeldSync, Opened, OpenEngine, batch, broker_on
 from tests.calls import counted
 from tests.queues.shell import hello, take, until
 
-
 FEW, MANY = 20, 140
 REPEATS = 5
 """Of which the least counts: the loop may have something else to do."""

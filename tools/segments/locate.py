@@ -90,7 +90,7 @@ def check_not_special(path: Path) -> None:
     """Raises CorruptLogError where neither a file nor a directory lies, nor a link to one, and yet something."""
     if os.path.lexists(path) and not (path.is_file() or path.is_dir()):
         raise CorruptLogError(
-            f"{path}: {what_is_at(path)}; move it away, then name the partition's directory to see what is missing there"
+            f"{path}: {what_is_at(path)}; move it away, then name the partition's directory to see what is missing"
         )
 
 
