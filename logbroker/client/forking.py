@@ -5,7 +5,8 @@ would wait for ever. So in the child
 - a client that was in use before the fork is not usable, and raises ForkedProcessError at once, whatever is called;
 - a new client raises it as well where, at the fork, any client of the process was in use: create clients after the
   fork, or start the child by spawn or exec;
-- where none was in use (never used, or all closed), clients work, those too that were made before.
+- where none was in use (never used, or all closed), clients work, those too that were made before. What the last ones
+  leave behind in gRPC ends a moment after their `close`; a fork waits for that.
 The parent notices nothing: the child neither writes to its connections nor closes them, and does not flush its records.
 
 This module comes first of those of the client, as it decides how gRPC is loaded.
@@ -13,6 +14,7 @@ This module comes first of those of the client, as it decides how gRPC is loaded
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import gc
 import importlib
@@ -32,8 +34,10 @@ _POLLER: Final = "(_poll_wrapper)"
 """How the name of the thread ends that gRPC's asyncio part has while it runs, whoever uses it."""
 _NATIVE: Final = ("event_engine", "grpc_")
 """How the names of its other threads begin."""
-_ENDING_SECONDS: Final = 2.0
-_LOOK_SECONDS: Final = 0.002
+_ENDING_SECONDS: Final = 10.0
+"""After the last close gRPC may need as long to end its threads, on a machine that is busy."""
+_FIRST_LOOK_SECONDS: Final = 0.002
+_LAST_LOOK_SECONDS: Final = 0.1
 
 
 def _load_grpc() -> Any:
@@ -84,6 +88,12 @@ _is_held = False
 """Its asyncio part is kept from ending until that fork is over."""
 _closed_at = -math.inf
 """When a client closed its channel last."""
+_closed_by = 0
+"""The thread that did."""
+_others: set[int] = set()
+"""Threads of gRPC that outlived the wait for their end: somebody else uses them."""
+_lock = threading.RLock()
+"""Held through a fork, as several threads may fork at once, and what is noted above is of one fork."""
 _is_lost = False
 """This process is the child of one in which gRPC's asyncio part ran, and so it can never run here."""
 _left_alone: Final[list[Any]] = []
@@ -103,9 +113,9 @@ def opened(channel: Any) -> None:
 
 def closed(channel: Any) -> None:
     """Note that it has closed it."""
-    global _closed_at
+    global _closed_at, _closed_by
     _channels.discard(channel)
-    _closed_at = monotonic()
+    _closed_at, _closed_by = monotonic(), threading.get_ident()
 
 
 def leave_alone(thing: Any) -> None:
@@ -135,43 +145,90 @@ def error() -> ForkedProcessError:
 
 def is_running() -> bool:
     """Whether gRPC's asyncio part runs in this process, whoever uses it."""
-    return any(thread.name.endswith(_POLLER) for thread in threading.enumerate())
+    return bool(_pollers())
+
+
+def _pollers() -> set[int]:
+    return {thread.native_id or 0 for thread in threading.enumerate() if thread.name.endswith(_POLLER)}
 
 
 def _before() -> None:
     global _was_running, _is_held, _keep_for_ever
+    _lock.acquire()
     _is_held = False
-    if not _channels and is_running():
-        # It runs until nothing refers to the last channel any more; those of closed clients may lie in cycles.
-        gc.collect()
-    _was_running = bool(_channels) or is_running()
-    if not _was_running:
-        _was_running = _has_threads_left()
-    else:
-        # In the child, nobody takes this back: gRPC would wait there for the end of a thread that it has not.
-        grpc.aio.init_grpc_aio()
-        _is_held = True
+    _was_running = bool(_channels) or not _has_ended()
+    if _channels or is_running():
         with contextlib.suppress(ImportError):
             import ctypes
 
             _keep_for_ever = _leaked(ctypes)
+        # In the child, nobody takes this back: gRPC would wait there for the end of a thread that it has not.
+        _hold()
+        _is_held = True
 
 
-def _has_threads_left() -> bool:
-    """Whether gRPC has threads that no Python code knows of: its last channel was closed at this moment, and they are
-    about to end, or the program uses gRPC without asyncio. A fork takes them away with what they have locked."""
-    while _has_native_threads():
-        if monotonic() > _closed_at + _ENDING_SECONDS:
-            return True
-        sleep(_LOOK_SECONDS)
-    return False
+def _has_ended() -> bool:
+    """Whether gRPC runs in no thread any more; waits for the end of what closed clients have left behind.
+
+    Its asyncio part runs until nothing refers to the last channel: a call that was cancelled does so until the event
+    loop has heard of it, and calls lie in cycles. After that, threads end that no Python code knows of. Where somebody
+    else uses gRPC, none of this comes to its end. A fork takes the threads away with what they have locked.
+    """
+    if _pollers():
+        gc.collect()
+    # In the event loop of the closed clients, nothing more happens while this waits.
+    is_in_their_loop = asyncio._get_running_loop() is not None and threading.get_ident() == _closed_by
+    look_seconds = _FIRST_LOOK_SECONDS
+    while running := (pollers := _pollers()) | _native_threads():
+        is_in_vain = running <= _others or (pollers and is_in_their_loop)
+        if is_in_vain or monotonic() > _closed_at + _ENDING_SECONDS:
+            _others.clear()
+            _others.update(running)
+            return False
+        sleep(look_seconds)
+        look_seconds = min(2 * look_seconds, _LAST_LOOK_SECONDS)
+        if pollers:
+            gc.collect()
+    return True
 
 
-def _has_native_threads() -> bool:
+def _native_threads() -> set[int]:
     try:
-        return any(task.read_text().startswith(_NATIVE) for task in Path("/proc/self/task").glob("*/comm"))
+        tasks = list(Path("/proc/self/task").iterdir())
     except OSError:
-        return False
+        return set()
+    return {int(task.name) for task in tasks if _comm(task).startswith(_NATIVE)}
+
+
+def _comm(task: Path) -> str:
+    try:
+        return (task / "comm").read_text()
+    except OSError:  # It has ended.
+        return ""
+
+
+class _NoLoop:
+    """What gRPC is given to watch its sockets where it asks for an event loop in a thread that may have none."""
+
+    def add_reader(self, *arguments: object) -> None:
+        """Watch nothing: the loops of those who use gRPC do."""
+
+    def remove_reader(self, fd: object) -> bool:
+        """Nothing is watched."""
+        return True
+
+
+_no_loop: Final[Any] = _NoLoop()
+
+
+def _hold() -> None:
+    """Count as one more user of gRPC's asyncio part, which wants an event loop for it, that runs in this thread."""
+    running = asyncio._get_running_loop()
+    asyncio._set_running_loop(_no_loop)
+    try:
+        grpc.aio.init_grpc_aio()
+    finally:
+        asyncio._set_running_loop(running)
 
 
 def _leaked(ctypes: Any) -> Callable[[Any], object]:
@@ -180,12 +237,17 @@ def _leaked(ctypes: Any) -> Callable[[Any], object]:
 
 
 def _in_parent() -> None:
-    if _is_held:
-        grpc.aio.shutdown_grpc_aio()
+    try:
+        if _is_held:
+            grpc.aio.shutdown_grpc_aio()
+    finally:
+        _lock.release()
 
 
 def _in_child() -> None:
-    global _is_lost
+    global _is_lost, _lock
+    _lock = threading.RLock()
+    _others.clear()
     _is_lost = _is_lost or _was_running
     for channel in list(_channels):
         leave_alone(channel)

@@ -115,7 +115,6 @@ def run(coroutine: Coroutine[Any, Any, T]) -> T:
     """
     future: concurrent.futures.Future[T] | None = None
     try:
-        forking.check()
         shared = _started()
         shared.check_waits()
         future = asyncio.run_coroutine_threadsafe(coroutine, shared.loop)
@@ -135,7 +134,7 @@ def wait_for(told: threading.Event, timeout_seconds: float | None) -> bool:
     """Wait for what the loop tells; False: the time is over.
 
     Raises BrokerUnavailableError where the interpreter is ending, and nobody will tell any more; InvalidRequestError in
-    the loop's own thread.
+    the loop's own thread; ForkedProcessError as `run` does.
     """
     if not told.is_set():
         _started().check_waits()
@@ -152,13 +151,14 @@ def wait_for(told: threading.Event, timeout_seconds: float | None) -> bool:
 def shared_loop() -> asyncio.AbstractEventLoop:
     """Return the loop, starting its thread at first use. The thread ends with the process.
 
-    Raises BrokerUnavailableError where it cannot be started.
+    Raises BrokerUnavailableError where it cannot be started, ForkedProcessError in children where nothing works.
     """
     return _started().loop
 
 
 def _started() -> SharedLoop:
     global _shared
+    forking.check()
     shared = _shared
     if shared is None or not shared.is_alive:
         with _lock:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import gc
 import json
 import logging
 import multiprocessing
@@ -21,6 +22,7 @@ from typing import Any, Final
 
 from logbroker import client, embedded
 from logbroker.client import sync
+from logbroker.client.sync_loop import shared_loop
 from logbroker.errors import LogbrokerError
 
 _CHILD_SECONDS: Final = 25.0
@@ -202,6 +204,45 @@ def closed(address: str) -> None:
         in_child(f"send with the closed one {number}", lambda uses=uses: uses.producer.send("t", b""))  # type: ignore[misc]
 
 
+def closed_late(address: str) -> None:
+    """Clients that were closed before the fork, while something in their event loop still refers to what they used."""
+    uses = Uses(address)
+    left = [each for each in gc.get_objects() if type(each).__name__ == "AioChannel"]
+    outcomes["left"] = bool(left)
+    uses.close()
+    loop = shared_loop()
+    loop.call_soon_threadsafe(lambda: loop.call_later(1, left.clear))
+    in_child("new", lambda: sent_by_new(address), leave=sys.exit)
+
+
+def in_threads(address: str) -> None:
+    """Forks in other threads than the main one, several at once; and one after all clients were closed."""
+    uses = Uses(address)
+
+    def fork(number: int) -> None:
+        in_child(f"exit {number}", lambda: "done", leave=sys.exit)
+        in_child(f"send {number}", lambda: uses.producer.send("t", b"of a child"), leave=sys.exit)
+        in_child(f"new {number}", lambda: sync.Producer(address).send("t", b"of a child"), leave=sys.exit)
+        in_child(f"new loop {number}", lambda: sync.Consumer(address).assign("t"), leave=sys.exit)
+        in_child(f"close {number}", uses.close, leave=sys.exit)
+
+    def fork_again() -> None:
+        in_child("after", lambda: sent_by_new(address))
+
+    threads = [threading.Thread(target=fork, args=(number,)) for number in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    uses.admin.list_topics()
+    uses.producer.flush()
+    outcomes["offset of the parent's last"] = uses.waiting.result(20).offset
+    uses.close()
+    last = threading.Thread(target=fork_again)
+    last.start()
+    last.join()
+
+
 def in_a_call(address: str) -> None:
     """Forks while other threads are in calls."""
     over = threading.Event()
@@ -329,7 +370,19 @@ def with_brokers(address: str) -> None:
 if __name__ == "__main__":
     scene = {
         each.__name__: each
-        for each in (used, many, unused, closed, in_a_call, processes, elsewhere, from_asyncio, with_brokers)
+        for each in (
+            used,
+            many,
+            unused,
+            closed,
+            closed_late,
+            in_threads,
+            in_a_call,
+            processes,
+            elsewhere,
+            from_asyncio,
+            with_brokers,
+        )
     }[sys.argv[1]]
     scene(sys.argv[2])
     sys.stdout.write(json.dumps(outcomes))

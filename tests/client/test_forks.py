@@ -75,6 +75,20 @@ def test_clients_work_in_a_child_where_none_was_in_use_at_the_fork(broker: Embed
     assert set(outcomes.values()) == {"works"}, outcomes
 
 
+def test_a_fork_waits_for_the_end_of_what_closed_clients_leave_behind(broker: EmbeddedBroker) -> None:
+    assert play("closed_late", broker.address) == {"left": True, "new": "works"}
+
+
+def test_forks_in_other_threads(broker: EmbeddedBroker) -> None:
+    outcomes = play("in_threads", broker.address)
+    assert outcomes.pop("offset of the parent's last") == 21
+    assert outcomes.pop("after") == "works"
+    ends = {name: outcomes.pop(name) for name in list(outcomes) if name.startswith(("close", "exit"))}
+    assert set(ends.values()) == {"None", "done"}, ends
+    assert set(outcomes.values()) == {REFUSED}, outcomes
+    assert b"of a child" not in values(broker.address)[:22]
+
+
 def test_a_fork_beside_calls_of_other_threads(broker: EmbeddedBroker) -> None:
     outcomes = play("in_a_call", broker.address)
     ends = {name: outcomes.pop(name) for name in list(outcomes) if name.startswith("close")}
