@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import AsyncExitStack
+from typing import Any
 
 import pytest
 
 from logbroker.client import Admin, Consumer, TopicPartition
+from logbroker.client.group_reader import GroupReader
 from logbroker.client.membership import State
 from logbroker.errors import (
     AssignorMismatchError,
@@ -109,6 +111,37 @@ async def test_revoked_is_called_before_the_partition_is_given_away(address: str
             ("second", "assigned"),
         ]
         assert second.position(second.assignment()[0]) == 50
+
+
+@pytest.mark.parametrize("change", ["revoked", "lost"])
+async def test_assigned_is_told_first_whatever_the_group_wants_at_that_moment(
+    address: str, topic: str, change: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await fill(address, topic, 2, 0)
+    events, begin = Events(), GroupReader._begin_to_read
+    joining: list[asyncio.Task[None]] = []
+
+    async def begin_late(reader: GroupReader, *arguments: Any) -> None:
+        await begin(reader, *arguments)
+        if joining:
+            return
+        joining.append(asyncio.create_task(second.subscribe(topic, **events.listen("b"))))
+        membership = reader.member.membership
+        if change == "lost":
+            membership.lost = True
+        while change == "revoked" and membership.outstanding is None:
+            await asyncio.sleep(0.01)
+
+    monkeypatch.setattr(GroupReader, "_begin_to_read", begin_late)
+    async with Consumer(address, group=topic) as first, Consumer(address, group=topic) as second:
+        await first.subscribe(topic, **events.listen("a"))
+        async with asyncio.timeout(20):
+            while len([name for name, _, _ in events.all if name == "a"]) < 2:
+                await first.poll(timeout_seconds=0.05)
+            await joining[0]
+    of_first = [(kind, partitions) for name, kind, partitions in events.all if name == "a"]
+    assert of_first[0] == ("assigned", [0, 1])
+    assert of_first[1][0] == change
 
 
 async def test_an_error_of_a_callback_comes_out_and_nothing_is_given_away(address: str, topic: str) -> None:
