@@ -5,8 +5,9 @@ this can be collected. What a program drops open is ended in its event loop, as 
 what is finished is committed, the group is left; but nobody hears what fails, and no callback of the program is
 called. Whatever is open when the program ends (the end of the main thread, sys.exit, an exception, Ctrl-C, also in a
 process of multiprocessing) is ended in the same way, all at once, each within its bound, if its event loop still runs
-in a thread; for the synchronous clients it does. What was sent and is not delivered then is counted on standard error.
-`os._exit` and a signal that kills (SIGTERM without a handler) end a program without any of this.
+in a thread; for the synchronous clients it does. What was sent and is not confirmed then, though it may have arrived,
+is counted on standard error. `os._exit` and a signal that kills (SIGTERM without a handler) end a program without any
+of this.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ class Lifetime:
         self.finish: Callable[[], Coroutine[Any, Any, None]] | None = None
         """What is to be done before the parts are closed, within `seconds`; they are closed after that."""
         self.take_lost: Callable[[], tuple[int, LogbrokerError | None]] | None = None
-        """Return how many records were sent and not delivered of which nobody was told, and the first error of them;
+        """Return how many records were sent and not confirmed of which nobody was told, and the first error of them;
         count them as told."""
         self._has_warned = False
         self._closers: list[Callable[[], Awaitable[None]]] = []
@@ -120,7 +121,7 @@ class Lifetime:
         warnings.warn(f"unclosed {self.what} of {self.broker}: {_HOW}", ResourceWarning, stacklevel=3, source=client)
 
     def say_lost(self, why: str) -> None:
-        """Say on standard error how many records are lost, if any are."""
+        """Say on standard error how many records are not known to have arrived, if any are."""
         if self.take_lost is None:
             return
         count, error = self.take_lost()
@@ -129,7 +130,7 @@ class Lifetime:
             records = (
                 f"1 record sent to {self.broker} was" if count == 1 else f"{count} records sent to {self.broker} were"
             )
-            _say(f"logbroker: {records} not delivered: {reason}")
+            _say(f"logbroker: {records} not confirmed: {reason}")
 
     def _begin(self) -> None:
         if self._task is None:
@@ -200,6 +201,8 @@ class Droppable:
 
 def _at_exit() -> None:
     """End what is open. Other threads than daemons have ended before."""
+    if _open:
+        threading.excepthook = _quiet(threading.excepthook)
     ends = {lifetime: lifetime.begin_last() for lifetime in list(_open)}
     deadlines = [monotonic() + lifetime.seconds + _SPARE_SECONDS for lifetime, end in ends.items() if end is not None]
     waited = [end for end in ends.values() if end is not None]
@@ -212,6 +215,17 @@ def _at_exit() -> None:
         lifetime.last_words()
     for lifetime in ends:
         lifetime.warn_last()
+
+
+def _quiet(hook: Callable[[threading.ExceptHookArgs], Any]) -> Callable[[threading.ExceptHookArgs], Any]:
+    """Return a hook that says nothing of a daemon that this end has taken the client from: it was to end now anyway."""
+
+    def say(failed: threading.ExceptHookArgs) -> None:
+        is_ours = issubclass(failed.exc_type, BrokerUnavailableError)
+        if not (is_ours and failed.thread is not None and failed.thread.daemon):
+            hook(failed)
+
+    return say
 
 
 atexit.register(_at_exit)

@@ -242,6 +242,8 @@ def decode_records(
     header, plain = expanded_batch(batch, max_expanded_bytes)
     on_expanded(len(plain))
     _, batch_class = compiled_codec()
+    # Not in the clause below: an iterator that is open at the end of the program ends where nothing can be imported.
+    errors = decoding_errors()
     # Offsets must rise within the batch: a reader's position depends on it, and the broker does not look inside.
     previous, last = header.base_offset - 1, header.base_offset + header.last_offset_delta
     try:
@@ -257,7 +259,7 @@ def decode_records(
             )
     except (CorruptBatchError, BatchExpandsTooFarError):
         raise
-    except decoding_errors() as error:
+    except errors as error:
         raise CorruptBatchError(f"the batch at offset {header.base_offset} cannot be decoded: {error}") from None
 
 

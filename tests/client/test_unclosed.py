@@ -147,7 +147,7 @@ def test_what_was_sent_is_delivered_at_the_end(address: str, topic: str, end: st
     create(address, topic)
     done = program(FLUSHED[end], address, topic, str(COUNT))
     assert sorted(values(address, topic), key=str) == sorted((b"%d" % n for n in range(COUNT)), key=str), done.stderr
-    assert "not delivered" not in done.stderr
+    assert "not confirmed" not in done.stderr
     # What the program ended with stays what it ends with.
     assert (done.returncode == 0) == (not re.search(r"sys\.exit\(3|raise|SIGINT", FLUSHED[end]) or end == "os.fork")
 
@@ -157,7 +157,7 @@ def test_what_is_lost_is_counted(address: str, topic: str, end: str) -> None:
     topic = f"lost-{topic}"
     create(address, topic)
     done = program(LOST[end], address, topic, str(COUNT))
-    told = re.findall(r"logbroker: (\d+) records sent to \S+ were not delivered: .", done.stderr)
+    told = re.findall(r"logbroker: (\d+) records sent to \S+ were not confirmed: .", done.stderr)
     assert [int(number) for number in told] == [COUNT], done.stderr
 
 
@@ -196,7 +196,7 @@ def test_a_daemon_thread_that_sends_to_the_end_loses_nothing_that_send_took(addr
         atexit.register(lifetime._at_exit)
     """
     done = program(text, address, topic, str(COUNT))
-    assert "not delivered" not in done.stderr
+    assert "not confirmed" not in done.stderr
     assert values(address, topic) == [b"%d" % n for n in range(int(done.stdout))]
 
 
@@ -350,6 +350,58 @@ def test_closed_clients_and_those_that_were_never_used_do_not_warn(address: str,
         asyncio.run(main())
     """
     done = program(text, address, topic, str(COUNT), options=("-W", "error::ResourceWarning"))
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+READING = {
+    "a record in hand": "records = iter(consumer); next(records)",
+    "a list in hand": "lists = consumer.batches(max_records=1); next(lists)",
+    "a batch of poll in hand": "consumer.poll(1, 20)",
+    "until the end": "records = consumer.until_end(); next(records)",
+    "a daemon that waits for records": """
+        seen = threading.Event()
+        def read():
+            for record in consumer: seen.set()
+        threading.Thread(target=read, daemon=True).start(); assert seen.wait(20)
+    """,
+    "a daemon that polls": """
+        seen = threading.Event()
+        def read():
+            while True:
+                if consumer.poll(1, 20): seen.set()
+        threading.Thread(target=read, daemon=True).start(); assert seen.wait(20)
+    """,
+    "a daemon with deliveries": """
+        seen = threading.Event()
+        def read():
+            for delivery in sync.Worker(address, topic): seen.set()
+        threading.Thread(target=read, daemon=True).start(); assert seen.wait(20)
+    """,
+    "a daemon with an event loop": """
+        seen = threading.Event()
+        async def read():
+            async with client.Consumer(address) as reader:
+                await reader.assign(topic)
+                async for record in reader: seen.set()
+        threading.Thread(target=asyncio.run, args=(read(),), daemon=True).start(); assert seen.wait(20)
+    """,
+}
+
+
+@pytest.mark.parametrize("member", [False, True], ids=["alone", "in a group"])
+@pytest.mark.parametrize("what", list(READING))
+def test_the_end_of_a_program_with_an_open_consumer_says_nothing(
+    address: str, topic: str, what: str, member: bool
+) -> None:
+    create(address, topic)
+    with sync.Producer(address) as producer, sync.QueueAdmin(address) as queues:
+        queues.create_queue(topic, topic)
+        for number in range(3):
+            producer.send(topic, b"%d" % number)
+    opened = "consumer = sync.Consumer(address); consumer.assign(topic)"
+    if member:
+        opened = "consumer = sync.Consumer(address, group='of-' + topic); consumer.subscribe(topic)"
+    done = program(opened + "\n" + textwrap.dedent(READING[what]), address, topic, str(COUNT))
     assert (done.returncode, done.stderr) == (0, "")
 
 
