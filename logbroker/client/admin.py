@@ -11,7 +11,7 @@ import msgspec
 
 from logbroker.client import group_offsets, groups
 from logbroker.client.answers import items
-from logbroker.client.arguments import checks_arguments
+from logbroker.client.arguments import check_fields, checks_arguments
 from logbroker.client.connection import Connection
 from logbroker.client.group_offsets import CommittedOffset
 from logbroker.client.groups import GroupDescription, GroupInfo, PartitionLag
@@ -136,6 +136,8 @@ class Admin(Droppable):
         self, topics: Sequence[NewTopic], *, validate_only: bool = False
     ) -> list[TopicInfo | LogbrokerError]:
         """Create topics; `validate_only` checks everything and creates nothing."""
+        for place, topic in enumerate(topics):
+            check_fields(f"topics[{place}]", topic)
         request = admin_pb2.CreateTopicsRequest(
             topics=[
                 admin_pb2.NewTopic(name=topic.name, partitions=topic.partitions, configs=topic.configs)

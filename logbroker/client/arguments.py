@@ -1,6 +1,7 @@
 """Wrong arguments are named: each public method of a client checks what it is given against its annotations.
 
-Else they would show where they are used: as a fault of protobuf, or of a task in the background.
+Else they would show where they are used: as a fault of protobuf, or of a task in the background. What protobuf refuses
+all the same, numbers beyond a field and texts that UTF-8 cannot say, becomes an InvalidRequestError here as well.
 """
 
 from __future__ import annotations
@@ -8,18 +9,31 @@ from __future__ import annotations
 import collections.abc
 import functools
 import inspect
+import math
+import re
 import types
 import typing
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, Literal, TypeVar, Union
 
-from logbroker.errors import quoted
+import msgspec
+
+from logbroker.errors import InvalidRequestError, quoted
 
 C = TypeVar("C", bound=type)
+T = TypeVar("T")
+
+SHORTEST_SECONDS: Final = 0.001
+LONGEST_SECONDS: Final = 2_000_000
+"""What fits the API's milliseconds."""
+MAX_INT: Final = (1 << 63) - 1
+_NO_TEXT: Final = "is no text that UTF-8 can say"
+_BEYOND_FIELD: Final = re.compile(r"Value out of range: (-?[0-9]+)")
+"""What protobuf says, which has no class of its own for it."""
 
 _MAX_LOOKED_AT: Final = 1000
 """Elements of a list; what lies behind is as the first ones."""
-_CONVERTIBLE: Final[dict[type, tuple[type, ...]]] = {float: (int, float), bytes: (bytes, bytearray, memoryview)}
+_CONVERTIBLE: Final[dict[type, tuple[type, ...]]] = {bytes: (bytes, bytearray, memoryview)}
 
 
 def checks_arguments(*unchecked: str) -> Callable[[C], C]:
@@ -44,16 +58,75 @@ def _checked(function: Any, name: str) -> Any:
         @functools.wraps(function)
         async def call_async(*arguments: Any, **named: Any) -> Any:
             check(function, name, arguments, named)
-            return await function(*arguments, **named)
+            try:
+                return await function(*arguments, **named)
+            except ValueError as error:
+                raise _refusal(function, name, arguments, named, error) from None
 
         return call_async
 
     @functools.wraps(function)
     def call(*arguments: Any, **named: Any) -> Any:
         check(function, name, arguments, named)
-        return function(*arguments, **named)
+        try:
+            return function(*arguments, **named)
+        except ValueError as error:
+            raise _refusal(function, name, arguments, named, error) from None
 
     return call
+
+
+def _refusal(
+    function: Any, name: str, arguments: tuple[Any, ...], named: Mapping[str, Any], error: ValueError
+) -> Exception:
+    """Return what to raise where a message could not be made of the arguments; else the error itself."""
+    if isinstance(error, UnicodeEncodeError):
+        return InvalidRequestError(f"{name}(): {quoted(error.object)} {_NO_TEXT}; give another one")
+    found = _BEYOND_FIELD.match(str(error))
+    if found is None:
+        return error
+    number = int(found[1])
+    signature, _ = _hints(function)
+    given = signature.bind(*arguments, **named).arguments.items()
+    who = next((f"{parameter} " for parameter, value in given if parameter != "self" and _has(value, number)), "")
+    return InvalidRequestError(f"{name}(): {who}is out of range with {number}; give a number nearer to 0")
+
+
+def _has(value: Any, number: int) -> bool:
+    if isinstance(value, msgspec.Struct):
+        value = msgspec.structs.astuple(value)
+    if isinstance(value, Mapping):
+        value = [*value, *value.values()]
+    if isinstance(value, list | tuple | set | frozenset):
+        return any(_has(each, number) for each in value)
+    return isinstance(value, int) and value == number
+
+
+def check_seconds(*, shortest: float = SHORTEST_SECONDS, **times: float) -> None:
+    """Raise InvalidRequestError for a time that is no number, or out of all bounds."""
+    check_bounds(shortest, LONGEST_SECONDS, **times)
+
+
+def check_bounds(least: float, most: float, **numbers: float) -> None:
+    """Raise InvalidRequestError for a number that is none, or out of these bounds."""
+    for name, number in numbers.items():
+        if not least <= number <= most:
+            raise InvalidRequestError(f"{name} must be between {least:,} and {most:,}, not {number}")
+
+
+def check_wait(seconds: float | None) -> None:
+    """Raise TypeError for a time to wait that is no number; less than none is none, and one without end has none."""
+    if not fits(seconds, float | None):
+        raise TypeError(f"timeout_seconds must be float or None, not {_what(seconds)}{_advice(seconds, float | None)}")
+
+
+def choice(name: str, choices: Mapping[Any, T], value: object) -> T:
+    """Return what a word stands for; raises InvalidRequestError for another one."""
+    try:
+        return choices[value]
+    except KeyError:
+        words = ", ".join(map(str, choices))
+        raise InvalidRequestError(f"{name} takes {words}, not {quoted(str(value))}") from None
 
 
 @functools.cache
@@ -88,6 +161,24 @@ def check(function: Any, name: str, arguments: tuple[Any, ...], named: Mapping[s
             raise TypeError(f"{name}(): {parameter} must be {_shown(hint)}, not {_what(value)}{_advice(value, hint)}")
 
 
+def check_fields(parameter: str, struct: msgspec.Struct) -> None:
+    """Raise TypeError for the first field that is not what its annotation says."""
+    for field, hint in _field_hints(type(struct)).items():
+        value = getattr(struct, field)
+        if not fits(value, hint):
+            what = f"{_what(value)}{_advice(value, hint)}"
+            raise TypeError(f"{parameter}.{field} must be {_shown(hint)}, not {what}")
+
+
+@functools.cache
+def _field_hints(struct: type[msgspec.Struct]) -> dict[str, Any]:
+    try:
+        hints = typing.get_type_hints(struct)
+    except NameError:
+        return {}  # As in `_hints`.
+    return {field: hints[field] for field in struct.__struct_fields__ if field in hints}
+
+
 def check_record(
     topic: object,
     value: object,
@@ -110,7 +201,7 @@ def check_record(
     pairs = isinstance(headers, Iterable) and not isinstance(headers, str | bytes | Mapping)
     for header in headers if pairs and isinstance(headers, list | tuple) else ():
         pairs = pairs and isinstance(header, tuple | list) and len(header) == 2
-        pairs = pairs and isinstance(header[0], str) and fits(header[1], bytes | None)
+        pairs = pairs and fits(header[0], str) and fits(header[1], bytes | None)
     if not pairs:
         wanted = 'pairs of a name and bytes, [("name", b"value")]'
         raise TypeError(f"send(): headers must be {wanted}, not {_what(headers)}")
@@ -139,7 +230,24 @@ def fits(value: Any, hint: Any) -> bool:
         return True
     if issubclass(hint, tuple):
         return isinstance(value, tuple)
+    if hint in (int, float) and isinstance(value, bool):
+        return False
+    if hint is int:
+        return isinstance(value, int) and abs(value) <= MAX_INT
+    if hint is float:
+        return (isinstance(value, int) and abs(value) <= MAX_INT) or (
+            isinstance(value, float) and not math.isnan(value)
+        )
+    if hint is str:
+        return isinstance(value, str) and _is_utf8(value)
     return isinstance(value, _CONVERTIBLE.get(hint, (hint,)))
+
+
+def _is_utf8(text: str) -> bool:
+    try:
+        return text.isascii() or bool(text.encode())
+    except UnicodeEncodeError:
+        return False
 
 
 def _fits_generic(value: Any, origin: type, arguments: tuple[Any, ...]) -> bool:
@@ -181,4 +289,10 @@ def _advice(value: Any, hint: Any) -> str:
         return ": encode it, text.encode()"
     if isinstance(value, bytes) and str in wanted:
         return ": decode it, name.decode()"
+    if isinstance(value, str) and not _is_utf8(value):
+        return f": it {_NO_TEXT}"
+    if isinstance(value, float) and math.isnan(value):
+        return ": it is no number"
+    if isinstance(value, int) and abs(value) > MAX_INT:
+        return ": it is larger than 64 bits can hold"
     return ""

@@ -18,6 +18,7 @@ from google.protobuf.message import Message
 
 from logbroker.address import parse_address
 from logbroker.client import forking
+from logbroker.client.arguments import check_seconds
 from logbroker.client.lifetime import Lifetime
 from logbroker.client.status import error_of_call
 from logbroker.errors import BrokerUnavailableError, InvalidRequestError, LogbrokerError, quoted
@@ -97,6 +98,7 @@ class Connection:
             self.broker = str(parse_address(broker))
         except ValueError as error:
             raise InvalidRequestError(f"the address of the broker, {quoted(broker)}, {error}") from None
+        check_seconds(request_timeout_seconds=request_timeout_seconds)
         self.request_timeout_seconds = request_timeout_seconds
         self._channel: grpc.aio.Channel | None = None
         self._loop: asyncio.AbstractEventLoop | None = None

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from typing import Any, Final, Literal
 
-from logbroker.client.arguments import checks_arguments
+from logbroker.client.arguments import MAX_INT, check_bounds, checks_arguments
 from logbroker.client.connection import CLOSED, Connection, running_loop
 from logbroker.client.cursor import Cursor, Record
 from logbroker.client.exclusive import BESIDE, Exclusive
@@ -60,11 +60,7 @@ class Room:
     __slots__ = ("bytes", "records")
 
     def __init__(self, max_records: int, max_bytes: int) -> None:
-        if max_records < 1 or max_bytes < 1:
-            raise InvalidRequestError(
-                f"max_records and max_bytes must be at least 1, not {max_records} and {max_bytes}; "
-                "to take what is there without waiting, give timeout_seconds=0"
-            )
+        check_bounds(1, MAX_INT, max_records=max_records, max_bytes=max_bytes)
         self.records = max_records
         self.bytes = max_bytes
 
@@ -99,8 +95,7 @@ class ConsumerCore(Droppable):
         call: Callable[..., Any],
         who: Callable[[], object],
     ) -> None:
-        if buffer_bytes < 1 or max_expanded_bytes < 1:
-            raise InvalidRequestError("buffer_bytes and max_expanded_bytes must be positive")
+        check_bounds(1, MAX_INT, buffer_bytes=buffer_bytes, max_expanded_bytes=max_expanded_bytes)
         policy = None if on_out_of_range == "error" else reset_policy(on_out_of_range, "on_out_of_range")
         if growth_order not in (None, KEY_ORDER, NO_ORDER):
             raise InvalidRequestError(f"growth_order takes {KEY_ORDER} or {NO_ORDER}")
@@ -188,7 +183,7 @@ class ConsumerCore(Droppable):
         their positions; `on_revoked` before they are given away, and before what was finished of them is committed;
         `on_lost` where they are somebody else's already, and nothing can be committed any more. They may commit, seek,
         pause, subscribe and close, but not ask for records. An error that a callback raises comes out of the loop or
-        `poll`; `on_assigned` and `on_revoked` are then called again by the next one, before anything else.
+        `poll`; `on_assigned` and `on_revoked` are then called again by the next one, before it delivers anything.
 
         A later call that raises leaves the member its subscription, its partitions and its callbacks.
 

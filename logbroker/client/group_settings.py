@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import os
 import socket
-from typing import Final, Literal
+from typing import Literal
 
 import msgspec
 
+from logbroker.client.arguments import check_seconds
 from logbroker.client.member import MemberOptions
 from logbroker.client.offset_reset import OffsetReset, Policy, reset_policy
-from logbroker.errors import InvalidRequestError
 
 GrowthOrder = Literal["key", "none"]
 """Whether records of a key stay in order when partitions are added to their topic."""
-
-_MAX_SECONDS: Final = 2_000_000
-"""What fits the API's milliseconds."""
 
 
 class GroupSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,15 +43,12 @@ def group_settings(
     if group is None:
         return None
     policy = reset_policy(start, "start")
-    times = {
-        "session_timeout_seconds": session_timeout_seconds,
-        "rebalance_timeout_seconds": rebalance_timeout_seconds,
-        "max_poll_interval_seconds": max_poll_interval_seconds,
-        "auto_commit_interval_seconds": auto_commit_interval_seconds,
-    }
-    for name, seconds in times.items():
-        if not 0.001 <= seconds <= _MAX_SECONDS:
-            raise InvalidRequestError(f"{name} must be between 0.001 and {_MAX_SECONDS}, not {seconds}")
+    check_seconds(
+        session_timeout_seconds=session_timeout_seconds,
+        rebalance_timeout_seconds=rebalance_timeout_seconds,
+        max_poll_interval_seconds=max_poll_interval_seconds,
+        auto_commit_interval_seconds=auto_commit_interval_seconds,
+    )
     member = MemberOptions(
         group_id=group,
         instance_id=instance_id or "",

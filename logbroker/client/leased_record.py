@@ -102,7 +102,7 @@ class LeasedRecord(Decoding, msgspec.Struct, eq=False):
             if not 0 <= delay_seconds * 1000 < _MAX_MS:
                 raise InvalidRequestError(f"a delay of {delay_seconds} s cannot be had: give 0 s to 7 days")
             delay_ms = round(delay_seconds * 1000)
-        self.lot.ledger.holdings.say(self, Nack(reason[:REASON_CHARACTERS], delay_ms))
+        self.lot.ledger.holdings.say(self, Nack(_sayable(reason[:REASON_CHARACTERS]), delay_ms))
         return self
 
     def release(self) -> Self:
@@ -200,6 +200,11 @@ class SyncWorkerDelivery(LeasedRecord, eq=False):
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self._end(error)
+
+
+def _sayable(text: str) -> str:
+    """Return a text as UTF-8 can say it: exceptions name files, whose names may be any bytes."""
+    return text if text.isascii() else text.encode(errors="backslashreplace").decode()[:REASON_CHARACTERS]
 
 
 def reason_of(error: BaseException) -> str:

@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-import math
 from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
 from logbroker.client import forking
 from logbroker.client.accumulator import Accumulator
-from logbroker.client.arguments import check_record, checks_arguments
+from logbroker.client.arguments import (
+    LONGEST_SECONDS,
+    MAX_INT,
+    check_bounds,
+    check_record,
+    check_seconds,
+    checks_arguments,
+)
 from logbroker.client.connection import Connection, running_loop
 from logbroker.client.delivery import Batch, Delivery, RecordMetadata, waiter
 from logbroker.client.lifetime import LAST_SECONDS, Droppable, Lifetime
 from logbroker.client.partition_queue import MAX_IN_FLIGHT
 from logbroker.client.sender import Sender
 from logbroker.config import MAX_BATCH_BYTES
-from logbroker.errors import BrokerUnavailableError, InvalidRequestError
+from logbroker.errors import BrokerUnavailableError
 from logbroker.record.codec import Headers
 from logbroker.record.compression import codec_named
 from logbroker.record.message_headers import with_priority
@@ -48,10 +54,9 @@ def new_accumulator(
     wake: Callable[[], None],
 ) -> Accumulator[Handle]:
     """Return what either producer keeps its records in; raises InvalidRequestError for settings without sense."""
-    if batch_bytes < 1 or max_buffered_bytes < 1 or linger_ms < 0 or delivery_timeout_seconds <= 0:
-        raise InvalidRequestError(
-            "batch_bytes, max_buffered_bytes and delivery_timeout_seconds must be positive, linger_ms not negative"
-        )
+    check_bounds(1, MAX_INT, batch_bytes=batch_bytes, max_buffered_bytes=max_buffered_bytes)
+    check_bounds(0, LONGEST_SECONDS * 1000, linger_ms=linger_ms)
+    check_seconds(delivery_timeout_seconds=delivery_timeout_seconds)
     return Accumulator(
         handle,
         codec=codec_named(compression),
@@ -65,8 +70,7 @@ def new_accumulator(
 
 def sender_options(*, durability: Durability | None, idempotent: bool, max_requests_in_flight: int) -> dict[str, Any]:
     """Return the settings that are the sender's, checked."""
-    if max_requests_in_flight < 1:
-        raise InvalidRequestError("max_requests_in_flight must be at least 1")
+    check_bounds(1, MAX_INT, max_requests_in_flight=max_requests_in_flight)
     return {
         "durability": _DURABILITIES[durability],
         "idempotent": idempotent,
@@ -76,8 +80,7 @@ def sender_options(*, durability: Durability | None, idempotent: bool, max_reque
 
 def producer_lifetime(broker: str, last_flush_seconds: float) -> Lifetime:
     """Return the lifetime of either producer; raises InvalidRequestError."""
-    if not 0 <= last_flush_seconds < math.inf:
-        raise InvalidRequestError("last_flush_seconds must be 0 or more, and finite")
+    check_seconds(shortest=0, last_flush_seconds=last_flush_seconds)
     return Lifetime("Producer", broker, seconds=last_flush_seconds)
 
 

@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Any, Final, Literal, Self
 
 from logbroker.client.answers import items
-from logbroker.client.arguments import checks_arguments
+from logbroker.client.arguments import checks_arguments, choice
 from logbroker.client.connection import Connection
 from logbroker.client.groups import GroupInfo, list_groups
 from logbroker.client.lifetime import Droppable, Lifetime
@@ -115,7 +115,7 @@ class QueueAdmin(Droppable):
         self, group: str, *, order: LaneOrder = "hottest", top: int = 20
     ) -> tuple[list[LaneDescription], int]:
         """Return up to `top` lanes in this order, and how many there are; each with its last reason only."""
-        request = queues_pb2.ListLanesRequest(group_id=group, order=_ORDERS[order], top=top)
+        request = queues_pb2.ListLanesRequest(group_id=group, order=choice("order", _ORDERS, order), top=top)
         response = await self._connection.unary("ListLanes", request)
         return [lane_description(lane) for lane in response.lanes], response.total
 
@@ -160,8 +160,9 @@ class QueueAdmin(Droppable):
 
     async def decide_all(self, group: str, decision: Decision) -> DecidedAll:
         """Decide the same about all lanes that are blocked, parked, or refused by the dead-letter topic."""
+        fields = choice("decision", _DECISIONS, decision)
         request = queues_pb2.DecideLanesRequest(
-            group_id=group, decisions=[queues_pb2.LaneDecision(all_held=True, **_DECISIONS[decision])]
+            group_id=group, decisions=[queues_pb2.LaneDecision(all_held=True, **fields)]
         )
         (result,) = (await self._connection.unary("DecideLanes", request, retry=False)).results
         _raise_status(result.status)

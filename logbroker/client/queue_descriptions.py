@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from logbroker.client.arguments import check_fields
 from logbroker.client.status import error_of_item
 from logbroker.errors import LogbrokerError
 from logbroker.v1 import queues_pb2
@@ -231,6 +232,7 @@ class RewoundPartition(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def settings_message(settings: QueueSettings) -> queues_pb2.QueueSettings:
+    check_fields("settings", settings)
     return queues_pb2.QueueSettings(**msgspec.structs.asdict(settings))
 
 

@@ -165,7 +165,7 @@ class Consumer:
         their positions; `on_revoked` before they are given away, and before what was finished of them is committed;
         `on_lost` where they are somebody else's already, and nothing can be committed any more. They may commit, seek,
         pause, subscribe and close, but not ask for records. An error that a callback raises comes out of the loop or
-        `poll`; `on_assigned` and `on_revoked` are then called again by the next one, before anything else.
+        `poll`; `on_assigned` and `on_revoked` are then called again by the next one, before it delivers anything.
 
         A later call that raises leaves the member its subscription, its partitions and its callbacks.
 

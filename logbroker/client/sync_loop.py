@@ -18,6 +18,7 @@ from time import monotonic
 from typing import Any, Final, TypeVar
 
 from logbroker.client import forking
+from logbroker.client.arguments import check_wait
 from logbroker.errors import BrokerUnavailableError, InvalidRequestError
 
 T = TypeVar("T")
@@ -134,8 +135,9 @@ def wait_for(told: threading.Event, timeout_seconds: float | None) -> bool:
     """Wait for what the loop tells; False: the time is over.
 
     Raises BrokerUnavailableError where the interpreter is ending, and nobody will tell any more; InvalidRequestError in
-    the loop's own thread; ForkedProcessError as `run` does.
+    the loop's own thread; ForkedProcessError as `run` does; TypeError for a time that is no number.
     """
+    check_wait(timeout_seconds)
     if not told.is_set():
         _started().check_waits()
     deadline = None if timeout_seconds is None else monotonic() + timeout_seconds

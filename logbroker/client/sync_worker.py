@@ -10,7 +10,7 @@ from time import monotonic
 from types import TracebackType
 from typing import Final, Self
 
-from logbroker.client.arguments import checks_arguments
+from logbroker.client.arguments import check_bounds, checks_arguments
 from logbroker.client.held_session import HeldSession
 from logbroker.client.holdings import DEFAULT_PREFETCH_BYTES
 from logbroker.client.leased_record import SyncWorkerDelivery
@@ -22,6 +22,7 @@ from logbroker.client.worker_core import (
     DEFAULT_LIST_BYTES,
     DEFAULT_MAX_EXTENSION_SECONDS,
     DEFAULT_PREFETCH,
+    MAX_PREFETCH,
     WorkerCore,
 )
 from logbroker.errors import InvalidRequestError, LeaseLostError, NoFreeSessionError, StaleSessionError
@@ -127,7 +128,7 @@ class Worker(Droppable):
         handler settled it. Raises InvalidRequestError for a concurrency below 1, and what ended the worker.
         """
         core = self._core
-        _check(concurrency)
+        check_bounds(1, MAX_PREFETCH, concurrency=concurrency)
         run(core.start(max(concurrency, core.prefetch or concurrency)))
         try:
             self._in_threads(concurrency, lambda: self._handle(handler))
@@ -159,6 +160,7 @@ class Worker(Droppable):
 
         Up to `prefetch` records of it come ahead. Its loop ends when none has come for `idle_seconds`; None: never.
         """
+        check_bounds(1, MAX_PREFETCH, prefetch=prefetch)
         return Session(self, key, prefetch, wait_seconds, idle_seconds)
 
     def sessions(
@@ -174,7 +176,7 @@ class Worker(Droppable):
         The loop over a session ends when no record of it has come for `idle_seconds`: then it is another key's turn.
         Raises what a handler raises, but for the loss of its session; InvalidRequestError for a concurrency below 1.
         """
-        _check(concurrency)
+        check_bounds(1, MAX_PREFETCH, concurrency=concurrency, prefetch=prefetch)
         run(self._core.start())
         self._in_threads(concurrency, lambda: self._handle_sessions(handler, prefetch, idle_seconds))
 
@@ -352,11 +354,6 @@ class Session:
             # What the body raised comes first.
             if error is None:
                 raise
-
-
-def _check(concurrency: int) -> None:
-    if concurrency < 1:
-        raise InvalidRequestError("concurrency must be at least 1")
 
 
 def _next_delivery(

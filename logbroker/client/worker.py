@@ -10,7 +10,7 @@ from time import monotonic
 from types import TracebackType
 from typing import Any, Final, Self
 
-from logbroker.client.arguments import checks_arguments
+from logbroker.client.arguments import check_bounds, checks_arguments
 from logbroker.client.delivery import waiter
 from logbroker.client.held_session import HeldSession
 from logbroker.client.holdings import DEFAULT_PREFETCH_BYTES
@@ -21,6 +21,7 @@ from logbroker.client.worker_core import (
     DEFAULT_LIST_BYTES,
     DEFAULT_MAX_EXTENSION_SECONDS,
     DEFAULT_PREFETCH,
+    MAX_PREFETCH,
     WorkerCore,
 )
 from logbroker.errors import InvalidRequestError, LeaseLostError, NoFreeSessionError, StaleSessionError
@@ -141,8 +142,7 @@ class Worker(Droppable):
         A delivery is acked when its handler returns, and nacked where it raises (the exception is logged), unless the
         handler settled it. Where the call is cancelled, what is worked on is released.
         """
-        if concurrency < 1:
-            raise InvalidRequestError("concurrency must be at least 1")
+        check_bounds(1, MAX_PREFETCH, concurrency=concurrency)
         await self._core.start(max(concurrency, self._core.prefetch or concurrency))
         try:
             await all_of(self._handle(handler) for _ in range(concurrency))
@@ -187,6 +187,7 @@ class Worker(Droppable):
 
         Up to `prefetch` records of it come ahead. Its loop ends when none has come for `idle_seconds`; None: never.
         """
+        check_bounds(1, MAX_PREFETCH, prefetch=prefetch)
         return Session(self, key, prefetch, wait_seconds, idle_seconds)
 
     async def sessions(
@@ -202,8 +203,7 @@ class Worker(Droppable):
         The loop over a session ends when no record of it has come for `idle_seconds`: then it is another key's turn.
         Raises what a handler raises, but for the loss of its session.
         """
-        if concurrency < 1:
-            raise InvalidRequestError("concurrency must be at least 1")
+        check_bounds(1, MAX_PREFETCH, concurrency=concurrency, prefetch=prefetch)
         await self._core.start()
         await all_of(self._handle_sessions(handler, prefetch, idle_seconds) for _ in range(concurrency))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import os
 import socket
 import threading
@@ -12,6 +13,7 @@ from time import monotonic
 from typing import Any, Final, Generic, TypeVar, cast
 
 from logbroker.client import forking
+from logbroker.client.arguments import MAX_INT, check_bounds
 from logbroker.client.connection import Connection, running_loop
 from logbroker.client.held_session import HeldSession
 from logbroker.client.holdings import Holdings
@@ -21,7 +23,6 @@ from logbroker.client.shelf import Shelf
 from logbroker.client.worker_link import WorkerLink, WorkerOptions
 from logbroker.errors import (
     BrokerUnavailableError,
-    InvalidRequestError,
     LogbrokerError,
     NoFreeSessionError,
     SessionHeldError,
@@ -60,12 +61,10 @@ class WorkerCore(Generic[D]):
         band: str | None,
         request_timeout_seconds: float,
     ) -> None:
-        if prefetch is not None and not 1 <= prefetch <= MAX_PREFETCH:
-            raise InvalidRequestError(f"prefetch must be 1 to {MAX_PREFETCH:,}, not {prefetch}")
-        if prefetch_bytes < 1:
-            raise InvalidRequestError(f"prefetch_bytes must be at least 1, not {prefetch_bytes}")
-        if not max_extension_seconds >= 0:
-            raise InvalidRequestError("max_extension_seconds must not be negative")
+        if prefetch is not None:
+            check_bounds(1, MAX_PREFETCH, prefetch=prefetch)
+        check_bounds(1, MAX_INT, prefetch_bytes=prefetch_bytes)
+        check_bounds(0, math.inf, max_extension_seconds=max_extension_seconds)
         self.lifetime = Lifetime("Worker", broker)
         self.connection = Connection(broker, request_timeout_seconds=request_timeout_seconds, lifetime=self.lifetime)
         self.prefetch = prefetch
@@ -165,10 +164,8 @@ class WorkerCore(Generic[D]):
 
     async def start_lists(self, max_records: int, max_bytes: int) -> None:
         """Connect, for lists of deliveries. Raises InvalidRequestError for bounds without sense."""
-        if not 1 <= max_records <= MAX_PREFETCH or max_bytes < 1:
-            raise InvalidRequestError(
-                f"max_records must be 1 to {MAX_PREFETCH:,}, not {max_records}; max_bytes at least 1, not {max_bytes}"
-            )
+        check_bounds(1, MAX_PREFETCH, max_records=max_records)
+        check_bounds(1, MAX_INT, max_bytes=max_bytes)
         await self.start(max(max_records, self.prefetch or DEFAULT_PREFETCH))
 
     async def open_session(self, key: bytes | None, prefetch: int, wait_seconds: float | None) -> HeldSession[D]:

@@ -60,7 +60,12 @@ def priority_of(headers: Headers) -> int:
 
 def check_priority(priority: object) -> None:
     """Raise InvalidRequestError for what is no priority."""
-    if not isinstance(priority, int) or not MIN_PRIORITY <= priority <= MAX_PRIORITY:
+    if (
+        not isinstance(priority, int)
+        or priority is True
+        or priority is False
+        or not MIN_PRIORITY <= priority <= MAX_PRIORITY
+    ):
         raise InvalidRequestError(
             f"{quoted(priority)} is no priority: give {MIN_PRIORITY} to {MAX_PRIORITY}, {MAX_PRIORITY} for the most"
             " urgent"
