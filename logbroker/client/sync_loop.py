@@ -194,6 +194,8 @@ def _new_loop() -> asyncio.AbstractEventLoop:
 
 
 def _is_no_poller_noise(record: logging.LogRecord) -> bool:
-    """False for what gRPC logs where another event loop of the process took its wake-up: nothing is wrong."""
+    """False for what gRPC logs where another event loop of the process took its wake-up, or has ended with calls that
+    are answered only now, as at the end of a program: nothing is wrong."""
     error = record.exc_info[1] if record.exc_info else None
-    return not (isinstance(error, BlockingIOError) and "PollerCompletionQueue" in record.getMessage())
+    is_late = isinstance(error, RuntimeError) and str(error) == "Event loop is closed"
+    return not ((is_late or isinstance(error, BlockingIOError)) and "PollerCompletionQueue" in record.getMessage())
