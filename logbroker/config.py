@@ -43,6 +43,7 @@ MAX_VALUE_CHARACTERS: Final = 1_024
 
 
 _MAX_LINE_BYTES: Final = 4_096
+_MAX_NAME: Final = 200
 _TOO_DEEP: Final = "its values are nested too deep"
 
 
@@ -360,7 +361,7 @@ def _check_names(path: Path, raw: Mapping[str, Any]) -> None:
             for part, inner in value.items():
                 for full in (f"{part}.{rest}" for rest in _paths(inner)):
                     raise ConfigFileError(
-                        f'{path}: write "{full[:MAX_VALUE_CHARACTERS]}" in [topic_defaults] in quotes: TOML parts it at its dots'
+                        f'{path}: write "{full[:_MAX_NAME]}" in [topic_defaults] in quotes: TOML parts it at its dots'
                     )
         elif name not in names:
             of_topics = [text for text in (name, *dotted) if text in TOPIC_CONFIGS]
