@@ -59,17 +59,31 @@ class Table:
     def fitted(self, width: int) -> RichTable:
         """Return what is to be shown in so many columns: the table or, where no word of its header and no number would
         stay whole in it, each row as lines of names and cells."""
+        room = width + 1 - _BETWEEN_COLUMNS * len(self._columns)
         least = [self._least_width(number, name) for number, name in enumerate(self._columns)]
-        if sum(least) + _BETWEEN_COLUMNS * len(least) > width and self.table.show_header:
+        if sum(least) > room and self.table.show_header:
             return self._stacked()
-        for column, least_width in zip(self.table.columns, least, strict=True):
-            column.min_width = least_width
+        widths = [min(room, self._whole_width(number, name)) for number, name in enumerate(self._columns)]
+        if sum(widths) > room >= sum(least):
+            # The widest column gives first. Rich itself would cut columns below what can be read.
+            while sum(widths) > room:
+                widest = max(
+                    (number for number in range(len(widths)) if widths[number] > least[number]), key=widths.__getitem__
+                )
+                widths[widest] -= 1
+            for column, column_width in zip(self.table.columns, widths, strict=True):
+                column.width = column_width
         return self.table
+
+    def _cells(self, number: int) -> Iterator[str]:
+        return (shown(cells[number]) for cells, _ in self._rows if number < len(cells))
+
+    def _whole_width(self, number: int, name: str) -> int:
+        return max(cell_len(shown(name)), max(map(cell_len, self._cells(number)), default=0))
 
     def _least_width(self, number: int, name: str) -> int:
         """The width below which a column cannot be read; texts are folded anywhere."""
-        texts = (shown(cells[number]) for cells, _ in self._rows if number < len(cells))
-        longest = max((_word_width(text) for text in texts), default=0)
+        longest = max(map(_word_width, self._cells(number)), default=0)
         return max(_word_width(shown(name)), longest if name in self._numbers else min(longest, _FOLDED_WIDTH))
 
     def _stacked(self) -> RichTable:
