@@ -173,7 +173,7 @@ def test_files_whose_names_are_no_text(tmp_path: Path) -> None:
         assert len(done.stderr.splitlines()) == (code != 0), done.stderr
         return done.stdout
 
-    serve = [*LOGBROKER, "serve", "--data-dir", directory, "--config", settings]
+    serve: list[str | bytes] = [*LOGBROKER, "serve", "--data-dir", directory, "--config", settings]
     with subprocess.Popen(serve, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=ENVIRONMENT) as process:
         try:
             address = line_of(process).decode().strip().removeprefix("ready grpc=")
