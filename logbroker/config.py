@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import enum
+import stat
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
@@ -24,6 +25,8 @@ DAY_MS: Final = 24 * HOUR_MS
 MAX_INT32: Final = 2**31 - 1
 MAX_INT64: Final = 2**63 - 1
 MAX_SECONDS: Final = 86_400
+MAX_FILE_BYTES: Final = 64 * 1024
+"""Of a file with settings; with all of them, and their documentation, it has 8 KiB."""
 MAX_BATCH_BYTES: Final = 16 * MIB
 """Nobody may set max.message.bytes above this."""
 OWN_BYTES: Final = 64 * 1024
@@ -37,6 +40,11 @@ MAX_SEGMENT_BYTES: Final = MAX_INT32
 """Positions in an index are int32."""
 MAX_VALUE_CHARACTERS: Final = 1_024
 """Of the text of a topic config; ten bands with the longest names take 780."""
+
+
+_MAX_LINE_BYTES: Final = 4_096
+_MAX_NAME: Final = 200
+_TOO_DEEP: Final = "its values are nested too deep"
 
 
 class TopicConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -310,10 +318,12 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """How long the committed offsets of a group without members are kept."""
 
     def __post_init__(self) -> None:
+        if not self.data_dir or "\0" in self.data_dir:
+            raise ValueError(f"data_dir is {quoted(self.data_dir)}: name a directory")
         self.parsed_topic_defaults()
         for name, (least, most) in BROKER_BOUNDS.items():
             if not least <= getattr(self, name) <= most:  # also false for nan
-                raise ValueError(f"{name} must be from {least:g} to {most}, not {getattr(self, name)}")
+                raise ValueError(f"{name} must be from {least:g} to {most}, not {_number_text(getattr(self, name))}")
         for name in ("max_partitions_per_topic", "max_partitions"):
             if self.default_partitions > getattr(self, name):
                 raise ValueError(
@@ -326,9 +336,14 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         for name in FIXED_CONFIGS:
             if name in self.topic_defaults:
                 raise InvalidConfigError(f"{name} is no default: give it to each topic that is to have it")
-        defaults = {name: str(value) for name, value in self.topic_defaults.items()}
+        defaults = {name: _number_text(value) for name, value in self.topic_defaults.items()}
         check_given(defaults)
         return topic_config(defaults)
+
+
+def _number_text(value: float | str) -> str:
+    """Return a value as messages name it: Python does not write numbers of thousands of digits."""
+    return "a number beyond 64 bits" if isinstance(value, int) and abs(value) > MAX_INT64 else str(value)
 
 
 def nearest_first(name: str, names: Iterable[str]) -> list[str]:
@@ -346,7 +361,7 @@ def _check_names(path: Path, raw: Mapping[str, Any]) -> None:
             for part, inner in value.items():
                 for full in (f"{part}.{rest}" for rest in _paths(inner)):
                     raise ConfigFileError(
-                        f'{path}: write "{full}" in [topic_defaults] in quotes: TOML parts it at its dots'
+                        f'{path}: write "{full[:_MAX_NAME]}" in [topic_defaults] in quotes: TOML parts it at its dots'
                     )
         elif name not in names:
             of_topics = [text for text in (name, *dotted) if text in TOPIC_CONFIGS]
@@ -368,17 +383,40 @@ def _paths(value: Any) -> list[str]:
     ]
 
 
+def _read_toml(path: Path) -> dict[str, Any]:
+    """Read a file that may be anything. Raises ConfigFileError."""
+    try:
+        if stat.S_ISFIFO(path.stat().st_mode) and not str(path).startswith("/dev/"):  # There a shell has its `<(...)`.
+            raise ConfigFileError(f"{path} is a named pipe, which nobody may ever write: name a file")
+        with path.open("rb") as file:
+            content = file.read(MAX_FILE_BYTES + 1)
+    except OSError as error:
+        raise ConfigFileError(system_error_text(OSError(error.errno, error.strerror, str(path)))) from None
+    if len(content) > MAX_FILE_BYTES:
+        raise ConfigFileError(f"{path} is larger than {MAX_FILE_BYTES:,} bytes: name a file of settings")
+    if max(map(len, content.split(b"\n"))) > _MAX_LINE_BYTES:  # What has a thousand dots is read for minutes.
+        raise ConfigFileError(f"{path}: not valid settings: a line is longer than {_MAX_LINE_BYTES:,} bytes")
+    try:
+        return tomllib.loads(content.decode())
+    except tomllib.TOMLDecodeError as error:
+        wrong = str(error)
+    except UnicodeDecodeError as error:
+        wrong = f"byte {error.start} is not UTF-8"
+    except ValueError:
+        wrong = "a number has thousands of digits"
+    except RecursionError:
+        wrong = _TOO_DEEP
+    raise ConfigFileError(f"{path}: not valid TOML: {wrong}")
+
+
 def load_broker_config(path: Path, **overrides: Any) -> BrokerConfig:
     """Read a TOML file; values in `overrides` that are not None win. Raises ConfigFileError with file and key."""
+    raw = _read_toml(path)
     try:
-        raw = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ConfigFileError(system_error_text(error)) from None
-    except ValueError as error:  # Also for bytes that are no text, and numbers of thousands of digits.
-        raise ConfigFileError(f"{path}: not valid TOML: {error}") from None
-    _check_names(path, raw)
-    raw.update((name, value) for name, value in overrides.items() if value is not None)
-    try:
+        _check_names(path, raw)
+        raw.update((name, value) for name, value in overrides.items() if value is not None)
         return msgspec.convert(raw, BrokerConfig)
+    except RecursionError:
+        raise ConfigFileError(f"{path}: {_TOO_DEEP}") from None
     except (msgspec.ValidationError, InvalidConfigError) as error:
         raise ConfigFileError(f"{path}: {error}") from None

@@ -101,7 +101,7 @@ class MetadataStore:
             if not is_new:
                 check_pages(path / DATA_NAME)
             environment = lmdb.open(
-                str(path), map_size=map_bytes, max_dbs=len(TABLES), sync=True, metasync=True, mode=FILE_MODE
+                os.fsencode(path), map_size=map_bytes, max_dbs=len(TABLES), sync=True, metasync=True, mode=FILE_MODE
             )
         except (OSError, lmdb.Error) as error:
             raise _failed("open", path, error) from None
@@ -358,8 +358,8 @@ def _open_to_read(path: Path) -> tuple[lmdb.Environment, bool]:
     if (path / _LOCK_NAME).is_file():
         # Another user's lock file, or this process has the store open already.
         with suppress(OSError, lmdb.Error):
-            return lmdb.open(str(path), **options), True
-    return lmdb.open(str(path), subdir=path.is_dir(), lock=False, **options), False
+            return lmdb.open(os.fsencode(path), **options), True
+    return lmdb.open(os.fsencode(path), subdir=path.is_dir(), lock=False, **options), False
 
 
 def _failed(action: str, path: Path, error: Exception) -> LogbrokerError:
@@ -438,7 +438,9 @@ def copy_store(path: Path, target_fd: int) -> None:
     try:
         check_pages(path / DATA_NAME, live=True)
         # As one of LMDB's registered readers: the broker leaves the pages of the snapshot alone meanwhile.
-        environment = lmdb.open(str(path), map_size=0, max_dbs=len(TABLES), readonly=True, create=False, mode=FILE_MODE)
+        environment = lmdb.open(
+            os.fsencode(path), map_size=0, max_dbs=len(TABLES), readonly=True, create=False, mode=FILE_MODE
+        )
         try:
             environment.copyfd(target_fd, compact=True)
         finally:

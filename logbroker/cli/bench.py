@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from logbroker.cli.arguments import Real, Whole
 from logbroker.cli.bench_compare import compare_command
 from logbroker.cli.bench_groups import groups, queue
 from logbroker.cli.bench_options import setup_of, shared_options
@@ -28,14 +29,14 @@ _ceiling_option = click.option(
 _batch_option = click.option(
     "--batch-bytes",
     "batch_sizes",
-    type=click.IntRange(100, MIB),
+    type=Whole(100, MIB),
     multiple=True,
     default=BATCH_SIZES,
     show_default=True,
     help="Repeatable.",
 )
 _durability_option = click.option("--durability", type=click.Choice(["written", "synced"]), default="written")
-_partitions_option = click.option("--partitions", type=click.IntRange(1), default=1, show_default=True)
+_partitions_option = click.option("--partitions", type=Whole(1), default=1, show_default=True)
 
 
 @click.group()
@@ -69,10 +70,10 @@ def bench() -> None:
 @_batch_option
 @_durability_option
 @_partitions_option
-@click.option("--producers", type=click.IntRange(1), default=8, show_default=True, help="Calls in flight.")
-@click.option("--seconds", type=click.FloatRange(0.1), default=2.0, show_default=True, help="Of one round.")
-@click.option("--records", type=click.IntRange(1), help="Send so many records through one Python Producer instead.")
-@click.option("--value-bytes", type=click.IntRange(0, MIB // 2), default=100, show_default=True, help="With --records.")
+@click.option("--producers", type=Whole(1), default=8, show_default=True, help="Calls in flight.")
+@click.option("--seconds", type=Real(0.1), default=2.0, show_default=True, help="Of one round.")
+@click.option("--records", type=Whole(1), help="Send so many records through one Python Producer instead.")
+@click.option("--value-bytes", type=Whole(0, MIB // 2), default=100, show_default=True, help="With --records.")
 @_ceiling_option
 @shared_options
 def produce(
@@ -109,16 +110,16 @@ def produce(
 @bench.command()
 @_batch_option
 @_partitions_option
-@click.option("--megabytes", type=click.IntRange(1), default=256, show_default=True, help="To read in a round.")
+@click.option("--megabytes", type=Whole(1), default=256, show_default=True, help="To read in a round.")
 @click.option(
     "--response-bytes",
-    type=click.IntRange(1, 3 * MIB),
+    type=Whole(1, 3 * MIB),
     default=MIB,
     show_default=True,
     help="How much one response may hold.",
 )
-@click.option("--records", type=click.IntRange(1), help="Read so many records through one Python Consumer instead.")
-@click.option("--value-bytes", type=click.IntRange(0, MIB // 2), default=100, show_default=True, help="With --records.")
+@click.option("--records", type=Whole(1), help="Read so many records through one Python Consumer instead.")
+@click.option("--value-bytes", type=Whole(0, MIB // 2), default=100, show_default=True, help="With --records.")
 @_ceiling_option
 @shared_options
 def consume(
@@ -152,7 +153,7 @@ def consume(
 
 
 @bench.command()
-@click.option("--count", type=click.IntRange(10), default=500, show_default=True, help="Records of one round.")
+@click.option("--count", type=Whole(10), default=500, show_default=True, help="Records of one round.")
 @click.option("--durability", type=click.Choice(["written", "synced"]), default="synced", show_default=True)
 @_ceiling_option
 @shared_options
@@ -163,7 +164,7 @@ def latency(count: int, durability: str, **shared: Any) -> None:
 
 
 @bench.command()
-@click.option("--partitions", type=click.IntRange(1), default=2000, show_default=True)
+@click.option("--partitions", type=Whole(1), default=2000, show_default=True)
 @shared_options
 def startup(partitions: int, **shared: Any) -> None:
     """Start an empty broker, and one with many partitions; time until ready and memory."""
@@ -172,8 +173,8 @@ def startup(partitions: int, **shared: Any) -> None:
 
 
 @bench.command()
-@click.option("--gigabytes", type=click.FloatRange(0.001), default=5.0, show_default=True, help="Of the partition.")
-@click.option("--count", type=click.IntRange(10), default=300, show_default=True, help="Fetches of one round.")
+@click.option("--gigabytes", type=Real(0.001), default=5.0, show_default=True, help="Of the partition.")
+@click.option("--count", type=Whole(10), default=300, show_default=True, help="Fetches of one round.")
 @shared_options
 def seek(gigabytes: float, count: int, **shared: Any) -> None:
     """Fetch at random offsets of a large partition, and near its end."""
@@ -182,8 +183,8 @@ def seek(gigabytes: float, count: int, **shared: Any) -> None:
 
 
 @bench.command()
-@click.option("--batch-bytes", type=click.IntRange(100, MIB), default=MIB, show_default=True)
-@click.option("--seconds", type=click.FloatRange(0.1), default=5.0, show_default=True, help="Of one round.")
+@click.option("--batch-bytes", type=Whole(100, MIB), default=MIB, show_default=True)
+@click.option("--seconds", type=Real(0.1), default=5.0, show_default=True, help="Of one round.")
 @shared_options
 def stall(batch_bytes: int, seconds: float, **shared: Any) -> None:
     """Ask for something that needs no disk while written batches arrive; how long that takes."""
@@ -195,23 +196,23 @@ def stall(batch_bytes: int, seconds: float, **shared: Any) -> None:
 @click.option(
     "--gigabytes",
     "sizes",
-    type=click.FloatRange(0.001),
+    type=Real(0.001),
     multiple=True,
     default=(1.0,),
     show_default=True,
     help="Of the data directory. Repeatable; so much disk is needed.",
 )
-@click.option("--partitions", type=click.IntRange(1), default=200, show_default=True)
+@click.option("--partitions", type=Whole(1), default=200, show_default=True)
 @click.option(
     "--above-megabytes",
     "unsynced_megabytes",
-    type=click.FloatRange(0),
+    type=Real(0),
     multiple=True,
     default=(0.0, 64.0),
     show_default=True,
     help="MiB appended above the recovery points before the kill. Repeatable; the broker keeps it below 256.",
 )
-@click.option("--batch-bytes", type=click.IntRange(100, MIB), default=64 * 1024, show_default=True, help="Of those.")
+@click.option("--batch-bytes", type=Whole(100, MIB), default=64 * 1024, show_default=True, help="Of those.")
 @click.option("--cold", is_flag=True, help="Take the directory out of the page cache before each start.")
 @shared_options
 def recovery(
@@ -240,8 +241,8 @@ def recovery(
 
 
 @bench.command()
-@click.option("--batch-bytes", type=click.IntRange(100, MIB), default=64 * 1024, show_default=True)
-@click.option("--gigabytes", type=click.FloatRange(0.001), default=1.0, show_default=True, help="Of the segments.")
+@click.option("--batch-bytes", type=Whole(100, MIB), default=64 * 1024, show_default=True)
+@click.option("--gigabytes", type=Real(0.001), default=1.0, show_default=True, help="Of the segments.")
 @shared_options
 def verify(batch_bytes: int, gigabytes: float, **shared: Any) -> None:
     """Verify segments that are in the page cache, as `logbroker segment verify` does."""

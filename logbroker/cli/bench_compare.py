@@ -11,6 +11,7 @@ import click
 import msgspec
 
 from logbroker.cli import terminal
+from logbroker.cli.arguments import PathType, Real, Whole
 from logbroker.cli.lines import write_line
 from logbroker.cli.options import json_option
 from logbroker.errors import LogbrokerError
@@ -48,27 +49,27 @@ def _choices(known: Sequence[str]) -> Any:
     callback=_choices(list(WORKLOADS)),
     help=f"What is measured: {', '.join(WORKLOADS)}.  [default: all]",
 )
-@click.option("--rounds", type=click.IntRange(1), default=3, show_default=True, help="The median counts.")
+@click.option("--rounds", type=Whole(1), default=3, show_default=True, help="The median counts.")
 @click.option(
-    "--records", type=click.IntRange(100), default=1_000_000, show_default=True, help="Of each publish and each queue."
+    "--records", type=Whole(100), default=1_000_000, show_default=True, help="Of each publish and each queue."
 )
 @click.option(
     "--seconds",
-    type=click.FloatRange(0.1),
+    type=Real(0.1),
     default=5.0,
     show_default=True,
     help="Of each publish at most; a slow peer sends fewer records then.",
 )
 @click.option(
     "--restart-gb",
-    type=click.FloatRange(0.001),
+    type=Real(0.001),
     default=5.0,
     show_default=True,
     help="What is written before the SIGKILL; so much disk, and memory with Redis, is needed.",
 )
 @click.option(
     "--directory",
-    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    type=PathType(exists=True, file_okay=False),
     help="Where the data go; the disk under it is measured.  [default: the temporary directory]",
 )
 @click.option("--markdown", "as_markdown", is_flag=True, help="Write Markdown, as in docs/COMPARISON.md.")

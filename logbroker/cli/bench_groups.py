@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from logbroker.cli.arguments import Real, Whole
 from logbroker.cli.bench_options import setup_of, shared_options
 from logbroker.cli.bench_report import Measurement, run
 from logbroker.tools.bench import groups as group_costs
@@ -14,14 +15,12 @@ from logbroker.tools.bench import queues as queue_costs
 
 
 @click.command()
-@click.option("--members", type=click.IntRange(2), default=10, show_default=True, help="That read, of a small group.")
-@click.option("--partitions", type=click.IntRange(2), default=900, show_default=True, help="Of the small group.")
-@click.option("--streams", type=click.IntRange(8), default=200, show_default=True, help="Members of a large group.")
-@click.option("--committers", type=click.IntRange(1), default=16, show_default=True, help="Members that commit.")
-@click.option("--changes", type=click.IntRange(1), default=10, show_default=True, help="Joins and leaves that disturb.")
-@click.option(
-    "--seconds", type=click.FloatRange(0.1), default=60.0, show_default=True, help="Of disturbance, run once."
-)
+@click.option("--members", type=Whole(2), default=10, show_default=True, help="That read, of a small group.")
+@click.option("--partitions", type=Whole(2), default=900, show_default=True, help="Of the small group.")
+@click.option("--streams", type=Whole(8), default=200, show_default=True, help="Members of a large group.")
+@click.option("--committers", type=Whole(1), default=16, show_default=True, help="Members that commit.")
+@click.option("--changes", type=Whole(1), default=10, show_default=True, help="Joins and leaves that disturb.")
+@click.option("--seconds", type=Real(0.1), default=60.0, show_default=True, help="Of disturbance, run once.")
 @click.option(
     "--only",
     type=click.Choice(["settle", "crowd", "commits", "disturbance"]),
@@ -59,16 +58,12 @@ def groups(
 
 
 @click.command()
-@click.option("--records", type=click.IntRange(1000), default=500_000, show_default=True, help="That are worked off.")
-@click.option("--workers", type=click.IntRange(1), default=2, show_default=True, help="Processes that do it.")
-@click.option("--keys", type=click.IntRange(1), default=10_000, show_default=True)
-@click.option("--waiting", type=click.IntRange(1000), default=5_000_000, show_default=True, help="The most that wait.")
-@click.option(
-    "--blocked", type=click.IntRange(1000), default=2_000_000, show_default=True, help="Records of a key that stands."
-)
-@click.option(
-    "--seconds", type=click.FloatRange(1), default=60.0, show_default=True, help="Of all rounds beside that key."
-)
+@click.option("--records", type=Whole(1000), default=500_000, show_default=True, help="That are worked off.")
+@click.option("--workers", type=Whole(1), default=2, show_default=True, help="Processes that do it.")
+@click.option("--keys", type=Whole(1), default=10_000, show_default=True)
+@click.option("--waiting", type=Whole(1000), default=5_000_000, show_default=True, help="The most that wait.")
+@click.option("--blocked", type=Whole(1000), default=2_000_000, show_default=True, help="Records of a key that stands.")
+@click.option("--seconds", type=Real(1), default=60.0, show_default=True, help="Of all rounds beside that key.")
 @click.option(
     "--only",
     type=click.Choice(["drain", "distinct", "backlog", "blocked", "restart"]),

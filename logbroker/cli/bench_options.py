@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import click
 
+from logbroker.cli.arguments import PathType, Whole
 from logbroker.cli.options import json_option
 from logbroker.tools.bench.measure import Setup
 
@@ -17,10 +17,10 @@ def shared_options(command: Callable[..., Any]) -> Callable[..., Any]:
         json_option,
         click.option(
             "--directory",
-            type=click.Path(exists=True, file_okay=False, path_type=Path),
+            type=PathType(exists=True, file_okay=False),
             help="Where the data go; the disk under it is measured.  [default: the temporary directory]",
         ),
-        click.option("--rounds", type=click.IntRange(1), default=3, show_default=True, help="The median counts."),
+        click.option("--rounds", type=Whole(1), default=3, show_default=True, help="The median counts."),
     ):
         command = option(command)
     return command

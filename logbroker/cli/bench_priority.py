@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from logbroker.cli.arguments import Real, Whole
 from logbroker.cli.bench_options import setup_of, shared_options
 from logbroker.cli.bench_report import Measurement, run
 from logbroker.tools.bench import priority as costs
@@ -17,24 +18,22 @@ from logbroker.tools.bench import urgent as urgency
 @click.option(
     "--partitions",
     "counts",
-    type=click.IntRange(1, 10_000),
+    type=Whole(1, 10_000),
     multiple=True,
     default=(1, 10, 100, 1000),
     show_default=True,
     help="That are merged. Repeatable.",
 )
-@click.option("--records", type=click.IntRange(1000), default=200_000, show_default=True, help="That are worked off.")
-@click.option("--workers", type=click.IntRange(1), default=2, show_default=True, help="Processes that do it.")
+@click.option("--records", type=Whole(1000), default=200_000, show_default=True, help="That are worked off.")
+@click.option("--workers", type=Whole(1), default=2, show_default=True, help="Processes that do it.")
 @click.option("--ordering", type=click.Choice(["none", "key"]), default="none", show_default=True)
-@click.option("--keys", type=click.IntRange(1), default=10_000, show_default=True, help="With --ordering key.")
-@click.option(
-    "--waiting", type=click.IntRange(1000), default=1_000_000, show_default=True, help="That wait, beside the merge."
-)
-@click.option("--urgent", type=click.IntRange(100), default=1000, show_default=True, help="Urgent records of a round.")
+@click.option("--keys", type=Whole(1), default=10_000, show_default=True, help="With --ordering key.")
+@click.option("--waiting", type=Whole(1000), default=1_000_000, show_default=True, help="That wait, beside the merge.")
+@click.option("--urgent", type=Whole(100), default=1000, show_default=True, help="Urgent records of a round.")
 @click.option(
     "--work-ms",
     "works_ms",
-    type=click.FloatRange(0, 1000),
+    type=Real(0, 1000),
     multiple=True,
     default=(5, 0),
     show_default=True,

@@ -8,6 +8,7 @@ from typing import Final
 
 import click
 
+from logbroker.cli.arguments import COUNT, PARTITION
 from logbroker.cli.clients import Admin, Consumer
 from logbroker.cli.lines import shows_output
 from logbroker.cli.options import PLACE_METAVAR, Place, PlaceType, broker_option
@@ -60,7 +61,7 @@ def _policy(ctx: click.Context, parameter: click.Parameter, value: str | None) -
 @click.option(
     "--partition",
     "partitions",
-    type=click.IntRange(min=0),
+    type=PARTITION,
     multiple=True,
     metavar="N",
     help="Read only this partition. Repeatable.",
@@ -72,7 +73,7 @@ def _policy(ctx: click.Context, parameter: click.Parameter, value: str | None) -
     metavar="NAME",
     help="Read only this band of a topic that has bands. Repeatable.",
 )
-@click.option("--max-records", type=click.IntRange(min=1), metavar="N", help="Stop after so many.")
+@click.option("--max-records", type=COUNT, metavar="N", help="Stop after so many.")
 @click.option("--until-end", is_flag=True, help="Stop at what the end was when the command began.")
 @click.option("--format", "output_format", type=click.Choice(list(FORMATS)), default="lines", show_default=True)
 @click.option("--json", "as_json", is_flag=True, help="The same as --format json.")

@@ -12,10 +12,12 @@ import grpc
 import msgspec
 
 from logbroker.cli import terminal
+from logbroker.cli.arguments import PathType, Real, Whole
 from logbroker.cli.demo import read_flights
 from logbroker.cli.experiment_view import show_lanes, show_scaling, shown
 from logbroker.cli.lines import warn, write_line
 from logbroker.cli.options import json_option
+from logbroker.config import MAX_INT64
 from logbroker.embedded_broker import embedded
 from logbroker.errors import LogbrokerError
 from logbroker.tools.experiments.advice import advice
@@ -52,9 +54,9 @@ def experiment() -> None:
 
 
 @experiment.command()
-@click.option("--work-ms", type=click.FloatRange(0, 10_000), default=2.0, show_default=True, help="Of each record.")
-@click.option("--records", type=click.IntRange(1), default=10_000, show_default=True, help="Of each strip.")
-@click.option("--workers", type=click.IntRange(1, 64), default=8, show_default=True, help="Processes of each strip.")
+@click.option("--work-ms", type=Real(0, 10_000), default=2.0, show_default=True, help="Of each record.")
+@click.option("--records", type=Whole(1), default=10_000, show_default=True, help="Of each strip.")
+@click.option("--workers", type=Whole(1, 64), default=8, show_default=True, help="Processes of each strip.")
 @click.option("--html", type=_FILE, metavar="FILE", help="Write a page with pictures, too.")
 @click.option("--plain", is_flag=True, help="A line every two seconds instead of the strips.")
 @json_option
@@ -86,12 +88,14 @@ def lanes(work_ms: float, records: int, workers: int, html: TextIO | None, plain
 @click.option("--quick", is_flag=True, help="A few runs, in less than a minute, instead of some minutes.")
 @click.option(
     "--out",
-    type=click.Path(file_okay=False, path_type=Path),
+    type=PathType(file_okay=False),
     default=Path("scaling"),
     show_default=True,
     help="The directory for figures, pictures and the report.",
 )
-@click.option("--seed", type=int, default=1, show_default=True, help="For the keys that are drawn.")
+@click.option(
+    "--seed", type=Whole(-MAX_INT64, MAX_INT64), default=1, show_default=True, help="For the keys that are drawn."
+)
 @json_option
 def scaling(quick: bool, out: Path, seed: int, as_json: bool) -> None:
     """Measure what partitions and consumers give, for keys that are alike and for hot ones.

@@ -8,9 +8,10 @@ from typing import Any, Final
 import click
 
 from logbroker.cli import terminal
+from logbroker.cli.arguments import PARTITION, Whole
 from logbroker.cli.clients import Admin
 from logbroker.cli.group_reset import Move, plan
-from logbroker.cli.lines import confirm, write_line
+from logbroker.cli.lines import confirm, tell, write_line
 from logbroker.cli.options import PLACE_METAVAR, Place, PlaceType, broker_option, json_option
 from logbroker.client.sync import (
     GenerationDescription,
@@ -19,6 +20,7 @@ from logbroker.client.sync import (
     PartitionLag,
     TopicPartition,
 )
+from logbroker.config import MAX_INT64
 
 _NAMED_PARTITIONS: Final = 10
 
@@ -108,13 +110,16 @@ def members(name: str, broker: str, as_json: bool) -> None:
 @click.option(
     "--to", "place", type=PlaceType(), metavar=PLACE_METAVAR, help="Where to go on; TIME is local unless it says more."
 )
-@click.option("--shift-by", type=int, metavar="N", help="Go on so many records later or, below 0, earlier.")
+@click.option(
+    "--shift-by",
+    type=Whole(-MAX_INT64, MAX_INT64),
+    metavar="N",
+    help="Go on so many records later or, below 0, earlier.",
+)
 @click.option(
     "--topic", "topics", multiple=True, metavar="TOPIC", help="Only this topic. Repeatable.  [default: all committed]"
 )
-@click.option(
-    "--partition", "partitions", type=click.IntRange(min=0), multiple=True, metavar="N", help="Only this. Repeatable."
-)
+@click.option("--partition", "partitions", type=PARTITION, multiple=True, metavar="N", help="Only this. Repeatable.")
 @click.option("--dry-run", is_flag=True, help="Show what would change, and change nothing.")
 @broker_option
 @json_option
@@ -175,7 +180,7 @@ def delete(name: str, yes: bool, broker: str, as_json: bool) -> None:
     if as_json:
         terminal.write_json({"id": name})
     else:
-        write_line(f"deleted group {name}")
+        tell(f"deleted group {name}")
 
 
 def _partitions_text(partitions: tuple[TopicPartition, ...]) -> str:

@@ -49,7 +49,8 @@ def read_lines(lines: Iterable[bytes], *, key_separator: bytes | None, raw: bool
             continue
         key, separator, value = value.partition(key_separator)
         if not separator:
-            raise InvalidRequestError(f"line {number} has no key: {key_separator.decode()!r} does not occur in it")
+            parting = quoted(key_separator.decode("utf-8", "backslashreplace"))
+            raise InvalidRequestError(f"line {number} has no key: {parting} does not occur in it")
         yield InputRecord(value, key)
 
 

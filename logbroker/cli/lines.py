@@ -23,7 +23,7 @@ from typing import BinaryIO, TextIO
 import click
 import msgspec
 
-from logbroker.cli.standard_output import OutputError
+from logbroker.cli.standard_output import OutputError, has_standard_output
 from logbroker.texts import shown, shown_json
 
 
@@ -32,6 +32,12 @@ def write_line(text: str = "", *, flush: bool = True) -> None:
     sys.stdout.write(f"{shown(text)}\n")
     if flush:
         sys.stdout.flush()
+
+
+def tell(text: str) -> None:
+    """Write one line to standard output that tells what was done; nothing where the process was started without it."""
+    if has_standard_output():
+        write_line(text)
 
 
 def warn(text: str) -> None:

@@ -13,6 +13,7 @@ from typing import Final
 import click
 
 from logbroker import __version__
+from logbroker.cli.arguments import take_texts_as_utf8
 from logbroker.cli.lines import escape_all_errors, show_wrong_call, shows_errors, warn
 from logbroker.cli.standard_output import (
     OutputClosedError,
@@ -60,6 +61,7 @@ class _LazyGroup(click.Group):
             check_broker_platform()  # Else a module that the system lacks would be told.
         command = getattr(importlib.import_module(f"logbroker.cli.{cmd_name}"), cmd_name)
         assert isinstance(command, click.Command)
+        take_texts_as_utf8(command)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

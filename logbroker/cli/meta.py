@@ -9,7 +9,8 @@ from pathlib import Path
 import click
 
 from logbroker.cli import terminal
-from logbroker.cli.lines import confirm, write_line
+from logbroker.cli.arguments import PathType
+from logbroker.cli.lines import confirm, tell, write_line
 from logbroker.cli.options import json_option
 from logbroker.config import BrokerConfig
 from logbroker.errors import DataDirError
@@ -20,7 +21,7 @@ from logbroker.tools.metadata_restore import restore as put_in_place
 data_dir_option = click.option(
     "--data-dir",
     metavar="DIR",
-    type=click.Path(path_type=Path),
+    type=PathType(),
     default=BrokerConfig().data_dir,
     show_default=True,
     help="The broker's data directory.",
@@ -41,7 +42,7 @@ def meta() -> None:
 
 
 @meta.command()
-@click.argument("target")
+@click.argument("target", type=PathType(path_type=str))
 @data_dir_option
 @json_option
 def backup(target: str, data_dir: Path, as_json: bool) -> None:
@@ -62,11 +63,11 @@ def backup(target: str, data_dir: Path, as_json: bool) -> None:
         terminal.write_json({"backup": made, "values": values})
     else:
         size = terminal.size_text(made.store_bytes)
-        write_line(f"{made.path}: {sum(values.values()):,} values, {size}, every checksum is right")
+        tell(f"{made.path}: {sum(values.values()):,} values, {size}, every checksum is right")
 
 
 @meta.command()
-@click.argument("file", type=click.Path(path_type=Path))
+@click.argument("file", type=PathType())
 @data_dir_option
 @click.option("--dry-run", is_flag=True, help="Only show what would be done.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
@@ -96,7 +97,7 @@ def restore(file: Path, data_dir: Path, dry_run: bool, yes: bool, as_json: bool)
     if as_json:
         terminal.write_json(_document(plan, replaced, restored=not dry_run))
     elif not dry_run:
-        write_line("restored" if replaced is None else f"restored; the store that was there is kept as {replaced}")
+        tell("restored" if replaced is None else f"restored; the store that was there is kept as {replaced}")
 
 
 def _show(plan: RestorePlan) -> None:

@@ -9,7 +9,8 @@ from typing import Any, Final, Literal
 import click
 
 from logbroker.address import parse_address
-from logbroker.config import MAX_SECONDS, BrokerConfig
+from logbroker.cli.arguments import Real
+from logbroker.config import MAX_INT64, MAX_SECONDS, BrokerConfig
 from logbroker.errors import quoted
 from logbroker.texts import whole_number
 
@@ -43,7 +44,7 @@ def _keep_wait(ctx: click.Context, parameter: click.Parameter, value: float) -> 
 
 _WAIT: Final = click.option(
     "--wait",
-    type=click.FloatRange(min=0, max=MAX_SECONDS),
+    type=Real(most=MAX_SECONDS),
     default=0,
     metavar="SECONDS",
     callback=_keep_wait,
@@ -75,13 +76,15 @@ class PlaceType(click.ParamType[Place]):
         if value == "latest":
             return "latest"
         offset = whole_number(value)
-        if offset is not None and offset >= 0:
+        if offset is not None and 0 <= offset <= MAX_INT64:
             return offset
         try:
             return datetime.datetime.fromisoformat(value).astimezone()
         except (ValueError, OverflowError):
             self.fail(
-                f"{value!r} is none of earliest, latest, an offset, a time such as 2026-01-31T12:00:00Z", param, ctx
+                f"{quoted(value)} is none of earliest, latest, an offset, a time such as 2026-01-31T12:00:00Z",
+                param,
+                ctx,
             )
 
 

@@ -9,6 +9,7 @@ import click
 import msgspec
 
 from logbroker.cli import terminal
+from logbroker.cli.arguments import PathType, Real, Whole
 from logbroker.cli.options import json_option
 from logbroker.errors import InvalidRequestError
 from logbroker.tools.experiments import planning
@@ -21,16 +22,16 @@ MAX_KEYS: Final = 100_000
 
 
 @click.command()
-@click.option("--rate", type=click.FloatRange(0, min_open=True), help="Records a second that are to be worked off.")
-@click.option("--work-ms", type=click.FloatRange(0), help="Of each record.")
+@click.option("--rate", type=Real(0, min_open=True), help="Records a second that are to be worked off.")
+@click.option("--work-ms", type=Real(0), help="Of each record.")
 @click.option("--skew", type=click.Choice(SKEWS), default="uniform", show_default=True, help="Of the keys.")
-@click.option("--hottest-share", type=click.FloatRange(0, 1, min_open=True), help="Of the hottest key, instead.")
-@click.option("--keys", type=click.IntRange(1, MAX_KEYS), default=100, show_default=True)
-@click.option("--consumers", type=click.IntRange(1, 1000), help="How many there are.  [default: as few as will do]")
+@click.option("--hottest-share", type=Real(0, 1, min_open=True), help="Of the hottest key, instead.")
+@click.option("--keys", type=Whole(1, MAX_KEYS), default=100, show_default=True)
+@click.option("--consumers", type=Whole(1, 1000), help="How many there are.  [default: as few as will do]")
 @click.option("--mode", type=click.Choice(MODES), default=GROUP, show_default=True, help="A consumer or a queue group.")
 @click.option(
     "--target",
-    type=click.FloatRange(0, 1, min_open=True),
+    type=Real(0, 1, min_open=True),
     default=0.7,
     show_default=True,
     help="How much of what it can do the busiest consumer may have to do.",
@@ -38,7 +39,7 @@ MAX_KEYS: Final = 100_000
 @click.option(
     "--from",
     "measured",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    type=PathType(exists=True),
     help="A scaling.json: what was measured stands for what is not given.",
 )
 @json_option

@@ -12,6 +12,7 @@ from typing import Final
 import click
 
 from logbroker.cli import terminal
+from logbroker.cli.arguments import PARTITION, BytesType, Whole, raw_bytes
 from logbroker.cli.clients import Producer
 from logbroker.cli.input_formats import InputRecord, read_csv, read_json, read_lines
 from logbroker.cli.lines import shows_errors, warn
@@ -30,16 +31,21 @@ PROGRESS_RECORDS: Final = 1000
 @click.option(
     "--format", "input_format", type=click.Choice(["lines", "json", "csv"]), default="lines", show_default=True
 )
-@click.option("--key-separator", metavar="TEXT", help="lines: what parts key and value, at its first occurrence.")
+@click.option(
+    "--key-separator",
+    type=BytesType(),
+    metavar="TEXT",
+    help="lines: what parts key and value, at its first occurrence.",
+)
 @click.option("--key-column", metavar="NAME", help="csv: the column that is the key.")
 @click.option(
     "--priority",
-    type=click.IntRange(MIN_PRIORITY, MAX_PRIORITY),
+    type=Whole(MIN_PRIORITY, MAX_PRIORITY),
     help="Give all this priority, whatever they say; 9 is the most urgent.",
 )
 @click.option("--priority-column", metavar="NAME", help="csv: the column that is the priority; an empty field is none.")
 @click.option("--raw", is_flag=True, help="lines: send bytes that are not UTF-8 as they are.")
-@click.option("--partition", type=click.IntRange(min=0), help="Send all to this partition, whatever their keys.")
+@click.option("--partition", type=PARTITION, help="Send all to this partition, whatever their keys.")
 @click.option(
     "--compression", type=click.Choice(["none", "gzip", "snappy", "lz4", "zstd"]), default="none", show_default=True
 )
@@ -94,7 +100,7 @@ def produce(
         raise click.UsageError("--priority is for all records; leave out --priority-column")
     source = sys.stdin.buffer
     if input_format == "lines":
-        records = read_lines(source, key_separator=key_separator.encode() if key_separator else None, raw=raw)
+        records = read_lines(source, key_separator=raw_bytes(key_separator) if key_separator else None, raw=raw)
     elif input_format == "json":
         records = read_json(source)
     else:

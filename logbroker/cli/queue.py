@@ -8,8 +8,9 @@ from typing import Any, Final
 import click
 
 from logbroker.cli import terminal
+from logbroker.cli.arguments import take_texts_as_utf8
 from logbroker.cli.clients import QueueAdmin
-from logbroker.cli.lines import confirm, write_line
+from logbroker.cli.lines import confirm, tell, write_line
 from logbroker.cli.options import Place, PlaceType, broker_option, json_option
 from logbroker.cli.queue_options import settings_of, settings_options
 from logbroker.cli.queue_text import description_document, indexed_text, key_text, now_ms, settings_rows, share_text
@@ -41,6 +42,7 @@ class _QueueGroup(click.Group):
             return super().get_command(ctx, cmd_name)
         command = getattr(importlib.import_module(f"logbroker.cli.{_ELSEWHERE[cmd_name]}"), cmd_name)
         assert isinstance(command, click.Command)
+        take_texts_as_utf8(command)
         return command
 
 
@@ -91,7 +93,7 @@ def create(group: str, topic: str, start: Place, broker: str, as_json: bool, **v
         terminal.write_json({**description_document(description), "created": created})
     else:
         there = "created" if created else "nothing to do: it is there with these settings:"
-        write_line(f"{there} queue group {group} on topic {topic}, ordering {description.settings.ordering}")
+        tell(f"{there} queue group {group} on topic {topic}, ordering {description.settings.ordering}")
 
 
 @queue.command(name="list")
@@ -160,9 +162,9 @@ def alter(group: str, broker: str, as_json: bool, **values: Any) -> None:
     if as_json:
         terminal.write_json({**description_document(description), "draining": draining})
     elif draining:
-        write_line(f"altered queue group {group}; the ordering changes when all in flight is settled")
+        tell(f"altered queue group {group}; the ordering changes when all in flight is settled")
     else:
-        write_line(f"altered queue group {group}")
+        tell(f"altered queue group {group}")
 
 
 @queue.command()
@@ -179,7 +181,7 @@ def delete(group: str, yes: bool, broker: str, as_json: bool) -> None:
     if as_json:
         terminal.write_json({"id": group})
     else:
-        write_line(f"deleted queue group {group}")
+        tell(f"deleted queue group {group}")
 
 
 def _waiting(queue: QueueDescription) -> int:

@@ -7,10 +7,11 @@ from typing import Final
 import click
 
 from logbroker.cli import terminal
+from logbroker.cli.arguments import PARTITION, BytesType, Whole, key_of
 from logbroker.cli.clients import QueueAdmin
-from logbroker.cli.lines import confirm, write_line
+from logbroker.cli.lines import confirm, tell, write_line
 from logbroker.cli.options import PLACE_METAVAR, Place, PlaceType, broker_option, json_option
-from logbroker.cli.queue_decisions import base64_option, key_of
+from logbroker.cli.queue_decisions import base64_option
 from logbroker.errors import LogbrokerError
 
 _AT_ONCE: Final = 1000
@@ -19,9 +20,9 @@ _AT_ONCE: Final = 1000
 
 @click.command()
 @click.argument("group", metavar="GROUP")
-@click.option("--key", metavar="KEY", help="Only those of this ordering key.  [default: all]")
+@click.option("--key", type=BytesType(), metavar="KEY", help="Only those of this ordering key.  [default: all]")
 @base64_option
-@click.option("--max-records", type=click.IntRange(min=1), metavar="N", help="At most so many.")
+@click.option("--max-records", type=Whole(1), metavar="N", help="At most so many.")
 @click.option("--dry-run", is_flag=True, help="Count them, and change nothing.")
 @broker_option
 @json_option
@@ -35,7 +36,7 @@ def redrive(
       logbroker queue redrive billing --dry-run
       logbroker queue redrive billing --key customer-7
     """
-    wanted = None if key is None else key_of(key, in_base64)
+    wanted = None if key is None else key_of(key, in_base64=in_base64)
     document: dict[str, object]
     records, keys, more, held, why = 0, 0, True, 0, ""
     with QueueAdmin(broker) as admin:
@@ -58,7 +59,7 @@ def redrive(
         return
     told = f"of {keys:,} keys would be sent back (--dry-run)" if dry_run else "sent back"
     rest = "; more are left" if more else ""
-    write_line(f"{records:,} dead letter{'' if records == 1 else 's'} {told}{rest}")
+    tell(f"{records:,} dead letter{'' if records == 1 else 's'} {told}{rest}")
     if held:
         raise LogbrokerError(f"{held:,} cannot be sent back, or stay behind one of their key: {why}")
     if why:
@@ -75,9 +76,7 @@ def redrive(
     metavar=PLACE_METAVAR,
     help="Where to begin again; TIME is local unless it names its zone.",
 )
-@click.option(
-    "--partition", "partitions", type=click.IntRange(min=0), multiple=True, metavar="N", help="Only this. Repeatable."
-)
+@click.option("--partition", "partitions", type=PARTITION, multiple=True, metavar="N", help="Only this. Repeatable.")
 @click.option("--include-parked", is_flag=True, help="Resume parked lanes, too.")
 @click.option(
     "--drop-standing", is_flag=True, help="Records of blocked and parked lanes before that place count as done, too."

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeVar
@@ -11,13 +9,15 @@ from typing import Any, Final, TypeVar
 import click
 
 from logbroker.cli import terminal
+from logbroker.cli.arguments import BytesType, key_of, raw_bytes
 from logbroker.cli.clients import QueueAdmin
-from logbroker.cli.lines import confirm, write_line
+from logbroker.cli.lines import confirm, tell
 from logbroker.cli.options import broker_option, json_option
 from logbroker.cli.queue_text import key_document, key_text
 from logbroker.client.queue_admin import Lane
 from logbroker.client.queue_descriptions import Decision
-from logbroker.errors import LogbrokerError
+from logbroker.config import MAX_INT32, MAX_INT64
+from logbroker.errors import LogbrokerError, quoted
 from logbroker.texts import whole_number
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -29,16 +29,6 @@ all_option: Final = click.option(
     "--all", "of_all", is_flag=True, help="All lanes that are blocked, parked or refused by the dead-letter topic."
 )
 base64_option: Final = click.option("--base64", "in_base64", is_flag=True, help="KEY is base64, of any bytes.")
-
-
-def key_of(text: str, in_base64: bool) -> bytes:
-    """Return an ordering key as it was given."""
-    if not in_base64:
-        return text.encode("utf-8", "surrogateescape")
-    try:
-        return base64.b64decode(text, validate=True)
-    except binascii.Error:
-        raise click.UsageError(f"{text!r} is not base64") from None
 
 
 class _PlaceType(click.ParamType[tuple[int, int]]):
@@ -53,8 +43,13 @@ class _PlaceType(click.ParamType[tuple[int, int]]):
             return value
         partition, _, offset = value.partition(":")
         numbers = whole_number(partition), whole_number(offset)
-        if numbers[0] is None or numbers[1] is None or numbers[0] < 0 or numbers[1] < 0:
-            self.fail(f"{value!r} is not PARTITION:OFFSET, such as 0:1200", param, ctx)
+        if (
+            numbers[0] is None
+            or numbers[1] is None
+            or not 0 <= numbers[0] <= MAX_INT32
+            or not 0 <= numbers[1] <= MAX_INT64
+        ):
+            self.fail(f"{quoted(value)} is not PARTITION:OFFSET, such as 0:1200", param, ctx)
         return numbers[0], numbers[1]
 
 
@@ -69,7 +64,7 @@ def _lane_options(function: F) -> F:
             metavar="PARTITION:OFFSET",
             help="The lane of a record without an ordering key. Repeatable.",
         ),
-        click.argument("keys", metavar="[KEY]...", nargs=-1),
+        click.argument("keys", metavar="[KEY]...", nargs=-1, type=BytesType()),
         click.argument("group", metavar="GROUP"),
     ):
         function = option(function)
@@ -77,7 +72,7 @@ def _lane_options(function: F) -> F:
 
 
 def _lanes(keys: Sequence[str], places: Sequence[tuple[int, int]], in_base64: bool) -> list[Lane]:
-    return [*(key_of(key, in_base64) for key in keys), *places]
+    return [*(key_of(key, in_base64=in_base64) for key in keys), *places]
 
 
 @click.command()
@@ -180,10 +175,12 @@ def drop(
 
 @click.command()
 @click.argument("group", metavar="GROUP")
-@click.argument("key", metavar="[KEY]", required=False)
+@click.argument("key", metavar="[KEY]", required=False, type=BytesType())
 @click.option("--record", "place", type=_PlaceType(), metavar="PARTITION:OFFSET", help="Instead of a KEY.")
 @base64_option
-@click.option("--value", metavar="TEXT", help="The value of the new record.  [default: standard input]")
+@click.option(
+    "--value", type=BytesType(), metavar="TEXT", help="The value of the new record.  [default: standard input]"
+)
 @click.option(
     "--header", "headers", metavar="NAME=VALUE", multiple=True, help="A header of the new record. Repeatable."
 )
@@ -208,14 +205,14 @@ def replace(
     """
     if (key is None) == (place is None):
         raise click.UsageError("give either KEY or --record")
-    lane: Lane = key_of(key, in_base64) if key is not None else place or (0, 0)
+    lane: Lane = key_of(key, in_base64=in_base64) if key is not None else place or (0, 0)
     pairs = []
     for header in headers:
         name, separator, text = header.partition("=")
         if not separator:
             raise click.UsageError(f"{header!r} is not NAME=VALUE")
         pairs.append((name, text.encode()))
-    content = sys.stdin.buffer.read() if value is None else value.encode()
+    content = sys.stdin.buffer.read() if value is None else raw_bytes(value)
     with QueueAdmin(broker) as admin:
         _decide(
             [lane],
@@ -237,12 +234,12 @@ def _decide_all(admin: QueueAdmin, group: str, decision: Decision, *, as_json: b
         document = {"lanes": decided.lanes, "records_done": decided.records_done, "refused": decided.refused}
         terminal.write_json(document if decided.why_refused is None else {**document, "why": str(decided.why_refused)})
     elif not decided.lanes and not decided.refused:
-        write_line("no lane is blocked or parked")
+        tell("no lane is blocked or parked")
     else:
         done = {"resume": "resumed", "skip": "skipped the first record of", "drop": "dropped"}[decision]
         records = f": {decided.records_done:,} record{'' if decided.records_done == 1 else 's'} done"
         lanes = f"{decided.lanes:,} lane{'' if decided.lanes == 1 else 's'}"
-        write_line(f"{done} {lanes}{'' if decision == 'resume' else records}")
+        tell(f"{done} {lanes}{'' if decision == 'resume' else records}")
     if decided.why_refused is not None:
         lanes = f"{decided.refused:,} lane{'' if decided.refused == 1 else 's'}"
         raise type(decided.why_refused)(f"{lanes} could not be moved: {decided.why_refused}")
@@ -263,11 +260,11 @@ def _decide(lanes: Sequence[Lane], decide: Callable[[Lane], int | None], done: s
         outcomes.append(document if records is None else {**document, "records_done": records})
         if not as_json and len(outcomes) - len(failures) <= MAX_SHOWN:
             count = "" if records is None else f": {records:,} record{'' if records == 1 else 's'} done"
-            write_line(f"{done} {_lane_text(lane)}{count}")
+            tell(f"{done} {_lane_text(lane)}{count}")
     if as_json:
         terminal.write_json(outcomes)
     elif len(outcomes) - len(failures) > MAX_SHOWN:
-        write_line(f"{done} {len(outcomes) - len(failures) - MAX_SHOWN:,} more lanes")
+        tell(f"{done} {len(outcomes) - len(failures) - MAX_SHOWN:,} more lanes")
     if failures:
         more = f" (and {len(failures) - 1:,} more failed)" if len(failures) > 1 else ""
         raise type(failures[0])(f"{failures[0]}{more}")

@@ -8,10 +8,11 @@ from typing import Final, cast
 import click
 
 from logbroker.cli import terminal
+from logbroker.cli.arguments import BytesType, Whole, key_of
 from logbroker.cli.clients import QueueAdmin
 from logbroker.cli.lines import write_line
 from logbroker.cli.options import broker_option, json_option
-from logbroker.cli.queue_decisions import base64_option, key_of
+from logbroker.cli.queue_decisions import base64_option
 from logbroker.cli.queue_text import age_ms, indexed_text, key_text, lane_document, moment_text
 from logbroker.client.queue_descriptions import LaneOrder
 from logbroker.client.sync import LaneDescription, QueueDescription
@@ -23,7 +24,7 @@ _REASONS: Final = 5
 
 @click.command()
 @click.argument("group", metavar="GROUP")
-@click.option("--top", type=click.IntRange(1, MAX_TOP), metavar="N", default=20, show_default=True, help="How many.")
+@click.option("--top", type=Whole(1, MAX_TOP), metavar="N", default=20, show_default=True, help="How many.")
 @click.option(
     "--order",
     type=click.Choice(["hottest", "oldest", "held", "waiting"]),
@@ -66,7 +67,7 @@ def lanes(group: str, top: int, order: str | None, broker: str, as_json: bool) -
 
 @click.command()
 @click.argument("group", metavar="GROUP")
-@click.option("--top", type=click.IntRange(1, MAX_TOP), metavar="N", default=100, show_default=True, help="How many.")
+@click.option("--top", type=Whole(1, MAX_TOP), metavar="N", default=100, show_default=True, help="How many.")
 @broker_option
 @json_option
 def parked(group: str, top: int, broker: str, as_json: bool) -> None:
@@ -98,7 +99,7 @@ def _tell_unscanned(queue: QueueDescription) -> None:
 
 @click.command()
 @click.argument("group", metavar="GROUP")
-@click.argument("key", metavar="KEY")
+@click.argument("key", metavar="KEY", type=BytesType())
 @base64_option
 @broker_option
 @json_option
@@ -111,7 +112,7 @@ def explain(group: str, key: str, in_base64: bool, broker: str, as_json: bool) -
       logbroker queue explain billing 3q2+7w== --base64
     """
     with QueueAdmin(broker) as admin:
-        lane = admin.explain_lane(group, key_of(key, in_base64))
+        lane = admin.explain_lane(group, key_of(key, in_base64=in_base64))
         description = admin.describe_queue(group)
     if as_json:
         terminal.write_json(lane_document(lane))

@@ -7,9 +7,13 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 import click
 
+from logbroker.cli.arguments import Real, Whole, real_number, utf8
 from logbroker.client.sync import QueueSettings
+from logbroker.config import MAX_INT32, MAX_INT64
+from logbroker.errors import quoted
 from logbroker.texts import whole_number
 
+_BIG: Final = Whole(most=MAX_INT64)
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -37,8 +41,8 @@ class _Weights(click.ParamType[dict[str, int]]):
         for item in value.split(","):
             name, _, weight = item.strip().partition("=")
             number = whole_number(weight)
-            if not name or name in weights or number is None or number < 0:
-                self.fail(f"{value!r} is not NAME=N for each band, such as hot=6,warm=3,cold=1", param, ctx)
+            if not name or utf8(name) is None or name in weights or number is None or not 0 <= number <= MAX_INT32:
+                self.fail(f"{quoted(value)} is not NAME=N for each band, such as hot=6,warm=3,cold=1", param, ctx)
             weights[name] = number
         return weights
 
@@ -78,16 +82,16 @@ _SETTINGS: Final = (
         "6, 3, 1 for three bands",
         "With weighted, the shares of bands: those of the topic, else hot (7-9), warm (4-6), cold (0-3).",
     ),
-    _Setting("--age-seconds", "age_seconds", float, "S", "60", "With ageing, how long it takes to gain a level."),
+    _Setting("--age-seconds", "age_seconds", Real(), "S", "60", "With ageing, how long it takes to gain a level."),
     _Setting(
         "--lease",
         "lease_seconds",
-        float,
+        Real(),
         "SECONDS",
         "30",
         "How long a record is a worker's before it comes again; workers prolong it while they work.",
     ),
-    _Setting("--max-attempts", "max_attempts", int, "N", "5", "How often a record may fail."),
+    _Setting("--max-attempts", "max_attempts", Whole(), "N", "5", "How often a record may fail."),
     _Setting(
         "--on-exhausted",
         "on_exhausted",
@@ -101,12 +105,12 @@ _SETTINGS: Final = (
         "--dead-letter-topic", "dead_letter_topic", str, "TOPIC", "GROUP.dead-letters", "Created where it is not there."
     ),
     _Setting(
-        "--jitter", "backoff_jitter", float, "SHARE", "0.2", "The share of a backoff that is drawn by lot, 0 to 1."
+        "--jitter", "backoff_jitter", Real(), "SHARE", "0.2", "The share of a backoff that is drawn by lot, 0 to 1."
     ),
     _Setting(
         "--grace",
         "grace_seconds",
-        float,
+        Real(),
         "SECONDS",
         "2",
         "How long a worker whose connection broke keeps what it had.",
@@ -114,7 +118,7 @@ _SETTINGS: Final = (
     _Setting(
         "--alarm-share",
         "alarm_share",
-        float,
+        Real(),
         "SHARE",
         "0.5",
         "Alarm where one lane has more of what waits, and over 512 records; 1: never.",
@@ -122,16 +126,16 @@ _SETTINGS: Final = (
     _Setting(
         "--alarm-age",
         "alarm_age_seconds",
-        float,
+        Real(),
         "SECONDS",
         "3600",
         "Alarm where a lane stands or fails for longer, or a record waits for longer, if only for a worker.",
     ),
-    _Setting("--max-parked", "max_parked_records", int, "N", "100000", "Alarm where more records are parked."),
-    _Setting("--max-in-flight", "max_in_flight", int, "N", "10000", "Records that one worker may have."),
-    _Setting("--max-ready", "max_ready_records", int, "N", "100000", "The scan of the log pauses above it."),
-    _Setting("--max-held-lanes", "max_held_lanes", int, "N", "500000", "The scan pauses above it."),
-    _Setting("--max-delayed", "max_delayed_records", int, "N", "500000", "The scan pauses above it."),
+    _Setting("--max-parked", "max_parked_records", _BIG, "N", "100000", "Alarm where more records are parked."),
+    _Setting("--max-in-flight", "max_in_flight", _BIG, "N", "10000", "Records that one worker may have."),
+    _Setting("--max-ready", "max_ready_records", _BIG, "N", "100000", "The scan of the log pauses above it."),
+    _Setting("--max-held-lanes", "max_held_lanes", _BIG, "N", "500000", "The scan pauses above it."),
+    _Setting("--max-delayed", "max_delayed_records", _BIG, "N", "500000", "The scan pauses above it."),
     _Setting(
         "--on-undecodable",
         "on_undecodable",
@@ -153,10 +157,10 @@ class _Backoff(click.ParamType[tuple[float, float, float]]):
     ) -> tuple[float, float, float]:
         if not isinstance(value, str):
             return value
-        try:
-            initial, factor, cap = map(float, value.split(","))
-        except ValueError:
-            self.fail(f"{value!r} is not INITIAL,FACTOR,CAP, such as 1,2,300", param, ctx)
+        numbers = [real_number(part.strip()) for part in value.split(",")]
+        if len(numbers) != 3 or None in numbers:
+            self.fail(f"{quoted(value)} is not INITIAL,FACTOR,CAP, such as 1,2,300", param, ctx)
+        initial, factor, cap = (number or 0.0 for number in numbers)
         return initial, factor, cap
 
 

@@ -16,6 +16,7 @@ from typing import Final, Self, cast
 
 import click
 
+from logbroker.cli.arguments import COUNT, BytesType, Real, Whole
 from logbroker.cli.child_process import CommandRunner
 from logbroker.cli.clients import Worker
 from logbroker.cli.lines import raw_errors, warn
@@ -24,6 +25,7 @@ from logbroker.cli.output_formats import json_delivery
 from logbroker.cli.standard_output import TakenOutput
 from logbroker.client.sync import QueueAdmin, QueueDescription, WorkerDelivery
 from logbroker.client.worker_core import DEFAULT_MAX_EXTENSION_SECONDS
+from logbroker.config import MAX_SECONDS
 from logbroker.errors import LogbrokerError, quoted
 from logbroker.errors.system import system_error_text
 
@@ -35,16 +37,23 @@ _STOPS: Final = tuple(
     for name in ("SIGINT", "SIGTERM", "SIGHUP")
     if hasattr(signal, name)  # Windows has two.
 )
+MAX_TIMEOUT_SECONDS: Final = 7 * MAX_SECONDS
 _GOODBYE_SECONDS: Final = 3
 """After the signal that kills the commands, until the worker ends without the broker's or anybody's answer."""
 _NOT_EXECUTABLE: Final = 126
 _NOT_FOUND: Final = 127
+_TOO_LONG: Final = os.strerror(errno.E2BIG)
+"""A shell's words where it is the record that made a command too long to be run, as in `x "$(cat)"`; also exit 126."""
 
 
 @click.command()
 @click.argument("group", metavar="GROUP")
 @click.option(
-    "--exec", "command", metavar="CMD", help="Run CMD in a shell for each record; exit 0 acks, else it nacks."
+    "--exec",
+    "command",
+    type=BytesType(),
+    metavar="CMD",
+    help="Run CMD in a shell for each record; exit 0 acks, else it nacks.",
 )
 @click.option(
     "--print",
@@ -54,15 +63,17 @@ _NOT_FOUND: Final = 127
 )
 @click.option(
     "--concurrency",
-    type=click.IntRange(1, 1000),
+    type=Whole(1, 1000),
     metavar="N",
     default=1,
     show_default=True,
     help="How many commands run at once.",
 )
-@click.option("--timeout", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS", help="Kill CMD after it.")
+@click.option(
+    "--timeout", type=Real(most=MAX_TIMEOUT_SECONDS, min_open=True), metavar="SECONDS", help="Kill CMD after it."
+)
 @click.option("--band", metavar="NAME", help="Only the records of this band, of a group with priorities.")
-@click.option("--max-records", type=click.IntRange(min=1), metavar="N", help="Stop after so many.")
+@click.option("--max-records", type=COUNT, metavar="N", help="Stop after so many.")
 @click.option(
     "--until-end",
     is_flag=True,
@@ -102,8 +113,8 @@ def work(
     With --timeout, or where the record is lost to others meanwhile, CMD is
     killed with all processes of its session. The last line of its standard
     error is the reason of a nack; all of it is passed on.
-    Where CMD cannot be found (exit 127 or 126, of the first that ends), the
-    record is given back and the worker ends.
+    Where CMD cannot be found or run (exit 127 or 126), the record is given
+    back, which counts as no attempt, and the worker ends with exit code 1.
 
     \b
     JSON lines are those of `consume --format json`, with attempt and redelivered.
@@ -249,8 +260,6 @@ class _Handler:
         self._broker = broker
         self._left = max_records
         self._lock = threading.Lock()
-        self._has_run = False
-        """The command can be found: a shell has run it, or at least some of it."""
         self.failure = ""
         """Why the command cannot be run, for any record."""
 
@@ -289,9 +298,8 @@ class _Handler:
         status = f"exit {ended.status}" if ended.status >= 0 else f"signal {-ended.status}"
         reason = f"{status}: {ended.last_line}" if ended.last_line else status
         if ended.status == 0:
-            self._has_run = True
-        elif ended.killed_by == "timeout":
-            self._has_run = True
+            return
+        if ended.killed_by == "timeout":
             delivery.nack(reason=self._commands.timeout_reason)
         elif ended.killed_by == "loss":
             place = f"{delivery.topic}-{delivery.partition}, offset {delivery.offset}"
@@ -300,15 +308,11 @@ class _Handler:
                 delivery.release()
         elif ended.killed_by == "stop":
             delivery.release()
-        elif ended.status in (_NOT_EXECUTABLE, _NOT_FOUND) and not self._has_run:
+        elif ended.status in (_NOT_EXECUTABLE, _NOT_FOUND) and _TOO_LONG not in reason:
+            # A fault of this machine, and of no record: another worker may have the command, or this one soon.
             self._fail(f"the command cannot be run ({reason}): mend it, and start again")
-            # A record that brought a script to this exit code is not to stand before all others for ever.
-            if delivery.redelivered:
-                delivery.nack(reason=reason)
-            else:
-                delivery.release()
+            delivery.release()
         else:
-            self._has_run = True
             delivery.nack(reason=reason)
 
     def _fail(self, why: str) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 import datetime
 import os
 import time
@@ -16,9 +14,11 @@ import click
 
 from logbroker.cli import segment_output as output
 from logbroker.cli import terminal
-from logbroker.cli.lines import confirm, write_json_line, write_line
+from logbroker.cli.arguments import OFFSET, BytesType, PathType, Whole, key_of
+from logbroker.cli.lines import confirm, tell, write_json_line, write_line
 from logbroker.cli.options import json_option
-from logbroker.errors import CorruptLogError, DataDirError, InvalidRequestError, LogbrokerError
+from logbroker.config import MAX_INT64
+from logbroker.errors import CorruptLogError, DataDirError, InvalidRequestError, LogbrokerError, quoted
 from logbroker.texts import whole_number
 from logbroker.tools.segments import find as finding
 from logbroker.tools.segments import mend, partition_repair
@@ -40,8 +40,8 @@ from logbroker.tools.segments.verify import verify as verify_partitions
 
 _MIB = 1 << 20
 
-paths_argument = click.argument("paths", metavar="PATH...", nargs=-1, required=True, type=click.Path(path_type=Path))
-file_argument = click.argument("file", type=click.Path(path_type=Path))
+paths_argument = click.argument("paths", metavar="PATH...", nargs=-1, required=True, type=PathType())
+file_argument = click.argument("file", type=PathType())
 
 
 @click.group()
@@ -86,7 +86,7 @@ def list_command(paths: tuple[Path, ...], as_json: bool) -> None:
 @segment.command()
 @file_argument
 @click.option("--records", "with_records", is_flag=True, help="Also the records of each batch, decoded.")
-@click.option("--from", "first_offset", type=click.IntRange(0), default=0, metavar="OFFSET", help="Begin here.")
+@click.option("--from", "first_offset", type=OFFSET, default=0, metavar="OFFSET", help="Begin here.")
 @json_option
 def dump(file: Path, with_records: bool, first_offset: int, as_json: bool) -> None:
     """Write the batches of a log file, one a line; also of what a repair or recovery cut off one.
@@ -151,7 +151,7 @@ def verify(paths: tuple[Path, ...], gaps_allowed: bool | None, as_json: bool) ->
 
 @segment.command()
 @paths_argument
-@click.option("--top", type=click.IntRange(0, 1000), default=10, show_default=True, help="Most frequent keys.")
+@click.option("--top", type=Whole(0, 1000), default=10, show_default=True, help="Most frequent keys.")
 @json_option
 def stats(paths: tuple[Path, ...], top: int, as_json: bool) -> None:
     """Count records per key, batch sizes and what compression brings, over all segments named.
@@ -180,17 +180,17 @@ class _TimeType(click.ParamType[int]):
 
     def convert(self, value: str | int, param: click.Parameter | None, ctx: click.Context | None) -> int:
         number = value if isinstance(value, int) else whole_number(value)
-        if number is not None and (number >= 0 or isinstance(value, int)):
+        if number is not None and (0 <= number <= MAX_INT64 or isinstance(value, int)):
             return number
         try:
             return int(datetime.datetime.fromisoformat(str(value)).astimezone().timestamp() * 1000)
         except (ValueError, OverflowError):
-            self.fail(f"{value!r} is neither milliseconds nor a time such as 2026-01-31T12:00:00Z", param, ctx)
+            self.fail(f"{quoted(value)} is neither milliseconds nor a time such as 2026-01-31T12:00:00Z", param, ctx)
 
 
 @segment.command()
 @paths_argument
-@click.option("--key", metavar="K", help="All records with this key.")
+@click.option("--key", type=BytesType(), metavar="K", help="All records with this key.")
 @click.option("--base64", "key_is_base64", is_flag=True, help="K is base64.")
 @click.option("--time", "timestamp_ms", type=_TimeType(), metavar="T", help="Each partition's first record from T on.")
 @json_option
@@ -210,7 +210,7 @@ def find(
     if (key is None) == (timestamp_ms is None):
         raise click.UsageError("give --key or --time")
     located = locate(paths)
-    wanted = _key_bytes(key, is_base64=key_is_base64) if key is not None else b""
+    wanted = key_of(key, in_base64=key_is_base64) if key is not None else b""
     none = True
     damaged: list[tuple[PartitionFiles, SegmentReading]] = []
     with _progress("searching", located) as progress:
@@ -250,7 +250,7 @@ def rebuild_index(paths: tuple[Path, ...]) -> None:
 
 
 @segment.command()
-@click.argument("path", type=click.Path(path_type=Path))
+@click.argument("path", type=PathType())
 @click.option("--cut", is_flag=True, help="Of a directory: end the log at the first thing that is wrong.")
 @click.option(
     "--accept-gaps", is_flag=True, help="Of a directory: keep all that is good; readers pass over what is missing."
@@ -322,7 +322,7 @@ def _repair_directory(path: Path, accept_gaps: bool | None, *, dry_run: bool, ye
         if not yes:
             confirm("Do that?")
         partition_repair.repair(plan)
-    write_line(f"{path} is repaired: {output.outcome_line(plan)}")
+    tell(f"{path} is repaired: {output.outcome_line(plan)}")
 
 
 def _one_partition(path: Path) -> PartitionFiles:
@@ -362,7 +362,7 @@ def _repair_file(file: Path, *, dry_run: bool, yes: bool) -> None:
         if not yes:
             confirm("Do that?")
         mend.repair(plan)
-    write_line(f"{output.short(plan.path)} now ends at byte {plan.position}, offset {plan.offset}")
+    tell(f"{output.short(plan.path)} now ends at byte {plan.position}, offset {plan.offset}")
 
 
 def _show_plan(plan: mend.RepairPlan | None, file: Path) -> None:
@@ -418,15 +418,6 @@ def _raise_for(partition: PartitionFiles, reading: SegmentReading, undecodable: 
         raise CorruptLogError(f"{reading.segment.path}: damaged at bytes {where}: {faults[0].reason}")
     if undecodable:
         raise CorruptLogError(f"{reading.segment.path}: {undecodable} batches cannot be decoded")
-
-
-def _key_bytes(key: str, *, is_base64: bool) -> bytes:
-    if not is_base64:
-        return key.encode()
-    try:
-        return base64.b64decode(key, validate=True)
-    except binascii.Error as error:
-        raise click.BadParameter(f"{key!r} is not base64: {error}") from None
 
 
 def _raise_unsound(reports: list[PartitionReport]) -> None:

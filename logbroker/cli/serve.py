@@ -13,7 +13,8 @@ from pathlib import Path
 import click
 import uvloop
 
-from logbroker.cli.lines import LogFormatter, write_line
+from logbroker.cli.arguments import PathType
+from logbroker.cli.lines import LogFormatter, tell
 from logbroker.cli.standard_output import OutputClosedError
 from logbroker.config import BrokerConfig, load_broker_config
 from logbroker.grpc_api.process_tuning import check_descriptors
@@ -23,13 +24,18 @@ _LOG_LEVELS = ("debug", "info", "warning", "error")
 
 
 @click.command()
-@click.option("--data-dir", metavar="DIR", help=f"Where everything is kept.  [default: {BrokerConfig().data_dir}]")
+@click.option(
+    "--data-dir",
+    metavar="DIR",
+    type=PathType(path_type=str),
+    help=f"Where everything is kept.  [default: {BrokerConfig().data_dir}]",
+)
 @click.option("--listen", metavar="HOST:PORT", help=f"Port 0 picks a free one.  [default: {BrokerConfig().listen}]")
 @click.option(
     "--config",
     "config_path",
     metavar="FILE.toml",
-    type=click.Path(path_type=Path),
+    type=PathType(),
     help="Settings (docs/SETTINGS.md lists them); the options above win over it.",
 )
 @click.option("--log-level", type=click.Choice(_LOG_LEVELS), default="info", show_default=True)
@@ -48,8 +54,6 @@ def serve(
       logbroker serve --data-dir /var/lib/logbroker --listen 0.0.0.0:9192
       logbroker serve --config logbroker.toml
     """
-    if data_dir == "":
-        raise click.BadParameter("is empty: name a directory", param_hint="--data-dir")
     check_descriptors()
     handler = logging.StreamHandler()
     handler.setFormatter(LogFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
@@ -90,4 +94,4 @@ async def _serve(config: BrokerConfig, *, stop_with_stdin: bool) -> None:
 
 def _print_ready(address: str) -> None:
     with suppress(OutputClosedError):  # Nobody wants to know; the broker serves.
-        write_line(f"ready grpc={address}")
+        tell(f"ready grpc={address}")

@@ -32,6 +32,9 @@ _PIECES: Final = 16
 """A piece is at most a sixteenth of what was written before it."""
 
 
+CLOSED: Final = "standard output is closed: let it go into a file, a pipe or /dev/null"
+
+
 class OutputError(Exception):
     """Nothing can be written to standard output any more."""
 
@@ -47,10 +50,14 @@ class OutputFailedError(OutputError):
 class _Output(io.FileIO):
     """Standard output, with errors of its own."""
 
+    is_missing = False
+    """The process was started without it (`>&-`)."""
     is_over = False
     """The process ends: what is left in buffers is dropped where it cannot be written."""
 
     def write(self, data: Any, /) -> int:
+        if self.is_missing and not self.is_over:
+            raise OutputFailedError(CLOSED)
         try:
             # None: another program has made the pipe one that nobody waits at.
             while (written := super().write(data)) is None:
@@ -65,7 +72,9 @@ class _Output(io.FileIO):
 
 
 def take_standard_streams() -> None:
-    """Let standard output of this process raise the errors above. What the process was started without is empty."""
+    """Let standard output of this process raise the errors above. Input that the process was started without is empty,
+    and standard error goes nowhere."""
+    is_missing = sys.stdout is None
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         if getattr(sys, name) is None:
             # Else the next file that is opened becomes it, a connection for one.
@@ -75,20 +84,33 @@ def take_standard_streams() -> None:
                 os.close(fd)
             setattr(sys, name, open(number, "w" if number else "r", encoding="utf-8", closefd=False))  # noqa: SIM115
     before = sys.stdout
+    output = _Output(before.fileno(), "w", closefd=False)
+    output.is_missing = is_missing
     sys.stdout = io.TextIOWrapper(
-        io.BufferedWriter(_Output(before.fileno(), "w", closefd=False)),
+        io.BufferedWriter(output),
         encoding=before.encoding,
         errors=before.errors,
         line_buffering=bool(before.line_buffering),
     )
 
 
+def has_standard_output() -> bool:
+    """Whether the process was started with it."""
+    output = _taken()
+    return output is None or not output.is_missing
+
+
 def end_standard_output() -> None:
     """Write what is left of standard output if that is possible, and let nothing be said of what is not."""
-    output = getattr(getattr(sys.stdout, "buffer", None), "raw", None)
-    if isinstance(output, _Output):
+    output = _taken()
+    if output is not None:
         output.is_over = True
         sys.stdout.flush()
+
+
+def _taken() -> _Output | None:
+    output = getattr(getattr(sys.stdout, "buffer", None), "raw", None)
+    return output if isinstance(output, _Output) else None
 
 
 class TakenOutput:
@@ -97,9 +119,13 @@ class TakenOutput:
     A pipe holds more than its reader may ever look at: behind `| head -1`, hundreds of records. So each piece is
     written when the one before it was taken out of the pipe. Of a reader that takes nothing for some time what was
     written and flushed counts, as it does of a file.
+
+    Raises OutputFailedError where there is no standard output, before any record is asked for.
     """
 
     def __init__(self) -> None:
+        if not has_standard_output():
+            raise OutputFailedError(CLOSED)
         self._out = sys.stdout.buffer
         self._fd = _pipe_of(sys.stdout)
         self._is_patient = True

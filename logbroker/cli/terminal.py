@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import Final, Protocol
 
 from rich import box
+from rich.cells import cell_len
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TaskProgressColumn, TextColumn
 from rich.table import Table as RichTable
@@ -17,6 +18,9 @@ from logbroker.cli.lines import write_json as write_json
 from logbroker.texts import shown
 
 UNITS: Final = ("bytes", "KiB", "MiB", "GiB", "TiB")
+_BETWEEN_COLUMNS: Final = 3
+_FOLDED_WIDTH: Final = 8
+"""What a column of texts has at least."""
 _SPANS: Final = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1000, "s"))
 
 
@@ -33,6 +37,9 @@ class Table:
             pad_edge=False,
             show_header=header,
         )
+        self._columns: Final = columns
+        self._numbers: Final = numbers
+        self._rows: Final[list[tuple[tuple[str, ...], str | None]]] = []
         for name in columns:
             self.table.add_column(_text(name), justify="right" if name in numbers else "left", overflow="fold")
 
@@ -40,6 +47,7 @@ class Table:
         """Add a row; `cell_styles` are those of the first cells."""
         styles = (*cell_styles, *("" for _ in cells[len(cell_styles) :]))
         self.table.add_row(*map(_text, cells, styles), style=style)
+        self._rows.append((cells, style))
 
     def add_section(self) -> None:
         """Draw a line below the last row."""
@@ -47,6 +55,53 @@ class Table:
 
     def __len__(self) -> int:
         return self.table.row_count
+
+    def fitted(self, width: int) -> RichTable:
+        """Return what is to be shown in so many columns: the table or, where no word of its header and no number would
+        stay whole in it, each row as lines of names and cells."""
+        room = width + 1 - _BETWEEN_COLUMNS * len(self._columns)
+        least = [self._least_width(number, name) for number, name in enumerate(self._columns)]
+        if sum(least) > room and self.table.show_header:
+            return self._stacked()
+        widths = [min(room, self._whole_width(number, name)) for number, name in enumerate(self._columns)]
+        if sum(widths) > room >= sum(least):
+            # The widest column gives first. Rich itself would cut columns below what can be read.
+            while sum(widths) > room:
+                widest = max(
+                    (number for number in range(len(widths)) if widths[number] > least[number]), key=widths.__getitem__
+                )
+                widths[widest] -= 1
+            for column, column_width in zip(self.table.columns, widths, strict=True):
+                column.width = column_width
+        return self.table
+
+    def _cells(self, number: int) -> Iterator[str]:
+        return (shown(cells[number]) for cells, _ in self._rows if number < len(cells))
+
+    def _whole_width(self, number: int, name: str) -> int:
+        return max(cell_len(shown(name)), max(map(cell_len, self._cells(number)), default=0))
+
+    def _least_width(self, number: int, name: str) -> int:
+        """The width below which a column cannot be read; texts are folded anywhere."""
+        longest = max(map(_word_width, self._cells(number)), default=0)
+        return max(_word_width(shown(name)), longest if name in self._numbers else min(longest, _FOLDED_WIDTH))
+
+    def _stacked(self) -> RichTable:
+        lines = RichTable(
+            box=None, title=self.table.title, title_justify="left", pad_edge=False, show_header=False, padding=(0, 1)
+        )
+        lines.add_column(style="bold")
+        lines.add_column(overflow="fold")
+        for cells, style in self._rows:
+            for name, cell in zip(self._columns, cells, strict=False):
+                if name or cell:
+                    lines.add_row(_text(name), _text(cell), style=style)
+            lines.add_row()
+        return lines
+
+
+def _word_width(text: str) -> int:
+    return max(map(cell_len, text.split()), default=0)
 
 
 def _text(text: str, style: str = "") -> Text:
@@ -60,7 +115,8 @@ def table(*columns: str, numbers: tuple[str, ...] = (), title: str | None = None
 
 def show(made: Table) -> None:
     """Write a table to standard output, cut to no width where that is not a terminal."""
-    Console(width=None if shows_output() else 200).print(made.table)
+    console = Console(width=None if shows_output() else 200)
+    console.print(made.fitted(console.width))
 
 
 def say(*sentences: str) -> None:

@@ -8,8 +8,9 @@ from typing import Any
 import click
 
 from logbroker.cli import terminal
+from logbroker.cli.arguments import Whole
 from logbroker.cli.clients import Admin
-from logbroker.cli.lines import confirm, write_line
+from logbroker.cli.lines import confirm, tell, write_line
 from logbroker.cli.options import broker_option, json_option
 from logbroker.client.sync import TopicDescription, TopicInfo
 from logbroker.errors import CorruptLogError
@@ -52,7 +53,7 @@ def topic() -> None:
 
 @topic.command()
 @click.argument("name")
-@click.option("--partitions", type=int, metavar="N", help="How many.  [default: the bands' sum, or the broker's]")
+@click.option("--partitions", type=Whole(1), metavar="N", help="How many.  [default: the bands' sum, or the broker's]")
 @click.option(
     "--bands",
     metavar="BANDS",
@@ -127,7 +128,7 @@ def describe(name: str, broker: str, as_json: bool) -> None:
 
 @topic.command()
 @click.argument("name")
-@click.option("--partitions", type=int, metavar="N", help="The new count; it can only grow.")
+@click.option("--partitions", type=Whole(1), metavar="N", help="The new count; it can only grow.")
 @config_option
 @click.option("--unset", multiple=True, metavar="KEY", help="Back to the broker's default. Repeatable.")
 @broker_option
@@ -165,7 +166,7 @@ def _tell(info: TopicInfo, sentence: str, *, as_json: bool) -> None:
     if as_json:
         terminal.write_json(_info_document(info))
     else:
-        write_line(sentence)
+        tell(sentence)
 
 
 def _sketch(info: TopicInfo) -> str:

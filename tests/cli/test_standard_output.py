@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 import time
 import uuid
@@ -146,15 +147,61 @@ def test_a_full_disk_is_one_line(address: str, full: str, queue_group: str, argu
     assert counts(address, queue_group).acked == 0
 
 
-def test_streams_that_are_closed_are_empty(address: str, full: str) -> None:
+@pytest.mark.parametrize("arguments", STREAMS)
+def test_without_standard_output_nothing_counts_as_delivered(
+    address: str, full: str, queue_group: str, arguments: tuple[str, ...]
+) -> None:
+    """What nobody can have seen is neither committed nor acked, nor handed out at all."""
+    names = {"TOPIC": full, "GROUP": f"w-{full}", "QUEUE": queue_group}
+    named = [names.get(argument, argument) for argument in arguments]
+    code, said = run_closed(">&-", *named, *(() if "--help" in named else ("--broker", address)))
+    assert (code, said) == (1, b"logbroker: standard output is closed: let it go into a file, a pipe or /dev/null\n")
+    assert committed(address, f"w-{full}", full) == 0
+    done = counts(address, queue_group)
+    assert (done.acked, done.delivered) == (0, 0)
+
+
+CLOSED = (">&-", "2>&-", "<&- >&-", "<&- >&- 2>&-")
+
+
+def run_closed(redirected: str, *arguments: str) -> tuple[int, bytes]:
+    command = ["sh", "-c", f'"$@" {redirected}', "sh", *LOGBROKER, *arguments]
+    nothing, piped = subprocess.DEVNULL, subprocess.PIPE
+    result = subprocess.run(
+        command, stdin=nothing, stdout=nothing, stderr=piped, env=ENVIRONMENT, timeout=60, check=False
+    )
+    return result.returncode, result.stderr
+
+
+@pytest.mark.parametrize("redirected", CLOSED)
+def test_what_is_done_is_done_without_streams(address: str, full: str, name: str, redirected: str) -> None:
     """A program that was started without them must not take what it opens next for them."""
-    for redirected in (">&-", "<&-", "2>&-", "<&- >&- 2>&-"):
-        script = f'"$@" --until-end {redirected}'
-        command = ["sh", "-c", script, "sh", *LOGBROKER, "consume", full, "--broker", address]
-        assert subprocess.run(command, stdout=subprocess.DEVNULL, timeout=60, check=False).returncode == 0, redirected
-    command = ["sh", "-c", '"$@" <&-', "sh", *LOGBROKER, "produce", full, "--json", "--broker", address]
-    out = subprocess.run(command, capture_output=True, timeout=60, check=True).stdout
-    assert json.loads(out)["records"] == 0
+    broker = ("--broker", address)
+    for arguments in (
+        ("topic", "create", name),
+        ("produce", name),
+        ("queue", "create", name, "--topic", full),
+        ("queue", "work", name, "--exec", "true", "--max-records", "2"),
+        ("queue", "delete", name, "--yes"),
+        ("topic", "delete", name, "--yes"),
+    ):
+        assert run_closed(redirected, *arguments, *broker) == (0, b""), arguments
+
+
+@pytest.mark.parametrize("redirected", CLOSED)
+def test_a_broker_serves_without_streams(tmp_path: Path, redirected: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    serve = ["serve", "--data-dir", str(tmp_path / "data"), "--listen", address]
+    command = ["sh", "-c", f'exec "$@" {redirected}', "sh", *LOGBROKER, *serve]
+    nothing = subprocess.DEVNULL
+    with subprocess.Popen(command, stdin=nothing, stdout=nothing, stderr=nothing, env=ENVIRONMENT) as process:
+        try:
+            output_of("topic", "create", "t", "--wait", "30", "--broker", address)
+            process.terminate()
+            assert process.wait(30) == 0
+        finally:
+            process.kill()
 
 
 def test_a_worker_stops_at_the_end_where_it_is_told_to(address: str, queue_group: str) -> None:

@@ -1,0 +1,129 @@
+"""Readings of what stands on the command line: texts, numbers and paths.
+
+Every command takes its numbers, texts and paths through the types below, and a test that walks all commands sees to it.
+So bytes that are no text, numbers that no message of the broker can hold, `nan` and an empty path are wrong arguments,
+told as such, and no command has to think of them.
+"""
+
+from __future__ import annotations
+
+import base64
+import math
+import re
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from logbroker.config import MAX_INT32, MAX_INT64
+from logbroker.errors import quoted
+from logbroker.texts import whole_number
+
+_REAL_NUMBER: Final = re.compile(r"-?([0-9]{1,20}(\.[0-9]{0,20})?|\.[0-9]{1,20})([eE][+-]?[0-9]{1,3})?")
+
+
+def utf8(text: str) -> bytes | None:
+    """Return a text of the command line in UTF-8; None: the bytes that were given are not UTF-8."""
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        return None
+
+
+def real_number(text: str) -> float | None:
+    """Return the number that a text is, with or without a fraction; None: it is none, or none that is finite."""
+    if not _REAL_NUMBER.fullmatch(text):
+        return None
+    number = float(text)
+    return number if math.isfinite(number) else None
+
+
+def raw_bytes(text: str) -> bytes:
+    """Return the bytes that a text of the command line was given as."""
+    return text.encode("utf-8", "surrogateescape")
+
+
+def key_of(text: str, *, in_base64: bool) -> bytes:
+    """Return a key as it was given. Raises click.UsageError."""
+    if not in_base64:
+        return raw_bytes(text)
+    try:
+        return base64.b64decode(text, validate=True)
+    except ValueError:
+        raise click.UsageError(f"{quoted(text)} is not base64") from None
+
+
+class TextType(click.types.StringParamType):
+    """A text: bytes that are not UTF-8 are refused."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        text = str(super().convert(value, param, ctx))
+        if utf8(text) is None:
+            self.fail(f"{quoted(text)} is not UTF-8", param, ctx)
+        return text
+
+
+class BytesType(click.types.StringParamType):
+    """What may be any bytes, such as a key or a command of the shell; those that are not UTF-8 are lone surrogates."""
+
+
+class PathType(click.Path):
+    """A path of any bytes that the system takes."""
+
+    def __init__(
+        self, *, exists: bool = False, file_okay: bool = True, path_type: type[Path] | type[str] = Path
+    ) -> None:
+        super().__init__(exists=exists, file_okay=file_okay, path_type=path_type)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if value == "":
+            self.fail(f"is empty: name a {'file or directory' if self.file_okay else 'directory'}", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+class Whole(click.IntRange):
+    """A whole number, in digits; without bounds of its own, one that fits into the broker's int32."""
+
+    def __init__(self, least: int = 0, most: int = MAX_INT32) -> None:
+        # The help names bounds that say something of the option, not those of a field on the wire.
+        super().__init__(least if least > -MAX_INT32 else None, most if most < MAX_INT32 else None)
+        self._least: Final = least
+        self._most: Final = most
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        number = whole_number(value) if isinstance(value, str) else int(value)
+        if number is None or not self._least <= number <= self._most:
+            self.fail(f"{quoted(value)} is not a whole number from {self._least} to {self._most}", param, ctx)
+        return number
+
+
+class Real(click.FloatRange):
+    """A number that may have a fraction: never `nan`, and never without bounds."""
+
+    def __init__(self, least: float = 0, most: float = MAX_INT32, *, min_open: bool = False) -> None:
+        super().__init__(least, most if most < MAX_INT32 else None, min_open=min_open)
+        self._least: Final = least
+        self._most: Final = most
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        number = real_number(value) if isinstance(value, str) else float(value)
+        if number is None or not self._least <= number <= self._most or (self.min_open and number == self._least):
+            least = f"above {self._least:g}, up to" if self.min_open else f"from {self._least:g} to"
+            self.fail(f"{quoted(value)} is not a number {least} {self._most:g}", param, ctx)
+        return number
+
+
+OFFSET: Final = Whole(0, MAX_INT64)
+COUNT: Final = Whole(1, MAX_INT64)
+"""Of records."""
+PARTITION: Final = Whole()
+
+
+def take_texts_as_utf8(command: click.Command) -> None:
+    """Let all arguments and options of a command and its subcommands that have no type of their own be texts."""
+    for parameter in command.params:
+        if type(parameter.type) is click.types.StringParamType:
+            parameter.type = TextType()
+    if isinstance(command, click.Group):
+        for subcommand in command.commands.values():
+            take_texts_as_utf8(subcommand)
