@@ -73,7 +73,6 @@ def test_a_deletion_is_asked_about(topic: Topic, monkeypatch: pytest.MonkeyPatch
         (("create", ""), "empty"),
         (("create", ".."), ".."),
         (("create", "a" * 250), "249"),
-        (("create", "never-made", "--partitions", "0"), "partition"),
         (("create", "never-made", "--partitions", "1000000"), "partition"),
         (("create", "never-made", "--config", "colour=red"), "colour"),
         (("create", "never-made", "--config", "retention.ms=long"), "retention.ms"),
