@@ -454,7 +454,10 @@ class ConsumerCore(Droppable):
                     del ends[partition]
                 elif assigned.position >= end and assigned.error is None:
                     del ends[partition]
-                    self._hold(assigned)
+                    # Where its next generations end has to be heard: others of the topic wait for it there. What came
+                    # from behind the end was appended meanwhile.
+                    if not assigned.generation or assigned.fetched > assigned.position:
+                        self._hold(assigned)
             if not opened:
                 self._leave_blocked(ends)
             if not ends:

@@ -261,9 +261,16 @@ def has_delivered(assigned: Assigned) -> bool:
 
 
 def held_back_topics(reading: Iterable[Assigned], wanted: Container[TopicPartition]) -> set[TopicId]:
-    """Return the topics whose next generation waits for a partition that is not wanted now."""
+    """Return the topics whose next generation waits for a partition that is neither wanted now nor read.
+
+    One that is read but not wanted, as it had nothing when the loop began, holds nobody back: where its generation ends
+    is still to be heard, or something comes of it, and then it is held.
+    """
     return {
         assigned.topic_id
         for assigned in reading
-        if assigned.generation and assigned.partition not in wanted and not has_delivered(assigned)
+        if assigned.generation
+        and not assigned.wanted
+        and assigned.partition not in wanted
+        and not has_delivered(assigned)
     }

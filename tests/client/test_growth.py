@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from typing import Any
@@ -253,6 +254,57 @@ async def test_a_bounded_loop_reads_what_was_added_before_it_and_not_what_is_add
         found += [record async for record in consumer.until_end()]
     assert len(found) == growing.sent
     assert in_order(found)
+
+
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("in_group", [False, True])
+async def test_a_bounded_loop_reads_all_whatever_is_empty(growing: GrowingTopic, seed: int, in_group: bool) -> None:
+    """Generations that hold nothing, partitions that have nothing of some: none holds the others back."""
+    chance = random.Random(seed)
+    async with Consumer(growing.address, group=growing.name if in_group else None) as consumer, asyncio.timeout(60):
+        found: list[Record] = []
+        partitions = 0
+        for loop in range(3):
+            for _ in range(chance.randint(2 - bool(loop), 4)):
+                partitions += chance.randint(1, 3)
+                await growing.grow(partitions)
+                for partition in chance.sample(range(partitions), chance.choice((0, 0, 1, partitions))):
+                    await growing.fill(partition, count=3)
+            if not loop:
+                await (consumer.subscribe(growing.name) if in_group else consumer.assign(growing.name))
+            if in_group:
+                while len(consumer.assignment()) < partitions:
+                    found += await consumer.poll(timeout_seconds=0.05)
+            found += [record async for record in consumer.until_end()]
+            assert len(found) == growing.sent, (seed, loop)
+    assert in_order(found)
+
+
+async def test_what_comes_with_the_last_records_of_a_bounded_loop_is_of_the_next_one(
+    growing: GrowingTopic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def append() -> None:
+        for _ in range(3):
+            await growing.fill(0, count=1)
+
+    await growing.grow(1)
+    # Few batches fit into what is sent ahead, so that some come together with what is appended during the loop.
+    async with Consumer(growing.address, buffer_bytes=300) as consumer, asyncio.timeout(60):
+        await consumer.assign(growing.name)
+        find_ends = consumer.ends
+
+        async def find_and_append() -> dict[TopicPartition, int]:
+            ends = await find_ends()
+            await append()
+            return ends
+
+        monkeypatch.setattr(consumer, "ends", find_and_append)
+        found: list[int] = []
+        for loop in range(12):
+            await append()
+            there = growing.sent
+            found += [record.offset async for record in consumer.until_end()]
+            assert found == list(range(there)), loop
 
 
 async def test_a_partition_assigned_by_hand_is_all_that_is_read(growing: GrowingTopic) -> None:
