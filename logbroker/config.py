@@ -290,7 +290,7 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """File handles kept for segments; 0: half of what the process may open."""
     min_free_disk_bytes: int = 256 * MIB
     """What takes room is refused where the disk has less left, and what works off what is there where it has less than
-    half of it: a disk that runs full ends the broker."""
+    half of it: a disk that runs full ends the broker. Less than 16 MiB is not enough for what is under way then."""
     retention_check_seconds: float = 30.0
     """How often retention looks for what has expired."""
     checkpoint_seconds: float = 5.0

@@ -31,6 +31,8 @@ _ASK_SHARE: Final = 1 / 8
 """Of these bounds, at which recovery points are asked for."""
 _ASK_BYTES_OF_PARTITION: Final = 128 * 1024
 """Not before so much was appended to each partition that changed, on average: each costs a sync."""
+_FIRST_APPEND_BYTES: Final = 16 * 1024
+"""What the files of a partition take beside its records, in whole blocks, where it changes for the first time."""
 
 
 class Upkeep:
@@ -96,10 +98,11 @@ class Upkeep:
 
     def appended(self, partitions: Sequence[Partition], size_bytes: int, batches: int) -> None:
         """Count what was appended; asks for recovery points early, as a restart is short where they lag little."""
+        known = len(self._changed)
         self._changed.update(partitions)
         self._lag_bytes += size_bytes
         self._lag_batches += batches
-        self.disk.take(size_bytes)
+        self.disk.take(size_bytes + _FIRST_APPEND_BYTES * (len(self._changed) - known))
         self._partitions.limit_producers(self._config.max_producers)
         lag = max(self._lag_bytes / MAX_LAG_BYTES, self._lag_batches / MAX_LAG_BATCHES)
         if lag >= 0.5 or (lag >= _ASK_SHARE and self._lag_bytes >= len(self._changed) * _ASK_BYTES_OF_PARTITION):
