@@ -241,7 +241,8 @@ class ConsumerCore(Droppable):
         nothing that was appended after partitions were added is delivered before the program has finished all from
         before that. See `growth_order`.
         With `bands`, of a topic that has bands only the partitions of these; each must be a band of one of the topics.
-        Raises UnknownTopicError, UnknownPartitionError or InvalidRequestError, and then changes nothing.
+        Raises UnknownTopicError, UnknownPartitionError or InvalidRequestError, and then changes nothing. A partition
+        that is offline is told of while records are read.
         """
         if self._settings is not None:
             raise InvalidRequestError("in a group, partitions are assigned by the broker; call subscribe(topic)")
@@ -265,9 +266,12 @@ class ConsumerCore(Droppable):
             await self._whole_topics.close()
             self._lifetime.ended(self._whole_topics.close)
         self.cursor.drop()
+        # Where one is offline the fetcher looks again, and tells the program, as it reads the others.
+        later = None if isinstance(start, int) else start
         self._assigned = {
-            partition: Assigned(partition, infos[partition.topic].id, offsets[partition], offsets[partition])
+            partition: Assigned(partition, infos[partition.topic].id, offset, offset, start=later)
             for partition in partitions
+            for offset in [offsets.get(partition, -1)]
         }
         fetcher = self._open_fetcher()
         reads = self._assigned

@@ -13,6 +13,7 @@ there the log may grow past it, and what lies between would be skipped in silenc
 from __future__ import annotations
 
 import asyncio
+import datetime
 import itertools
 import logging
 from collections import deque
@@ -71,7 +72,7 @@ class Assigned(msgspec.Struct, eq=False):
     paused: bool = False
     held: bool = False
     """Not wanted until the consumer goes on reading without end."""
-    start: Policy = None
+    start: Policy | datetime.datetime = None
     """Where to begin while the position is not known; None: the program has to say."""
     cut_offset: int | None = None
     """The log was cut there, and the position is from before. Nothing above may be committed: it is other records."""
@@ -334,8 +335,8 @@ class Fetcher:
         """Return what comes next, waiting for it; None when the deadline (monotonic seconds) is over, when there is
         something and the permit is over, or when it is time to look again at what is waited for.
 
-        Raises what ended a partition; with `tell_again`, after a short wait, also where the program has heard that
-        before. Raises BrokerUnavailableError once it is closed.
+        With `tell_again`, raises what ended a partition, after a short wait also where the program has heard that
+        before; else that is left to the caller. Raises BrokerUnavailableError once it is closed.
         """
         refusal = self._refusal
         if (self.standing and tell_again) or refusal is not None:
@@ -368,6 +369,8 @@ class Fetcher:
         chunk = self._take_chunk()
         if chunk.error is not None:
             self.standing[chunk.assigned] = None
+            if not tell_again:
+                return None  # The others come first.
             self.tell()
         return chunk
 
@@ -607,7 +610,7 @@ class Fetcher:
             assigned.position = assigned.fetched
             self.move(assigned)
 
-    def _search(self, assigned: Assigned, policy: Reset) -> None:
+    def _search(self, assigned: Assigned, policy: Reset | datetime.datetime) -> None:
         """Find where a policy says to begin, and go on there."""
         self._stop_search(assigned)
         self._searching[assigned] = task = asyncio.create_task(self._find_place(assigned, policy))
@@ -621,7 +624,7 @@ class Fetcher:
         if self._searching.get(assigned) is task:
             del self._searching[assigned]
 
-    async def _find_place(self, assigned: Assigned, policy: Reset) -> None:
+    async def _find_place(self, assigned: Assigned, policy: Reset | datetime.datetime) -> None:
         version, partition = assigned.version, assigned.partition
         for attempt in itertools.count():
             try:

@@ -61,7 +61,7 @@ def _first_given(*settings: OffsetReset | None) -> OffsetReset:
     return next(setting for setting in settings if setting is not None)
 
 
-def place_of(policy: Reset) -> When:
+def place_of(policy: Reset | datetime.datetime) -> When:
     """Return what a policy means at this moment."""
     if isinstance(policy, datetime.timedelta):
         return max(0, round(time() * 1000) - policy // datetime.timedelta(milliseconds=1))

@@ -10,7 +10,7 @@ import msgspec
 
 from logbroker.client.connection import Connection
 from logbroker.client.status import error_of_item
-from logbroker.errors import InvalidRequestError, LogbrokerError
+from logbroker.errors import InvalidRequestError, LogbrokerError, PartitionOfflineError
 from logbroker.types import TopicPartition
 from logbroker.v1 import log_pb2
 
@@ -57,13 +57,16 @@ async def list_offsets(
 
 
 async def find_offsets(
-    connection: Connection, partitions: Sequence[TopicPartition], when: When
+    connection: Connection, partitions: Sequence[TopicPartition], when: When, *, passes_offline: bool = False
 ) -> dict[TopicPartition, int]:
-    """Find the same in several partitions; the latest where no record is so young. Raises the first error."""
+    """Find the same in several partitions; the latest where no record is so young. Raises the first error; with
+    `passes_offline`, partitions that are offline are left out instead."""
     found = dict(zip(partitions, await list_offsets(connection, [(p, when) for p in partitions]), strict=True))
     offsets = {}
     too_young = []
     for partition, outcome in found.items():
+        if passes_offline and isinstance(outcome, PartitionOfflineError):
+            continue
         if isinstance(outcome, LogbrokerError):
             raise outcome
         offsets[partition] = outcome.offset
@@ -77,9 +80,10 @@ async def find_offsets(
 async def find_starts(
     connection: Connection, partitions: Sequence[TopicPartition], start: Start
 ) -> dict[TopicPartition, int]:
-    """Find where to begin in several partitions. Raises the first error, or InvalidRequestError."""
+    """Find where to begin in several partitions, but for those that are offline. Raises the first other error, or
+    InvalidRequestError."""
     if not isinstance(start, int):
-        return await find_offsets(connection, partitions, start)
+        return await find_offsets(connection, partitions, start, passes_offline=True)
     if start < 0:
         raise InvalidRequestError(f"{start} is not an offset; give 0 or more, earliest, latest or a datetime")
     return dict.fromkeys(partitions, start)

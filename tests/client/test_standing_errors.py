@@ -274,6 +274,38 @@ async def test_a_loop_to_the_end_reads_the_others_to_theirs_and_then_raises(
             await read([])
 
 
+@pytest.mark.parametrize(
+    "start", ["earliest", 0, datetime.datetime.fromtimestamp(LAST_MS / 1000 - 86_400, datetime.UTC)]
+)
+@pytest.mark.parametrize("kind", [client, sync])
+async def test_a_partition_that_is_offline_from_the_beginning_keeps_nobody_from_the_others(
+    place: Place, kind: Any, start: Any
+) -> None:
+    await asyncio.to_thread(place.broker.stop)
+    place.segment(0).unlink()
+    await asyncio.to_thread(place.broker.start)
+    in_group = start == "earliest"
+    for member in (False, True)[: 1 + in_group]:
+        asker = Asker(kind.Consumer(place.address, group=place.name if member else None), place, member=member)
+        try:
+            await (asker.do("subscribe", place.name) if member else asker.do("assign", place.name, start))
+            seen: list[int] = []
+
+            async def read(asker: Asker = asker, seen: list[int] = seen) -> None:
+                async for records in asker.lists_of(asker.consumer.until_end()):
+                    seen += [record.offset for record in records]
+
+            with pytest.raises(PartitionOfflineError):
+                await read()
+            assert seen == list(range(10))
+            await read()
+            assert len(seen) == 10
+            with pytest.raises(PartitionOfflineError):
+                await asker.poll()
+        finally:
+            await asker.do("close")
+
+
 async def test_a_topic_that_is_gone_stays_so(place: Place) -> None:
     for kind in (client, sync):
         asker = Asker(kind.Consumer(place.address), place)
