@@ -124,7 +124,7 @@ def consume(
         in_pipe: dict[TopicPartition, int] = {}
         """Of a reader that has not taken it yet."""
         try:
-            for batch in consumer.batches(until_end=until_end):
+            for batch in out.while_read(consumer.batches(until_end=until_end)):
                 records = batch if left is None else batch[:left]
                 for piece in out.pieces(records) if group is not None else (records,):
                     # Whoever reads along sees each piece as it comes; one is large where much comes at once.

@@ -128,6 +128,9 @@ def work(
     """
     if (command is None) != printed:
         raise click.UsageError("give either --exec or --print")
+    if command is not None and not command.strip():
+        # A shell runs it well, and all records would be acked: a variable that is not set, most likely.
+        raise click.UsageError("--exec needs a command, and this one is empty")
     if until_end and band is not None:
         raise click.UsageError("--until-end is about all records of the group: leave out --band")
     if command is None:
@@ -138,7 +141,7 @@ def work(
             _stopped_at_end(worker, broker, group) if until_end else nullcontext(),
         ):
             out = TakenOutput()
-            for delivery in itertools.islice(worker, max_records):
+            for delivery in out.while_read(itertools.islice(worker, max_records)):
                 out.write(json_delivery(delivery))
                 out.wait()
                 with suppress(LogbrokerError):  # Lost meanwhile: it comes again, and is written again.

@@ -11,11 +11,15 @@ from __future__ import annotations
 import io
 import os
 import select
+import signal
 import stat
 import struct
 import sys
-from collections.abc import Iterator, Sequence
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from time import monotonic, sleep
+from types import FrameType
 from typing import Any, Final, TypeVar
 
 if sys.platform != "win32":
@@ -131,6 +135,62 @@ class TakenOutput:
         self._is_patient = True
         self._written = 0
         """Records."""
+        self._is_waiting = False
+        """For the next record."""
+        self._has_lost_reader = False
+
+    def while_read(self, coming: Iterable[T]) -> Iterator[T]:
+        """Yield what comes. Raises OutputClosedError where the reader of a pipe goes while nothing comes: no write
+        would tell that, and `| head -1` would last as long as there is no second record."""
+        with self._watched():
+            waited = iter(coming)
+            while True:
+                # In this order: the reader may go in between.
+                self._is_waiting = True
+                if self._has_lost_reader:
+                    raise OutputClosedError
+                try:
+                    each = next(waited)
+                except StopIteration:
+                    return
+                finally:
+                    self._is_waiting = False
+                yield each
+
+    @contextmanager
+    def _watched(self) -> Iterator[None]:
+        """Let the end of a pipe's reader interrupt this thread while it waits, in here."""
+        if self._fd is None or threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        fd = self._fd
+        over, end = os.pipe()
+
+        def watch() -> None:
+            poll = select.poll()
+            poll.register(fd, 0)  # It tells errors all the same.
+            poll.register(over, select.POLLIN)
+            if all(ready != over for ready, _ in poll.poll()):
+                signal.pthread_kill(waiting, signal.SIGPIPE)
+
+        waiting = threading.get_ident()
+        before = signal.signal(signal.SIGPIPE, self._lost_reader)
+        watcher = threading.Thread(target=watch, name="standard-output", daemon=True)
+        watcher.start()
+        try:
+            yield
+        finally:
+            os.write(end, b"x")
+            watcher.join()
+            signal.signal(signal.SIGPIPE, before)
+            os.close(over)
+            os.close(end)
+
+    def _lost_reader(self, number: int, frame: FrameType | None) -> None:
+        self._has_lost_reader = True
+        # What was delivered is written, and then settled or committed, first.
+        if self._is_waiting:
+            raise OutputClosedError
 
     def pieces(self, records: Sequence[T]) -> Iterator[Sequence[T]]:
         """Yield records in pieces that are to be written one by one."""

@@ -82,6 +82,16 @@ def test_records_are_written_as_json_lines_and_acked(address: str, group: str) -
     assert counts(address, group).acked == 12
 
 
+@pytest.mark.parametrize("command", ["", "  ", "\n"])
+def test_an_empty_command_is_none(address: str, group: str, command: str) -> None:
+    """A shell would run it, and every record would be acked: its variable is not set, most likely."""
+    work = [*LOGBROKER, "queue", "work", group, "--exec", command, "--until-end", "--broker", address]
+    done = subprocess.run(work, capture_output=True, text=True, timeout=60, env=ENVIRONMENT, check=False)
+    assert done.returncode == 2
+    assert "--exec needs a command" in done.stderr
+    assert counts(address, group).acked == 0
+
+
 def test_a_command_gets_the_record_and_its_exit_settles_it(address: str, group: str, tmp_path: Path) -> None:
     out = tmp_path / "out"
     script = f"""

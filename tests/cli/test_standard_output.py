@@ -42,8 +42,10 @@ def queue_group(address: str, full: str, name: str) -> str:
 
 
 def committed(address: str, group: str, topic: str) -> int:
+    """0 as well where nothing was committed."""
     with Admin(address) as admin, suppress(UnknownGroupError):
-        return admin.fetch_offsets(group)[TopicPartition(topic, 0)].offset
+        found = admin.fetch_offsets(group).get(TopicPartition(topic, 0))
+        return 0 if found is None else found.offset
     return 0
 
 
@@ -84,6 +86,27 @@ def test_records_of_a_queue_group_are_acked_when_the_reader_has_taken_them(addre
     assert [int(json.loads(line)["value"]) for line in shown] == [0, 1, 2]
     assert 3 <= counts(address, queue_group).acked <= 4
     assert counts(address, queue_group).nacked == 0
+
+
+@pytest.mark.parametrize("shown", [0, 1])
+@pytest.mark.parametrize("command", ["consume", "consume --group", "work"])
+def test_a_reader_that_goes_is_noticed_while_nothing_comes(address: str, name: str, command: str, shown: int) -> None:
+    with Admin(address) as admin, Producer(address) as producer, QueueAdmin(address) as queues:
+        admin.create_topic(name, 1)
+        if shown:
+            producer.send_and_wait(name, b"0")
+        queues.create_queue(name, name)
+    arguments = {
+        "consume": ("consume", name),
+        "consume --group": ("consume", name, "--group", f"{name}-g"),
+        "work": ("queue", "work", name, "--print"),
+    }
+    assert len(head(address, shown, *arguments[command])) == shown
+    if command == "work":
+        assert counts(address, name).acked == shown
+        assert workers(address, name) == 0
+    elif command == "consume --group":
+        assert committed(address, f"{name}-g", name) == shown
 
 
 def test_who_reads_nothing_holds_up_nobody_for_ever(address: str, full: str, name: str) -> None:
