@@ -73,6 +73,18 @@ class PartitionCheckpoint(msgspec.Struct, gc=False, omit_defaults=True):
     start has refused the partition. So damage above the recovery point is not taken for what a power cut has left."""
 
 
+def epochs_unknown_below(checkpoint: PartitionCheckpoint, epochs: Sequence[EpochStart]) -> list[EpochStart]:
+    """Return those epochs of a file which no broker has written: they begin below the recovery point, up to which the
+    checkpoint has all of them, and it has them not.
+
+    At the recovery point and above, a recovery may have begun one whose checkpoint was never stored. A checkpoint
+    without epochs is of an older broker, or of files that another program wrote: it tells nothing of them.
+    """
+    if not checkpoint.epochs:
+        return []
+    return [entry for entry in epochs[len(checkpoint.epochs) :] if entry.start_offset < checkpoint.recovery_point]
+
+
 def encode_checkpoint(key: bytes, checkpoint: PartitionCheckpoint) -> list[Write]:
     """Return the rows of a checkpoint, under the key of its partition."""
     encode = msgspec.msgpack.encode

@@ -28,7 +28,12 @@ from logbroker.storage.files import (
     write_file,
 )
 from logbroker.storage.handles import HandleCache
-from logbroker.storage.partition_checkpoint import PartitionCheckpoint, SegmentCheckpoint, boot_id
+from logbroker.storage.partition_checkpoint import (
+    PartitionCheckpoint,
+    SegmentCheckpoint,
+    boot_id,
+    epochs_unknown_below,
+)
 from logbroker.storage.partition_files import (
     EPOCHS_NAME,
     METADATA_NAME,
@@ -239,7 +244,7 @@ class _Recovery:
         path = f"{self._directory}/{EPOCHS_NAME}"
         epochs = decode_epochs(path, read_file(self._files, path)) if EPOCHS_NAME in sizes else []
         known = self._checkpoint.epochs
-        if epochs[: len(known)] != known:
+        if epochs[: len(known)] != known or epochs_unknown_below(self._checkpoint, epochs):
             text = encode_epochs(known).decode("ascii")
             why = "the file is damaged" if EPOCHS_NAME in sizes else why_absent(path)
             raise CorruptLogError(f"{path}: {why}; restore it, it began with {text!r}")

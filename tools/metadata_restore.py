@@ -38,8 +38,14 @@ from logbroker.queues.rows import HANDED_ROW, PRODUCER_ROW, SESSION_ROW
 from logbroker.storage.data_dir import META_NAME, DataDir, partition_directories
 from logbroker.storage.files import RealFiles, read_regular
 from logbroker.storage.metadata_store import DATA_NAME, MetadataReader, MetadataStore, Write
-from logbroker.storage.partition_checkpoint import PRODUCERS, PartitionCheckpoint, SegmentCheckpoint, decode_partition
-from logbroker.storage.partition_files import METADATA_NAME, decode_metadata
+from logbroker.storage.partition_checkpoint import (
+    PRODUCERS,
+    PartitionCheckpoint,
+    SegmentCheckpoint,
+    decode_partition,
+    epochs_unknown_below,
+)
+from logbroker.storage.partition_files import EPOCHS_NAME, METADATA_NAME, decode_epochs, decode_metadata
 from logbroker.tools.metadata_backup import Backup, count_values, extract, free_path, utc_text
 from logbroker.tools.segments.locate import file_bytes, segments_in
 from logbroker.tools.segments.log_file import LogFile
@@ -239,12 +245,22 @@ class _Comparison:
             if not checkpoint.segments:
                 checkpoint = _from_the_start(first, checkpoint)
             self._note(f"{topic.name}-{number}: begins at offset {first} now, as retention left it since the backup")
+        self._take_epochs(topic, number, checkpoint)
         self._store(topic, number, checkpoint)
         known = {entry.base_offset: entry.size_bytes for entry in checkpoint.segments}
         last = max(known, default=-1)
         self._plan.unscanned_bytes += sum(
             size_bytes - known.get(base_offset, 0) for base_offset, size_bytes in sizes.items() if base_offset >= last
         )
+
+    def _take_epochs(self, topic: Topic, number: int, checkpoint: PartitionCheckpoint) -> None:
+        """Know the leader epochs that began below the recovery point since the backup, where it was raised or a repair
+        has cut the log there: of others than those the start says that the file is damaged."""
+        path = self._directory(topic, number) / EPOCHS_NAME
+        with suppress(CorruptLogError, OSError):
+            epochs = decode_epochs(str(path), read_regular(path))
+            if epochs[: len(checkpoint.epochs)] == checkpoint.epochs:
+                checkpoint.epochs += epochs_unknown_below(checkpoint, epochs)
 
     def _adopt(self, name: str, partitions: dict[int, TopicId | None]) -> None:
         """Make a topic anew of which the backup knows nothing."""

@@ -223,6 +223,24 @@ def test_a_checkpoint_of_an_empty_partition_makes_recovery_strict(partition: Par
         partition.open()
 
 
+def test_a_leader_epoch_too_many_below_the_recovery_point_is_noticed(partition: PartitionOnDisk) -> None:
+    partition.append(batch_of(b"a"), batch_of(b"b"), batch_of(b"c"))
+    partition.stop()
+    path = partition.directory / "leader-epoch-checkpoint"
+    sound = path.read_bytes()
+    assert sound == b"0\n1\n0 0\n"
+    for content in ("0\n2\n0 0\n1 0\n", "0\n2\n0 0\n1 2\n", "0\n3\n0 0\n1 1\n2 3\n"):
+        path.write_text(content)
+        with pytest.raises(
+            CorruptLogError, match=r"leader-epoch-checkpoint: the file is damaged; restore it, it began"
+        ):
+            partition.open()
+    # A recovery may have begun one at the end, and died before its checkpoint was stored.
+    path.write_text("0\n2\n0 0\n1 3\n")
+    partition.open()
+    assert partition.values() == [b"a", b"b", b"c"]
+
+
 def test_a_checkpoint_of_an_older_broker_is_read() -> None:
     row = msgspec.msgpack.encode({"recovery_point": 0, "log_start_offset": 0, "segments": [], "producers": []})
     checkpoint = msgspec.msgpack.decode(row, type=PartitionCheckpoint)

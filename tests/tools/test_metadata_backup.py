@@ -88,6 +88,17 @@ def test_what_was_true_at_the_backup_only_is_not_believed(stopped: StoppedPartit
     assert next_ids[-1] < 1 << 62
 
 
+def test_a_leader_epoch_that_is_newer_than_the_backup_is_taken_from_the_file(
+    stopped: StoppedPartition, made: Backup
+) -> None:
+    """A repair may have cut the log since, or retention raised where it begins: the start is not to refuse the file."""
+    (stopped.directory / "leader-epoch-checkpoint").write_text("0\n2\n0 0\n1 10\n")
+    restored(made, stopped.data_dir)
+    (row,) = [row for (table, _), row in state_of(stopped.data_dir).items() if table == "partitions"]
+    checkpoint = msgspec.msgpack.decode(row, type=PartitionCheckpoint)
+    assert [(entry.epoch, entry.start_offset) for entry in checkpoint.epochs] == [(0, 0), (1, 10)]
+
+
 def test_the_name_is_the_callers_or_tells_the_time(stopped: StoppedPartition, tmp_path: Path) -> None:
     (tmp_path / "backups").mkdir()
     made, _ = back_up(stopped.data_dir, tmp_path / "backups")

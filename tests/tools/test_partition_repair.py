@@ -181,6 +181,10 @@ def no_epochs(stopped: StoppedPartition) -> None:
     (stopped.directory / "leader-epoch-checkpoint").unlink()
 
 
+def an_epoch_too_many(stopped: StoppedPartition) -> None:
+    (stopped.directory / "leader-epoch-checkpoint").write_text(f"0\n2\n0 0\n1 {END // 2}\n")
+
+
 def bad_epochs(stopped: StoppedPartition) -> None:
     (stopped.directory / "leader-epoch-checkpoint").write_text("0\n1\n7 3\n")
 
@@ -216,7 +220,7 @@ BELOW_THE_RECOVERY_POINT = (
     another_segment_instead,
 )
 """Of which a start reads nothing: readers meet it."""
-LOSSLESS: list[Damage] = [longer, a_stray, no_epochs, bad_epochs, no_metadata]
+LOSSLESS: list[Damage] = [longer, a_stray, no_epochs, bad_epochs, an_epoch_too_many, no_metadata]
 
 
 def check(stopped: StoppedPartition, *, accept_gaps: bool, good: dict[int, bytes]) -> None:

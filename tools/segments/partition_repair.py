@@ -30,7 +30,12 @@ from logbroker.private_files import private_opener
 from logbroker.record.header import BatchHeader
 from logbroker.storage.continuity import ANY_ORDER, Continuity
 from logbroker.storage.files import RealFiles, kind_name, read_file, read_regular
-from logbroker.storage.partition_checkpoint import PartitionCheckpoint, SegmentCheckpoint, boot_id
+from logbroker.storage.partition_checkpoint import (
+    PartitionCheckpoint,
+    SegmentCheckpoint,
+    boot_id,
+    epochs_unknown_below,
+)
 from logbroker.storage.partition_files import (
     EPOCHS_NAME,
     METADATA_NAME,
@@ -256,12 +261,13 @@ class _Surveyor:
             message = "it is damaged, and is written anew from what is known"
             found.problems.append(Problem(path=path, message=message, is_in_log=False))
         found.highest_epoch = max((entry.epoch for entry in (*epochs, *known)), default=0)
-        if self._known.topic_id is not None and epochs[: len(known)] != known:
+        unknown = epochs_unknown_below(self._checkpoint, epochs) if self._checkpoint is not None else []
+        if self._known.topic_id is not None and (epochs[: len(known)] != known or unknown):
             # A repair that died half-way may have cut it already; all else is damage.
             is_cut = bool(epochs) and epochs[:-1] == [
                 entry for entry in known if entry.start_offset < epochs[-1].start_offset
             ]
-            if not is_cut and epochs:
+            if epochs and (unknown or not is_cut):
                 message = "it is not what the metadata store knows, and is written anew"
                 found.problems.append(Problem(path=path, message=message, is_in_log=False))
             elif not epochs:
