@@ -20,7 +20,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from logbroker.errors import DataDirError, StorageFailedError
+from logbroker.errors import CorruptLogError, DataDirError, StorageFailedError
 from logbroker.errors.system import advice_for, reason_of
 from logbroker.private_files import DIRECTORY_MODE
 from logbroker.storage import system_calls
@@ -137,7 +137,7 @@ def _lock_file(path: Path, fd: int) -> None:
 
 def _in_use(path: Path) -> DataDirError:
     pid = ""
-    with suppress(OSError):
+    with suppress(OSError, CorruptLogError):
         pid = read_regular(path / LOCK_NAME)[:20].decode("ascii", "replace").strip()
     by = f" (process {pid})" if pid.isdigit() else ""
     return DataDirError(

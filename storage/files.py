@@ -39,6 +39,8 @@ _NO_FILE: Final = (errno.EISDIR, errno.ELOOP, errno.ENXIO, errno.ENODEV, errno.E
 """What the system says where something else than a file lies at a path."""
 MAX_BUFFERS: Final = os.sysconf("SC_IOV_MAX") if "SC_IOV_MAX" in getattr(os, "sysconf_names", {}) else 16
 """How many buffers one pwritev takes."""
+MAX_SMALL_BYTES: Final = 4 << 20
+"""No file that is read as a whole has more: not even of leader epochs, a line for each recovery that cut the log."""
 
 
 class Files(Protocol):
@@ -222,9 +224,15 @@ def open_regular(path: str | os.PathLike[str], flags: int = os.O_RDONLY) -> int:
 
 
 def read_regular(path: str | os.PathLike[str]) -> bytes:
-    """Read the whole of a small file. Raises OSError, as `open_regular` does."""
+    """Read the whole of a small file. Raises OSError, as `open_regular` does, and CorruptLogError where it is large."""
     with open(open_regular(path), "rb") as file:
-        return file.read()
+        return _small(os.fspath(path), file.read(MAX_SMALL_BYTES + 1))
+
+
+def _small(path: str, content: bytes) -> bytes:
+    if len(content) > MAX_SMALL_BYTES:
+        raise CorruptLogError(f"{path}: the file is damaged: it has more than {MAX_SMALL_BYTES:,} bytes; restore it")
+    return content
 
 
 def what_is_at(path: str | os.PathLike[str], wanted: Literal["file", "directory"] = "file") -> str:
@@ -327,15 +335,15 @@ def cut_bytes(content: bytes, cut: Cut | None) -> bytes:
 
 
 def read_file(files: Files, path: str) -> bytes:
-    """The whole of a small file. Raises OSError."""
+    """The whole of a small file. Raises OSError, and CorruptLogError where it is large."""
     fd = files.open(path)
     try:
         parts = []
         position = 0
-        while part := files.pread(fd, 1 << 14, position):
+        while position <= MAX_SMALL_BYTES and (part := files.pread(fd, 1 << 14, position)):
             parts.append(part)
             position += len(part)
-        return b"".join(parts)
+        return _small(path, b"".join(parts))
     finally:
         files.close(fd)
 

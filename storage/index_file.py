@@ -26,6 +26,8 @@ _log = logging.getLogger(__name__)
 OFFSET_ENTRY: Final = struct.Struct(">ii")
 TIME_ENTRY: Final = struct.Struct(">qi")
 
+MAX_INDEX_BYTES: Final = 1 << 27
+"""No index has more, so what lies behind is not read."""
 _BLOCK_ENTRIES: Final = 256
 
 Entry = tuple[int, int]
@@ -67,10 +69,12 @@ class IndexFile:
         size = self._entry.size
         try:
             with self._handles.pinned(self.path) as handle:
-                length = self._files.size_bytes(self.path)
+                file_bytes = self._files.size_bytes(self.path)
+                length = min(file_bytes, MAX_INDEX_BYTES)
                 count = length // size
                 last = self._read(handle.fd, count - 1, nowait=False) if count else (-1, -1)
-                if length % size or last[0] >= below[0] or last[1] >= below[1] or (last == (0, 0) and count > 1):
+                is_cut_off = file_bytes % size or length < file_bytes
+                if is_cut_off or last[0] >= below[0] or last[1] >= below[1] or (last == (0, 0) and count > 1):
                     count = self._valid_entries(self._files.pread(handle.fd, length, 0), below)
                     self._files.truncate(handle.fd, count * size)
         except FileNotFoundError:

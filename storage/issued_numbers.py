@@ -19,6 +19,7 @@ from typing import Final
 import google_crc32c
 import msgspec
 
+from logbroker.errors import CorruptLogError
 from logbroker.storage.files import Files, creation_failed, read_file, storage_failed, write_all
 from logbroker.storage.handles import HandleCache
 
@@ -57,6 +58,8 @@ def read_issued(directory: str, files: Files) -> IssuedNumbers | None:
         issued = decode_issued(read_file(files, path))
     except FileNotFoundError:
         return None
+    except CorruptLogError:
+        issued = None
     if issued is None:
         _log.error("%s is damaged; what is given out continues above the metadata store and the clock", path)
     return issued

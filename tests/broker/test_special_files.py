@@ -15,11 +15,16 @@ import pytest
 from logbroker.engine import Read, ReadResult
 from logbroker.errors import CorruptLogError, LogbrokerError, PartitionOfflineError
 from logbroker.errors.system import system_error_text
+from logbroker.storage import system_calls
+from logbroker.storage.files import MAX_SMALL_BYTES
+from logbroker.storage.index_file import MAX_INDEX_BYTES
 from logbroker.tools.segments.locate import check_not_special
 from tests.broker.conftest import OpenEngine
 from tests.cli.command import failure_of
 
 LOG: Final = f"{0:020d}"
+LARGE_BYTES: Final = 1 << 29
+"""No disk is used for it."""
 
 
 def a_file(path: Path) -> None:
@@ -151,6 +156,38 @@ async def test_in_the_place_of_what_one_partition_needs(
             assert not place.endswith(".log")
         assert await opened.append(opened.engine.topic("good").id, b"more") == is_known
         assert opened.failures == []
+
+
+@pytest.mark.parametrize("place", ["issued-numbers", *OF_A_PARTITION[2:]])
+async def test_what_is_small_is_not_read_whole_where_it_is_large(
+    open_at: OpenEngine, tmp_path: Path, place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await fill(open_at)
+    path = tmp_path / "data" / place
+    path.touch()
+    os.truncate(path, LARGE_BYTES)
+    read_bytes, pread = 0, system_calls.pread
+
+    def counted(fd: int, size_bytes: int, position: int) -> bytes:
+        nonlocal read_bytes
+        found = pread(fd, size_bytes, position)
+        read_bytes += len(found)
+        return found
+
+    monkeypatch.setattr(system_calls, "pread", counted)
+    is_index = place.endswith("index")
+    async with open_at() as opened:
+        [found] = await opened.engine.read([Read(opened.engine.topic("bad").id, 0, 0, 1 << 20)])
+        is_offline = isinstance(found, PartitionOfflineError)
+        assert is_offline == (not is_index and place != "issued-numbers")
+        if isinstance(found, PartitionOfflineError):
+            assert str(path) in found.message
+            assert "it has more than" in found.message
+        else:
+            await opened.append(opened.engine.topic("bad").id, b"more")
+        assert await opened.append(opened.engine.topic("good").id, b"more") == 1
+        assert opened.failures == []
+    assert read_bytes < (MAX_INDEX_BYTES if is_index else MAX_SMALL_BYTES) + (1 << 20)
 
 
 @pytest.mark.parametrize("thing", [thing for thing in KINDS if thing not in (a_file, a_directory)])

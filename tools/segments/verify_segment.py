@@ -8,7 +8,7 @@ from typing import Final
 
 from logbroker.errors.system import reason_of
 from logbroker.storage.files import open_regular
-from logbroker.storage.index_file import OFFSET_ENTRY, TIME_ENTRY
+from logbroker.storage.index_file import MAX_INDEX_BYTES, OFFSET_ENTRY, TIME_ENTRY
 from logbroker.tools.segments.batch_checks import Fault
 from logbroker.tools.segments.findings import Finding, SegmentFacts, Severity
 from logbroker.tools.segments.index_checks import IndexFault, OffsetIndexCheck, TimeIndexCheck
@@ -20,7 +20,6 @@ from logbroker.tools.segments.scan import LogScan
 Progress = Callable[[int], None]
 """Is told how many more bytes were read."""
 
-_MAX_INDEX_BYTES: Final = 1 << 27
 _PROGRESS_BYTES: Final = 1 << 24
 
 
@@ -136,7 +135,7 @@ class SegmentCheck:
     def _index(self, path: str, entry_bytes: int) -> bytes | None:
         try:
             size_bytes = os.stat(path).st_size
-            if size_bytes > _MAX_INDEX_BYTES:
+            if size_bytes > MAX_INDEX_BYTES:
                 self._tell(Severity.ERROR, path, f"{size_bytes} bytes are more than an index can have")
                 return b""
             with open(open_regular(path), "rb", buffering=0) as file:
