@@ -27,7 +27,7 @@ from logbroker.client.group_reader import Callback, Calls
 from logbroker.client.group_settings import GrowthOrder, group_settings
 from logbroker.client.offset_reset import OffsetReset, given_resets
 from logbroker.client.offsets import Start
-from logbroker.client.sync_loop import run, shared_loop
+from logbroker.client.sync_loop import check_waits, run, shared_loop
 from logbroker.errors import BrokerUnavailableError, LogbrokerError
 from logbroker.record.header import MAX_EXPANDED_BYTES
 from logbroker.types import TopicPartition
@@ -444,6 +444,7 @@ class Consumer:
         """
         if self._core._lifetime.is_forked:
             return
+        check_waits()
         # Two threads may close at once; a callback may close what is being closed.
         with self._closing:
             if self._is_closing:

@@ -150,6 +150,12 @@ def wait_for(told: threading.Event, timeout_seconds: float | None) -> bool:
         _started().check()
 
 
+def check_waits() -> None:
+    """Raise InvalidRequestError where `run` would: before anything is changed that it is needed for."""
+    if _shared is not None:
+        _shared.check_waits()
+
+
 def shared_loop() -> asyncio.AbstractEventLoop:
     """Return the loop, starting its thread at first use. The thread ends with the process.
 

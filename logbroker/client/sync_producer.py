@@ -23,7 +23,7 @@ from logbroker.client.producer import (
     sender_options,
 )
 from logbroker.client.sender import Sender
-from logbroker.client.sync_loop import run, shared_loop, wait_for
+from logbroker.client.sync_loop import check_waits, run, shared_loop, wait_for
 from logbroker.client.topic_route import TopicRoute
 from logbroker.errors import BrokerUnavailableError
 from logbroker.record.codec import Headers
@@ -210,6 +210,7 @@ class Producer(Droppable):
     def _close(self, flush_seconds: float | None) -> None:
         if self._lifetime.is_forked:
             return
+        check_waits()
         with self._closing:
             if self._closed:
                 return

@@ -348,3 +348,25 @@ def test_a_callback_may_send_and_is_told_where_it_would_wait_for_itself(address:
         assert [delivery.result(timeout=25).offset for delivery in sent] == list(range(1, 51))
     assert len(refused) == 50
     assert "background thread" in str(refused[0])
+
+
+def test_a_client_that_a_callback_cannot_close_is_closed_later(address: str, topic: str) -> None:
+    with sync.Admin(address) as admin:
+        admin.create_topic(topic, 1)
+    with sync.Producer(address, linger_ms=60_000) as producer, sync.Consumer(address) as consumer:
+        consumer.assign(topic)
+        refused: list[Exception] = []
+
+        def close(_: Any) -> None:
+            for client in (producer, consumer):
+                try:
+                    client.close()
+                except InvalidRequestError as error:
+                    refused.append(error)
+
+        producer.send(topic, b"first").add_done_callback(close)
+        producer.flush()
+        assert len(refused) == 2
+        later = producer.send(topic, b"later")
+        assert [record.value for record in consumer.until_end()] == [b"first"]
+    assert later.result(timeout=0).offset == 1
