@@ -187,9 +187,10 @@ class TakenOutput:
             os.close(end)
 
     def _lost_reader(self, number: int, frame: FrameType | None) -> None:
-        self._has_lost_reader = True
+        # Another pipe may have lost its reader, such as standard error.
+        self._has_lost_reader = self._fd is not None and _has_no_reader(self._fd)
         # What was delivered is written, and then settled or committed, first.
-        if self._is_waiting:
+        if self._has_lost_reader and self._is_waiting:
             raise OutputClosedError
 
     def pieces(self, records: Sequence[T]) -> Iterator[Sequence[T]]:

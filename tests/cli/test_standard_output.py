@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import socket
 import subprocess
 import time
@@ -107,6 +108,19 @@ def test_a_reader_that_goes_is_noticed_while_nothing_comes(address: str, name: s
         assert workers(address, name) == 0
     elif command == "consume --group":
         assert committed(address, f"{name}-g", name) == shown
+
+
+def test_another_pipe_that_loses_its_reader_ends_nothing(address: str, name: str) -> None:
+    with Admin(address) as admin, Producer(address) as producer:
+        admin.create_topic(name, 1)
+        producer.send_and_wait(name, b"first")
+        command = [*LOGBROKER, "consume", name, "--max-records", "2", "--broker", address]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=ENVIRONMENT) as process:
+            assert line_of(process) == b"first\n"
+            process.send_signal(signal.SIGPIPE)
+            producer.send_and_wait(name, b"second")
+            assert line_of(process) == b"second\n"
+            assert process.wait(30) == 0
 
 
 def test_who_reads_nothing_holds_up_nobody_for_ever(address: str, full: str, name: str) -> None:
