@@ -15,7 +15,6 @@ from logbroker.grpc_api.status import Statuses
 from logbroker.pacing import Pace, Steps, in_large_steps, in_turns
 from logbroker.queues.operator import Counts
 from logbroker.queues.queue_group import QueueGroup
-from logbroker.queues.scanner import MARK_SECONDS
 from logbroker.queues.settings import OnExhausted, OnUndecodable, Ordering, Priority, PriorityRank, QueueSettings
 from logbroker.queues.starts import UNSEEN_END, Rewound, StartAt
 from logbroker.types import TopicId
@@ -89,9 +88,7 @@ def read_start(message: pb.StartAt) -> StartAt:
     )
 
 
-async def described_queue(
-    engine: LogEngine, group: QueueGroup, pace: Pace, wait_seconds: float = MARK_SECONDS
-) -> pb.DescribedQueue:
+async def described_queue(engine: LogEngine, group: QueueGroup, pace: Pace, wait_seconds: float) -> pb.DescribedQueue:
     """Looks at all lanes that are blocked or parked, and at all partitions; all that is told is of one moment, where
     these are not very many. Waits so long for the scan. Raises UnknownGroupError where the group goes meanwhile."""
     await group.scanner.catch_up(wait_seconds)

@@ -104,7 +104,7 @@ async def list_lanes(group: QueueGroup, request: pb.ListLanesRequest, room_bytes
 
 
 async def explain_lanes(
-    group: QueueGroup, keys: Sequence[bytes], room_bytes: int, *, is_all_scanned: bool = True
+    group: QueueGroup, keys: Sequence[bytes], room_bytes: int, *, is_all_scanned: bool
 ) -> pb.ExplainLanesResponse:
     """`is_all_scanned`: all that was readable when the request came, so that what is not there is not in the log."""
     pace = Pace()

@@ -18,6 +18,7 @@ from logbroker.grpc_api.queue_admin_messages import described_queue
 from logbroker.pacing import Pace
 from logbroker.queues.messages import Nack, Settlement
 from logbroker.queues.queue_group import QueueGroup
+from logbroker.queues.scanner import MARK_SECONDS
 from logbroker.queues.settings import OnExhausted, QueueSettings
 from logbroker.queues.starts import StartAt
 from logbroker.queues.worker_messages import Hello
@@ -89,7 +90,7 @@ async def test_what_is_described_of_a_queue_group(
         for _ in range(10):
             meddle(group, chance)
             queue = group.queue
-            described = await described_queue(broker.broker.engine, group, Pace())
+            described = await described_queue(broker.broker.engine, group, Pace(), MARK_SECONDS)
             counts = described.counts
             assert counts.in_flight == sum(worker.in_flight for worker in described.workers)
             assert counts.unscanned == sum(each.end - each.scanned for each in described.partitions)

@@ -18,6 +18,7 @@ from logbroker.pacing import Pace
 from logbroker.queues.messages import Nack, Settlement
 from logbroker.queues.operator import AlarmKind
 from logbroker.queues.queue_group import QueueGroup
+from logbroker.queues.scanner import MARK_SECONDS
 from logbroker.queues.settings import OnExhausted
 from logbroker.queues.starts import StartAt
 from logbroker.record.message_headers import NOT_BEFORE
@@ -123,7 +124,7 @@ CASES: list[Callable[[Scene], Awaitable[tuple[str, int]]]] = [
 
 async def all_answers(group: QueueGroup, key: bytes) -> dict[str, pb.Lane]:
     """The lane of a key as each answer shows it; those that keep only the last reason are given all."""
-    [explained] = (await explain_lanes(group, [key], ROOM)).lanes
+    [explained] = (await explain_lanes(group, [key], ROOM, is_all_scanned=True)).lanes
     answers = {"explain": explained}
     for order in ORDERS:
         listed = await list_lanes(group, pb.ListLanesRequest(order=order, top=10), ROOM)
@@ -166,7 +167,7 @@ async def check(group: QueueGroup, state: str, attempt: int, waiting: int, *, he
     [record] = [record for record in await group.records.fetch([1]) if not isinstance(record, Exception)]
     assert first.oldest_timestamp_ms == record.timestamp_ms
     assert not has_cause(first)
-    described = await described_queue(group._engine, group, Pace())
+    described = await described_queue(group._engine, group, Pace(), MARK_SECONDS)
     assert described.counts.lanes == 1
     assert described.counts.open == waiting
     return first
@@ -251,7 +252,7 @@ async def test_a_record_before_the_one_that_a_lane_is_parked_for_has_its_own_fac
             [(receipt, _)] = await take(link, 1)
             await nack(link, receipt, reason=reason, delay_seconds=0.0)
         await until(lambda: group.operator.held())
-        [before] = (await explain_lanes(group, [b"k"], ROOM)).lanes
+        [before] = (await explain_lanes(group, [b"k"], ROOM, is_all_scanned=True)).lanes
         assert (before.offset, before.attempt, list(before.reasons)) == (1, 3, ["first", "second"])
         assert not has_cause(before)
         await group.operations.rewind(StartAt(offset=0))
@@ -331,7 +332,7 @@ async def test_an_answer_is_of_one_moment(tmp_path: Path, monkeypatch: pytest.Mo
                     assert sizes == sorted(sizes, reverse=True)
                 if order == "LANE_ORDER_HELD":
                     assert {lane.state for lane in answer.lanes} <= {"blocked", "parked"}
-            explained = await explain_lanes(group, keys, ROOM)
+            explained = await explain_lanes(group, keys, ROOM, is_all_scanned=True)
             check_answer([lane for lane in explained.lanes if lane.state != "idle"])
 
 

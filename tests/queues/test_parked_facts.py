@@ -45,7 +45,9 @@ class Told:
         held.lanes.sort(key=lambda lane: (lane.key, lane.offset))
         alarms = group.operator.alarms(Moment(group.moment().seconds, at_ms))
         alarms.sort(key=repr)
-        return cls(await explain_lanes(group, KEYS, 1 << 20), held, alarms, group.operator.counts())
+        return cls(
+            await explain_lanes(group, KEYS, 1 << 20, is_all_scanned=True), held, alarms, group.operator.counts()
+        )
 
 
 async def lanes_set_aside(opened: Shell, on_exhausted: OnExhausted) -> Life:

@@ -15,7 +15,7 @@ from logbroker.grpc_api.queue_admin_messages import described_queue
 from logbroker.pacing import Pace
 from logbroker.queues import retention_hold
 from logbroker.queues.dead_lettering import DeadLettering
-from logbroker.queues.scanner import Scanner
+from logbroker.queues.scanner import MARK_SECONDS, Scanner
 from logbroker.queues.settings import OnExhausted, OnUndecodable, Ordering
 from logbroker.record.header import HEADER_BYTES
 from tests.queues.fake_log import undecodable_batch
@@ -119,7 +119,7 @@ async def test_what_is_handed_out_though_retention_took_it_is_not_told_as_expire
         await life.retain()
         assert life.facts().log_start_offset > 0
         await life.work(2 * count)  # All of it is served from memory.
-        described = await described_queue(opened.engine, life.group, Pace())
+        described = await described_queue(opened.engine, life.group, Pace(), MARK_SECONDS)
         assert (described.counts.expired, described.counts.acked) == (0, 2 * count)
 
 
@@ -134,7 +134,7 @@ async def test_what_was_never_scanned_is_told_as_expired(tmp_path: Path) -> None
         await life.work(1)
         while life.group.queue.done.floor(0) < 200:
             await life.work_once()
-        described = await described_queue(opened.engine, life.group, Pace())
+        described = await described_queue(opened.engine, life.group, Pace(), MARK_SECONDS)
         handed_out = sum(map(len, life.done.values()))
         assert described.counts.expired + handed_out == 200
         assert described.counts.acked == handed_out
