@@ -60,7 +60,13 @@ class Room:
     __slots__ = ("bytes", "records")
 
     def __init__(self, max_records: int, max_bytes: int) -> None:
-        check_bounds(1, MAX_INT, max_records=max_records, max_bytes=max_bytes)
+        if max_records < 1:
+            # In other clients the first argument is the time.
+            raise InvalidRequestError(
+                f"max_records must be at least 1, not {max_records}; to take what is there without waiting, give "
+                "timeout_seconds=0"
+            )
+        check_bounds(1, MAX_INT, max_bytes=max_bytes)
         self.records = max_records
         self.bytes = max_bytes
 

@@ -151,7 +151,7 @@ async def test_a_bound_without_sense_is_refused(address: str, topic: str) -> Non
     await fill(address, topic, [1])
     async with Consumer(address) as consumer:
         await consumer.assign(topic)
-        with pytest.raises(InvalidRequestError, match="max_records must be between 1 and"):
+        with pytest.raises(InvalidRequestError, match=r"max_records must be at least 1, .* give timeout_seconds=0"):
             await consumer.poll(0)
         with pytest.raises(InvalidRequestError, match="max_bytes must be between 1 and"):
             await consumer.poll(max_bytes=0)
