@@ -12,8 +12,10 @@ settings.register_profile(
     "logbroker", print_blob=True, deadline=None, max_examples=100, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("logbroker")
-# Under nohup it is ignored, in all programs that tests start as well, and those are told by it to stop.
+# Under nohup, and in the background of a shell, these are ignored, in all programs that tests start as well, and those
+# are told by them to stop.
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture
