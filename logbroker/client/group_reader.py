@@ -97,6 +97,7 @@ class GroupReader:
         self._unsure: dict[TopicPartition, int] = {}
         """What was committed, as far as this member knew, when its present stream began, until the broker has said what
         it has: an older store may have been restored beneath it."""
+        self._looking = asyncio.Lock()
         self._lost_uncommitted = False
         """Records that the program was given went uncommitted when all was lost, and nothing is held again yet."""
         self._unplaced: dict[TopicPartition, Granted] = {}
@@ -335,7 +336,8 @@ class GroupReader:
 
     async def commit(self, offsets: Mapping[TopicPartition, int] | None) -> None:
         """See ConsumerCore.commit."""
-        if self._unsure:
+        # What is said again must not come behind what the program says now.
+        if self._unsure or self._looking.locked():
             with suppress(LogbrokerError):
                 await self._look_at_committed()
         if offsets is None:
@@ -353,6 +355,8 @@ class GroupReader:
             if offset != self._committed[partition] or partition in self._unsure
         }
         failures = await self._commit(offsets, monotonic() + self._connection.request_timeout_seconds)
+        for partition in offsets.keys() - failures.keys():
+            self._unsure.pop(partition, None)
         for error in failures.values():
             raise error
 
@@ -425,6 +429,11 @@ class GroupReader:
 
         Who holds a partition is the only one to know that it was committed further.
         """
+        async with self._looking:
+            if self._unsure:
+                await self._commit_what_is_lacking()
+
+    async def _commit_what_is_lacking(self) -> None:
         known = self._unsure
         topic_ids = {partition: self._assigned[partition].topic_id for partition in known}
         found = await fetch_offsets(self._connection, self._group_id, topic_ids)
@@ -432,22 +441,27 @@ class GroupReader:
             return  # The next stream began meanwhile.
         self._unsure = {}
         lacking = {}
+        is_news = False
         for partition, offset in known.items():
             told = found[partition].offset if partition in found else -1
-            # It may have been committed on the new stream meanwhile.
-            if told < offset and self._committed[partition] == offset:
+            # It may have been committed further on the new stream meanwhile.
+            if told < offset and self._committed[partition] <= offset:
+                is_news |= self._committed[partition] == offset
                 self._committed[partition] = told
                 lacking[partition] = offset
-        if lacking:
+        if not lacking:
+            return
+        if is_news:
             _log.warning(
                 "member of group %s: the broker has lost commits of %d partitions, as by a restore: committing again",
                 self._group_id,
                 len(lacking),
             )
-            # But not where the program has gone back: how much of that is in the log as it is now is not known.
-            await self._try_commit(
-                {p: at for p, at in lacking.items() if self._cursor.finished(self._assigned[p]) >= at}
-            )
+        # But not where the program has it in hand once more, or still: how much of that is in the log as it is now is
+        # not known.
+        await self._try_commit({p: at for p, at in lacking.items() if self._cursor.finished(self._assigned[p]) >= at})
+        # What is not to be committed now is looked at once more.
+        self._unsure |= {p: at for p, at in lacking.items() if self._committed.get(p, at) < at}
 
     def _log_was_cut(self, assigned: Assigned, offset: int) -> None:
         """Commit from the cut on again: what the broker had above it is void, too."""

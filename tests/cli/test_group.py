@@ -49,7 +49,8 @@ def topic(address: str) -> str:
     """A topic of 2 partitions with 10 records each, a second apart."""
     name = f"t-{uuid.uuid4()}"
     with Admin(address) as admin, Producer(address) as producer:
-        admin.create_topic(name, 2)
+        # The records are old, and the broker lives longer than it takes until old ones go.
+        admin.create_topic(name, 2, {"retention.ms": "-1"})
         for number in range(20):
             producer.send(name, b"%d" % number, partition=number % 2, timestamp_ms=START_MS + number // 2 * 1000)
     return name

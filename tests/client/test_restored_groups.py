@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
 
 from logbroker.client import Admin, Consumer, TopicPartition
+from logbroker.client.fetcher import Assigned, Fetcher
 from logbroker.embedded_broker import EmbeddedBroker
 from logbroker.tools.metadata_backup import Backup, back_up, read_backup
 from logbroker.tools.metadata_restore import extracted, plan_restore, restore
@@ -62,6 +64,63 @@ async def test_the_group_goes_on_to_the_next_generation(restored: Restored, by_h
         await add(restored.address, restored.topic, 3, 9)
         assert sorted(record.offset for record in await drain(consumer, 9)) == [0, 1, 2, 10, 10, 11, 11, 12, 12]
         assert len(restored.events.all) == 2, "all was kept, and a partition came"
+
+
+def by_hand(restored: Restored) -> Consumer:
+    return Consumer(restored.address, group=restored.topic, auto_commit=False, auto_commit_interval_seconds=0.05)
+
+
+async def test_what_could_not_be_said_at_once_is_said_again(
+    restored: Restored, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A topic that grows meanwhile answers that the member knows too little of it, and the place stays doubtful."""
+    left = 3
+    confirm = Fetcher.confirm
+
+    async def confirm_later(self: Fetcher, partitions: Iterable[Assigned], *, retry: bool) -> None:
+        nonlocal left
+        left -= 1
+        if left < 0:
+            await confirm(self, partitions, retry=retry)
+
+    async with by_hand(restored) as consumer:
+        await restored.read(consumer, by_hand=True)
+        # The list in hand is finished.
+        assert not await consumer.poll(timeout_seconds=0)
+        monkeypatch.setattr(Fetcher, "confirm", confirm_later)
+        await asyncio.to_thread(restored.broker.start)
+        await wait_for_commit(restored.address, restored.topic, {0: 10, 1: 10})
+        assert left < 0
+
+
+async def test_what_is_in_hand_still_is_said_again_when_it_is_finished(
+    restored: Restored, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The program has committed the list that it was given last, and works on: it has not asked for the next one."""
+    async with by_hand(restored) as consumer:
+        await restored.read(consumer, by_hand=True)
+        await asyncio.to_thread(restored.broker.start)
+        async with asyncio.timeout(20):
+            while "committing again" not in caplog.text:
+                await asyncio.sleep(0.02)
+        assert not await consumer.poll(timeout_seconds=0)
+        await wait_for_commit(restored.address, restored.topic, {0: 10, 1: 10})
+    assert caplog.text.count("committing again") == 1
+
+
+async def test_what_the_program_commits_meanwhile_stands(restored: Restored, caplog: pytest.LogCaptureFixture) -> None:
+    """It may go back, and say so: what it said before is void."""
+    async with by_hand(restored) as consumer:
+        await restored.read(consumer, by_hand=True)
+        await asyncio.to_thread(restored.broker.start)
+        async with asyncio.timeout(20):
+            while "committing again" not in caplog.text:
+                await asyncio.sleep(0.02)
+        await consumer.commit({TopicPartition(restored.topic, number): 7 for number in range(2)})
+        assert consumer._group is not None
+        assert not consumer._group._unsure
+        assert not await consumer.poll(timeout_seconds=0)
+        assert await committed(restored.address, restored.topic) == {0: 7, 1: 7}
 
 
 async def test_commit_says_it_again(restored: Restored) -> None:
