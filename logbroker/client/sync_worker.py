@@ -25,7 +25,13 @@ from logbroker.client.worker_core import (
     MAX_PREFETCH,
     WorkerCore,
 )
-from logbroker.errors import InvalidRequestError, LeaseLostError, NoFreeSessionError, StaleSessionError
+from logbroker.errors import (
+    BrokerUnavailableError,
+    InvalidRequestError,
+    LeaseLostError,
+    NoFreeSessionError,
+    StaleSessionError,
+)
 
 _log = logging.getLogger(__name__)
 
@@ -186,7 +192,8 @@ class Worker(Droppable):
             try:
                 # Not `open`: a start would undo a `stop` of this very moment.
                 session.ask()
-            except NoFreeSessionError:
+            except (NoFreeSessionError, BrokerUnavailableError):
+                # The worker connects again by itself; what is final is another error.
                 continue
             try:
                 with session:

@@ -24,7 +24,13 @@ from logbroker.client.worker_core import (
     MAX_PREFETCH,
     WorkerCore,
 )
-from logbroker.errors import InvalidRequestError, LeaseLostError, NoFreeSessionError, StaleSessionError
+from logbroker.errors import (
+    BrokerUnavailableError,
+    InvalidRequestError,
+    LeaseLostError,
+    NoFreeSessionError,
+    StaleSessionError,
+)
 
 Handler = Callable[[WorkerDelivery], Awaitable[object] | object]
 SessionHandler = Callable[["Session"], Awaitable[object]]
@@ -212,7 +218,8 @@ class Worker(Droppable):
             session = Session(self, None, prefetch, _ASK_SECONDS, idle_seconds)
             try:
                 await session.open()
-            except NoFreeSessionError:
+            except (NoFreeSessionError, BrokerUnavailableError):
+                # The worker connects again by itself; what is final is another error.
                 continue
             try:
                 async with session:

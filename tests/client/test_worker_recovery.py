@@ -7,12 +7,15 @@ import os
 import signal
 from collections import Counter
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
-from logbroker.client import Producer, Worker, WorkerDelivery
+from logbroker.client import Producer, Session, Worker, WorkerDelivery, sync
+from logbroker.client.held_session import HeldSession
+from logbroker.client.worker_core import WorkerCore
 from logbroker.embedded_broker import EmbeddedBroker
-from logbroker.errors import LeaseLostError, RequestTimeoutError
+from logbroker.errors import BrokerUnavailableError, LeaseLostError, RequestTimeoutError
 from tests.client.worker_helpers import Wire, create, describe, fill, in_order, numbers, take, wait_until, wire
 
 Restart = Callable[[EmbeddedBroker], None]
@@ -140,6 +143,64 @@ async def test_a_worker_that_waits_goes_on_after_a_restart(logbroker_broker: Emb
         async with Producer(logbroker_broker.address) as producer:
             await producer.send_and_wait(topic, b"0", b"k0")
         assert numbers(await waiting) == [0]
+
+
+@pytest.mark.parametrize("in_threads", [False, True], ids=["async", "sync"])
+async def test_one_that_waits_for_sessions_goes_on_after_a_restart(
+    logbroker_broker: EmbeddedBroker, topic: str, in_threads: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However long the broker is away: it asks again and again meanwhile."""
+    monkeypatch.setattr("logbroker.client.worker._ASK_SECONDS", 0.05)
+    monkeypatch.setattr("logbroker.client.sync_worker._ASK_SECONDS", 0.05)
+    refused = 0
+    open_session = WorkerCore.open_session
+
+    async def count(core: WorkerCore[Any], key: bytes | None, prefetch: int, wait: float | None) -> HeldSession[Any]:
+        nonlocal refused
+        try:
+            return await open_session(core, key, prefetch, wait)
+        except BrokerUnavailableError:
+            refused += 1
+            raise
+
+    monkeypatch.setattr(WorkerCore, "open_session", count)
+    address, seen = logbroker_broker.address, []
+    await create(address, topic)
+
+    def work_in_threads() -> None:
+        with sync.Worker(address, topic) as worker:
+
+            def handle(session: sync.Session) -> None:
+                for delivery in session:
+                    with delivery:
+                        seen.append(delivery.value)
+                    worker.stop()
+
+            worker.sessions(handle, idle_seconds=5)
+
+    async def work() -> None:
+        async with Worker(address, topic) as worker:
+
+            async def handle(session: Session) -> None:
+                async for delivery in session:
+                    async with delivery:
+                        seen.append(delivery.value)
+                    worker.stop()
+
+            await worker.sessions(handle, idle_seconds=5)
+
+    working = asyncio.create_task(asyncio.to_thread(work_in_threads) if in_threads else work())
+    await wait_until(address, topic, lambda queue: bool(queue.workers))
+    await asyncio.to_thread(logbroker_broker.kill)
+    async with asyncio.timeout(30):
+        while refused < 3 and not working.done():
+            await asyncio.sleep(0.01)
+        assert not working.done(), working.exception()
+        await asyncio.to_thread(logbroker_broker.start)
+        async with Producer(address) as producer:
+            await producer.send_and_wait(topic, b"0", b"k0")
+        await working
+    assert seen == [b"0"]
 
 
 async def test_many_breaks_lose_and_double_nothing(address: str, topic: str) -> None:
