@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import itertools
 import logging
 import threading
 from collections.abc import Callable, Iterator
@@ -17,7 +19,7 @@ from logbroker.client.leased_record import SyncWorkerDelivery
 from logbroker.client.lifetime import Droppable
 from logbroker.client.shelf import Shelf
 from logbroker.client.sync_loop import run, wait_for
-from logbroker.client.worker import DEFAULT_IDLE_SECONDS, DEFAULT_SESSION_PREFETCH
+from logbroker.client.worker import DEFAULT_IDLE_SECONDS, DEFAULT_SESSION_PREFETCH, record_wait_seconds
 from logbroker.client.worker_core import (
     DEFAULT_LIST_BYTES,
     DEFAULT_MAX_EXTENSION_SECONDS,
@@ -42,6 +44,9 @@ _ASK_SECONDS: Final = 1.0
 """For a free session, before `stop` is looked at again."""
 _SIGNAL_CHECK_SECONDS: Final = 0.2
 """A signal that comes just before a wait does not end it: Python sees to it afterwards."""
+
+
+_ASYNC_HANDLER: Final = "this Worker calls functions that are not async; use logbroker.client.Worker for async ones"
 
 
 @checks_arguments()
@@ -131,9 +136,11 @@ class Worker(Droppable):
         """Call `handler` with each delivery, in `concurrency` threads, until `stop` or Ctrl-C.
 
         A delivery is acked when its handler returns, and nacked where it raises (the exception is logged), unless the
-        handler settled it. Raises InvalidRequestError for a concurrency below 1, and what ended the worker.
+        handler settled it. Raises InvalidRequestError for a concurrency below 1
+        or an async handler, and what ended the worker.
         """
         core = self._core
+        _check_synchronous(handler)
         check_bounds(1, MAX_PREFETCH, concurrency=concurrency)
         run(core.start(max(concurrency, core.prefetch or concurrency)))
         try:
@@ -147,7 +154,7 @@ class Worker(Droppable):
         while (delivery := _next_delivery(core, shelf)) is not None:
             failure: Exception | None = None
             try:
-                handler(delivery)
+                _check_done(handler(delivery))
             except Exception as error:
                 failure = error
             core.told(delivery, failure)
@@ -180,8 +187,10 @@ class Worker(Droppable):
         """Call `handler` with one free session after the other, in `concurrency` threads, until `stop` or Ctrl-C.
 
         The loop over a session ends when no record of it has come for `idle_seconds`: then it is another key's turn.
-        Raises what a handler raises, but for the loss of its session; InvalidRequestError for a concurrency below 1.
+        Raises what a handler raises, but for the loss of its session; InvalidRequestError for a concurrency below 1 or
+        an async handler.
         """
+        _check_synchronous(handler)
         check_bounds(1, MAX_PREFETCH, concurrency=concurrency, prefetch=prefetch)
         run(self._core.start())
         self._in_threads(concurrency, lambda: self._handle_sessions(handler, prefetch, idle_seconds))
@@ -197,7 +206,7 @@ class Worker(Droppable):
                 continue
             try:
                 with session:
-                    handler(session)
+                    _check_done(handler(session))
             except (LeaseLostError, StaleSessionError) as error:
                 _log.warning("the session of key %r: %s", session.key, error)
 
@@ -333,9 +342,11 @@ class Session:
 
     def __iter__(self) -> Iterator[SyncWorkerDelivery]:
         session = self._session()
-        while (
-            delivery := _next_delivery(self._core, session.shelf, session, timeout_seconds=self._idle_seconds)
-        ) is not None:
+        for taken in itertools.count():
+            wait_seconds = record_wait_seconds(self._wanted[0], self._idle_seconds, taken)
+            delivery = _next_delivery(self._core, session.shelf, session, timeout_seconds=wait_seconds)
+            if delivery is None:
+                return
             yield delivery
 
     def open(self) -> None:
@@ -361,6 +372,19 @@ class Session:
             # What the body raised comes first.
             if error is None:
                 raise
+
+
+def _check_synchronous(handler: Callable[..., object]) -> None:
+    if inspect.iscoroutinefunction(handler):
+        raise InvalidRequestError(f"{_ASYNC_HANDLER}: the handler is a coroutine function")
+
+
+def _check_done(outcome: object) -> None:
+    """Raise InvalidRequestError for what a handler returned that would have to be awaited: nothing was done yet."""
+    if inspect.isawaitable(outcome):
+        if inspect.iscoroutine(outcome):
+            outcome.close()
+        raise InvalidRequestError(f"{_ASYNC_HANDLER}: the handler returned {type(outcome).__name__}, not awaited")
 
 
 def _next_delivery(

@@ -43,6 +43,8 @@ _BREATHE: Final = 32
 """After so many deliveries without a wait the event loop has its turn: it sends what was settled."""
 DEFAULT_SESSION_PREFETCH: Final = 10
 DEFAULT_IDLE_SECONDS: Final = 1.0
+_FIRST_RECORD_SECONDS: Final = 1.0
+"""For the first record of a free session at least: it is opened because it has one, which is on its way."""
 
 
 @checks_arguments()
@@ -170,10 +172,13 @@ class Worker(Droppable):
                     await outcome
             except Exception as error:
                 failure = error
-            except BaseException:
-                if not (delivery.settled or delivery.lost):
-                    delivery.release()
-                raise
+            except BaseException as error:
+                if is_own(error):
+                    failure = let_out(error)
+                else:
+                    if not (delivery.settled or delivery.lost):
+                        delivery.release()
+                    raise
             core.told(delivery, failure)
             taken += 1
             if not taken % _BREATHE:
@@ -226,6 +231,10 @@ class Worker(Droppable):
                     await handler(session)
             except (LeaseLostError, StaleSessionError) as error:
                 _log.warning("the session of key %r: %s", session.key, error)
+            except asyncio.CancelledError as error:
+                if is_own(error):
+                    raise let_out(error) from error
+                raise
 
     async def flush(self) -> None:
         """Wait until the broker has synced all that was settled. Raises the first refusal that nobody was told of, and
@@ -331,7 +340,7 @@ class Session:
             if delivery is None:
                 session.check()
                 try:
-                    async with asyncio.timeout(self._idle_seconds):
+                    async with asyncio.timeout(record_wait_seconds(self._wanted[0], self._idle_seconds, taken)):
                         delivery = await next_delivery(self._core, session.shelf, session)
                 except TimeoutError:
                     return
@@ -387,6 +396,26 @@ async def next_delivery(
                 shelf.tell(1)
             raise
     return None
+
+
+def record_wait_seconds(key: bytes | None, idle_seconds: float | None, taken: int) -> float | None:
+    """Return how long a session waits for a record: of `key`, or the next free one, with so many taken before."""
+    if key is not None or taken or idle_seconds is None:
+        return idle_seconds
+    return max(idle_seconds, _FIRST_RECORD_SECONDS)
+
+
+def is_own(error: BaseException) -> bool:
+    """Whether a handler has let out a cancellation that is not one of the task that called it."""
+    task = asyncio.current_task()
+    return isinstance(error, asyncio.CancelledError) and task is not None and not task.cancelling()
+
+
+def let_out(error: BaseException) -> RuntimeError:
+    """Return the failure of such a handler: a cancellation would look as if the caller was to end."""
+    failure = RuntimeError("something that the handler awaited was cancelled: CancelledError")
+    failure.__cause__ = error
+    return failure
 
 
 async def all_of(coroutines: Iterable[Any]) -> None:
