@@ -11,6 +11,8 @@ import logbroker
 from logbroker.client.sync import Admin, Consumer, Producer
 from logbroker.errors import CorruptLogError, DataDirError
 from logbroker.storage.data_dir import DataDir
+from logbroker.storage.partition_checkpoint import PartitionCheckpoint
+from logbroker.storage.partition_files import EPOCHS_NAME, EpochStart, encode_epochs
 from logbroker.tools.segments import mend
 from logbroker.tools.segments.locate import locate
 from logbroker.tools.segments.metadata import is_held
@@ -89,6 +91,31 @@ def test_a_repaired_partition_opens_and_goes_on(stopped: StoppedPartition, damag
     assert partition.segments[-1].path == str(log)
     # A client that has read further learns that it is gone.
     assert stopped.disk.log.leader_epoch == 1
+
+
+@pytest.mark.parametrize("where", ["above the cut", "below it, of nobody"])
+def test_leader_epochs_that_are_not_of_what_is_left_are_cut_too(stopped: StoppedPartition, where: str) -> None:
+    log = stopped.logs()[1]
+    begin = int(log.stem)
+    assert stopped.disk.stored is not None
+    checkpoint = msgspec.msgpack.decode(stopped.disk.stored, type=PartitionCheckpoint)
+    epochs = [EpochStart(0, 0), EpochStart(1, begin + 20 if where == "above the cut" else begin - 4)]
+    if where == "above the cut":
+        stopped.disk.stored = msgspec.msgpack.encode(msgspec.structs.replace(checkpoint, epochs=epochs))
+        stopped.store_metadata()
+    (stopped.directory / EPOCHS_NAME).write_bytes(encode_epochs(epochs))
+    position = batch_positions(log)[4]
+    overwrite(log, position + 70, b"!")
+    plan = plan_of(log)
+    assert plan is not None
+    mend.repair(plan)
+    assert (stopped.directory / EPOCHS_NAME).read_text() == f"0\n2\n0 0\n2 {plan.offset}\n"
+    assert wrong(report_of(stopped.data_dir)) == []
+    assert plan.checkpoint is not None
+    stopped.disk.stored = msgspec.msgpack.encode(plan.checkpoint)
+    stopped.disk.open()
+    assert len(stopped.disk.values()) == plan.offset
+    assert stopped.disk.log.leader_epoch == 2
 
 
 def test_a_second_repair_keeps_what_the_first_one_kept(stopped: StoppedPartition) -> None:

@@ -147,6 +147,13 @@ def longer(stopped: StoppedPartition) -> None:
         file.write(batch_of(b"strange"))
 
 
+def grown(stopped: StoppedPartition) -> None:
+    """Its last batches, whole, lie beyond the size that it was closed with."""
+    log = stopped.logs()[1]
+    content, position = log.read_bytes(), batch_positions(log)[3] + 65
+    log.write_bytes(content[:position] + bytes(300) + content[position:])
+
+
 def zeros_everywhere(stopped: StoppedPartition) -> None:
     log = stopped.logs()[1]
     log.write_bytes(bytes(log.stat().st_size))
@@ -203,6 +210,7 @@ LOSING: list[Damage] = [
     damaged_at_the_start,
     damaged_at_the_end,
     cut_short,
+    grown,
     flipped_offset,
     flipped_epoch,
     zeros_everywhere,
@@ -275,7 +283,8 @@ def test_a_partition_is_whole_again(stopped: StoppedPartition, damage: Damage, a
     if damage is all_missing:
         return
     # What is told to be lost is what is damaged, and no more.
-    if accept_gaps and damage in (damaged_in_the_middle, damaged_at_the_start, damaged_at_the_end, flipped_epoch):
+    exact = (damaged_in_the_middle, damaged_at_the_start, damaged_at_the_end, flipped_epoch, grown)
+    if accept_gaps and damage in exact:
         assert len(lost) == {damaged_in_the_middle: 6, damaged_at_the_start: 4, damaged_at_the_end: 6}.get(damage, 2)
 
 
@@ -440,7 +449,7 @@ def test_random_damage_is_repaired(stopped: StoppedPartition, seed: int) -> None
     for _ in range(chance.randint(1, 4)):
         log = chance.choice(stopped.logs())
         size = log.stat().st_size
-        match chance.randrange(5):
+        match chance.randrange(6):
             case 0:
                 overwrite(log, chance.randrange(size), chance.randbytes(chance.choice([1, 10, 300])))
             case 1:
@@ -453,6 +462,9 @@ def test_random_damage_is_repaired(stopped: StoppedPartition, seed: int) -> None
                 content = log.read_bytes()
                 at, length = chance.randrange(size), chance.randrange(1, 500)
                 log.write_bytes(content[:at] + content[at + length :])
+            case 4:
+                content, at = log.read_bytes(), chance.randrange(size)
+                log.write_bytes(content[:at] + chance.randbytes(chance.randrange(1, 500)) + content[at:])
             case _:
                 content = log.read_bytes()
                 log.write_bytes(content + content[chance.choice(batch_positions(stopped.logs()[0])) :])

@@ -23,7 +23,12 @@ from logbroker.storage.files import RealFiles, open_regular, read_file, replace_
 from logbroker.storage.header_walk import index_entries
 from logbroker.storage.index_file import OFFSET_ENTRY, TIME_ENTRY
 from logbroker.storage.metadata_store import MetadataStore
-from logbroker.storage.partition_checkpoint import PartitionCheckpoint, SegmentCheckpoint, encode_checkpoint
+from logbroker.storage.partition_checkpoint import (
+    PartitionCheckpoint,
+    SegmentCheckpoint,
+    encode_checkpoint,
+    epochs_unknown_below,
+)
 from logbroker.storage.partition_files import EPOCHS_NAME, EpochStart, decode_epochs, encode_epochs
 from logbroker.storage.system_calls import lock_record, sync_all
 from logbroker.tools.segments.locate import PartitionFiles, SegmentFile, segments_in
@@ -177,7 +182,7 @@ def plan_repair(partition: PartitionFiles, progress: Progress) -> RepairPlan | N
         good_records=records,
         side_path=free_name(f"{segment.path}.cut-{position}"),
         set_aside=[(other.path, free_name(f"{other.path}.cut-0")) for other in later] if ours else [],
-        epochs=_raised(partition.directory, offset) if ours else None,
+        epochs=_raised(partition.directory, known.checkpoint, offset) if ours else None,
         checkpoint=checkpoint,
         checkpoint_key=_key(partition, known),
         data_dir=partition.data_dir,
@@ -245,16 +250,22 @@ def _lowered(
         recovery_point=offset,
         log_start_offset=min(checkpoint.log_start_offset, offset),
         segments=[*before, SegmentCheckpoint(segment.base_offset, position, max_timestamp_ms)],
+        epochs=[entry for entry in checkpoint.epochs if entry.start_offset < offset],
     )
 
 
-def _raised(directory: Path, offset: int) -> list[EpochStart]:
+def _raised(directory: Path, checkpoint: PartitionCheckpoint | None, offset: int) -> list[EpochStart]:
+    """The leader epochs of a log that ends at `offset`, and a new one from there on."""
     path = f"{directory}/{EPOCHS_NAME}"
     try:
         epochs = decode_epochs(path, read_file(RealFiles(), path))
     except FileNotFoundError:
         epochs = []
     highest = max((entry.epoch for entry in epochs), default=0)
+    if checkpoint is not None:
+        highest = max([highest, *(entry.epoch for entry in checkpoint.epochs)])
+        if epochs[: len(checkpoint.epochs)] != checkpoint.epochs or epochs_unknown_below(checkpoint, epochs):
+            epochs = checkpoint.epochs  # The file is damaged; below its cut, nothing but these may stand in it.
     return [*(entry for entry in epochs if entry.start_offset < offset), EpochStart(highest + 1, offset)]
 
 

@@ -204,7 +204,7 @@ class _Surveyor:
         segments = list(self._segments(entries))
         for segment, after in itertools.zip_longest(segments, segments[1:]):
             entry = next((each for each in entries if each.base_offset == segment.base_offset), None)
-            closed_at = entry.size_bytes if entry is not None and entry is not entries[-1] else None
+            closed_at = next((each.base_offset for each in entries if each.base_offset > segment.base_offset), MAX_INT64)
             first_crc = entry.first_crc if entry is not None else -1
             self._look_at(segment, after.base_offset if after is not None else None, closed_at, first_crc)
         end = self._expected or 0
@@ -317,8 +317,11 @@ class _Surveyor:
         self._survey.strays.append(segment.path)
         self._survey.problems.append(Problem(path=segment.path, message=message, is_in_log=False))
 
-    def _look_at(self, segment: SegmentFile, next_base: int | None, closed_at: int | None, first_crc: int) -> None:
-        """Go through a log file; `closed_at`: how many bytes it had when the next one was begun, if that is known."""
+    def _look_at(self, segment: SegmentFile, next_base: int | None, closed_at: int, first_crc: int) -> None:
+        """Go through a log file, all of it: bytes that came in move what is behind them beyond the size that it had.
+
+        `closed_at`: at which offset the next segment was begun, as far as that is known: none above it is of this one.
+        """
         found = self._survey
         if self._expected is not None and segment.base_offset < self._expected:
             message = f"it begins at offset {segment.base_offset}, but the segment before ends at {self._expected}"
@@ -330,15 +333,14 @@ class _Surveyor:
             if first is not None and first_crc not in (-1, first.crc):
                 self._tell_stray(segment, "its first batch is not the one that was written there")
                 return
-            if closed_at is not None:
-                log.size_bytes = min(size_bytes, closed_at)  # What is behind was never a part of it.
             before = self._expected
             goes_on = before in (None, segment.base_offset) or self._rules.may_skip_to(segment.base_offset)
             kept = Kept(segment=segment, size_bytes=size_bytes, goes_on=goes_on)
             self._expected = segment.base_offset
             faults: list[Fault] = []
             for position, header in self._batches(log, segment, faults):
-                self._see(kept, position, header)
+                if header.next_offset <= closed_at:
+                    self._see(kept, position, header)
             self._settle_doubt(kept, next_base if next_base is not None else self._known_end())
             self._progress(size_bytes)
         if not kept.pieces and size_bytes:
