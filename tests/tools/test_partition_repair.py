@@ -121,6 +121,11 @@ def damaged_at_the_start(stopped: StoppedPartition) -> None:
     overwrite(stopped.logs()[2], 65, b"!")
 
 
+def no_first_header(stopped: StoppedPartition) -> None:
+    """What is left tells nothing of which batch it was."""
+    overwrite(stopped.logs()[1], 0, bytes(61))
+
+
 def damaged_at_the_end(stopped: StoppedPartition) -> None:
     for log in stopped.logs():
         overwrite(log, batch_positions(log)[-1] + 65, b"!")
@@ -208,6 +213,7 @@ LOSING: list[Damage] = [
     all_missing,
     damaged_in_the_middle,
     damaged_at_the_start,
+    no_first_header,
     damaged_at_the_end,
     cut_short,
     grown,
@@ -221,6 +227,7 @@ LOSING: list[Damage] = [
 BELOW_THE_RECOVERY_POINT = (
     damaged_in_the_middle,
     damaged_at_the_start,
+    no_first_header,
     damaged_at_the_end,
     flipped_offset,
     flipped_epoch,
@@ -283,7 +290,7 @@ def test_a_partition_is_whole_again(stopped: StoppedPartition, damage: Damage, a
     if damage is all_missing:
         return
     # What is told to be lost is what is damaged, and no more.
-    exact = (damaged_in_the_middle, damaged_at_the_start, damaged_at_the_end, flipped_epoch, grown)
+    exact = (damaged_in_the_middle, damaged_at_the_start, no_first_header, damaged_at_the_end, flipped_epoch, grown)
     if accept_gaps and damage in exact:
         assert len(lost) == {damaged_in_the_middle: 6, damaged_at_the_start: 4, damaged_at_the_end: 6}.get(damage, 2)
 

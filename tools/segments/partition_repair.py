@@ -48,7 +48,7 @@ from logbroker.storage.partition_files import (
 )
 from logbroker.storage.producer_state import ProducerStates
 from logbroker.storage.system_calls import sync_all
-from logbroker.tools.segments.batch_checks import Fault
+from logbroker.tools.segments.batch_checks import Fault, header_fault
 from logbroker.tools.segments.locate import PartitionFiles, SegmentFile, segment_file
 from logbroker.tools.segments.log_file import LogFile
 from logbroker.tools.segments.mend import (
@@ -330,7 +330,7 @@ class _Surveyor:
         with LogFile(segment.path) as log:
             size_bytes = log.size_bytes
             first = log.header(0)
-            if first is not None and first_crc not in (-1, first.crc):
+            if first is not None and first_crc not in (-1, first.crc) and _is_sound(log, first):
                 self._tell_stray(segment, "its first batch is not the one that was written there")
                 return
             before = self._expected
@@ -431,6 +431,11 @@ class _Surveyor:
             position, offset = piece.end, piece.next_offset
         if position < kept.size_bytes:
             problems.append(_damage(path, position, kept.size_bytes, faults, None))
+
+
+def _is_sound(log: LogFile, first: BatchHeader) -> bool:
+    """Whether the first batch is one that somebody wrote, and not what damage has left of one."""
+    return header_fault(first, log.size_bytes) is None and log.batch_crc(0, first.size_bytes) == first.crc
 
 
 def _damage(path: str, start: int, end: int, faults: list[Fault], missing: tuple[int, int] | None) -> Problem:
