@@ -24,6 +24,7 @@ from logbroker.cli.options import broker_option
 from logbroker.cli.output_formats import json_delivery
 from logbroker.cli.standard_output import TakenOutput
 from logbroker.client.sync import QueueAdmin, QueueDescription, WorkerDelivery
+from logbroker.client.sync_loop import join
 from logbroker.client.worker_core import DEFAULT_MAX_EXTENSION_SECONDS
 from logbroker.config import MAX_SECONDS
 from logbroker.errors import LogbrokerError, quoted
@@ -243,7 +244,7 @@ def _stopped_at_end(worker: Worker, broker: str, group: str) -> Iterator[None]:
         yield
     finally:
         over.set()
-        thread.join()
+        join(thread)
 
 
 def _is_worked_off(queue: QueueDescription) -> bool:

@@ -150,6 +150,12 @@ def wait_for(told: threading.Event, timeout_seconds: float | None) -> bool:
         _started().check()
 
 
+def join(thread: threading.Thread) -> None:
+    """Wait for the end of a thread; signals are handled meanwhile, whenever they come and whichever thread gets them."""
+    while thread.is_alive():
+        thread.join(_CHECK_SECONDS)
+
+
 def check_waits() -> None:
     """Raise InvalidRequestError where `run` would: before anything is changed that it is needed for."""
     if _shared is not None:

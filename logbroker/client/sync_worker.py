@@ -18,7 +18,7 @@ from logbroker.client.holdings import DEFAULT_PREFETCH_BYTES
 from logbroker.client.leased_record import SyncWorkerDelivery
 from logbroker.client.lifetime import Droppable
 from logbroker.client.shelf import Shelf
-from logbroker.client.sync_loop import run, wait_for
+from logbroker.client.sync_loop import join, run, wait_for
 from logbroker.client.worker import DEFAULT_IDLE_SECONDS, DEFAULT_SESSION_PREFETCH, record_wait_seconds
 from logbroker.client.worker_core import (
     DEFAULT_LIST_BYTES,
@@ -242,7 +242,7 @@ class Worker(Droppable):
             raise
         finally:
             for thread in threads[:started]:
-                thread.join()
+                join(thread)
         for future in futures:
             future.result()
 

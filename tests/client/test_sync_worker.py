@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import signal
+import sys
 import threading
 import time
 from collections import Counter
+from types import CodeType, FrameType
 
 import pytest
 
@@ -22,6 +25,7 @@ from logbroker.client.sync import (
 )
 from logbroker.errors import BrokerUnavailableError, LeaseLostError, SessionHeldError, UnknownGroupError
 from tests.client.worker_helpers import in_order
+from tests.waiting import until
 
 
 def create(address: str, group: str, records: int, keys: int = 10, **settings: str | float) -> None:
@@ -209,6 +213,41 @@ def test_ctrl_c_ends_a_run_after_what_is_in_hand(address: str, topic: str) -> No
     assert len(begun) == len(finished) == 1
     counts = describe(address, topic).counts
     assert (counts.acked, counts.in_flight) == (1, 0)
+
+
+def test_a_signal_is_heard_while_what_is_in_hand_is_waited_for(address: str, topic: str) -> None:
+    """Also one that came a moment before the wait, or to another thread, and so does not end it."""
+    create(address, topic, 1)
+    stops = []
+    heard = []
+    again = threading.Event()
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        stops.append(number)
+        if len(stops) == 1:
+            raise KeyboardInterrupt
+        again.set()
+
+    def main_thread_is_in(code: CodeType) -> bool:
+        frame: FrameType | None = sys._current_frames()[threading.main_thread().ident or 0]
+        while frame is not None and frame.f_code is not code:
+            frame = frame.f_back
+        return frame is not None
+
+    def handle(delivery: WorkerDelivery) -> None:
+        until(lambda: main_thread_is_in(concurrent.futures.wait.__code__))
+        signal.raise_signal(signal.SIGUSR1)  # To this thread.
+        until(lambda: main_thread_is_in(threading.Thread.join.__code__))
+        signal.raise_signal(signal.SIGUSR1)
+        heard.append(again.wait(10))
+
+    before = signal.signal(signal.SIGUSR1, stop)
+    try:
+        with Worker(address, topic) as worker, pytest.raises(KeyboardInterrupt):
+            worker.run(handle)
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert heard == [True]
 
 
 def test_a_closed_worker_is_of_no_use(address: str, topic: str) -> None:
