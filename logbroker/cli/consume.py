@@ -14,7 +14,7 @@ from logbroker.cli.lines import shows_output
 from logbroker.cli.options import PLACE_METAVAR, Place, PlaceType, broker_option
 from logbroker.cli.output_formats import FORMATS, lines, shown_lines
 from logbroker.cli.standard_output import OutputClosedError, TakenOutput
-from logbroker.cli.stops import Stopped, stops_are_interrupts
+from logbroker.cli.stops import PutOff, Stopped, stops_are_interrupts
 from logbroker.client.metadata import check_bands
 from logbroker.client.offset_reset import reset_policy
 from logbroker.errors import InvalidRequestError
@@ -94,7 +94,8 @@ def consume(
 
     Within a partition records come in the order of their offsets; partitions come interleaved.
     With --group, what was written (into a pipe: what its reader has taken out of it) is committed once a second and at
-    the end: after a crash the rest comes again.
+    the end: after a crash the rest comes again. There, SIGTERM and SIGHUP end it with exit code 0, as a service manager
+    asked for it; Ctrl-C ends it with 130, here and everywhere, so that a script knows that somebody broke off.
 
     \b
     lines  Each value as it is, with a line feed. On a terminal, what it would
@@ -118,7 +119,8 @@ def consume(
     out = TakenOutput()
     if partitions and bands:
         raise click.UsageError("a band is partitions: give --partition or --band")
-    with _open(topic, broker, start, group, reset, partitions, bands) as consumer:
+    put_off = PutOff()
+    with _open(topic, broker, start, group, reset, partitions, bands, put_off) as consumer:
         left = max_records
         written: dict[TopicPartition, int] = {}
         in_pipe: dict[TopicPartition, int] = {}
@@ -128,8 +130,9 @@ def consume(
                 records = batch if left is None else batch[:left]
                 for piece in out.pieces(records) if group is not None else (records,):
                     # Whoever reads along sees each piece as it comes; one is large where much comes at once.
-                    out.write(to_bytes(piece))
-                    in_pipe = {TopicPartition(topic, piece[-1].partition): piece[-1].offset + 1}
+                    with put_off.meanwhile():
+                        out.write(to_bytes(piece))
+                        in_pipe = {TopicPartition(topic, piece[-1].partition): piece[-1].offset + 1}
                     if group is not None:
                         out.wait()
                     written, in_pipe = in_pipe, {}
@@ -158,6 +161,7 @@ def _open(
     reset: str | None,
     partitions: tuple[int, ...],
     bands: tuple[str, ...],
+    put_off: PutOff,
 ) -> Iterator[Consumer]:
     """Yield a consumer that reads what the options say."""
     if group is None:
@@ -176,7 +180,7 @@ def _open(
     # A service manager's stop is a goodbye, too: what was written is committed, and others take over at once.
     # What retention has taken away before the group read it cannot be waited for.
     with (
-        stops_are_interrupts(),
+        stops_are_interrupts(put_off),
         Consumer(broker, group=group, start=start, auto_offset_reset=reset or "earliest") as consumer,
     ):
         consumer.subscribe(topic, bands=bands)

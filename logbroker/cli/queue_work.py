@@ -23,6 +23,7 @@ from logbroker.cli.lines import raw_errors, warn
 from logbroker.cli.options import broker_option
 from logbroker.cli.output_formats import json_delivery
 from logbroker.cli.standard_output import TakenOutput
+from logbroker.cli.stops import PutOff
 from logbroker.client.sync import QueueAdmin, QueueDescription, WorkerDelivery
 from logbroker.client.sync_loop import join
 from logbroker.client.worker_core import DEFAULT_MAX_EXTENSION_SECONDS
@@ -136,17 +137,18 @@ def work(
         raise click.UsageError("--until-end is about all records of the group: leave out --band")
     if command is None:
         with (
-            _Stops(None),
+            _Stops(None) as stops,
             Worker(broker, group, band=band) as worker,
             suppress(KeyboardInterrupt),
             _stopped_at_end(worker, broker, group) if until_end else nullcontext(),
         ):
             out = TakenOutput()
             for delivery in out.while_read(itertools.islice(worker, max_records)):
-                out.write(json_delivery(delivery))
-                out.wait()
-                with suppress(LogbrokerError):  # Lost meanwhile: it comes again, and is written again.
-                    delivery.ack()
+                with stops.put_off.meanwhile():
+                    out.write(json_delivery(delivery))
+                    out.wait()
+                    with suppress(LogbrokerError):  # Lost meanwhile: it comes again, and is written again.
+                        delivery.ack()
         return
     if not hasattr(os, "killpg"):
         raise LogbrokerError("--exec needs the processes of a POSIX system: take --print here, or a Worker")
@@ -172,6 +174,7 @@ class _Stops:
         self._before: dict[signal.Signals, object] = {}
         self._waits = False
         self._signals = 0
+        self.put_off = PutOff()
         self.count = 0
         """While commands were waited for."""
         self.last = 0
@@ -209,7 +212,10 @@ class _Stops:
         """No locks here: any code may be interrupted by this."""
         self._signals += 1
         if not self._waits:
-            raise KeyboardInterrupt
+            stop = KeyboardInterrupt()
+            if self.put_off.takes(stop):
+                return
+            raise stop
         self.count += 1
         self.last = number
         if self.count == 1:

@@ -151,7 +151,7 @@ def wait_for(told: threading.Event, timeout_seconds: float | None) -> bool:
 
 
 def join(thread: threading.Thread) -> None:
-    """Wait for the end of a thread; signals are handled meanwhile, whenever they come and whichever thread gets them."""
+    """Wait for the end of a thread. Signals are handled meanwhile, whenever they come, whichever thread gets them."""
     while thread.is_alive():
         thread.join(_CHECK_SECONDS)
 

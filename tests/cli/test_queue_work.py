@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import signal
 import socket
 import subprocess
@@ -13,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from logbroker.cli.main import run
+from logbroker.cli.standard_output import TakenOutput
 from logbroker.client.sync import Admin, LaneDescription, Producer, QueueAdmin, QueueCounts, QueueSettings
 from logbroker.embedded_broker import embedded
 from tests.cli.command import ENVIRONMENT, LOGBROKER, line_of, logbroker, output_of
@@ -381,6 +384,42 @@ def test_a_stop_of_the_printer_is_no_failure(address: str, group: str, stop: sig
             assert process.wait(30) == 0
         finally:
             process.kill()
+
+
+@pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_what_the_printer_has_written_before_a_stop_is_acked(
+    address: str, group: str, stop: signal.Signals, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written = []
+
+    def write(output: TakenOutput, data: bytes) -> None:
+        written.append(data)
+        if len(written) == 3:
+            signal.raise_signal(stop)
+
+    monkeypatch.setattr(TakenOutput, "write", write)
+    assert run(["queue", "work", group, "--print", "--broker", address]) == 0
+    assert len(written) == 3
+    assert counts(address, group).acked == 3
+
+
+@pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM])
+def test_a_stop_does_not_wait_for_a_reader_that_reads_no_more(address: str, stop: signal.Signals) -> None:
+    name = f"q-{uuid.uuid4()}"
+    with Admin(address) as admin, QueueAdmin(address) as queues, Producer(address) as producer:
+        admin.create_topic(name, 1)
+        queues.create_queue(name, name)
+        producer.send(name, bytes(500_000))
+    command = [*LOGBROKER, "queue", "work", name, "--print", "--broker", address]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, env=ENVIRONMENT) as process:
+        try:
+            assert process.stdout is not None
+            assert select.select([process.stdout], [], [], 30)[0]
+            process.send_signal(stop)
+            assert process.wait(30) == 0
+        finally:
+            process.kill()
+    assert counts(address, name).acked == 0
 
 
 def test_a_reader_that_goes_away_is_no_error_to_speak_of(address: str, group: str) -> None:

@@ -204,7 +204,8 @@ class _Surveyor:
         segments = list(self._segments(entries))
         for segment, after in itertools.zip_longest(segments, segments[1:]):
             entry = next((each for each in entries if each.base_offset == segment.base_offset), None)
-            closed_at = next((each.base_offset for each in entries if each.base_offset > segment.base_offset), MAX_INT64)
+            later = (each.base_offset for each in entries if each.base_offset > segment.base_offset)
+            closed_at = next(later, MAX_INT64)
             first_crc = entry.first_crc if entry is not None else -1
             self._look_at(segment, after.base_offset if after is not None else None, closed_at, first_crc)
         end = self._expected or 0
