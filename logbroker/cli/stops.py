@@ -58,7 +58,7 @@ class PutOff:
 
 @contextmanager
 def stops_are_interrupts(put_off: PutOff | None = None) -> Iterator[None]:
-    """Raise Stopped in the main thread at those of these signals that are not ignored. `put_off`: for them, and Ctrl-C."""
+    """Raise Stopped in the main thread at those of these that are not ignored. `put_off`: for them, and for Ctrl-C."""
 
     def stop(number: int, frame: FrameType | None) -> None:
         told = KeyboardInterrupt() if number == signal.SIGINT else Stopped(number)
