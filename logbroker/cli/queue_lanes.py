@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Final, cast
+from collections.abc import Iterator
+from typing import Any, Final, cast
 
 import click
 
@@ -15,7 +15,7 @@ from logbroker.cli.options import broker_option, json_option
 from logbroker.cli.queue_decisions import base64_option
 from logbroker.cli.queue_text import age_ms, indexed_text, key_text, lane_document, moment_text
 from logbroker.client.queue_descriptions import LaneOrder
-from logbroker.client.sync import LaneDescription, QueueDescription
+from logbroker.client.sync import LaneDescription, LaneList, QueueDescription
 
 MAX_TOP: Final = 10_000
 _REASONS: Final = 5
@@ -51,18 +51,15 @@ def lanes(group: str, top: int, order: str | None, broker: str, as_json: bool) -
         queue = admin.describe_queue(group)
         found = {chosen: admin.list_lanes(group, order=chosen, top=top) for chosen in orders}
     if as_json:
-        documents = {
-            chosen: {"total": total, "lanes": [lane_document(lane) for lane in listed]}
-            for chosen, (listed, total) in found.items()
-        }
+        documents = {chosen: _document(answer) for chosen, answer in found.items()}
         terminal.write_json(documents if order is None else documents[orders[0]])
         return
-    for chosen, (listed, total) in found.items():
-        _show(listed, f"{chosen}: {len(listed):,} of {total:,} lane{'' if total == 1 else 's'}")
+    for chosen, answer in found.items():
+        _show(chosen, answer)
     if queue.settings.ordering == "none":
         ready, in_flight = queue.counts.ready, queue.counts.in_flight
         write_line(f"without an ordering key: {ready:,} ready, {in_flight:,} in flight, which are no lanes")
-    _tell_unscanned(queue)
+    _tell_unscanned(queue, any(answer.incomplete for answer in found.values()))
 
 
 @click.command()
@@ -79,22 +76,29 @@ def parked(group: str, top: int, broker: str, as_json: bool) -> None:
     """
     with QueueAdmin(broker) as admin:
         queue = admin.describe_queue(group)
-        listed, total = admin.list_lanes(group, order="held", top=top)
+        answer = admin.list_lanes(group, order="held", top=top)
     if as_json:
-        terminal.write_json({"total": total, "lanes": [lane_document(lane) for lane in listed]})
+        terminal.write_json(_document(answer))
         return
-    if not total:
+    if not answer.total:
         write_line("no lane is blocked or parked")
     else:
-        _show(listed, f"held: {len(listed):,} of {total:,} lane{'' if total == 1 else 's'}")
-    _tell_unscanned(queue)
+        _show("held", answer)
+    _tell_unscanned(queue, answer.incomplete)
 
 
-def _tell_unscanned(queue: QueueDescription) -> None:
-    """Say what a list of lanes leaves out, as the group was just before."""
+def _document(answer: LaneList) -> dict[str, Any]:
+    lanes = [lane_document(lane) for lane in answer.lanes]
+    return {"total": answer.total, "incomplete": answer.incomplete, "lanes": lanes}
+
+
+def _tell_unscanned(queue: QueueDescription, is_incomplete: bool) -> None:
+    """Say what a list of lanes leaves out; how much, as the group was just before."""
     if unscanned := queue.counts.unscanned:
         records = "1 record is" if unscanned == 1 else f"{unscanned:,} records are"
         write_line(f"{records} not scanned yet: lanes may be missing, or have more than is shown")
+    elif is_incomplete:
+        write_line("not all is scanned yet: lanes may be missing, or have more than is shown")
 
 
 @click.command()
@@ -187,12 +191,13 @@ def _sentence(lane: LaneDescription, queue: QueueDescription) -> str:
     return "nothing of it waits"
 
 
-def _show(listed: Sequence[LaneDescription], title: str) -> None:
+def _show(order: str, answer: LaneList) -> None:
+    title = f"{order}: {len(answer.lanes):,} of {answer.total:,} lane{'' if answer.total == 1 else 's'}"
     numbers = ("waiting", "oldest", "failures", "due in")
     rows = terminal.table(
         "key", "state", *numbers, "first record", "holder, or last reason", numbers=numbers, title=title
     )
-    for lane in listed:
+    for lane in answer.lanes:
         age = age_ms(lane)
         rows.add_row(
             key_text(lane.key),

@@ -67,9 +67,7 @@ _TOO_LONG: Final = os.strerror(errno.E2BIG)
     "--concurrency",
     type=Whole(1, 1000),
     metavar="N",
-    default=1,
-    show_default=True,
-    help="How many commands run at once.",
+    help="How many commands run at once.  [default: 1]",
 )
 @click.option(
     "--timeout", type=Real(most=MAX_TIMEOUT_SECONDS, min_open=True), metavar="SECONDS", help="Kill CMD after it."
@@ -86,7 +84,7 @@ def work(
     group: str,
     command: str | None,
     printed: bool,
-    concurrency: int,
+    concurrency: int | None,
     timeout: float | None,
     band: str | None,
     max_records: int | None,
@@ -130,6 +128,9 @@ def work(
     """
     if (command is None) != printed:
         raise click.UsageError("give either --exec or --print")
+    if printed and (timeout is not None or concurrency is not None):
+        option = "--concurrency" if timeout is None else "--timeout"
+        raise click.UsageError(f"{option} is about commands: with --print leave it out")
     if command is not None and not command.strip():
         # A shell runs it well, and all records would be acked: a variable that is not set, most likely.
         raise click.UsageError("--exec needs a command, and this one is empty")
@@ -160,7 +161,7 @@ def work(
         ):
             handler = _Handler(worker, commands, stops, broker, max_records)
             with stops.that_wait(), _stopped_at_end(worker, broker, group) if until_end else nullcontext():
-                worker.run(handler.handle, concurrency=concurrency)
+                worker.run(handler.handle, concurrency=concurrency or 1)
         if handler.failure:
             raise LogbrokerError(handler.failure)
 

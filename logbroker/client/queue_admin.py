@@ -17,6 +17,7 @@ from logbroker.client.queue_descriptions import (
     DecidedAll,
     Decision,
     LaneDescription,
+    LaneList,
     LaneOrder,
     QueueDescription,
     QueueSettings,
@@ -113,11 +114,13 @@ class QueueAdmin(Droppable):
 
     async def list_lanes(
         self, group: str, *, order: LaneOrder = "hottest", top: int = 20
-    ) -> tuple[list[LaneDescription], int]:
-        """Return up to `top` lanes in this order, and how many there are; each with its last reason only."""
+    ) -> LaneList:
+        """Return up to `top` lanes in this order, how many there are, and whether that is all; each with its last reason
+        only."""
         request = queues_pb2.ListLanesRequest(group_id=group, order=choice("order", _ORDERS, order), top=top)
         response = await self._connection.unary("ListLanes", request)
-        return [lane_description(lane) for lane in response.lanes], response.total
+        lanes = [lane_description(lane) for lane in response.lanes]
+        return LaneList(lanes, response.total, response.incomplete)
 
     async def explain_lane(self, group: str, key: bytes) -> LaneDescription:
         """Return why the lane of an ordering key stands, or that it does not."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
@@ -286,6 +286,16 @@ def _settings(message: queues_pb2.QueueSettings) -> QueueSettings:
     values: dict[str, Any] = {field.name: value for field, value in message.ListFields()}
     values["weights"] = dict(message.weights)
     return QueueSettings(**values)
+
+
+class LaneList(NamedTuple):
+    """Lanes of a queue group, in an order."""
+
+    lanes: list[LaneDescription]
+    total: int
+    """How many there are of this kind."""
+    incomplete: bool
+    """Not all records are scanned, or some cannot be: lanes may be missing, and others have more than is told."""
 
 
 def lane_description(lane: queues_pb2.Lane) -> LaneDescription:

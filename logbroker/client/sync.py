@@ -31,6 +31,7 @@ from logbroker.client.offsets import ListedOffset
 from logbroker.client.queue_descriptions import (
     DecidedAll,
     LaneDescription,
+    LaneList,
     PriorityDescription,
     QueueAlarm,
     QueueCounts,
@@ -66,6 +67,7 @@ __all__ = [
     "GroupDescription",
     "GroupInfo",
     "LaneDescription",
+    "LaneList",
     "ListedOffset",
     "MemberDescription",
     "NewTopic",

@@ -14,6 +14,7 @@ from logbroker.client.queue_descriptions import (
     DecidedAll,
     Decision,
     LaneDescription,
+    LaneList,
     LaneOrder,
     QueueDescription,
     QueueSettings,
@@ -71,8 +72,9 @@ class QueueAdmin:
 
     def list_lanes(
         self, group: str, *, order: LaneOrder = "hottest", top: int = 20
-    ) -> tuple[list[LaneDescription], int]:
-        """Return up to `top` lanes in this order, and how many there are; each with its last reason only."""
+    ) -> LaneList:
+        """Return up to `top` lanes in this order, how many there are, and whether that is all; each with its last reason
+        only."""
         return run(self._admin.list_lanes(group, order=order, top=top))
 
     def explain_lane(self, group: str, key: bytes) -> LaneDescription:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from logbroker.client.sync import Admin, Producer, TopicPartition, Worker
+from logbroker.client.sync import Admin, Producer, QueueAdmin, TopicPartition, Worker
 from logbroker.embedded_broker import EmbeddedBroker, embedded
 from tests.cli.command import ENVIRONMENT, LOGBROKER
 from tests.cli.queues import Queue
@@ -154,3 +154,18 @@ def test_many_lanes_that_are_named_are_told_in_part(queue: Queue, name: str) -> 
     lines = queue("resume", name, *keys).splitlines()
     assert len(lines) == 21
     assert lines[-1] == "resumed 30 more lanes"
+
+
+@pytest.mark.parametrize("max_ready", [1, 1000])
+def test_lists_of_lanes_say_whether_all_is_scanned(queue: Queue, topic: str, max_ready: int) -> None:
+    """20 records of 5 keys; the scan pauses where more are ready than the group may have."""
+    queue("create", topic, "--topic", topic, "--max-ready", f"{max_ready}")
+    is_incomplete = max_ready == 1
+    for listed in (*queue.json("lanes", topic).values(), queue.json("parked", topic)):
+        assert listed["incomplete"] is is_incomplete
+    with QueueAdmin(queue.address) as admin:
+        found = admin.list_lanes(topic)
+    assert found.incomplete is is_incomplete
+    assert (found.total == len(found.lanes) == 5) is not is_incomplete
+    for view in ("lanes", "parked"):
+        assert ("not scanned yet" in queue(view, topic)) is is_incomplete

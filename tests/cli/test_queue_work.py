@@ -85,6 +85,13 @@ def test_records_are_written_as_json_lines_and_acked(address: str, group: str) -
     assert counts(address, group).acked == 12
 
 
+@pytest.mark.parametrize("option", [("--timeout", "5"), ("--concurrency", "4"), ("--concurrency", "1")])
+def test_what_is_about_commands_is_refused_without_one(address: str, group: str, option: tuple[str, str]) -> None:
+    result = logbroker("queue", "work", group, "--print", *option, "--broker", address)
+    assert result.returncode == 2
+    assert f"{option[0]} is about commands" in result.stderr.decode()
+
+
 @pytest.mark.parametrize("command", ["", "  ", "\n"])
 def test_an_empty_command_is_none(address: str, group: str, command: str) -> None:
     """A shell would run it, and every record would be acked: its variable is not set, most likely."""
