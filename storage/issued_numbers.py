@@ -12,6 +12,7 @@ All numbers below those in the file may have been given out. The checksum is of 
 
 from __future__ import annotations
 
+import errno
 import logging
 from functools import partial
 from typing import Final
@@ -20,7 +21,7 @@ import google_crc32c
 import msgspec
 
 from logbroker.errors import CorruptLogError
-from logbroker.storage.files import Files, creation_failed, read_file, storage_failed, write_all
+from logbroker.storage.files import Files, creation_failed, read_file, storage_failed, what_is_at, write_all
 from logbroker.storage.handles import HandleCache
 
 ISSUED_NAME: Final = "issued-numbers"
@@ -57,6 +58,9 @@ def read_issued(directory: str, files: Files) -> IssuedNumbers | None:
     try:
         issued = decode_issued(read_file(files, path))
     except FileNotFoundError:
+        if what := what_is_at(path):
+            # Where it leads to may be on a disk that is not mounted, and the numbers are there.
+            raise OSError(errno.ENXIO, what, path) from None
         return None
     except CorruptLogError:
         issued = None
