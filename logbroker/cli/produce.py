@@ -6,7 +6,7 @@ import contextlib
 import sys
 import time
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 import click
@@ -17,6 +17,7 @@ from logbroker.cli.clients import Producer
 from logbroker.cli.input_formats import InputRecord, read_csv, read_json, read_lines
 from logbroker.cli.lines import shows_errors, warn
 from logbroker.cli.options import broker_option, json_option
+from logbroker.cli.stops import stops_are_interrupts
 from logbroker.client.sync import Delivery
 from logbroker.errors import LogbrokerError
 from logbroker.record.message_headers import MAX_PRIORITY, MIN_PRIORITY
@@ -67,7 +68,7 @@ def produce(
 
     Records are sent as they are read. Records with the same key stay in order; a restart of the broker is ridden out
     and nothing is sent twice. At a fault in the input or a refused record the command stops and says how many records
-    were acknowledged.
+    were acknowledged; so it does at Ctrl-C (exit code 130), SIGTERM (143) and SIGHUP (129).
 
     \b
     lines  Each line is a value, without its line feed.
@@ -108,10 +109,13 @@ def produce(
 
     started = time.perf_counter()
     with (
+        stops_are_interrupts(),
+        _told_how_far() as told,
         Producer(broker, compression=compression) as producer,
         terminal.progress(f"to {topic}", None, "records") as count,
     ):
         sending = _Sending(producer, topic, partition, priority)
+        told.append(sending)
         sending.send_all(records, count)
     seconds = time.perf_counter() - started
     if as_json:
@@ -123,6 +127,18 @@ def produce(
             f"{sending.acknowledged:,} records, {terminal.size_text(sending.size_bytes)}, in {seconds:.1f} s"
             f" ({sending.acknowledged / seconds:,.0f} records/s)"
         )
+
+
+@contextlib.contextmanager
+def _told_how_far() -> Iterator[list[_Sending]]:
+    """Say at a stop how many records were acknowledged, once the producer is closed, which waits for the last answers."""
+    sendings: list[_Sending] = []
+    try:
+        yield sendings
+    except KeyboardInterrupt:
+        for sending in sendings:
+            warn(f"logbroker: stopped: {sending.told_how_far()}")
+        raise
 
 
 class _Sending:
@@ -176,6 +192,12 @@ class _Sending:
         self._unanswered.append(delivery)
         self._settle_answered()
 
+    def told_how_far(self) -> str:
+        """Say how many records were acknowledged, of those that were read; the producer is closed."""
+        unsure = self._settle_rest()
+        records = "1 record was" if self.acknowledged == 1 else f"{self.acknowledged:,} records were"
+        return f"{records} acknowledged" + (f"; {unsure:,} more may have arrived" if unsure else "")
+
     def _settle_answered(self) -> None:
         """Count those at the front that are acknowledged; raises what one of them failed with."""
         unanswered = self._unanswered
@@ -187,12 +209,16 @@ class _Sending:
                 raise
             self.acknowledged += 1
 
-    def _settle_rest(self) -> None:
-        """Count those that are acknowledged, whatever became of others."""
-        for delivery in self._unanswered:
-            with contextlib.suppress(LogbrokerError):
-                delivery.result(0)
+    def _settle_rest(self) -> int:
+        """Count those that are acknowledged, whatever became of others; returns how many these are."""
+        others = 0
+        while self._unanswered:
+            try:
+                self._unanswered.popleft().result(0)
                 self.acknowledged += 1
+            except LogbrokerError:
+                others += 1
+        return others
 
     def _flush(self) -> None:
         """Wait for all answers; what failed is told by its delivery."""

@@ -17,6 +17,7 @@ import pytest
 from logbroker.client.sync import Admin
 from logbroker.embedded_broker import EmbeddedBroker
 from tests.cli.command import ENVIRONMENT, LOGBROKER, failure_of, line_of, logbroker, output_of
+from tests.waiting import until
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)  # kafka-python still uses importlib.resources.read_text
@@ -28,7 +29,8 @@ def topic(address: str) -> str:
     """A new topic of 4 partitions."""
     name = f"t-{uuid.uuid4()}"
     with Admin(address) as admin:
-        admin.create_topic(name, 4)
+        # Records of some tests are old, and the broker lives longer than it takes until old ones go.
+        admin.create_topic(name, 4, {"retention.ms": "-1"})
     return name
 
 
@@ -219,6 +221,23 @@ def test_consume_writes_records_as_they_come_and_ctrl_c_ends_it(address: str, to
             reader.kill()
     assert reader.returncode == 130
     assert err.strip() == b""
+
+
+@pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_stop_says_how_many_records_were_acknowledged(address: str, topic: str, stop: signal.Signals) -> None:
+    command = [*LOGBROKER, "produce", topic, "--broker", address]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, env=ENVIRONMENT) as process:
+        try:
+            assert process.stdin is not None
+            process.stdin.write(b"v\n" * 1234)
+            process.stdin.flush()
+            with Admin(address) as admin:
+                until(lambda: sum(each.high_watermark for each in admin.describe_topic(topic).partitions) == 1234)
+            process.send_signal(stop)
+            assert line_of(process, error=True) == b"logbroker: stopped: 1,234 records were acknowledged\n"
+            assert process.wait(30) == 128 + stop
+        finally:
+            process.kill()
 
 
 def test_no_broker_is_said(address: str) -> None:
