@@ -83,7 +83,8 @@ async def test_lists_answer_each_item(address: str, topic: str) -> None:
 
 async def test_offsets_are_found_by_time(address: str, topic: str) -> None:
     async with Admin(address) as admin, Producer(address) as producer:
-        await admin.create_topic(topic)
+        # The records are old, and the broker lives longer than it takes until old ones go.
+        await admin.create_topic(topic, configs={"retention.ms": "-1"})
         for stamp_ms in (1000, 2000, 3000):
             await producer.send(topic, b"", timestamp_ms=stamp_ms)
         await producer.flush()

@@ -28,7 +28,8 @@ START_MS = 1_700_000_000_000
 async def fill(address: str, topic: str, records: int, partitions: int = 1, batch_bytes: int = 1000) -> None:
     """Create a topic with records of the values 0, 1, ... that lie a second apart, spread evenly."""
     async with Admin(address) as admin, Producer(address, batch_bytes=batch_bytes) as producer:
-        await admin.create_topic(topic, partitions)
+        # The records are old, and the broker lives longer than it takes until old ones go.
+        await admin.create_topic(topic, partitions, {"retention.ms": "-1"})
         for number in range(records):
             await producer.send(
                 topic, b"%d" % number, partition=number % partitions, timestamp_ms=START_MS + 1000 * number

@@ -76,7 +76,8 @@ def send_plain(broker: EmbeddedBroker, topic: str) -> None:
 
 def create(broker: EmbeddedBroker, topic: str, **configs: str) -> None:
     api = Api(broker.address)
-    api.create(topic, 1, segment_bytes="20000", message_timestamp_after_max_ms=str(2**62), **configs)
+    configs = {"segment_bytes": "20000", "message_timestamp_after_max_ms": str(2**62), "retention_ms": "-1", **configs}
+    api.create(topic, 1, **configs)
     api.channel.close()
 
 
