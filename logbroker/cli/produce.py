@@ -131,7 +131,7 @@ def produce(
 
 @contextlib.contextmanager
 def _told_how_far() -> Iterator[list[_Sending]]:
-    """Say at a stop how many records were acknowledged, once the producer is closed, which waits for the last answers."""
+    """Say at a stop how many records were acknowledged, once the producer is closed and has the last answers."""
     sendings: list[_Sending] = []
     try:
         yield sendings

@@ -112,11 +112,9 @@ class QueueAdmin(Droppable):
 
     # --- lanes ------------------------------------------------------------------------------------------------------
 
-    async def list_lanes(
-        self, group: str, *, order: LaneOrder = "hottest", top: int = 20
-    ) -> LaneList:
-        """Return up to `top` lanes in this order, how many there are, and whether that is all; each with its last reason
-        only."""
+    async def list_lanes(self, group: str, *, order: LaneOrder = "hottest", top: int = 20) -> LaneList:
+        """Return up to `top` lanes in this order, each with its last reason only; how many there are, and whether
+        anything may be missing."""
         request = queues_pb2.ListLanesRequest(group_id=group, order=choice("order", _ORDERS, order), top=top)
         response = await self._connection.unary("ListLanes", request)
         lanes = [lane_description(lane) for lane in response.lanes]

@@ -70,11 +70,9 @@ class QueueAdmin:
         """Delete a queue group and all it knows, durably; its topic stays. Raises UnknownGroupError."""
         run(self._admin.delete_queue(group))
 
-    def list_lanes(
-        self, group: str, *, order: LaneOrder = "hottest", top: int = 20
-    ) -> LaneList:
-        """Return up to `top` lanes in this order, how many there are, and whether that is all; each with its last reason
-        only."""
+    def list_lanes(self, group: str, *, order: LaneOrder = "hottest", top: int = 20) -> LaneList:
+        """Return up to `top` lanes in this order, each with its last reason only; how many there are, and whether
+        anything may be missing."""
         return run(self._admin.list_lanes(group, order=order, top=top))
 
     def explain_lane(self, group: str, key: bytes) -> LaneDescription:
