@@ -594,21 +594,38 @@ class Fetcher:
         return offset if assigned.position < offset or assigned.error is not None else None
 
     async def _check(self, assigned: Assigned) -> None:
-        """Ask the broker whether it serves the position, and act on it if it does not."""
+        """Ask the broker whether it serves the position, and act on it if it does not. The stream may have done so."""
         version = assigned.version
-        item = _fetch_item(assigned, assigned.position, max_bytes=1)
-        response = await self._connection.unary("Fetch", log_pb2.FetchRequest(items=[item]))
-        error = _error_in(response.results[0])
-        if error is None or assigned.version != version or not assigned.wanted:
-            return
-        if error.retriable:
-            raise error
-        self.refused(assigned, error)
+        if not self._goes_on_elsewhere(assigned):
+            item = _fetch_item(assigned, assigned.position, max_bytes=1)
+            response = await self._connection.unary("Fetch", log_pb2.FetchRequest(items=[item]))
+            error = _error_in(response.results[0])
+            if error is None or assigned.version != version or not assigned.wanted:
+                return
+            if not self._goes_on_elsewhere(assigned):
+                if error.retriable:
+                    raise error
+                self.refused(assigned, error)
         if assigned in self._searching:
             await asyncio.wait([self._searching[assigned]])
-        if not assigned.failed and assigned.fetched < assigned.position:
-            assigned.position = assigned.fetched
+        place = self._place_to_follow(assigned)
+        if not assigned.failed and place is not None:
+            assigned.position = place
             self.move(assigned)
+
+    def _goes_on_elsewhere(self, assigned: Assigned) -> bool:
+        """Whether its position was refused, and only has to follow."""
+        return assigned in self._searching or self._place_to_follow(assigned) is not None
+
+    def _place_to_follow(self, assigned: Assigned) -> int | None:
+        """Where a partition goes on, from which more may have arrived; None: its position is there."""
+        places = (
+            chunk.next_offset
+            for chunk in reversed(self._chunks)
+            if chunk.assigned is assigned and chunk.version == assigned.version
+            if chunk.gaps_below is None and chunk.error is None
+        )
+        return next(places, None)
 
     def _search(self, assigned: Assigned, policy: Reset | datetime.datetime) -> None:
         """Find where a policy says to begin, and go on there."""

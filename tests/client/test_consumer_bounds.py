@@ -158,3 +158,20 @@ async def test_a_close_that_is_given_up_lets_go_of_everything(address: str, topi
         await closing
     async with asyncio.timeout(25):
         await asyncio.gather(*before - {asyncio.current_task()}, return_exceptions=True)
+
+
+@pytest.mark.parametrize("arrived", [0, 1, 2])
+async def test_a_position_that_is_reset_before_the_loop_begins_is_gone_on_from(
+    address: str, topic: str, arrived: int
+) -> None:
+    """Whatever the stream has brought by then: nothing, the place to go on at, or records from there."""
+    async with Admin(address) as admin, Producer(address) as producer:
+        await admin.create_topic(topic, 1)
+        for number in range(3):
+            await producer.send(topic, b"%d" % number)
+    async with Consumer(address, auto_offset_reset="earliest") as consumer:
+        await consumer.assign(TopicPartition(topic, 0), 7)
+        async with asyncio.timeout(25):
+            while len(consumer.fetcher._chunks) < arrived:
+                await asyncio.sleep(0.001)
+        assert [record.offset for record in await until_end(consumer)] == [0, 1, 2]
