@@ -103,7 +103,7 @@ def test_json_makes_the_round_trip(address: str, topic: str) -> None:
     output_of("produce", topic, "--broker", address, "--format", "json", stdin=lines)
     out = output_of("consume", topic, "--broker", address, "--until-end", "--json")
     with Admin(address) as admin:
-        admin.create_topic(f"{topic}-copy", 4)
+        admin.create_topic(f"{topic}-copy", 4, {"retention.ms": "-1"})
     output_of("produce", f"{topic}-copy", "--broker", address, "--format", "json", stdin=out)
     back = consumed(address, f"{topic}-copy")
     first = [json.loads(line) for line in out.splitlines()]
