@@ -213,10 +213,9 @@ class _Stops:
         """No locks here: any code may be interrupted by this."""
         self._signals += 1
         if not self._waits:
-            stop = KeyboardInterrupt()
-            if self.put_off.takes(stop):
+            if self.put_off.takes(number):
                 return
-            raise stop
+            raise KeyboardInterrupt
         self.count += 1
         self.last = number
         if self.count == 1:

@@ -27,13 +27,14 @@ class PutOff:
 
     def __init__(self) -> None:
         self._is_on = False
-        self._stop: KeyboardInterrupt | None = None
+        self._stop: int | None = None
+        """The signal."""
 
-    def takes(self, stop: KeyboardInterrupt) -> bool:
+    def takes(self, number: int) -> bool:
         """For signal handlers: whether the stop comes later; else it is to be raised now."""
         if not self._is_on or self._stop is not None or not hasattr(signal, "setitimer"):
             return False
-        self._stop = stop
+        self._stop = number
         signal.signal(signal.SIGALRM, self._end)
         signal.setitimer(signal.ITIMER_REAL, _PUT_OFF_SECONDS)
         return True
@@ -49,11 +50,15 @@ class PutOff:
             if self._stop is not None:
                 signal.setitimer(signal.ITIMER_REAL, 0)
         if self._stop is not None:
-            raise self._stop
+            raise _interrupt(self._stop)
 
     def _end(self, number: int, frame: FrameType | None) -> None:
         if self._is_on and self._stop is not None:
-            raise self._stop
+            raise _interrupt(self._stop)
+
+
+def _interrupt(number: int) -> KeyboardInterrupt:
+    return KeyboardInterrupt() if number == signal.SIGINT else Stopped(number)
 
 
 @contextmanager
@@ -61,9 +66,8 @@ def stops_are_interrupts(put_off: PutOff | None = None) -> Iterator[None]:
     """Raise Stopped in the main thread at those of these that are not ignored. `put_off`: for them, and for Ctrl-C."""
 
     def stop(number: int, frame: FrameType | None) -> None:
-        told = KeyboardInterrupt() if number == signal.SIGINT else Stopped(number)
-        if put_off is None or not put_off.takes(told):
-            raise told
+        if put_off is None or not put_off.takes(number):
+            raise _interrupt(number)
 
     before = {}
     for name in _NAMES if put_off is None else ("SIGINT", *_NAMES):
