@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import itertools
 import logging
 import random
 import time
@@ -159,6 +158,11 @@ class Connection:
             response_deserializer=_output_class(method).FromString,
         )()
 
+    @property
+    def is_dropped(self) -> bool:
+        """Whether the program refers to the client no more, and it is about to be ended."""
+        return self._lifetime is not None and self._lifetime.is_ending
+
     def renew(self) -> None:
         """Give up a connection that is silent: calls on it end, and are made again where they may be, on a new one.
 
@@ -212,22 +216,6 @@ async def _close(channel: grpc.aio.Channel) -> None:
     forking.closed(channel)
 
 
-async def unending(
-    what: str, work: Callable[[], Coroutine[Any, Any, None]], on_failure: Callable[[LogbrokerError], None] | None = None
-) -> None:
-    """Do work without end, and begin it anew where it fails by a fault of this client: else whoever
-    depends on it would wait for ever, and never hear why. `on_failure` puts things in order before."""
-    for attempt in itertools.count():
-        try:
-            await work()
-            return
-        except Exception as error:
-            _log.exception("%s failed, and begins anew", what)
-            if on_failure is not None:
-                on_failure(BrokerUnavailableError(f"{what} failed: {error!r}"))
-        await asyncio.sleep(backoff_seconds(attempt))
-
-
 async def end_tasks(*tasks: asyncio.Task[Any]) -> list[Any]:
     """Cancel tasks and wait for them; return what they came to, or their errors.
 
@@ -238,7 +226,8 @@ async def end_tasks(*tasks: asyncio.Task[Any]) -> list[Any]:
         task.cancel()
     outcomes = await asyncio.gather(*tasks, return_exceptions=True)
     for task in tasks:
-        with contextlib.suppress(asyncio.CancelledError, Exception):
+        # Any: what ends the event loop (SystemExit of a signal handler) has gone out of it by itself.
+        with contextlib.suppress(BaseException):
             task.result()
     return outcomes
 

@@ -28,18 +28,22 @@ class Errand(Generic[T]):
         It is begun where none is under way for this very purpose; what was for another one is given up. Raises what the
         work raises, and BrokerUnavailableError where it is dropped meanwhile.
         """
-        if self._task is None or self._purpose is not purpose:
-            self.drop()
-            self._task, self._purpose = asyncio.create_task(work()), purpose
-        task = self._task
-        done, _ = await asyncio.wait([task], timeout=None if deadline is None else max(0.0, deadline - monotonic()))
-        if not done:
-            return None
-        if self._task is task:
-            self._task = self._purpose = None
-        if task.cancelled():
-            raise BrokerUnavailableError(CLOSED)
-        return task.result()
+        while True:
+            if self._task is None or self._purpose is not purpose:
+                self.drop()
+                self._task, self._purpose = asyncio.create_task(work()), purpose
+            task = self._task
+            done, _ = await asyncio.wait([task], timeout=None if deadline is None else max(0.0, deadline - monotonic()))
+            if not done:
+                return None
+            is_dropped = self._task is not task
+            if not is_dropped:
+                self._task = self._purpose = None
+            if not task.cancelled():
+                return task.result()
+            if is_dropped:
+                raise BrokerUnavailableError(CLOSED)
+            # Others have cancelled it, but not who waits here: once more.
 
     def drop(self) -> None:
         """Give up what is under way."""

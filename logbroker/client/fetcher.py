@@ -24,7 +24,8 @@ from typing import Any, Final
 import grpc
 import msgspec
 
-from logbroker.client.connection import CLOSED, Connection, Stream, backoff_seconds, end_tasks, run_stream, unending
+from logbroker.client.background import Background
+from logbroker.client.connection import CLOSED, Connection, Stream, backoff_seconds, end_tasks, run_stream
 from logbroker.client.offset_reset import Policy, Reset, place_of
 from logbroker.client.offsets import ListedOffset, find_offsets
 from logbroker.client.permit import Permit
@@ -173,7 +174,9 @@ class Fetcher:
         self._heard_at = 0.0
         """When the stream brought something last."""
         self._attempt = 0
-        self._task: asyncio.Task[None] | None = None
+        self._stream_work = Background(
+            "the consumer's stream", connection, self._run, on_break=self._interrupted, on_over=self._cut_off
+        )
         self._searching: dict[Assigned, asyncio.Task[None]] = {}
         """For places to begin at."""
         self._closed = False
@@ -197,8 +200,8 @@ class Fetcher:
         """Read this partition too."""
         self._assigned[assigned.partition] = assigned
         self.move(assigned)
-        if self._task is None:
-            self._task = asyncio.create_task(unending("the consumer's stream", self._run))
+        if not self._stream_work.has_begun:
+            self._stream_work.start()
 
     def remove(self, assigned: Assigned) -> None:
         """Read this partition no more; nothing that has arrived of it is handed out."""
@@ -280,7 +283,7 @@ class Fetcher:
         assigned.fetched = assigned.position
         if isinstance(error, CorruptLogError):
             self._searching[assigned] = task = asyncio.create_task(self._find_damage(assigned, error))
-            task.add_done_callback(lambda task: self._search_ended(assigned, task))
+            task.add_done_callback(lambda task: self._search_ended(assigned, task, error))
         else:
             self._end_with(assigned, error)
 
@@ -436,14 +439,25 @@ class Fetcher:
             self._begin()
             stream = self._records.stream("FetchStream")
             error = await run_stream(self._records, stream, self._read, self._write)
-            for assigned in self._assigned.values():
-                assigned.doubtful = assigned.leader_epoch >= 0
+            self._doubt_positions()
             self._refusal = None if error.retriable or type(error) is LogbrokerError else error
             self._arrived.set()
             level = logging.DEBUG if self._attempt else logging.WARNING
             _log.log(level, "consuming from %s: %s; reconnecting", self._connection.broker, error)
             await asyncio.sleep(backoff_seconds(self._attempt))
             self._attempt += 1
+
+    def _doubt_positions(self) -> None:
+        for assigned in self._assigned.values():
+            assigned.doubtful = assigned.leader_epoch >= 0
+
+    def _interrupted(self, error: LogbrokerError, cancelled: bool) -> None:
+        self._doubt_positions()
+
+    def _cut_off(self) -> None:
+        """The event loop ends, or no tasks live in it: nothing will arrive any more."""
+        self._closed = True
+        self._arrived.set()
 
     def _begin(self) -> None:
         """Ask a new stream for all that is wanted, from where the old one was."""
@@ -637,9 +651,12 @@ class Fetcher:
         if (task := self._searching.pop(assigned, None)) is not None:
             task.cancel()
 
-    def _search_ended(self, assigned: Assigned, task: asyncio.Task[None]) -> None:
+    def _search_ended(self, assigned: Assigned, task: asyncio.Task[None], damage: LogbrokerError | None = None) -> None:
         if self._searching.get(assigned) is task:
             del self._searching[assigned]
+            if damage is not None and task.cancelled() and not self._closed:
+                # By others. What begins the stream anew then looks for places again, but not for this.
+                self._end_with(assigned, damage)
 
     async def _find_place(self, assigned: Assigned, policy: Reset | datetime.datetime) -> None:
         version, partition = assigned.version, assigned.partition
@@ -675,7 +692,9 @@ class Fetcher:
         """End the stream, and the wait of one who waits."""
         self._closed = True
         self._arrived.set()
-        await end_tasks(*(task for task in (self._task, *self._searching.values()) if task is not None))
+        self._stream_work.cancel()
+        await end_tasks(*self._searching.values())
+        await self._stream_work.end()
 
 
 def _fetch_item(assigned: Assigned, offset: int, *, max_bytes: int | None = None) -> log_pb2.FetchItem:

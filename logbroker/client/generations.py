@@ -23,7 +23,8 @@ import logging
 from collections.abc import Callable, Container, Coroutine, Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from logbroker.client.connection import Connection, backoff_seconds, end_tasks, unending
+from logbroker.client.background import Background
+from logbroker.client.connection import Connection, backoff_seconds
 from logbroker.client.cursor import Cursor
 from logbroker.client.fetcher import Assigned, Fetcher
 from logbroker.client.metadata import TopicInfo, look_for_topics
@@ -150,7 +151,7 @@ class WholeTopics:
         self._of: dict[Assigned, WholeTopic] = {}
         self._found: Mapping[str, TopicInfo | LogbrokerError] = {}
         """What the broker said of topics, not yet taken over."""
-        self._looking: asyncio.Task[None] | None = None
+        self._looking: Background | None = None
         fetcher.boundary = self._look
 
     def read(self, info: TopicInfo, bands: Sequence[str], assigned: Sequence[Assigned], *, keeps_order: bool) -> None:
@@ -180,7 +181,7 @@ class WholeTopics:
     async def close(self) -> None:
         """Look for nothing any more."""
         if self._looking is not None:
-            await end_tasks(self._looking)
+            await self._looking.end()
 
     def _look(self) -> bool:
         """Go on where a generation is finished; returns whether there is something new to be read."""
@@ -219,11 +220,12 @@ class WholeTopics:
         assert topic.generations is not None
         if not topic.waits:
             topic.generations.advance()
-        elif self._looking is None or self._looking.done():
+        elif self._looking is None or not self._looking.is_running:
             self._start(self._look_for_growth)
 
     def _start(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        self._looking = asyncio.create_task(unending("the search for added partitions", work))
+        self._looking = Background("the search for added partitions", self._connection, work)
+        self._looking.start()
 
     async def _look_for_growth(self) -> None:
         """Ask until every topic that waits for its next generation is known to have it, or to be gone."""

@@ -18,7 +18,8 @@ from typing import Any, Final
 
 import msgspec
 
-from logbroker.client.connection import Connection, backoff_seconds, end_tasks, unending
+from logbroker.client.background import Background
+from logbroker.client.connection import Connection, backoff_seconds
 from logbroker.client.cursor import Cursor
 from logbroker.client.errand import Errand
 from logbroker.client.fetcher import Assigned, Fetcher
@@ -115,7 +116,7 @@ class GroupReader:
         self._on_lost: Callback = _ignore
         self._last_seen: object = None
         fetcher.on_cut = self._log_was_cut
-        self._committer: asyncio.Task[None] | None = None
+        self._committer = Background("commits at intervals", connection, self._commit_on_and_on)
         self._commit_now = asyncio.Event()
         self._refused: set[TopicPartition] = set()
         """What was to be committed of them last was refused."""
@@ -145,8 +146,8 @@ class GroupReader:
         except BaseException:
             self._on_assigned, self._on_revoked, self._on_lost = before
             raise
-        if self._committer is None:
-            self._committer = asyncio.create_task(unending("commits at intervals", self._commit_on_and_on))
+        if not self._committer.has_begun:
+            self._committer.start()
 
     def _look_at_program(self) -> Activity:
         last = self._cursor.last
@@ -556,8 +557,7 @@ class GroupReader:
     async def leave(self) -> None:
         self._placing.drop()
         self._letting_go.drop()
-        if self._committer is not None:
-            await end_tasks(self._committer)
+        await self._committer.end()
         await self.member.leave()
 
 

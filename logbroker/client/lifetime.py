@@ -83,6 +83,11 @@ class Lifetime:
         """Whether there is something to be given back."""
         return self in _open
 
+    @property
+    def is_ending(self) -> bool:
+        """Whether it is ended without the client, which is dropped, or open at the end of the program."""
+        return self._task is not None
+
     def closed(self) -> None:
         """Note that all is given back."""
         _open.pop(self, None)

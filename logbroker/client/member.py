@@ -18,7 +18,8 @@ from typing import Any, Final, Protocol
 import grpc
 import msgspec
 
-from logbroker.client.connection import CLOSED, Connection, Stream, backoff_seconds, end_tasks, run_stream, unending
+from logbroker.client.background import Background
+from logbroker.client.connection import CLOSED, Connection, Stream, backoff_seconds, run_stream
 from logbroker.client.group_messages import (
     Offsets,
     Positions,
@@ -150,7 +151,12 @@ class Member:
         self._may_warn_at = NOT_NOW
         self._leaving = False
         self._left = False
-        self._task: asyncio.Task[None] | None = None
+        self._returns = False
+        """Others have ended the task of its stream, as happens when the event loop ends, and it comes back on another
+        one: who waits for the broker now is not told that the stream broke, but waits on."""
+        self._stream_work = Background(
+            "the member's stream", connection, self._run, on_break=self._interrupted, on_over=self._cut_off
+        )
 
     # --- what the program does --------------------------------------------------------------------------------------
 
@@ -166,8 +172,8 @@ class Member:
             await self._change_subscription(subscription, deadline)
             return
         self._subscription = subscription
-        if self._task is None:
-            self._task = asyncio.create_task(unending("the member's stream", self._run, self._ended))
+        if not self._stream_work.has_begun:
+            self._stream_work.start()
         elif self.membership.state is not State.OUT:
             self._send(subscription=self._subscription)
         while not self._was_let_in:
@@ -266,9 +272,9 @@ class Member:
                 try:
                     return failures_of(offsets, await self._commit_once(offsets, deadline))
                 except BrokerUnavailableError:
-                    if deadline is None:
+                    if deadline is None and not self._returns:
                         raise
-            elif deadline is None:
+            elif deadline is None and not self._returns:
                 raise BrokerUnavailableError("the member is not connected to its group at the moment")
             elif not await self.changed(deadline):
                 raise RequestTimeoutError("the time for the commit is over; whether it took effect is not known")
@@ -301,15 +307,16 @@ class Member:
     async def leave(self) -> None:
         """Say goodbye, so that others get the partitions at once, and end the stream."""
         self._leaving = True
-        if self._task is None:
+        if not self._stream_work.has_begun:
             return
         try:
             if self.membership.state is not State.OUT:
                 self._send(leave=groups_pb2.Leave())
-                await asyncio.wait([self._task], timeout=_GOODBYE_SECONDS)
+            if self.membership.state is not State.OUT or self._returns:
+                await self._stream_work.wait(_GOODBYE_SECONDS)
         finally:
             self._left = True
-            await end_tasks(self._task)
+            await self._stream_work.end()
             self._refuse_commits(CLOSED)
             self._changed_now()
 
@@ -326,10 +333,15 @@ class Member:
     async def _run(self) -> None:
         while True:
             while not self.membership.may_join:
+                if self._leaving:
+                    return
                 await self.changed(None)
             self._outbox.clear()
             self.membership.joining(monotonic())
             self._send(join=self._join())
+            if self._leaving:
+                # The stream on which it was said was cut, or is this one.
+                self._send(leave=groups_pb2.Leave())
             stream = self._connection.stream("Member")
             error = await run_stream(self._connection, stream, self._read, self._write, self._beat)
             self._ended(error)
@@ -341,8 +353,18 @@ class Member:
                 await asyncio.sleep(min(backoff_seconds(self._attempt), _LAST_BACKOFF_SECONDS))
             self._attempt += 1
 
-    def _ended(self, error: LogbrokerError) -> None:
+    def _interrupted(self, error: LogbrokerError, cancelled: bool) -> None:
+        self._ended(error, returns=cancelled)
+
+    def _cut_off(self) -> None:
+        """The event loop ends, or no tasks live in it."""
+        self._left = self._leaving = True
+        self._refuse_commits(CLOSED)
+        self._changed_now()
+
+    def _ended(self, error: LogbrokerError, *, returns: bool = False) -> None:
         self._last_error = error
+        self._returns = returns
         if self.membership.state is not State.OUT:
             if error.retriable or type(error) is LogbrokerError:
                 self.membership.broken()
@@ -472,7 +494,7 @@ class Member:
                 self._reader.read_generations(generations_of(response.generations.topics))
             elif kind == "joined":
                 joined: groups_pb2.Joined = response.joined
-                self._attempt, self._was_let_in = 0, True
+                self._attempt, self._was_let_in, self._returns = 0, True, False
                 # They tell of polls, too.
                 poll_interval_seconds = self._options.max_poll_interval_seconds / 4
                 self._busy_interval_seconds = min(

@@ -135,9 +135,9 @@ class Producer(Droppable):
         A record that a topic does not take, too large by itself or stamped too far ahead, fails alone: what else is in
         its batch is delivered, in its order. `durability` None means what each topic says. `send` waits while
         `max_buffered_bytes` of records are not done; a record that is not done `delivery_timeout_seconds` after `send`
-        fails. `request_timeout_seconds` bounds the calls that ask for a topic. A producer that is dropped without
-        `close` flushes for `last_flush_seconds` at most, while its event loop runs; what is not delivered by then, or
-        when the loop ends, is lost, and counted on standard error.
+        fails. `request_timeout_seconds` bounds the calls that ask for a topic, `last_flush_seconds` the flush of a
+        producer whose block is cancelled or interrupted, or that is dropped without `close`, while its event loop runs;
+        what is not delivered by then, or when the loop ends, is lost, and counted on standard error.
 
         `value_serializer` and `key_serializer` make bytes of what is given to `send`: str, json, msgpack, or a
         function; None stays None. Without, values and keys are bytes. What they raise comes as SerializationError, and
@@ -250,15 +250,15 @@ class Producer(Droppable):
 
     async def close(self) -> None:
         """Flush, and let go of the connection. Raises what `flush` raises, after closing."""
-        await self._close(flush=True)
+        await self._close(None)
 
-    async def _close(self, *, flush: bool) -> None:
+    async def _close(self, flush_seconds: float | None) -> None:
         if self._closed or self._lifetime.is_forked:
             return
         self._closed = True
         self._sender.shut()
         try:
-            if flush:
+            async with asyncio.timeout(flush_seconds):
                 await self.flush()
         finally:
             await self._sender.close()
@@ -274,8 +274,9 @@ class Producer(Droppable):
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         try:
-            # Who interrupts does not wait for a broker that may be away.
-            await self._close(flush=error is None or isinstance(error, Exception))
+            # Who interrupts, or ends the program, does not wait for ever for a broker that may be away.
+            interrupted = error is not None and not isinstance(error, Exception)
+            await self._close(self._lifetime.seconds if interrupted else None)
         except Exception:
             # What the body raised comes first.
             if error is None:

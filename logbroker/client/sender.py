@@ -14,7 +14,8 @@ import grpc
 
 from logbroker.client import forking
 from logbroker.client.accumulator import Accumulator
-from logbroker.client.connection import Connection, Stream, backoff_seconds, end_tasks, run_stream, unending
+from logbroker.client.background import Background
+from logbroker.client.connection import Connection, Stream, backoff_seconds, run_stream
 from logbroker.client.delivery import Batch, waiter
 from logbroker.client.metadata import DEFAULT_MAX_REQUEST_BYTES, TopicInfo, find_topic
 from logbroker.client.partition_queue import ANONYMOUS, PartitionQueue, ProducerIdentity
@@ -85,34 +86,33 @@ class Sender:
         """Why nothing gets to the broker at the moment."""
         self._work = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._tasks: list[asyncio.Task[None]] = []
+        self._works: list[Background] = []
         self._stream: Stream | None = None
         self._over: LogbrokerError | None = None
         """Why no more records are taken."""
         self._is_closed = False
         forking.watch(self)
         self.on_cancelled: Callable[[], None] = lambda: None
-        """Called where others than `close` have ended its tasks, and what was not delivered has failed."""
+        """Called where its event loop ends before `close`, and what was not delivered has failed."""
 
     def start(self) -> None:
         """Begin to send, in this event loop; does nothing where it has begun."""
-        if self._tasks:
+        if self._works:
             return
         self._loop = asyncio.get_running_loop()
-        self._tasks = [
-            asyncio.create_task(unending("the producer's stream", self._run)),
-            asyncio.create_task(unending("the producer's look for what is overdue", self._expire_for_ever)),
+        connection, over = self._connection, self._cut_off
+        self._works = [
+            Background("the producer's stream", connection, self._run, on_break=self._interrupted, on_over=over),
+            Background("the producer's look for what is overdue", connection, self._expire_for_ever, on_over=over),
         ]
-        for task in self._tasks:
-            task.add_done_callback(self._ended)
+        for work in self._works:
+            work.start()
 
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        """The end of `asyncio.run` cancels all tasks, and nobody would hear of what waits."""
+    def _cut_off(self) -> None:
+        """The event loop ends, and nobody would hear of what waits."""
         if not self._is_closed:
             self._is_closed = True
             self._over = error = BrokerUnavailableError(_CANCELLED).as_value()
-            for other in self._tasks:
-                other.cancel()
             self._fail_rest(error, self._forget_routes())
             self.on_cancelled()
 
@@ -131,8 +131,8 @@ class Sender:
 
     def forked(self) -> None:
         """See `forking.Forked`: what was appended is the parent's to deliver."""
-        if self._tasks:
-            forking.leave_alone((self._loop, self._tasks))
+        if self._works:
+            forking.leave_alone((self._loop, self._works))
             self._accumulator.lock = cast(Any, forking.ForkedLock())
             self._over = forking.error().as_value()
             self._accumulator.give_up(self._over)
@@ -213,7 +213,10 @@ class Sender:
         self._is_closed = True
         self.shut()
         routes = self._forget_routes()
-        await end_tasks(*self._tasks)
+        for work in self._works:
+            work.cancel()
+        for work in self._works:
+            await work.end()
         self._stream = None
         self._fail_rest(BrokerUnavailableError("the producer was closed before the record was delivered"), routes)
 
@@ -255,7 +258,12 @@ class Sender:
             with contextlib.suppress(LogbrokerError):
                 await self._find_topic(name)
 
-    async def _broken(self, error: LogbrokerError) -> None:
+    def _interrupted(self, error: LogbrokerError, cancelled: bool) -> None:
+        self._lost(error)
+        self.wake()
+
+    def _lost(self, error: LogbrokerError) -> None:
+        """The stream is over: what it has not answered is sent again."""
         self._last_failure = error
         with self._accumulator.lock:
             for queue in self._accumulator.queues():
@@ -263,6 +271,9 @@ class Sender:
             # What is overdue would break the next stream too.
             self._accumulator.expire(time.monotonic(), error)
         self._in_flight.clear()
+
+    async def _broken(self, error: LogbrokerError) -> None:
+        self._lost(error)
         level = logging.DEBUG if self._attempt else logging.WARNING
         _log.log(level, "producing to %s: %s; reconnecting", self._connection.broker, error)
         await asyncio.sleep(backoff_seconds(self._attempt))

@@ -14,7 +14,8 @@ from typing import Any, Final, Generic, TypeVar
 import grpc
 import msgspec
 
-from logbroker.client.connection import CLOSED, Connection, Stream, backoff_seconds, end_tasks, run_stream, unending
+from logbroker.client.background import Background
+from logbroker.client.connection import CLOSED, Connection, Stream, backoff_seconds, run_stream
 from logbroker.client.delivery import waiter
 from logbroker.client.holdings import Holdings
 from logbroker.client.leased_record import LeasedRecord
@@ -76,7 +77,12 @@ class WorkerLink(Generic[D]):
         )
         self._attempt = 0
         self._leaving = False
-        self._task: asyncio.Task[None] | None = None
+        self._returns = False
+        """Others have ended the task of its stream, as happens when the event loop ends, and it comes back on another
+        one."""
+        self._stream_work = Background(
+            "the worker's stream", connection, self._run, on_break=self._interrupted, on_over=self._cut_off
+        )
         self._last_error: LogbrokerError | None = None
         self._error: LogbrokerError | None = None
         """Why the worker is none any more."""
@@ -86,7 +92,7 @@ class WorkerLink(Generic[D]):
     @property
     def begun(self) -> bool:
         """Whether there was a `start`."""
-        return self._task is not None
+        return self._stream_work.has_begun
 
     def wake(self) -> None:
         """There is something to send. To be called in the event loop."""
@@ -102,11 +108,11 @@ class WorkerLink(Generic[D]):
         if prefetch is not None:
             self._prefetch = prefetch
             self.holdings.want(monotonic())
-        if self._task is None or self._task.done():
+        if not self._stream_work.is_running:
             if not self._is_told:
                 self.check()
             self._error, self._is_told = None, False
-            self._task = asyncio.create_task(unending("the worker's stream", self._run, self._ended))
+            self._stream_work.start()
         self.wake()
         deadline = monotonic() + self.connection.request_timeout_seconds
         while not self.ordering:
@@ -146,19 +152,19 @@ class WorkerLink(Generic[D]):
 
     async def leave(self) -> None:
         """Say goodbye, so that others get at once what the worker holds, and end the stream."""
-        task = self._task
         self._leaving = True
         # Who waits to be let in waits no more.
         self._changed.set()
-        if task is None:
+        if not self.begun:
             return
         try:
             if self._connected.is_set():
                 self._send(goodbye=queues_pb2.Goodbye())
-                await asyncio.wait([task], timeout=_GOODBYE_SECONDS)
+            if self._connected.is_set() or self._returns:
+                await self._stream_work.wait(_GOODBYE_SECONDS)
         finally:
-            task.cancel()
-        await end_tasks(task)
+            self._stream_work.cancel()
+        await self._stream_work.end()
         self.holdings.fail(BrokerUnavailableError("the worker is closed; what it held goes to others"))
 
     # --- the stream -------------------------------------------------------------------------------------------------
@@ -195,8 +201,18 @@ class WorkerLink(Generic[D]):
             await asyncio.sleep(min(backoff_seconds(self._attempt), _LAST_BACKOFF_SECONDS))
             self._attempt += 1
 
-    def _ended(self, error: LogbrokerError) -> None:
+    def _interrupted(self, error: LogbrokerError, cancelled: bool) -> None:
+        self._ended(error, returns=cancelled)
+
+    def _cut_off(self) -> None:
+        """The event loop ends, or no tasks live in it."""
+        self._error = BrokerUnavailableError(CLOSED)
+        self.holdings.fail(self._error)
+        self._changed.set()
+
+    def _ended(self, error: LogbrokerError, *, returns: bool = False) -> None:
         self._last_error = error
+        self._returns = returns
         self._connected.clear()
         self._credit = 0
         self.holdings.broken()
@@ -301,7 +317,11 @@ class WorkerLink(Generic[D]):
                 lost,
             )
         self._attempt = 0
+        self._returns = False
         self._connected.set()
+        if self._leaving:
+            # The stream on which it was said was cut, or is this one.
+            self._send(goodbye=queues_pb2.Goodbye())
         self.ordering = welcome.ordering
         self._changed.set()
         self._work.set()

@@ -84,6 +84,15 @@ FLUSHED = {
             while lifetime._open: await asyncio.sleep(0.01)
         asyncio.run(main())
     """,
+    "a block that is cancelled": """
+        async def main():
+            async with aopened() as producer:
+                await asend(producer)
+                asyncio.current_task().cancel()
+                await asyncio.sleep(0)
+        try: asyncio.run(main())
+        except asyncio.CancelledError: pass
+    """,
     "an event loop in another thread": """
         loop = asyncio.new_event_loop(); threading.Thread(target=loop.run_forever, daemon=True).start()
         producer = aopened(); asyncio.run_coroutine_threadsafe(asend(producer), loop).result()
@@ -99,9 +108,9 @@ LOST = {
             await asend(producer)
         asyncio.run(main())
     """,
-    "cancelled": """
+    "a block that is cancelled, and a bound of 0 s": """
         async def main():
-            async with aopened() as producer:
+            async with client.Producer(address, linger_ms=3_600_000, last_flush_seconds=0) as producer:
                 await asend(producer)
                 asyncio.current_task().cancel()
                 await asyncio.sleep(0)
