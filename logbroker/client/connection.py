@@ -19,7 +19,7 @@ from logbroker.address import parse_address
 from logbroker.client import forking
 from logbroker.client.arguments import check_seconds
 from logbroker.client.lifetime import Lifetime
-from logbroker.client.status import error_of_call
+from logbroker.client.status import UNKNOWN_EFFECT, error_of_call, may_have_taken_effect
 from logbroker.errors import BrokerUnavailableError, InvalidRequestError, LogbrokerError, quoted
 from logbroker.v1 import admin_pb2, groups_pb2, log_pb2, queues_pb2
 
@@ -78,6 +78,27 @@ METHODS: Final = {
     for method in service.methods
 }
 
+_CHANGING: Final = frozenset(
+    {
+        "AlterQueue",
+        "AlterTopics",
+        "CommitOffsets",
+        "CreateQueue",
+        "CreateTopics",
+        "DecideLanes",
+        "DeleteGroups",
+        "DeleteQueues",
+        "DeleteTopics",
+        "Produce",
+        "Receive",
+        "Redrive",
+        "Rewind",
+        "Settle",
+    }
+)
+"""The calls after which something else is true than before, for somebody who cares. An id that is handed out to nobody
+(InitProducerId) is none."""
+
 
 def backoff_seconds(attempt: int) -> float:
     """Return the wait after failed attempt 0, 1, ...: 50 ms, doubled up to 1 s, up to a fifth less by chance."""
@@ -117,12 +138,17 @@ class Connection:
     async def unary(self, method_name: str, request: Message, *, retry: bool = True) -> Any:
         """Call, and where the broker is away (and the call may be repeated) again until the time for a request is over.
 
-        Raises the error that the broker meant; BrokerUnavailableError where it cannot be reached.
+        Raises the error that the broker meant; BrokerUnavailableError where it cannot be reached, or the connection
+        breaks; RequestTimeoutError where it does not answer. The message says where a change may have been made.
         """
         method = METHODS[method_name]
         deadline = time.monotonic() + self.request_timeout_seconds
         attempt = 0
+        changes = _changes(method_name, request)
+        unknown = ""
         while True:
+            if self._closed:
+                raise BrokerUnavailableError(CLOSED + unknown)
             channel = self._open_channel()
             call = channel.unary_unary(
                 _path(method),
@@ -131,20 +157,24 @@ class Connection:
             )
             error: LogbrokerError
             try:
-                return await call(request, timeout=max(0.001, deadline - time.monotonic()))
+                answer = await _answer(call(request, timeout=max(0.001, deadline - time.monotonic())))
             except grpc.aio.AioRpcError as failure:
                 error = error_of_call(failure, self.broker)
-            except asyncio.CancelledError:
-                # A channel that closes cancels its calls; one whose caller gives up has a request to be cancelled.
-                task = asyncio.current_task()
-                if channel is self._channel or (task and task.cancelling()):
-                    raise
+                is_unknown = may_have_taken_effect(failure)
+            else:
+                if answer is not None:
+                    return answer
+                # Its channel was closed, by `renew` or `close`, or others have cancelled it with all of their loop.
                 error = BrokerUnavailableError(f"the connection to the broker at {self.broker} was dead")
+                is_unknown = True
+            if changes and is_unknown:
+                unknown = UNKNOWN_EFFECT
             if self._closed:
-                raise BrokerUnavailableError(CLOSED)
+                raise BrokerUnavailableError(CLOSED + unknown)
             wait_seconds = backoff_seconds(attempt)
-            if not (retry and isinstance(error, BrokerUnavailableError)) or time.monotonic() + wait_seconds > deadline:
-                raise error
+            is_last = not (retry and isinstance(error, BrokerUnavailableError))
+            if is_last or time.monotonic() + wait_seconds > deadline:
+                raise _with_note(error, unknown if is_unknown or error.retriable else "")
             _log.debug("%s: %s; trying again", method_name, error)
             attempt += 1
             await asyncio.sleep(wait_seconds)
@@ -216,6 +246,34 @@ async def _close(channel: grpc.aio.Channel) -> None:
     forking.closed(channel)
 
 
+async def _answer(call: Any) -> Any:
+    """Await a call; None: somebody else has cancelled it.
+
+    Who is cancelled while awaiting a call of gRPC gets another CancelledError than the one that was meant for the task,
+    and those who tell their own cancellations by the message, as anyio does, do not know it again. So the task awaits
+    something of asyncio.
+    """
+    task = asyncio.ensure_future(_of_grpc(call))
+    task.add_done_callback(_ask)
+    try:
+        await asyncio.wait([task])
+        return None if task.cancelled() else task.result()
+    finally:
+        task.cancel()
+        # It has the error, whose traceback has this frame.
+        del task
+
+
+async def _of_grpc(call: Any) -> Any:
+    return await call
+
+
+def _ask(task: asyncio.Task[Any]) -> None:
+    """Ask what a task came to: as long as nobody does it keeps its error, with all that this refers to."""
+    with contextlib.suppress(BaseException):
+        task.result()
+
+
 async def end_tasks(*tasks: asyncio.Task[Any]) -> list[Any]:
     """Cancel tasks and wait for them; return what they came to, or their errors.
 
@@ -226,9 +284,8 @@ async def end_tasks(*tasks: asyncio.Task[Any]) -> list[Any]:
         task.cancel()
     outcomes = await asyncio.gather(*tasks, return_exceptions=True)
     for task in tasks:
-        # Any: what ends the event loop (SystemExit of a signal handler) has gone out of it by itself.
-        with contextlib.suppress(BaseException):
-            task.result()
+        # Whatever it is: what ends the event loop, such as the SystemExit of a signal handler, has done so by itself.
+        _ask(task)
     return outcomes
 
 
@@ -254,6 +311,15 @@ async def run_stream(
             _log.error("the stream to %s failed", connection.broker, exc_info=outcome)
     # gRPC raises InvalidStateError where one writes to a stream that has ended.
     return BrokerUnavailableError(f"the broker at {connection.broker} ended the stream")
+
+
+def _changes(method_name: str, request: Any) -> bool:
+    only_checks = getattr(request, "validate_only", False) or getattr(request, "dry_run", False)
+    return method_name in _CHANGING and not only_checks
+
+
+def _with_note(error: LogbrokerError, note: str) -> LogbrokerError:
+    return type(error)(error.message + note) if note else error
 
 
 def _target(broker: str) -> str:

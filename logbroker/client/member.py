@@ -32,7 +32,7 @@ from logbroker.client.group_messages import (
 )
 from logbroker.client.membership import Assignment, Membership, State, next_heartbeat
 from logbroker.client.permit import NOT_NOW
-from logbroker.client.status import error_of_item
+from logbroker.client.status import UNKNOWN_EFFECT, error_of_item
 from logbroker.errors import BrokerUnavailableError, LogbrokerError, RequestTimeoutError
 from logbroker.types import TopicId, TopicPartition
 from logbroker.v1 import groups_pb2
@@ -317,7 +317,7 @@ class Member:
         finally:
             self._left = True
             await self._stream_work.end()
-            self._refuse_commits(CLOSED)
+            self._refuse_commits(CLOSED + UNKNOWN_EFFECT)
             self._changed_now()
 
     # --- the stream -------------------------------------------------------------------------------------------------
@@ -359,7 +359,7 @@ class Member:
     def _cut_off(self) -> None:
         """The event loop ends, or no tasks live in it."""
         self._left = self._leaving = True
-        self._refuse_commits(CLOSED)
+        self._refuse_commits(CLOSED + UNKNOWN_EFFECT)
         self._changed_now()
 
     def _ended(self, error: LogbrokerError, *, returns: bool = False) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import grpc
 from google.rpc import error_details_pb2, status_pb2
 
@@ -12,6 +14,14 @@ _DETAILS_KEY = "grpc-status-details-bin"
 _DOMAIN = "logbroker"
 
 
+UNKNOWN_EFFECT: Final = "; whether the request took effect is not known"
+"""Is added to the message of a call that changes something, where the broker may have got it and did not answer."""
+
+_NEVER_SENT: Final = ("failed to connect to all addresses", "errors resolving ", "DNS resolution failed")
+"""How gRPC's words begin where it had no connection for a call. Where it has others for that, more is taken for unknown
+than is."""
+
+
 def error_of_call(error: grpc.aio.AioRpcError, broker: str) -> LogbrokerError:
     """Return the error of a call that failed as a whole. `broker` is the address, for the message."""
     code = error.code()
@@ -19,16 +29,26 @@ def error_of_call(error: grpc.aio.AioRpcError, broker: str) -> LogbrokerError:
     reason = _reason(error)
     # A call of ours that we cancel raises CancelledError; this status comes from a connection that ended under it.
     if not reason and code in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED):
-        return BrokerUnavailableError(f"the broker at {broker} cannot be reached: {message}; is it running?")
+        if _was_never_sent(error):
+            return BrokerUnavailableError(f"the broker at {broker} cannot be reached: {message}; is it running?")
+        return BrokerUnavailableError(f"the connection to the broker at {broker} broke before the answer: {message}")
     if not reason and code is grpc.StatusCode.DEADLINE_EXCEEDED:
-        return RequestTimeoutError(
-            f"the broker at {broker} has not answered in time; whether the request took effect is not known"
-        )
+        return RequestTimeoutError(f"the broker at {broker} has not answered in time")
     if not reason and code is grpc.StatusCode.UNIMPLEMENTED:
         message = (
             f"what listens at {broker} does not know this call: it is no logbroker broker, or one of another version"
         )
     return from_status(code.value[0], reason, message)
+
+
+def may_have_taken_effect(error: grpc.aio.AioRpcError) -> bool:
+    """Whether the broker may have got a call that failed, and have done what it asks for, or part of it."""
+    is_answered = bool(_reason(error)) or error.code() is grpc.StatusCode.UNIMPLEMENTED
+    return not (is_answered or _was_never_sent(error))
+
+
+def _was_never_sent(error: grpc.aio.AioRpcError) -> bool:
+    return error.code() is grpc.StatusCode.UNAVAILABLE and (error.details() or "").startswith(_NEVER_SENT)
 
 
 def error_of_item(status: common_pb2.Status) -> LogbrokerError | None:

@@ -304,7 +304,7 @@ class TooManyOpenFilesError(LogbrokerError):
 
 
 class RequestTimeoutError(LogbrokerError):
-    """The time given to a request is over; whether it took effect is not known."""
+    """The time given to a request is over. What it was to change may be changed all the same, now or later."""
 
     code = Code.DEADLINE_EXCEEDED
     reason = "REQUEST_TIMEOUT"
@@ -313,7 +313,8 @@ class RequestTimeoutError(LogbrokerError):
 
 
 class BrokerUnavailableError(LogbrokerError):
-    """The broker cannot be reached or is stopping."""
+    """The broker cannot be reached or is stopping, or the connection to it broke before the answer: where a change may
+    have been made, the message says so."""
 
     code = Code.UNAVAILABLE
     reason = "BROKER_UNAVAILABLE"

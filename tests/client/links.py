@@ -48,6 +48,11 @@ class Link:
             if not answers_only:
                 pipe.goes_forth.clear()
 
+    def break_off(self) -> None:
+        """Break the client's side of all connections that there are, with what is held back on them."""
+        for end in self._near_ends:
+            end.transport.abort()
+
     def cut_far_ends(self) -> None:
         """Break the broker's side of all connections for good; the near side does not show it."""
         self._cut.set()

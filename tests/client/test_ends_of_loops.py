@@ -1,9 +1,9 @@
 """Asynchronous programs that end while their clients are in use: every task of the loop is cancelled, the clients' too.
 
 So it is where a signal handler calls sys.exit, as README advises, where something in a task raises SystemExit or
-KeyboardInterrupt, and where a program cancels all its tasks by itself. The blocks that use the clients are left by that:
-what was finished is committed, settled and flushed, the rest is given back, and nobody waits for an answer that nobody
-reads. Requests may take longer here than the programs.
+KeyboardInterrupt, and where a program cancels all its tasks by itself. The blocks that use the clients are left by
+that: what was finished is committed, settled and flushed, the rest is given back, and nobody waits for an answer that
+nobody reads. Requests may take longer here than the programs.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ from logbroker import client
 
 address, topic, end = sys.argv[1:4]
 settings = {"request_timeout_seconds": 120}
+member = settings | {"group": topic + "-group", "auto_commit_interval_seconds": 3600}
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
 
 def ready():
@@ -132,7 +133,7 @@ MEMBERS = {
     "a list in hand": (
         5,
         """
-        async with client.Consumer(address, group=topic + "-group", auto_commit_interval_seconds=3600, **settings) as consumer:
+        async with client.Consumer(address, **member) as consumer:
             await consumer.subscribe(topic)
             for _ in range(2): assert len(await consumer.poll(5, 60)) == 5
             ready()
@@ -142,7 +143,7 @@ MEMBERS = {
     "a loop": (
         7,
         """
-        async with client.Consumer(address, group=topic + "-group", auto_commit_interval_seconds=3600, **settings) as consumer:
+        async with client.Consumer(address, **member) as consumer:
             await consumer.subscribe(topic)
             async for record in consumer:
                 if record.offset == 7:
@@ -153,7 +154,7 @@ MEMBERS = {
     "waiting for more": (
         COUNT,
         """
-        async with client.Consumer(address, group=topic + "-group", auto_commit_interval_seconds=3600, **settings) as consumer:
+        async with client.Consumer(address, **member) as consumer:
             await consumer.subscribe(topic)
             assert len(await consumer.poll(10, 60)) == 10
             asyncio.get_running_loop().call_soon(ready)
@@ -163,7 +164,7 @@ MEMBERS = {
     "a commit of its own": (
         6,
         """
-        async with client.Consumer(address, group=topic + "-group", auto_commit=False, **settings) as consumer:
+        async with client.Consumer(address, auto_commit=False, **member) as consumer:
             await consumer.subscribe(topic)
             records = await consumer.poll(10, 60)
             try:
@@ -176,7 +177,7 @@ MEMBERS = {
     "nothing to say but goodbye": (
         3,
         """
-        async with client.Consumer(address, group=topic + "-group", auto_commit=False, **settings) as consumer:
+        async with client.Consumer(address, auto_commit=False, **member) as consumer:
             await consumer.subscribe(topic)
             records = await consumer.poll(3, 60)
             await consumer.commit(records)
@@ -329,7 +330,7 @@ def test_whatever_cancels_all_tasks(address: str, topic: str, end: str) -> None:
     main = f"""
     async with client.Producer(address, linger_ms=3_600_000, last_flush_seconds=120) as producer:
         for number in range(10): await producer.send("{sent}", b"%d" % number)
-        async with client.Consumer(address, group=topic + "-group", auto_commit_interval_seconds=3600, **settings) as consumer:
+        async with client.Consumer(address, **member) as consumer:
             await consumer.subscribe(topic)
             for _ in range(2): assert len(await consumer.poll(5, 60)) == 5
             async with client.Worker(address, topic, **settings) as worker:
@@ -389,9 +390,7 @@ class Work:
         self.begun = 0
         self.breaks: list[bool] = []
         self.overs = 0
-        self.background = Background(
-            "the work", connection, self._run, on_break=self._broken, on_over=self._over
-        )
+        self.background = Background("the work", connection, self._run, on_break=self._broken, on_over=self._over)
 
     def _broken(self, error: LogbrokerError, cancelled: bool) -> None:
         self.breaks.append(cancelled)
