@@ -99,7 +99,10 @@ class BrokerDescription(msgspec.Struct, frozen=True, kw_only=True):
 class Admin(Droppable):
     """Creates, lists, describes, alters and deletes topics; lists, describes, resets and deletes groups.
 
-    Methods for one topic raise its error. Those for many answer each with its result or its error, in their order.
+    Methods for one topic raise its error. Those for many answer each with its result or its error, in their order. All
+    raise BrokerUnavailableError where the broker cannot be reached or the connection breaks, and RequestTimeoutError
+    where it does not answer in time. A change may have been made then, unless the broker was not reached; the message
+    says so.
     """
 
     def __init__(self, broker: str, *, request_timeout_seconds: float = 10.0) -> None:

@@ -53,7 +53,12 @@ _ORDERS: Final = {
 
 @checks_arguments()
 class QueueAdmin(Droppable):
-    """Creates, describes, alters and deletes queue groups; looks into their lanes, and moves those that stand."""
+    """Creates, describes, alters and deletes queue groups; looks into their lanes, and moves those that stand.
+
+    All methods raise BrokerUnavailableError where the broker cannot be reached or the connection breaks, and
+    RequestTimeoutError where it does not answer in time. A change may have been made then, unless the broker was not
+    reached; the message says so.
+    """
 
     def __init__(self, broker: str, *, request_timeout_seconds: float = 10.0) -> None:
         """`broker` is "HOST:PORT". Calls that change nothing are repeated while the broker is away."""

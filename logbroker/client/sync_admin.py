@@ -24,7 +24,8 @@ class Admin:
 
     For programs without an event loop; may be used by many threads at once. Methods for one topic raise its error.
     Those for many answer each with its result or its error, in their order. All raise BrokerUnavailableError where the
-    broker cannot be reached within `request_timeout_seconds`.
+    broker cannot be reached or the connection breaks, and RequestTimeoutError where it does not answer within
+    `request_timeout_seconds`. A change may have been made then, unless the broker was not reached; the message says so.
     """
 
     def __init__(self, broker: str, *, request_timeout_seconds: float = 10.0) -> None:

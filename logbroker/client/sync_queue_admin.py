@@ -31,7 +31,8 @@ class QueueAdmin:
     """Creates, describes, alters and deletes queue groups; looks into their lanes, and moves those that stand.
 
     For programs without an event loop; may be used by many threads at once. All methods raise BrokerUnavailableError
-    where the broker cannot be reached within `request_timeout_seconds`.
+    where the broker cannot be reached or the connection breaks, and RequestTimeoutError where it does not answer within
+    `request_timeout_seconds`. A change may have been made then, unless the broker was not reached; the message says so.
     """
 
     def __init__(self, broker: str, *, request_timeout_seconds: float = 10.0) -> None:
