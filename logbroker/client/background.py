@@ -93,11 +93,7 @@ class Background:
 
     async def end(self) -> None:
         """End the work, and wait for that."""
-        self.cancel()
-        if self._task is not None:
-            await end_tasks(self._task)
-        if self._loop_end is not None:
-            await self._loop_end.aclose()
+        await end_works(self)
 
     def _begin(self, after_seconds: float) -> None:
         self._begun_at = asyncio.get_running_loop().time()
@@ -151,3 +147,17 @@ class Background:
                 self._give_up()
                 assert self._task is not None
                 await end_tasks(self._task)
+
+
+async def end_works(*works: Background) -> None:
+    """End all of these, and wait for that; they end as well where this is cancelled."""
+    for work in works:
+        work.cancel()
+    try:
+        await end_tasks(*(work._task for work in works if work._task is not None))
+    finally:
+        for work in works:
+            if work._loop_end is not None:
+                # It waits for nothing, as the work is over; unless its loop closes it at this moment.
+                with suppress(RuntimeError):
+                    await work._loop_end.aclose()

@@ -692,9 +692,10 @@ class Fetcher:
         """End the stream, and the wait of one who waits."""
         self._closed = True
         self._arrived.set()
-        self._stream_work.cancel()
-        await end_tasks(*self._searching.values())
-        await self._stream_work.end()
+        try:
+            await self._stream_work.end()
+        finally:
+            await end_tasks(*self._searching.values())
 
 
 def _fetch_item(assigned: Assigned, offset: int, *, max_bytes: int | None = None) -> log_pb2.FetchItem:

@@ -557,8 +557,10 @@ class GroupReader:
     async def leave(self) -> None:
         self._placing.drop()
         self._letting_go.drop()
-        await self._committer.end()
-        await self.member.leave()
+        try:
+            await self._committer.end()
+        finally:
+            await self.member.leave()
 
 
 def _may_commit(assigned: Assigned) -> bool:

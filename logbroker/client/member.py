@@ -316,9 +316,11 @@ class Member:
                 await self._stream_work.wait(_GOODBYE_SECONDS)
         finally:
             self._left = True
-            await self._stream_work.end()
-            self._refuse_commits(CLOSED + UNKNOWN_EFFECT)
-            self._changed_now()
+            try:
+                await self._stream_work.end()
+            finally:
+                self._refuse_commits(CLOSED + UNKNOWN_EFFECT)
+                self._changed_now()
 
     # --- the stream -------------------------------------------------------------------------------------------------
 

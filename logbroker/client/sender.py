@@ -14,7 +14,7 @@ import grpc
 
 from logbroker.client import forking
 from logbroker.client.accumulator import Accumulator
-from logbroker.client.background import Background
+from logbroker.client.background import Background, end_works
 from logbroker.client.connection import Connection, Stream, backoff_seconds, run_stream
 from logbroker.client.delivery import Batch, waiter
 from logbroker.client.metadata import DEFAULT_MAX_REQUEST_BYTES, TopicInfo, find_topic
@@ -213,12 +213,11 @@ class Sender:
         self._is_closed = True
         self.shut()
         routes = self._forget_routes()
-        for work in self._works:
-            work.cancel()
-        for work in self._works:
-            await work.end()
-        self._stream = None
-        self._fail_rest(BrokerUnavailableError("the producer was closed before the record was delivered"), routes)
+        try:
+            await end_works(*self._works)
+        finally:
+            self._stream = None
+            self._fail_rest(BrokerUnavailableError("the producer was closed before the record was delivered"), routes)
 
     def _forget_routes(self) -> list[TopicRoute]:
         with self._accumulator.lock:

@@ -163,9 +163,10 @@ class WorkerLink(Generic[D]):
             if self._connected.is_set() or self._returns:
                 await self._stream_work.wait(_GOODBYE_SECONDS)
         finally:
-            self._stream_work.cancel()
-        await self._stream_work.end()
-        self.holdings.fail(BrokerUnavailableError("the worker is closed; what it held goes to others"))
+            try:
+                await self._stream_work.end()
+            finally:
+                self.holdings.fail(BrokerUnavailableError("the worker is closed; what it held goes to others"))
 
     # --- the stream -------------------------------------------------------------------------------------------------
 
