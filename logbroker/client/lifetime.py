@@ -57,6 +57,7 @@ class Lifetime:
         self._has_warned = False
         self._closers: list[Callable[[], Awaitable[None]]] = []
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._loop_thread = 0
         self._task: asyncio.Task[None] | None = None
         self._is_forked = False
         forking.watch(self)
@@ -66,6 +67,7 @@ class Lifetime:
         """Note, in the event loop, what is to be closed at the end, the last one first."""
         self._closers += [closer for closer in closers if closer not in self._closers]
         self._loop = asyncio.get_running_loop()
+        self._loop_thread = threading.get_ident()
         for other in list(_open):
             # Dropped when its loop had nothing left to do but to end.
             if other._has_warned and other._loop is not None and other._loop.is_closed():
@@ -166,12 +168,19 @@ class Lifetime:
     def begin_last(self) -> concurrent.futures.Future[None] | None:
         """Begin to end it, if its event loop runs in another thread."""
         loop = self._loop
-        if loop is None or not loop.is_running():
+        if loop is None or not self._has_loop_beside:
             return None
         try:
             return asyncio.run_coroutine_threadsafe(self._last(), loop)
         except RuntimeError:
             return None
+
+    @property
+    def _has_loop_beside(self) -> bool:
+        # A program may end in the middle of its event loop, as by a SystemExit that C code does not hand on: nothing is
+        # done there then.
+        is_running = self._loop is not None and self._loop.is_running()
+        return is_running and self._loop_thread != threading.get_ident()
 
     async def _last(self) -> None:
         self._begin()
@@ -187,7 +196,7 @@ class Lifetime:
     def last_words(self) -> None:
         """The program ends: say what is lost."""
         why = f"the program ended before the {self.what} was closed"
-        if self._loop is not None and self._loop.is_running():
+        if self._has_loop_beside:
             why = f"not done within {self.seconds:g} s after the program ended"
         self.say_lost(f"{why}; {_HOW}")
 

@@ -117,6 +117,15 @@ LOST = {
         try: asyncio.run(main())
         except asyncio.CancelledError: pass
     """,
+    "an end in the middle of the event loop": """
+        async def main():
+            producer = client.Producer(address, linger_ms=3_600_000, last_flush_seconds=1000)
+            await asend(producer)
+            import atexit
+            atexit._run_exitfuncs()
+            os._exit(0)
+        asyncio.run(main())
+    """,
     "a closed loop": """
         loop = asyncio.new_event_loop()
         producer = aopened(); loop.run_until_complete(asend(producer)); loop.close()

@@ -72,11 +72,12 @@ async def link(address: str) -> AsyncIterator[Link]:
 async def outcome(link: Link, call: Call, name: str, seconds: float, *, cut: str = "") -> LogbrokerError:
     """Make a call whose answer is held back, and do something to its connection meanwhile."""
     async with (
-        client.Admin(link.address, request_timeout_seconds=seconds) as admin,
-        client.QueueAdmin(link.address, request_timeout_seconds=seconds) as queues,
+        client.Admin(link.address, request_timeout_seconds=60) as admin,
+        client.QueueAdmin(link.address, request_timeout_seconds=60) as queues,
     ):
         await admin.list_topics()
         await queues.list_queues()
+        admin._connection.request_timeout_seconds = queues._connection.request_timeout_seconds = seconds
         link.freeze(answers_only=True)
         making = asyncio.ensure_future(call(admin, queues, name))
         if cut == "broken":
@@ -167,9 +168,10 @@ async def test_neither_was_one_for_a_name_that_has_no_address(topic: str) -> Non
 async def test_a_repeated_change_that_meets_nobody_in_the_end_may_have_been_made(link: Link, topic: str) -> None:
     """It broke the first time, and then it could not be sent."""
     request = groups_pb2.CommitOffsetsRequest(group_id=topic)
-    connection = Connection(link.address, request_timeout_seconds=1)
+    connection = Connection(link.address, request_timeout_seconds=60)
     try:
         await connection.unary("ListTopics", admin_pb2.ListTopicsRequest())
+        connection.request_timeout_seconds = 1
         link.freeze(answers_only=True)
         making = asyncio.ensure_future(connection.unary("CommitOffsets", request))
         await asyncio.sleep(0)
