@@ -44,6 +44,10 @@ def ready():
         case "sys.exit in a callback": asyncio.get_running_loop().call_soon(sys.exit)
         case "sys.exit in a task": sys.exit()
         case "KeyboardInterrupt in a task": raise KeyboardInterrupt
+        case "SIGTERM that cancels the task":
+            (task,) = (task for task in asyncio.all_tasks() if task.get_coro() is running)
+            asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+            os.kill(os.getpid(), signal.SIGTERM)
         case "all tasks cancelled":
             for task in asyncio.all_tasks(): task.cancel()
 
@@ -210,6 +214,7 @@ OTHER_ENDS = {
     "sys.exit in a task": 0,
     "KeyboardInterrupt in a task": -signal.SIGINT,
     "all tasks cancelled": 1,
+    "SIGTERM that cancels the task": 1,
 }
 
 
@@ -217,7 +222,14 @@ def run(main: str, address: str, topic: str, end: str) -> None:
     """Run a program to its end, which must come by itself."""
     body = textwrap.indent(textwrap.dedent(main), "    ")
     program = subprocess.Popen(
-        [sys.executable, "-c", f"{BEGINNING}\nasync def main():\n{body}\nasyncio.run(main())", address, topic, end],
+        [
+            sys.executable,
+            "-c",
+            f"{BEGINNING}\nasync def main():\n{body}\nrunning = main()\nasyncio.run(running)",
+            address,
+            topic,
+            end,
+        ],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
