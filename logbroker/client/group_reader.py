@@ -556,9 +556,11 @@ class GroupReader:
     async def leave(self) -> None:
         self._placing.drop()
         self._letting_go.drop()
-        if self._committer is not None:
-            await end_tasks(self._committer)
-        await self.member.leave()
+        try:
+            if self._committer is not None:
+                await end_tasks(self._committer)
+        finally:
+            await self.member.leave()
 
 
 def _may_commit(assigned: Assigned) -> bool:

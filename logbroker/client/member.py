@@ -309,9 +309,11 @@ class Member:
                 await asyncio.wait([self._task], timeout=_GOODBYE_SECONDS)
         finally:
             self._left = True
-            await end_tasks(self._task)
-            self._refuse_commits(CLOSED)
-            self._changed_now()
+            try:
+                await end_tasks(self._task)
+            finally:
+                self._refuse_commits(CLOSED)
+                self._changed_now()
 
     # --- the stream -------------------------------------------------------------------------------------------------
 

@@ -96,6 +96,18 @@ def follow(lifetime: Lifetime, sender: Sender, accumulator: Accumulator[Any]) ->
     sender.on_cancelled = lambda: lifetime.say_lost("the producer's event loop ended, or its tasks were cancelled")
 
 
+async def end_producer(sender: Sender, connection: Connection, lifetime: Lifetime) -> None:
+    """Fail what is not delivered, and give back everything; all of it, however often this is cancelled."""
+    try:
+        await sender.close()
+    finally:
+        try:
+            await connection.close()
+        finally:
+            lifetime.say_lost("the producer was closed without waiting for them")
+            lifetime.closed()
+
+
 @checks_arguments("send", "send_and_wait")
 class Producer(Droppable):
     """Sends records to a broker, in batches, over one stream.
@@ -249,7 +261,11 @@ class Producer(Droppable):
         await self._sender.flush()
 
     async def close(self) -> None:
-        """Flush, and let go of the connection. Raises what `flush` raises, after closing."""
+        """Flush, and let go of the connection. Raises what `flush` raises, after closing.
+
+        Where it is cancelled, it does not wait for the broker any longer: what is not delivered by then fails, and the
+        producer is closed all the same.
+        """
         await self._close(flush=True)
 
     async def _close(self, *, flush: bool) -> None:
@@ -261,10 +277,7 @@ class Producer(Droppable):
             if flush:
                 await self.flush()
         finally:
-            await self._sender.close()
-            await self._connection.close()
-            self._lifetime.say_lost("the producer was closed without waiting for them")
-            self._lifetime.closed()
+            await end_producer(self._sender, self._connection, self._lifetime)
 
     async def __aenter__(self) -> Self:
         self._started()

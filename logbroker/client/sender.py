@@ -209,13 +209,15 @@ class Sender:
                 unfinished += {new: None for new, _ in batch.moved}
 
     async def close(self) -> None:
-        """Stop; what is not done by now fails, and nobody waits any more."""
+        """Stop; what is not done by now fails, and nobody waits any more, however often this is cancelled."""
         self._is_closed = True
         self.shut()
         routes = self._forget_routes()
-        await end_tasks(*self._tasks)
-        self._stream = None
-        self._fail_rest(BrokerUnavailableError("the producer was closed before the record was delivered"), routes)
+        try:
+            await end_tasks(*self._tasks)
+        finally:
+            self._stream = None
+            self._fail_rest(BrokerUnavailableError("the producer was closed before the record was delivered"), routes)
 
     def _forget_routes(self) -> list[TopicRoute]:
         with self._accumulator.lock:

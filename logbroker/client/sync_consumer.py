@@ -143,6 +143,7 @@ class Consumer:
         )
         self._closing = threading.RLock()
         self._is_closing = False
+        self._is_in_close = False
 
     def subscribe(
         self,
@@ -440,30 +441,39 @@ class Consumer:
     def close(self) -> None:
         """Commit what is finished, leave the group, stop reading, and let go of the connection.
 
-        Who waits for records meanwhile, or asks later, gets BrokerUnavailableError.
+        Who waits for records meanwhile, or asks later, gets BrokerUnavailableError. Where Ctrl-C ends the commit, the
+        rest is done all the same, and what was not committed comes again.
         """
         if self._core._lifetime.is_forked:
             return
         check_waits()
-        # Two threads may close at once; a callback may close what is being closed.
+        # Two threads may close at once; a callback may close what is being closed. Where a signal ended a call before
+        # all was done, the next one does the rest.
         with self._closing:
-            if self._is_closing:
+            if self._is_in_close or self._core.has_ended:
                 return
-            self._is_closing = True
             failure: Exception | None = None
             try:
-                if self._core.subscribed:
-                    with closing(_steps(self._core.goodbye())) as steps:
-                        for callback, partitions in steps:
-                            try:
-                                callback(partitions)
-                            except Exception as error:
-                                # What is finished is committed all the same.
-                                failure = failure or error
+                self._is_in_close = self._is_closing = True
+                failure = self._say_goodbye()
             finally:
+                self._is_in_close = False
                 run(self._core.close())
         if failure is not None:
             raise failure
+
+    def _say_goodbye(self) -> Exception | None:
+        """Call the callbacks and commit what is finished; return the first error that a callback raised."""
+        failure: Exception | None = None
+        if self._core.subscribed and not self._core.closed:
+            with closing(_steps(self._core.goodbye())) as steps:
+                for callback, partitions in steps:
+                    try:
+                        callback(partitions)
+                    except Exception as error:
+                        # What is finished is committed all the same.
+                        failure = failure or error
+        return failure
 
     def __enter__(self) -> Self:
         return self

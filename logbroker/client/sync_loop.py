@@ -15,7 +15,7 @@ import sys
 import threading
 from collections.abc import Coroutine
 from time import monotonic
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from logbroker.client import forking
 from logbroker.client.arguments import check_wait
@@ -28,6 +28,9 @@ _log = logging.getLogger(__name__)
 _CHECK_SECONDS: Final = 0.2
 """A signal that comes just before the wait, or to another thread, does not end it: Python sees to it afterwards. Nor
 does the end of the loop's thread."""
+_GIVING_UP_SECONDS: Final = 3.0
+"""For the end of what is cancelled: longer than the goodbyes of members and workers take at most. Only where a callback
+of the program blocks the loop is it not enough."""
 _OVER: Final = "the program is ending, and the background thread of its clients has ended: close clients before"
 
 
@@ -109,25 +112,87 @@ _fork: Final = _Fork()
 forking.watch(_fork)
 
 
+class _Call(Generic[T]):
+    """A coroutine that a thread has the loop run, and waits for.
+
+    A signal may end the wait at any point of it. What the thread had just done is not known then, so whatever befalls
+    the coroutine does so in the loop.
+    """
+
+    def __init__(self, coroutine: Coroutine[Any, Any, T]) -> None:
+        self._coroutine = coroutine
+        self._task: asyncio.Task[T] | None = None
+        self._is_given_up = False
+        self.outcome: concurrent.futures.Future[T] = concurrent.futures.Future()
+
+    def begin(self) -> None:
+        """Run it. To be called in the loop."""
+        if not self._is_given_up:
+            self._task = asyncio.get_running_loop().create_task(self._coroutine)
+            self._task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[T]) -> None:
+        if task.cancelled():
+            self.outcome.cancel()
+            self.outcome.set_running_or_notify_cancel()
+        elif (error := task.exception()) is not None:
+            self.outcome.set_exception(error)
+        else:
+            self.outcome.set_result(task.result())
+
+    def give_up(self) -> None:
+        """Cancel it or, where it has not begun, let it never begin. To be called in the loop, if that still runs."""
+        if self._task is not None:
+            self._task.cancel()
+        elif not self._is_given_up:
+            self._is_given_up = True
+            self._coroutine.close()
+            self.outcome.cancel()
+            self.outcome.set_running_or_notify_cancel()
+
+    def has_ended(self, seconds: float) -> bool:
+        """Whether it has after that time at most. By any thread but the loop's."""
+        # Not by the timeout of `result`: a TimeoutError may as well come of a signal, to end the wait.
+        return bool(concurrent.futures.wait((self.outcome,), seconds).done)
+
+
 def run(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine in the shared loop and wait for it; what a signal raises here, Ctrl-C for one, cancels it.
+    """Run a coroutine in the shared loop and wait for it.
+
+    What a signal raises here, Ctrl-C for one, cancels it, and goes on when it has ended: what its `finally` clauses do
+    is done by then. The next one cancels it once more, and does not wait any longer.
 
     Raises BrokerUnavailableError where the interpreter is ending, ForkedProcessError in children where nothing works.
     """
-    future: concurrent.futures.Future[T] | None = None
+    call = _Call(coroutine)
+    shared: SharedLoop | None = None
     try:
         shared = _started()
         shared.check_waits()
-        future = asyncio.run_coroutine_threadsafe(coroutine, shared.loop)
-        # Not by the timeout of `result`: a TimeoutError may as well come of a signal, to end this.
-        while not concurrent.futures.wait((future,), _CHECK_SECONDS).done:
+        shared.loop.call_soon_threadsafe(call.begin)
+        while not call.has_ended(_CHECK_SECONDS):
             shared.check()
-        return future.result()
+        return call.outcome.result()
     except BaseException:
-        if future is None:
-            coroutine.close()
-        else:
-            future.cancel()
+        if not call.outcome.done():
+            _give_up(call, shared)
+        raise
+    finally:
+        # The traceback of what is raised refers to this frame.
+        del call
+
+
+def _give_up(call: _Call[Any], shared: SharedLoop | None) -> None:
+    """Cancel what nobody waits for any more, and give it a moment for its end."""
+    if shared is None or shared.is_current or not shared.is_alive:
+        # It has not begun, or nothing will end it any more.
+        call.give_up()
+        return
+    try:
+        shared.loop.call_soon_threadsafe(call.give_up)
+        call.has_ended(_GIVING_UP_SECONDS)
+    except BaseException:
+        shared.loop.call_soon_threadsafe(call.give_up)
         raise
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 from types import TracebackType
 from typing import Any, Self
@@ -17,6 +18,7 @@ from logbroker.client.partition_queue import MAX_IN_FLIGHT
 from logbroker.client.producer import (
     DEFAULT_BATCH_BYTES,
     MIB,
+    end_producer,
     follow,
     new_accumulator,
     producer_lifetime,
@@ -103,7 +105,8 @@ class Producer(Droppable):
         self._sender = sender = Sender(self._connection, self._accumulator, **options)
         follow(lifetime, sender, self._accumulator)
         self._closed = False
-        self._closing = threading.Lock()
+        self._has_ended = False
+        """There is nothing left to be closed."""
         # It sends from the first record on, but where no thread can be started, the program is to hear of that here.
         shared_loop()
 
@@ -204,32 +207,46 @@ class Producer(Droppable):
         run(self._sender.flush())
 
     def close(self) -> None:
-        """Flush, and let go of the connection. Raises what `flush` raises, after closing."""
+        """Flush, and let go of the connection. Raises what `flush` raises, after closing.
+
+        Ctrl-C bounds the flush by `last_flush_seconds`, and comes out of this after that; a second one ends the flush:
+        what is not delivered by then fails.
+        """
         self._close(None)
 
     def _close(self, flush_seconds: float | None) -> None:
-        if self._lifetime.is_forked:
+        if self._has_ended or self._lifetime.is_forked:
             return
         check_waits()
-        with self._closing:
-            if self._closed:
-                return
-            self._closed = True
-        self._sender.shut()
         try:
-            run(self._flush_within(flush_seconds))
+            self._closed = True
+            self._sender.shut()
+            self._flush_last(flush_seconds)
         finally:
+            # Where a signal keeps this from beginning, the next call does it, or the end of the program.
             run(self._stop())
+
+    def _flush_last(self, seconds: float | None) -> None:
+        try:
+            run(self._flush_within(seconds))
+        except Exception:
+            raise
+        except BaseException:
+            # Interrupted, or told to end the program: once, where it was not before.
+            if seconds is None:
+                with contextlib.suppress(Exception):
+                    run(self._flush_within(self._lifetime.seconds))
+            raise
 
     async def _flush_within(self, seconds: float | None) -> None:
         async with asyncio.timeout(seconds):
             await self._sender.flush()
 
     async def _stop(self) -> None:
-        await self._sender.close()
-        await self._connection.close()
-        self._lifetime.say_lost("the producer was closed without waiting for them")
-        self._lifetime.closed()
+        try:
+            await end_producer(self._sender, self._connection, self._lifetime)
+        finally:
+            self._has_ended = True
 
     def __enter__(self) -> Self:
         return self

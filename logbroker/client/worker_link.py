@@ -157,9 +157,12 @@ class WorkerLink(Generic[D]):
                 self._send(goodbye=queues_pb2.Goodbye())
                 await asyncio.wait([task], timeout=_GOODBYE_SECONDS)
         finally:
-            task.cancel()
-        await end_tasks(task)
-        self.holdings.fail(BrokerUnavailableError("the worker is closed; what it held goes to others"))
+            try:
+                await end_tasks(task)
+            finally:
+                error = BrokerUnavailableError("the worker is closed; what it held goes to others")
+                self.sessions.fail(error)
+                self.holdings.fail(error)
 
     # --- the stream -------------------------------------------------------------------------------------------------
 
