@@ -13,9 +13,9 @@ from logbroker.client.arguments import (
     LONGEST_SECONDS,
     MAX_INT,
     check_bounds,
-    check_record,
     check_seconds,
     checks_arguments,
+    record_parts,
 )
 from logbroker.client.connection import Connection, running_loop
 from logbroker.client.delivery import Batch, Delivery, RecordMetadata, waiter
@@ -205,13 +205,17 @@ class Producer(Droppable):
             headers = with_priority(headers, priority)
         try:
             delivery = self._try_append(topic, value, key, headers, partition, timestamp_ms, ordering_key)
-        except (TypeError, ValueError):
-            check_record(topic, value, key, headers, partition, timestamp_ms, ordering_key)
-            raise
+        except (TypeError, ValueError, BufferError):
+            value, key, headers, ordering_key = record_parts(
+                topic, value, key, headers, partition, timestamp_ms, ordering_key
+            )
+            delivery = self._try_append(topic, value, key, headers, partition, timestamp_ms, ordering_key)
         if delivery is not None:
             return delivery
         # Once a batch.
-        check_record(topic, value, key, headers, partition, timestamp_ms, ordering_key)
+        value, key, headers, ordering_key = record_parts(
+            topic, value, key, headers, partition, timestamp_ms, ordering_key
+        )
         sender = self._started()
         accumulator = self._accumulator
         route = accumulator.routes.get(topic) or await sender.route(topic)

@@ -10,7 +10,7 @@ from typing import Any, Self
 
 from logbroker.client import forking
 from logbroker.client.accumulator import Accumulator
-from logbroker.client.arguments import check_record, checks_arguments
+from logbroker.client.arguments import checks_arguments, record_parts
 from logbroker.client.connection import Connection
 from logbroker.client.delivery import RecordMetadata, SyncDelivery
 from logbroker.client.lifetime import LAST_SECONDS, Droppable
@@ -138,13 +138,18 @@ class Producer(Droppable):
         try:
             with self._accumulator.lock:
                 delivery = self._try_append(topic, value, key, headers, partition, timestamp_ms, ordering_key)
-        except (TypeError, ValueError):
-            check_record(topic, value, key, headers, partition, timestamp_ms, ordering_key)
-            raise
+        except (TypeError, ValueError, BufferError):
+            value, key, headers, ordering_key = record_parts(
+                topic, value, key, headers, partition, timestamp_ms, ordering_key
+            )
+            with self._accumulator.lock:
+                delivery = self._try_append(topic, value, key, headers, partition, timestamp_ms, ordering_key)
         if delivery is not None:
             return delivery
         # Once a batch.
-        check_record(topic, value, key, headers, partition, timestamp_ms, ordering_key)
+        value, key, headers, ordering_key = record_parts(
+            topic, value, key, headers, partition, timestamp_ms, ordering_key
+        )
         route = self._route(topic)
         if partition is not None and partition >= route.partitions:
             run(self._sender.refresh(route))
