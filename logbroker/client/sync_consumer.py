@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import datetime
 import threading
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
@@ -11,7 +12,7 @@ from types import TracebackType
 from typing import Any, Literal, Self
 
 from logbroker.client.arguments import checks_arguments
-from logbroker.client.connection import CLOSED
+from logbroker.client.connection import CLOSED, end_tasks
 from logbroker.client.consumer_core import (
     DEFAULT_BUFFER_BYTES,
     DEFAULT_LIST_RECORDS,
@@ -490,12 +491,28 @@ async def _call(function: Callable[..., Any], *arguments: Any) -> None:
 
 def _steps(calls: Calls) -> Generator[tuple[Callback, list[TopicPartition]], None, None]:
     """Take the steps in the shared loop, and yield the callbacks that are to be called in this thread."""
+    steps = _Steps(calls)
     try:
-        while (call := run(_next(calls))) is not None:
+        while (call := run(steps.take())) is not None:
             yield call
     finally:
-        run(calls.aclose())
+        run(steps.end())
 
 
-async def _next(calls: Calls) -> tuple[Callback, list[TopicPartition]] | None:
-    return await anext(calls, None)
+class _Steps:
+    """What `GroupReader.turn` and `goodbye` do, in the shared loop."""
+
+    def __init__(self, calls: Calls) -> None:
+        self._calls = calls
+        self._taking: asyncio.Task[Any] | None = None
+
+    async def take(self) -> tuple[Callback, list[TopicPartition]] | None:
+        """Go on to the next callback; None: there is none."""
+        self._taking = asyncio.current_task()
+        return await anext(self._calls, None)
+
+    async def end(self) -> None:
+        """Take no more. Signals may have ended the wait for a step, and for the end of that step, too."""
+        if self._taking is not None:
+            await end_tasks(self._taking)
+        await self._calls.aclose()
