@@ -225,24 +225,23 @@ class Producer(Droppable):
             return
         check_waits()
         try:
-            self._closed = True
-            self._sender.shut()
             self._flush_last(flush_seconds)
+        except Exception:
+            raise
+        except BaseException:
+            # Interrupted, or told to end the program, where it was not before.
+            if flush_seconds is None:
+                with contextlib.suppress(Exception):
+                    self._flush_last(self._lifetime.seconds)
+            raise
         finally:
             # Where a signal keeps this from beginning, the next call does it, or the end of the program.
             run(self._stop())
 
     def _flush_last(self, seconds: float | None) -> None:
-        try:
-            run(self._flush_within(seconds))
-        except Exception:
-            raise
-        except BaseException:
-            # Interrupted, or told to end the program: once, where it was not before.
-            if seconds is None:
-                with contextlib.suppress(Exception):
-                    run(self._flush_within(self._lifetime.seconds))
-            raise
+        self._closed = True
+        self._sender.shut()
+        run(self._flush_within(seconds))
 
     async def _flush_within(self, seconds: float | None) -> None:
         async with asyncio.timeout(seconds):
