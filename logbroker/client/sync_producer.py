@@ -47,9 +47,9 @@ class Producer(Droppable):
     producer is idempotent: a broker that restarts or a connection that breaks neither loses nor doubles an acknowledged
     record. May be used by many threads at once; the records of each thread keep their order.
 
-    Close it, or use it in a `with` block. Ctrl-C in `close` leaves the flush `last_flush_seconds`, a second one ends it.
-    One that is dropped open, or open when the program ends, flushes for `last_flush_seconds` at most; what is not
-    delivered by then is lost, and counted on standard error.
+    Close it, or use it in a `with` block. One that is dropped open, or open when the program ends, flushes for
+    `last_flush_seconds` at most, and so does `close` where Ctrl-C comes; what is not delivered by then is lost, and
+    counted on standard error.
     """
 
     def __init__(
