@@ -86,7 +86,8 @@ class Accumulator(Generic[Handle]):
             return None
         way = route.way
         if headers:
-            if not isinstance(headers, list | tuple):
+            kind = type(headers)
+            if kind is not list and kind is not tuple:
                 # Another attempt would find nothing left of an iterator.
                 raise TypeError("headers must be a list")
             headers = list(headers)

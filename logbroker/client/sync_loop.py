@@ -116,29 +116,23 @@ class _Call(Generic[T]):
     """A coroutine that a thread has the loop run, and waits for.
 
     A signal may end the wait at any point of it. What the thread had just done is not known then, so whatever befalls
-    the coroutine does so in the loop.
+    the coroutine does so in the loop; and the wait is one of a plain lock, which no signal leaves half taken, as it may
+    the conditions of futures and events.
     """
 
     def __init__(self, coroutine: Coroutine[Any, Any, T]) -> None:
         self._coroutine = coroutine
         self._task: asyncio.Task[T] | None = None
         self._is_given_up = False
-        self.outcome: concurrent.futures.Future[T] = concurrent.futures.Future()
+        self._has_ended = False
+        self._running = threading.Lock()
+        self._running.acquire()
 
     def begin(self) -> None:
         """Run it. To be called in the loop."""
         if not self._is_given_up:
             self._task = asyncio.get_running_loop().create_task(self._coroutine)
-            self._task.add_done_callback(self._ended)
-
-    def _ended(self, task: asyncio.Task[T]) -> None:
-        if task.cancelled():
-            self.outcome.cancel()
-            self.outcome.set_running_or_notify_cancel()
-        elif (error := task.exception()) is not None:
-            self.outcome.set_exception(error)
-        else:
-            self.outcome.set_result(task.result())
+            self._task.add_done_callback(self._end)
 
     def give_up(self) -> None:
         """Cancel it or, where it has not begun, let it never begin. To be called in the loop, if that still runs."""
@@ -147,13 +141,24 @@ class _Call(Generic[T]):
         elif not self._is_given_up:
             self._is_given_up = True
             self._coroutine.close()
-            self.outcome.cancel()
-            self.outcome.set_running_or_notify_cancel()
+            self._end(None)
+
+    def _end(self, task: asyncio.Task[T] | None) -> None:
+        if task is not None and not task.cancelled():
+            # Nobody may ask for it any more, and asyncio is not to log that.
+            task.exception()
+        self._has_ended = True
+        self._running.release()
 
     def has_ended(self, seconds: float) -> bool:
-        """Whether it has after that time at most. By any thread but the loop's."""
-        # Not by the timeout of `result`: a TimeoutError may as well come of a signal, to end the wait.
-        return bool(concurrent.futures.wait((self.outcome,), seconds).done)
+        """Whether it has after that time at most. By the thread that waits for it."""
+        return self._has_ended or self._running.acquire(timeout=seconds) or self._has_ended
+
+    def outcome(self) -> T:
+        """Return what came of it, or raise that; when it has ended."""
+        if self._task is None or self._task.cancelled():
+            raise concurrent.futures.CancelledError
+        return self._task.result()
 
 
 def run(coroutine: Coroutine[Any, Any, T]) -> T:
@@ -172,9 +177,9 @@ def run(coroutine: Coroutine[Any, Any, T]) -> T:
         shared.loop.call_soon_threadsafe(call.begin)
         while not call.has_ended(_CHECK_SECONDS):
             shared.check()
-        return call.outcome.result()
+        return call.outcome()
     except BaseException:
-        if not call.outcome.done():
+        if not call.has_ended(0):
             _give_up(call, shared)
         raise
     finally:
