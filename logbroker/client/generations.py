@@ -151,6 +151,7 @@ class WholeTopics:
         self._found: Mapping[str, TopicInfo | LogbrokerError] = {}
         """What the broker said of topics, not yet taken over."""
         self._looking: asyncio.Task[None] | None = None
+        self._closed = False
         fetcher.boundary = self._look
 
     def read(self, info: TopicInfo, bands: Sequence[str], assigned: Sequence[Assigned], *, keeps_order: bool) -> None:
@@ -179,6 +180,7 @@ class WholeTopics:
 
     async def close(self) -> None:
         """Look for nothing any more."""
+        self._closed = True
         if self._looking is not None:
             await end_tasks(self._looking)
 
@@ -223,7 +225,8 @@ class WholeTopics:
             self._start(self._look_for_growth)
 
     def _start(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        self._looking = asyncio.create_task(unending("the search for added partitions", work))
+        if not self._closed:
+            self._looking = asyncio.create_task(unending("the search for added partitions", work))
 
     async def _look_for_growth(self) -> None:
         """Ask until every topic that waits for its next generation is known to have it, or to be gone."""

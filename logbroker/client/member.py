@@ -148,7 +148,8 @@ class Member:
         self._late_answers = 0
         """Those in a row that came when the permit that they give was over."""
         self._may_warn_at = NOT_NOW
-        self._leaving = False
+        self.is_leaving = False
+        """It is being closed, or is."""
         self._left = False
         self._task: asyncio.Task[None] | None = None
 
@@ -160,6 +161,8 @@ class Member:
         The first time, returns when the broker has let the member in, later when it has taken the change. Raises why it
         does not, and then leaves the member as it was.
         """
+        if self.is_leaving:
+            raise BrokerUnavailableError(CLOSED)
         subscription = groups_pb2.Subscription(topics=topics, topic_pattern=pattern, bands=bands)
         deadline = monotonic() + self._connection.request_timeout_seconds
         if self._was_let_in:
@@ -224,7 +227,7 @@ class Member:
 
     def go_on(self) -> None:
         """Raise what keeps the member out of the group, once. Where nothing does: let it join, or renew its permit."""
-        if self._leaving:
+        if self.is_leaving:
             raise BrokerUnavailableError(CLOSED)
         error = self.membership.take_error()
         if error is not None:
@@ -300,7 +303,7 @@ class Member:
 
     async def leave(self) -> None:
         """Say goodbye, so that others get the partitions at once, and end the stream."""
-        self._leaving = True
+        self.is_leaving = True
         if self._task is None:
             return
         try:
@@ -335,7 +338,7 @@ class Member:
             stream = self._connection.stream("Member")
             error = await run_stream(self._connection, stream, self._read, self._write, self._beat)
             self._ended(error)
-            if self._leaving:
+            if self.is_leaving:
                 return
             level = logging.DEBUG if self._attempt else logging.WARNING
             _log.log(level, "member of group %s: %s", self._options.group_id, error)

@@ -20,6 +20,7 @@ import pytest
 
 from logbroker import client
 from logbroker.client import Admin, Consumer, Producer, QueueAdmin, Worker, member, sync, sync_loop, worker_link
+from logbroker.client.group_reader import GroupReader
 from logbroker.client.lifetime import Lifetime
 from logbroker.embedded_broker import EmbeddedBroker
 from logbroker.errors import BrokerUnavailableError, LogbrokerError, RequestTimeoutError
@@ -207,6 +208,27 @@ async def test_a_session_whose_close_is_cancelled_is_renewed_no_more(address: st
                 await outcome(opened.close_rest())
 
 
+async def test_a_member_that_is_closed_when_it_is_just_let_in_begins_nothing(
+    address: str, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await create(address, topic, 1)
+    joined, closing = GroupReader.joined, []
+    before = set(of_clients())
+    consumer = Consumer(address, group=f"{topic}-members")
+
+    def close_then(reader: GroupReader) -> None:
+        joined(reader)
+        closing.append(asyncio.ensure_future(consumer.close()))
+
+    monkeypatch.setattr(GroupReader, "joined", close_then)
+    async with asyncio.timeout(ENDED_SECONDS):
+        with pytest.raises(BrokerUnavailableError, match="closed"):
+            await consumer.subscribe(topic)
+        await asyncio.gather(*closing)
+        while set(of_clients()) - before:
+            await asyncio.sleep(0)
+
+
 # --- synchronous clients: interrupted --------------------------------------------------------------------------------
 
 
@@ -266,18 +288,31 @@ class Frozen:
         os.kill(self.broker.pid, signal.SIGCONT)
 
 
-async def client_tasks() -> list[str]:
-    return [repr(task) for task in of_clients()]
+async def client_tasks() -> set[asyncio.Task[Any]]:
+    return set(of_clients())
 
 
-def wait_for_no_tasks(point: int = 0) -> None:
-    """Nothing of clients runs in the background any more, but for what asks."""
-    deadline = time.monotonic() + ENDED_SECONDS
-    while left := sync_loop.run(client_tasks()):
-        assert time.monotonic() < deadline, (point, left)
+class Background:
+    """What clients of this test have in the loop of the synchronous ones: other tests may leave something there."""
+
+    def __init__(self) -> None:
+        self._before = sync_loop.run(client_tasks())
+
+    def wait_for_end(self, point: int = 0) -> None:
+        """Wait until nothing of it runs any more."""
+        deadline = time.monotonic() + ENDED_SECONDS
+        while left := sync_loop.run(client_tasks()) - self._before:
+            assert time.monotonic() < deadline, (point, left)
 
 
-def check_closed_producer(producer: sync.Producer, deliveries: list[sync.Delivery], *, are_stored: bool) -> None:
+@pytest.fixture
+def background() -> Background:
+    return Background()
+
+
+def check_closed_producer(
+    background: Background, producer: sync.Producer, deliveries: list[sync.Delivery], *, are_stored: bool
+) -> None:
     """After an interrupted `close`, a whole one: all is done, and nothing is left."""
     with contextlib.suppress(LogbrokerError):
         producer.close()
@@ -290,12 +325,12 @@ def check_closed_producer(producer: sync.Producer, deliveries: list[sync.Deliver
         except BrokerUnavailableError:
             assert not are_stored
     assert not producer._lifetime.is_open
-    wait_for_no_tasks()
+    background.wait_for_end()
 
 
 @pytest.mark.filterwarnings("ignore:coroutine .* was never awaited")
 def test_a_close_of_a_producer_that_is_interrupted_once_anywhere_delivers_all(
-    logbroker_broker: EmbeddedBroker, topic: str
+    logbroker_broker: EmbeddedBroker, topic: str, background: Background
 ) -> None:
     address = logbroker_broker.address
     with sync.Admin(address) as admin:
@@ -309,13 +344,13 @@ def test_a_close_of_a_producer_that_is_interrupted_once_anywhere_delivers_all(
         with interrupted(point) as left, contextlib.suppress(KeyboardInterrupt):
             producer.close()
         is_through = bool(left)
-        check_closed_producer(producer, deliveries, are_stored=True)
+        check_closed_producer(background, producer, deliveries, are_stored=True)
     assert point > 20
 
 
 @pytest.mark.filterwarnings("ignore:coroutine .* was never awaited")
 def test_a_close_of_a_producer_that_is_interrupted_twice_leaves_nothing_undone(
-    logbroker_broker: EmbeddedBroker, topic: str
+    logbroker_broker: EmbeddedBroker, topic: str, background: Background
 ) -> None:
     address = logbroker_broker.address
     with sync.Admin(address) as admin:
@@ -331,7 +366,7 @@ def test_a_close_of_a_producer_that_is_interrupted_twice_leaves_nothing_undone(
             deliveries = [producer.send(topic, bytes(100)) for _ in range(3)]
             with interrupted(*steps), contextlib.suppress(KeyboardInterrupt):
                 producer.close()
-        check_closed_producer(producer, deliveries, are_stored=False)
+        check_closed_producer(background, producer, deliveries, are_stored=False)
 
 
 def open_sync_member(address: str, topic: str) -> Any:
@@ -356,7 +391,7 @@ def open_sync_admin(address: str, topic: str) -> Any:
 @pytest.mark.filterwarnings("ignore:coroutine .* was never awaited")
 @pytest.mark.parametrize("opener", [open_sync_member, open_sync_worker, open_sync_admin], ids=lambda o: o.__name__[10:])
 def test_a_close_that_is_interrupted_anywhere_can_be_ended(
-    address: str, topic: str, opener: Callable[[str, str], Any]
+    address: str, topic: str, background: Background, opener: Callable[[str, str], Any]
 ) -> None:
     asyncio.run(create(address, topic, 1))
     asyncio.run(fill(address, topic, 3))
@@ -368,7 +403,7 @@ def test_a_close_that_is_interrupted_anywhere_can_be_ended(
             opened.close()
         is_through = len(left) == 2
         opened.close()
-        wait_for_no_tasks(point)
+        background.wait_for_end(point)
         holder = getattr(opened, "_core", None) or opened._admin
         assert not (getattr(holder, "lifetime", None) or holder._lifetime).is_open, point
     assert point > 10
@@ -424,7 +459,11 @@ def test_ctrl_c_in_a_close_leaves_the_flush_its_time(
 
 
 def test_a_second_ctrl_c_in_a_close_ends_the_flush(
-    logbroker_broker: EmbeddedBroker, topic: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    logbroker_broker: EmbeddedBroker,
+    topic: str,
+    monkeypatch: pytest.MonkeyPatch,
+    background: Background,
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
     with sync.Admin(logbroker_broker.address) as admin:
         admin.create_topic(topic, 1)
@@ -443,7 +482,7 @@ def test_a_second_ctrl_c_in_a_close_ends_the_flush(
                 delivery.result(timeout_seconds=0)
     assert not producer._lifetime.is_open
     assert "3 records" in capfd.readouterr().err
-    wait_for_no_tasks()
+    background.wait_for_end()
 
 
 def test_what_an_interrupted_call_does_at_last_is_done_when_the_interrupt_goes_on() -> None:
@@ -470,7 +509,7 @@ def test_what_an_interrupted_call_does_at_last_is_done_when_the_interrupt_goes_o
 
 
 @pytest.mark.filterwarnings("ignore:coroutine .* was never awaited")
-def test_a_call_that_is_interrupted_anywhere_has_ended_or_never_begins() -> None:
+def test_a_call_that_is_interrupted_anywhere_has_ended_or_never_begins(background: Background) -> None:
     states: list[str] = []
 
     async def work() -> None:
@@ -489,5 +528,5 @@ def test_a_call_that_is_interrupted_anywhere_has_ended_or_never_begins() -> None
             sync_loop.run(work())
         is_through = bool(left)
         assert states in ([], ["begun", "ended"]), point
-    wait_for_no_tasks()
+    background.wait_for_end()
     assert states
