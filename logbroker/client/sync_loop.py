@@ -8,12 +8,11 @@ BrokerUnavailableError instead of waiting for ever.
 from __future__ import annotations
 
 import asyncio
-import concurrent.futures
-import concurrent.futures.thread  # Event loops load it late, and at the end of a program none can.
 import logging
 import sys
 import threading
 from collections.abc import Coroutine
+from concurrent.futures import CancelledError
 from time import monotonic
 from typing import Any, Final, Generic, TypeVar
 
@@ -157,7 +156,7 @@ class _Call(Generic[T]):
     def outcome(self) -> T:
         """Return what came of it, or raise that; when it has ended."""
         if self._task is None or self._task.cancelled():
-            raise concurrent.futures.CancelledError
+            raise CancelledError
         return self._task.result()
 
 
