@@ -8,6 +8,7 @@ BrokerUnavailableError instead of waiting for ever.
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures.thread  # noqa: F401 - event loops load it late, and at the end of a program none can.
 import logging
 import sys
 import threading
