@@ -86,6 +86,10 @@ class Accumulator(Generic[Handle]):
             return None
         way = route.way
         if headers:
+            kind = type(headers)
+            if kind is not list and kind is not tuple:
+                # Another attempt would find nothing left of an iterator.
+                raise TypeError("headers must be a list")
             headers = list(headers)
             if route.has_bands:
                 way = route.way_of(headers)

@@ -57,7 +57,7 @@ def _checked(function: Any, name: str) -> Any:
 
         @functools.wraps(function)
         async def call_async(*arguments: Any, **named: Any) -> Any:
-            check(function, name, arguments, named)
+            arguments, named = check(function, name, arguments, named)
             try:
                 return await function(*arguments, **named)
             except ValueError as error:
@@ -67,7 +67,7 @@ def _checked(function: Any, name: str) -> Any:
 
     @functools.wraps(function)
     def call(*arguments: Any, **named: Any) -> Any:
-        check(function, name, arguments, named)
+        arguments, named = check(function, name, arguments, named)
         try:
             return function(*arguments, **named)
         except ValueError as error:
@@ -138,8 +138,11 @@ def _hints(function: Any) -> tuple[inspect.Signature, dict[str, Any]]:
         return signature, {}  # It names what is there for type checkers alone.
 
 
-def check(function: Any, name: str, arguments: tuple[Any, ...], named: Mapping[str, Any]) -> None:
-    """Raise TypeError for the first argument that is not what its annotation says."""
+def check(
+    function: Any, name: str, arguments: tuple[Any, ...], named: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Return the arguments, bytes in place of what is like bytes. Raises TypeError for the first that is not what its
+    annotation says."""
     signature, hints = _hints(function)
     try:
         bound = signature.bind(*arguments, **named)
@@ -159,6 +162,36 @@ def check(function: Any, name: str, arguments: tuple[Any, ...], named: Mapping[s
                     raise TypeError(f"{name}(): {parameter} must be {_shown(hint)}, not {_what(each)}{advice}")
         elif not fits(value, hint):
             raise TypeError(f"{name}(): {parameter} must be {_shown(hint)}, not {_what(value)}{_advice(value, hint)}")
+    take_bytes = _take_bytes(function)
+    if not take_bytes:
+        return arguments, named
+    for parameter in take_bytes & bound.arguments.keys():
+        bound.arguments[parameter] = as_bytes(f"{name}(): {parameter}", bound.arguments[parameter])
+    return bound.args, bound.kwargs
+
+
+@functools.cache
+def _take_bytes(function: Any) -> frozenset[str]:
+    """The parameters that may be bytes, or have bytes in them."""
+    _, hints = _hints(function)
+    return frozenset(parameter for parameter, hint in hints.items() if _mentions_bytes(hint))
+
+
+def _mentions_bytes(hint: Any) -> bool:
+    return hint is bytes or any(map(_mentions_bytes, typing.get_args(hint)))
+
+
+def as_bytes(name: str, value: Any) -> Any:
+    """Return bytes for what is like bytes, in lists and tuples, too; anything else as it is. `name` names it in the
+    TypeError that is raised where it cannot be read."""
+    if isinstance(value, bytearray | memoryview):
+        try:
+            return bytes(value)
+        except ValueError as error:  # A memoryview that was released.
+            raise TypeError(f"{name} cannot be read: {error}") from None
+    if type(value) in (list, tuple):
+        return type(value)(as_bytes(name, each) for each in value)
+    return value
 
 
 def check_fields(parameter: str, struct: msgspec.Struct) -> None:
@@ -179,7 +212,7 @@ def _field_hints(struct: type[msgspec.Struct]) -> dict[str, Any]:
     return {field: hints[field] for field in struct.__struct_fields__ if field in hints}
 
 
-def check_record(
+def record_parts(
     topic: object,
     value: object,
     key: object,
@@ -187,8 +220,9 @@ def check_record(
     partition: object,
     timestamp_ms: object,
     ordering_key: object,
-) -> None:
-    """Raise TypeError for what no record can be made of. Called where one was refused, or begins a batch."""
+) -> tuple[Any, Any, Any, Any]:
+    """Return value, key, headers and ordering key as the codec takes them: bytes for what is like bytes, headers as a
+    list. Raises TypeError for what no record can be made of. Called where one was refused, or begins a batch."""
     _check_one("topic", topic, str)
     for name, given in (("value", value), ("key", key)):
         if given is not None and not fits(given, bytes):
@@ -199,12 +233,16 @@ def check_record(
     _check_one("timestamp_ms", timestamp_ms, int | None)
     _check_one("ordering_key", ordering_key, bytes | None)
     pairs = isinstance(headers, Iterable) and not isinstance(headers, str | bytes | Mapping)
-    for header in headers if pairs and isinstance(headers, list | tuple) else ():
+    listed: list[Any] = list(headers) if pairs and isinstance(headers, Iterable) else []
+    for header in listed:
         pairs = pairs and isinstance(header, tuple | list) and len(header) == 2
         pairs = pairs and fits(header[0], str) and fits(header[1], bytes | None)
     if not pairs:
         wanted = 'pairs of a name and bytes, [("name", b"value")]'
         raise TypeError(f"send(): headers must be {wanted}, not {_what(headers)}")
+    parts = {"value": value, "key": key, "headers": listed, "ordering_key": ordering_key}
+    value, key, listed, ordering_key = (as_bytes(f"send(): {name}", part) for name, part in parts.items())
+    return value, key, listed, ordering_key
 
 
 def _check_one(name: str, value: object, hint: Any) -> None:

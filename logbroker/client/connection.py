@@ -277,16 +277,20 @@ def _ask(task: asyncio.Task[Any]) -> None:
 async def end_tasks(*tasks: asyncio.Task[Any]) -> list[Any]:
     """Cancel tasks and wait for them; return what they came to, or their errors.
 
+    A caller that is cancelled, however often, goes on when all of them have ended, too: `gather` hands each
+    cancellation on to them, and waits. What must be done after that belongs into a `finally`.
+
     A cancelled task keeps its error until somebody asks, and that keeps the frames it went through, with their streams
     and so gRPC itself, which then goes on running in a program that has closed all its clients.
     """
     for task in tasks:
         task.cancel()
-    outcomes = await asyncio.gather(*tasks, return_exceptions=True)
-    for task in tasks:
-        # Whatever it is: what ends the event loop, such as the SystemExit of a signal handler, has done so by itself.
-        _ask(task)
-    return outcomes
+    try:
+        return await asyncio.gather(*tasks, return_exceptions=True)
+    finally:
+        for task in tasks:
+            # Whatever it is: what ends the event loop, such as a signal handler's SystemExit, has done so by itself.
+            _ask(task)
 
 
 async def run_stream(

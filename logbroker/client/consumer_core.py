@@ -112,6 +112,8 @@ class ConsumerCore(Droppable):
         answer to a heartbeat, or to anything else, is to wait behind them."""
         self.cursor = Cursor(max_expanded_bytes)
         self.closed = False
+        self.has_ended = False
+        """There is nothing left to be closed."""
         self.use = Exclusive(who)
         self._call = call
         self._fetcher: Fetcher | None = None
@@ -514,11 +516,12 @@ class ConsumerCore(Droppable):
         self._call(self.fetcher.fail, assigned, error)
 
     async def close(self) -> None:
-        """Stop reading, and let go of the connection."""
+        """Stop reading, and let go of the connection: all of it, however often this is cancelled."""
         self.closed = True
         if self._lifetime.is_forked:
             return
         async with AsyncExitStack() as stack:
+            stack.callback(setattr, self, "has_ended", True)
             # Not before the group is left: what is open and not delivered must not count as finished.
             stack.callback(self._lifetime.closed)
             stack.callback(self.cursor.stop)

@@ -11,7 +11,7 @@ from typing import Any, Self
 import msgspec
 
 from logbroker.client.sync_loop import wait_for
-from logbroker.errors import LogbrokerError, RequestTimeoutError
+from logbroker.errors import LogbrokerError, RequestTimeoutError, quoted
 from logbroker.record.codec import BatchBuilder
 
 _log = logging.getLogger(__name__)
@@ -180,6 +180,8 @@ class _Handle(msgspec.Struct, gc=False, eq=False):
         It is called in the event loop of the producer, that of a synchronous one in the background: it must not block,
         and what it raises is logged. `result()` in it returns at once; it may `send`, where the buffer has room.
         """
+        if not callable(function):
+            raise TypeError(f"add_done_callback(): function must be a function, not {quoted(function)}")
         batch, once = self._settle(), _Once(self, function)
         if batch.done:
             once.call()

@@ -19,6 +19,7 @@ class Errand(Generic[T]):
     def __init__(self) -> None:
         self._task: asyncio.Task[T] | None = None
         self._purpose: object = None
+        self._closed = False
 
     async def outcome(
         self, purpose: object, work: Callable[[], Coroutine[Any, Any, T]], deadline: float | None
@@ -29,6 +30,8 @@ class Errand(Generic[T]):
         work raises, and BrokerUnavailableError where it is dropped meanwhile.
         """
         while True:
+            if self._closed:
+                raise BrokerUnavailableError(CLOSED)
             if self._task is None or self._purpose is not purpose:
                 self.drop()
                 self._task, self._purpose = asyncio.create_task(work()), purpose
@@ -44,6 +47,11 @@ class Errand(Generic[T]):
             if is_dropped:
                 raise BrokerUnavailableError(CLOSED)
             # Others have cancelled it, but not who waits here: once more.
+
+    def close(self) -> None:
+        """Give up what is under way, and begin nothing any more."""
+        self._closed = True
+        self.drop()
 
     def drop(self) -> None:
         """Give up what is under way."""

@@ -200,7 +200,7 @@ class Fetcher:
         """Read this partition too."""
         self._assigned[assigned.partition] = assigned
         self.move(assigned)
-        if not self._stream_work.has_begun:
+        if not self._stream_work.has_begun and not self._closed:
             self._stream_work.start()
 
     def remove(self, assigned: Assigned) -> None:
@@ -281,7 +281,7 @@ class Fetcher:
         self._clear(assigned)
         assigned.failed = True
         assigned.fetched = assigned.position
-        if isinstance(error, CorruptLogError):
+        if isinstance(error, CorruptLogError) and not self._closed:
             self._searching[assigned] = task = asyncio.create_task(self._find_damage(assigned, error))
             task.add_done_callback(lambda task: self._search_ended(assigned, task, error))
         else:
@@ -644,6 +644,8 @@ class Fetcher:
     def _search(self, assigned: Assigned, policy: Reset | datetime.datetime) -> None:
         """Find where a policy says to begin, and go on there."""
         self._stop_search(assigned)
+        if self._closed:
+            return
         self._searching[assigned] = task = asyncio.create_task(self._find_place(assigned, policy))
         task.add_done_callback(lambda task: self._search_ended(assigned, task))
 

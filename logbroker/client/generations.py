@@ -152,6 +152,7 @@ class WholeTopics:
         self._found: Mapping[str, TopicInfo | LogbrokerError] = {}
         """What the broker said of topics, not yet taken over."""
         self._looking: Background | None = None
+        self._closed = False
         fetcher.boundary = self._look
 
     def read(self, info: TopicInfo, bands: Sequence[str], assigned: Sequence[Assigned], *, keeps_order: bool) -> None:
@@ -180,6 +181,7 @@ class WholeTopics:
 
     async def close(self) -> None:
         """Look for nothing any more."""
+        self._closed = True
         if self._looking is not None:
             await self._looking.end()
 
@@ -224,8 +226,9 @@ class WholeTopics:
             self._start(self._look_for_growth)
 
     def _start(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        self._looking = Background("the search for added partitions", self._connection, work)
-        self._looking.start()
+        if not self._closed:
+            self._looking = Background("the search for added partitions", self._connection, work)
+            self._looking.start()
 
     async def _look_for_growth(self) -> None:
         """Ask until every topic that waits for its next generation is known to have it, or to be gone."""

@@ -19,7 +19,7 @@ from typing import Any, Final
 import msgspec
 
 from logbroker.client.background import Background
-from logbroker.client.connection import Connection, backoff_seconds
+from logbroker.client.connection import CLOSED, Connection, backoff_seconds
 from logbroker.client.cursor import Cursor
 from logbroker.client.errand import Errand
 from logbroker.client.fetcher import Assigned, Fetcher
@@ -30,7 +30,13 @@ from logbroker.client.member import Activity, Member
 from logbroker.client.membership import LOST, Assignment, Granted, State
 from logbroker.client.offset_reset import place_of
 from logbroker.client.offsets import ListedOffset, When, list_offsets
-from logbroker.errors import LogbrokerError, NotOwnerError, OffsetOutOfRangeError, UnknownMemberError
+from logbroker.errors import (
+    BrokerUnavailableError,
+    LogbrokerError,
+    NotOwnerError,
+    OffsetOutOfRangeError,
+    UnknownMemberError,
+)
 from logbroker.types import TopicId, TopicPartition
 from logbroker.v1.groups_pb2 import (
     READING_STATE_FAILED,
@@ -146,6 +152,9 @@ class GroupReader:
         except BaseException:
             self._on_assigned, self._on_revoked, self._on_lost = before
             raise
+        if self.member.is_leaving:
+            # It was closed when the broker had just let it in.
+            raise BrokerUnavailableError(CLOSED)
         if not self._committer.has_begun:
             self._committer.start()
 
@@ -555,8 +564,9 @@ class GroupReader:
                 _log.warning(_NOT_COMMITTED, self._group_id, "the broker does not answer")
 
     async def leave(self) -> None:
-        self._placing.drop()
-        self._letting_go.drop()
+        self.member.is_leaving = True
+        self._placing.close()
+        self._letting_go.close()
         try:
             await self._committer.end()
         finally:

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
+from logbroker.client.arguments import as_bytes, fits
 from logbroker.client.leased_record import LeasedRecord
 from logbroker.client.ledger import ACK, RELEASE, Ledger, Settlement, Word
 from logbroker.client.lot import Lot
 from logbroker.client.shelf import Shelf
-from logbroker.errors import LeaseLostError, LogbrokerError, StateTooLargeError
+from logbroker.errors import LeaseLostError, LogbrokerError, StateTooLargeError, quoted
 
 if TYPE_CHECKING:
     from logbroker.client.holdings import Holdings
@@ -58,6 +59,9 @@ class HeldSession(Generic[D]):
     def set_state(self, state: bytes) -> None:
         """Let the state move with the next ack. Raises StateTooLargeError, or why the session is lost."""
         self.check()
+        if not fits(state, bytes):
+            raise TypeError(f"state must be bytes, not {type(state).__name__} {quoted(state)}: encode it")
+        state = as_bytes("state", state)
         if len(state) > MAX_STATE_BYTES:
             raise StateTooLargeError(f"a state of {len(state)} bytes; a session keeps up to {MAX_STATE_BYTES}")
         self.state = state

@@ -155,13 +155,12 @@ class Lifetime:
 
     async def end(self) -> None:
         """Give back everything, without the client."""
-        with contextlib.suppress(Exception):
-            async with asyncio.timeout(self.seconds):
-                if self.finish is not None:
-                    await self.finish()
-        for close in reversed(self._closers.copy()):
-            with contextlib.suppress(Exception):
-                await close()
+        async with contextlib.AsyncExitStack() as stack:
+            # All of them, also where this task is cancelled.
+            for close in self._closers.copy():
+                stack.push_async_callback(_quietly, close)
+            if self.finish is not None:
+                await _quietly(self.finish, self.seconds)
         self.say_lost(f"not done within {self.seconds:g} s after the last use of the {self.what}; {_HOW}")
         self.closed()
 
@@ -199,6 +198,13 @@ class Lifetime:
         if self._has_loop_beside:
             why = f"not done within {self.seconds:g} s after the program ended"
         self.say_lost(f"{why}; {_HOW}")
+
+
+async def _quietly(work: Callable[[], Awaitable[None]], seconds: float | None = None) -> None:
+    """Do this, within `seconds`; nobody is there to hear what fails."""
+    with contextlib.suppress(Exception):
+        async with asyncio.timeout(seconds):
+            await work()
 
 
 class Droppable:

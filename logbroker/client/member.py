@@ -149,7 +149,8 @@ class Member:
         self._late_answers = 0
         """Those in a row that came when the permit that they give was over."""
         self._may_warn_at = NOT_NOW
-        self._leaving = False
+        self.is_leaving = False
+        """It is being closed, or is."""
         self._left = False
         self._returns = False
         """Others have ended the task of its stream, as happens when the event loop ends, and it comes back on another
@@ -166,6 +167,8 @@ class Member:
         The first time, returns when the broker has let the member in, later when it has taken the change. Raises why it
         does not, and then leaves the member as it was.
         """
+        if self.is_leaving:
+            raise BrokerUnavailableError(CLOSED)
         subscription = groups_pb2.Subscription(topics=topics, topic_pattern=pattern, bands=bands)
         deadline = monotonic() + self._connection.request_timeout_seconds
         if self._was_let_in:
@@ -230,7 +233,7 @@ class Member:
 
     def go_on(self) -> None:
         """Raise what keeps the member out of the group, once. Where nothing does: let it join, or renew its permit."""
-        if self._leaving:
+        if self.is_leaving:
             raise BrokerUnavailableError(CLOSED)
         error = self.membership.take_error()
         if error is not None:
@@ -306,7 +309,7 @@ class Member:
 
     async def leave(self) -> None:
         """Say goodbye, so that others get the partitions at once, and end the stream."""
-        self._leaving = True
+        self.is_leaving = True
         if not self._stream_work.has_begun:
             return
         try:
@@ -335,19 +338,19 @@ class Member:
     async def _run(self) -> None:
         while True:
             while not self.membership.may_join:
-                if self._leaving:
+                if self.is_leaving:
                     return
                 await self.changed(None)
             self._outbox.clear()
             self.membership.joining(monotonic())
             self._send(join=self._join())
-            if self._leaving:
+            if self.is_leaving:
                 # The stream on which it was said was cut, or is this one.
                 self._send(leave=groups_pb2.Leave())
             stream = self._connection.stream("Member")
             error = await run_stream(self._connection, stream, self._read, self._write, self._beat)
             self._ended(error)
-            if self._leaving:
+            if self.is_leaving:
                 return
             level = logging.DEBUG if self._attempt else logging.WARNING
             _log.log(level, "member of group %s: %s", self._options.group_id, error)
@@ -360,7 +363,7 @@ class Member:
 
     def _cut_off(self) -> None:
         """The event loop ends, or no tasks live in it."""
-        self._left = self._leaving = True
+        self._left = self.is_leaving = True
         self._refuse_commits(CLOSED + UNKNOWN_EFFECT)
         self._changed_now()
 

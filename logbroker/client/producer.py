@@ -13,9 +13,9 @@ from logbroker.client.arguments import (
     LONGEST_SECONDS,
     MAX_INT,
     check_bounds,
-    check_record,
     check_seconds,
     checks_arguments,
+    record_parts,
 )
 from logbroker.client.connection import Connection, running_loop
 from logbroker.client.delivery import Batch, Delivery, RecordMetadata, waiter
@@ -94,6 +94,18 @@ def follow(lifetime: Lifetime, sender: Sender, accumulator: Accumulator[Any]) ->
     lifetime.finish = finish
     lifetime.take_lost = accumulator.take_lost
     sender.on_cancelled = lambda: lifetime.say_lost("the producer's event loop ended, or its tasks were cancelled")
+
+
+async def end_producer(sender: Sender, connection: Connection, lifetime: Lifetime) -> None:
+    """Fail what is not delivered, and give back everything; all of it, however often this is cancelled."""
+    try:
+        await sender.close()
+    finally:
+        try:
+            await connection.close()
+        finally:
+            lifetime.say_lost("the producer was closed without waiting for them")
+            lifetime.closed()
 
 
 @checks_arguments("send", "send_and_wait")
@@ -193,13 +205,17 @@ class Producer(Droppable):
             headers = with_priority(headers, priority)
         try:
             delivery = self._try_append(topic, value, key, headers, partition, timestamp_ms, ordering_key)
-        except (TypeError, ValueError):
-            check_record(topic, value, key, headers, partition, timestamp_ms, ordering_key)
-            raise
+        except (TypeError, ValueError, BufferError):
+            value, key, headers, ordering_key = record_parts(
+                topic, value, key, headers, partition, timestamp_ms, ordering_key
+            )
+            delivery = self._try_append(topic, value, key, headers, partition, timestamp_ms, ordering_key)
         if delivery is not None:
             return delivery
         # Once a batch.
-        check_record(topic, value, key, headers, partition, timestamp_ms, ordering_key)
+        value, key, headers, ordering_key = record_parts(
+            topic, value, key, headers, partition, timestamp_ms, ordering_key
+        )
         sender = self._started()
         accumulator = self._accumulator
         route = accumulator.routes.get(topic) or await sender.route(topic)
@@ -249,7 +265,11 @@ class Producer(Droppable):
         await self._sender.flush()
 
     async def close(self) -> None:
-        """Flush, and let go of the connection. Raises what `flush` raises, after closing."""
+        """Flush, and let go of the connection. Raises what `flush` raises, after closing.
+
+        Where it is cancelled, it does not wait for the broker any longer: what is not delivered by then fails, and the
+        producer is closed all the same.
+        """
         await self._close(None)
 
     async def _close(self, flush_seconds: float | None) -> None:
@@ -261,10 +281,7 @@ class Producer(Droppable):
             async with asyncio.timeout(flush_seconds):
                 await self.flush()
         finally:
-            await self._sender.close()
-            await self._connection.close()
-            self._lifetime.say_lost("the producer was closed without waiting for them")
-            self._lifetime.closed()
+            await end_producer(self._sender, self._connection, self._lifetime)
 
     async def __aenter__(self) -> Self:
         self._started()

@@ -246,8 +246,10 @@ class QueueAdmin(Droppable):
     async def close(self) -> None:
         """Let go of the connection."""
         if not self._lifetime.is_forked:
-            await self._connection.close()
-            self._lifetime.closed()
+            try:
+                await self._connection.close()
+            finally:
+                self._lifetime.closed()
 
     async def __aenter__(self) -> Self:
         return self

@@ -31,6 +31,7 @@ from logbroker.errors import (
     RecordTooLargeError,
     StaleGenerationError,
     UnknownTopicError,
+    quoted,
 )
 from logbroker.v1 import log_pb2
 
@@ -209,7 +210,7 @@ class Sender:
                 unfinished += {new: None for new, _ in batch.moved}
 
     async def close(self) -> None:
-        """Stop; what is not done by now fails, and nobody waits any more."""
+        """Stop; what is not done by now fails, and nobody waits any more, however often this is cancelled."""
         self._is_closed = True
         self.shut()
         routes = self._forget_routes()
@@ -386,6 +387,8 @@ class Sender:
             error.with_bound(result.max_timestamp_ms)
         elif error is None and len(batch.payload) > route.max_batch_bytes:
             route.max_batch_bytes = len(batch.payload)  # The bound was raised.
+        elif isinstance(error, UnknownTopicError):
+            error = _gone(route)
         was_uncertain = batch.was_uncertain
         if queue.answered(batch, error, now):
             if isinstance(error, ProducerForgottenError) and was_uncertain:
@@ -448,6 +451,14 @@ class Sender:
             if overdue and self._stream is not None:
                 # The broker does not answer on this stream; what is in flight fails once it is broken.
                 self._stream.cancel()
+
+
+def _gone(route: TopicRoute) -> UnknownTopicError:
+    # The broker was asked by the id, and names that alone.
+    return UnknownTopicError(
+        f"topic {quoted(route.name)} was deleted after this producer asked for it; create it, unless it is there again,"
+        " and send the record again"
+    )
 
 
 def _recreated(route: TopicRoute) -> UnknownTopicError:

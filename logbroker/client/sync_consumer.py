@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import datetime
 import threading
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
@@ -11,7 +12,7 @@ from types import TracebackType
 from typing import Any, Literal, Self
 
 from logbroker.client.arguments import checks_arguments
-from logbroker.client.connection import CLOSED
+from logbroker.client.connection import CLOSED, end_tasks
 from logbroker.client.consumer_core import (
     DEFAULT_BUFFER_BYTES,
     DEFAULT_LIST_RECORDS,
@@ -143,6 +144,7 @@ class Consumer:
         )
         self._closing = threading.RLock()
         self._is_closing = False
+        self._is_in_close = False
 
     def subscribe(
         self,
@@ -440,30 +442,39 @@ class Consumer:
     def close(self) -> None:
         """Commit what is finished, leave the group, stop reading, and let go of the connection.
 
-        Who waits for records meanwhile, or asks later, gets BrokerUnavailableError.
+        Who waits for records meanwhile, or asks later, gets BrokerUnavailableError. Where Ctrl-C ends the commit, the
+        rest is done all the same, and what was not committed comes again.
         """
         if self._core._lifetime.is_forked:
             return
         check_waits()
-        # Two threads may close at once; a callback may close what is being closed.
+        # Two threads may close at once; a callback may close what is being closed. Where a signal ended a call before
+        # all was done, the next one does the rest.
         with self._closing:
-            if self._is_closing:
+            if self._is_in_close or self._core.has_ended:
                 return
-            self._is_closing = True
             failure: Exception | None = None
             try:
-                if self._core.subscribed:
-                    with closing(_steps(self._core.goodbye())) as steps:
-                        for callback, partitions in steps:
-                            try:
-                                callback(partitions)
-                            except Exception as error:
-                                # What is finished is committed all the same.
-                                failure = failure or error
+                self._is_in_close = self._is_closing = True
+                failure = self._say_goodbye()
             finally:
+                self._is_in_close = False
                 run(self._core.close())
         if failure is not None:
             raise failure
+
+    def _say_goodbye(self) -> Exception | None:
+        """Call the callbacks and commit what is finished; return the first error that a callback raised."""
+        failure: Exception | None = None
+        if self._core.subscribed and not self._core.closed:
+            with closing(_steps(self._core.goodbye())) as steps:
+                for callback, partitions in steps:
+                    try:
+                        callback(partitions)
+                    except Exception as error:
+                        # What is finished is committed all the same.
+                        failure = failure or error
+        return failure
 
     def __enter__(self) -> Self:
         return self
@@ -480,12 +491,28 @@ async def _call(function: Callable[..., Any], *arguments: Any) -> None:
 
 def _steps(calls: Calls) -> Generator[tuple[Callback, list[TopicPartition]], None, None]:
     """Take the steps in the shared loop, and yield the callbacks that are to be called in this thread."""
+    steps = _Steps(calls)
     try:
-        while (call := run(_next(calls))) is not None:
+        while (call := run(steps.take())) is not None:
             yield call
     finally:
-        run(calls.aclose())
+        run(steps.end())
 
 
-async def _next(calls: Calls) -> tuple[Callback, list[TopicPartition]] | None:
-    return await anext(calls, None)
+class _Steps:
+    """What `GroupReader.turn` and `goodbye` do, in the shared loop."""
+
+    def __init__(self, calls: Calls) -> None:
+        self._calls = calls
+        self._taking: asyncio.Task[Any] | None = None
+
+    async def take(self) -> tuple[Callback, list[TopicPartition]] | None:
+        """Go on to the next callback; None: there is none."""
+        self._taking = asyncio.current_task()
+        return await anext(self._calls, None)
+
+    async def end(self) -> None:
+        """Take no more. Signals may have ended the wait for a step, and for the end of that step, too."""
+        if self._taking is not None:
+            await end_tasks(self._taking)
+        await self._calls.aclose()

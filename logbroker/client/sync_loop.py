@@ -8,14 +8,14 @@ BrokerUnavailableError instead of waiting for ever.
 from __future__ import annotations
 
 import asyncio
-import concurrent.futures
-import concurrent.futures.thread  # Event loops load it late, and at the end of a program none can.
+import concurrent.futures.thread  # noqa: F401 - event loops load it late, and at the end of a program none can.
 import logging
 import sys
 import threading
 from collections.abc import Coroutine
+from concurrent.futures import CancelledError
 from time import monotonic
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from logbroker.client import forking
 from logbroker.client.arguments import check_wait
@@ -28,6 +28,9 @@ _log = logging.getLogger(__name__)
 _CHECK_SECONDS: Final = 0.2
 """A signal that comes just before the wait, or to another thread, does not end it: Python sees to it afterwards. Nor
 does the end of the loop's thread."""
+_GIVING_UP_SECONDS: Final = 3.0
+"""For the end of what is cancelled: longer than the goodbyes of members and workers take at most. Only where a callback
+of the program blocks the loop is it not enough."""
 _OVER: Final = "the program is ending, and the background thread of its clients has ended: close clients before"
 
 
@@ -109,25 +112,92 @@ _fork: Final = _Fork()
 forking.watch(_fork)
 
 
+class _Call(Generic[T]):
+    """A coroutine that a thread has the loop run, and waits for.
+
+    A signal may end the wait at any point of it. What the thread had just done is not known then, so whatever befalls
+    the coroutine does so in the loop; and the wait is one of a plain lock, which no signal leaves half taken, as it may
+    the conditions of futures and events.
+    """
+
+    def __init__(self, coroutine: Coroutine[Any, Any, T]) -> None:
+        self._coroutine = coroutine
+        self._task: asyncio.Task[T] | None = None
+        self._is_given_up = False
+        self._has_ended = False
+        self._running = threading.Lock()
+        self._running.acquire()
+
+    def begin(self) -> None:
+        """Run it. To be called in the loop."""
+        if not self._is_given_up:
+            self._task = asyncio.get_running_loop().create_task(self._coroutine)
+            self._task.add_done_callback(self._end)
+
+    def give_up(self) -> None:
+        """Cancel it or, where it has not begun, let it never begin. To be called in the loop, if that still runs."""
+        if self._task is not None:
+            self._task.cancel()
+        elif not self._is_given_up:
+            self._is_given_up = True
+            self._coroutine.close()
+            self._end(None)
+
+    def _end(self, task: asyncio.Task[T] | None) -> None:
+        if task is not None and not task.cancelled():
+            # Nobody may ask for it any more, and asyncio is not to log that.
+            task.exception()
+        self._has_ended = True
+        self._running.release()
+
+    def has_ended(self, seconds: float) -> bool:
+        """Whether it has after that time at most. By the thread that waits for it."""
+        return self._has_ended or self._running.acquire(timeout=seconds) or self._has_ended
+
+    def outcome(self) -> T:
+        """Return what came of it, or raise that; when it has ended."""
+        if self._task is None or self._task.cancelled():
+            raise CancelledError
+        return self._task.result()
+
+
 def run(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine in the shared loop and wait for it; what a signal raises here, Ctrl-C for one, cancels it.
+    """Run a coroutine in the shared loop and wait for it.
+
+    What a signal raises here, Ctrl-C for one, cancels it, and goes on when it has ended: what its `finally` clauses do
+    is done by then. The next one cancels it once more, and does not wait any longer.
 
     Raises BrokerUnavailableError where the interpreter is ending, ForkedProcessError in children where nothing works.
     """
-    future: concurrent.futures.Future[T] | None = None
+    call = _Call(coroutine)
+    shared: SharedLoop | None = None
     try:
         shared = _started()
         shared.check_waits()
-        future = asyncio.run_coroutine_threadsafe(coroutine, shared.loop)
-        # Not by the timeout of `result`: a TimeoutError may as well come of a signal, to end this.
-        while not concurrent.futures.wait((future,), _CHECK_SECONDS).done:
+        shared.loop.call_soon_threadsafe(call.begin)
+        while not call.has_ended(_CHECK_SECONDS):
             shared.check()
-        return future.result()
+        return call.outcome()
     except BaseException:
-        if future is None:
-            coroutine.close()
-        else:
-            future.cancel()
+        if not call.has_ended(0):
+            _give_up(call, shared)
+        raise
+    finally:
+        # The traceback of what is raised refers to this frame.
+        del call
+
+
+def _give_up(call: _Call[Any], shared: SharedLoop | None) -> None:
+    """Cancel what nobody waits for any more, and give it a moment for its end."""
+    if shared is None or shared.is_current or not shared.is_alive:
+        # It has not begun, or nothing will end it any more.
+        call.give_up()
+        return
+    try:
+        shared.loop.call_soon_threadsafe(call.give_up)
+        call.has_ended(_GIVING_UP_SECONDS)
+    except BaseException:
+        shared.loop.call_soon_threadsafe(call.give_up)
         raise
 
 

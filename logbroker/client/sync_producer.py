@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 from types import TracebackType
 from typing import Any, Self
 
 from logbroker.client import forking
 from logbroker.client.accumulator import Accumulator
-from logbroker.client.arguments import check_record, checks_arguments
+from logbroker.client.arguments import checks_arguments, record_parts
 from logbroker.client.connection import Connection
 from logbroker.client.delivery import RecordMetadata, SyncDelivery
 from logbroker.client.lifetime import LAST_SECONDS, Droppable
@@ -17,6 +18,7 @@ from logbroker.client.partition_queue import MAX_IN_FLIGHT
 from logbroker.client.producer import (
     DEFAULT_BATCH_BYTES,
     MIB,
+    end_producer,
     follow,
     new_accumulator,
     producer_lifetime,
@@ -46,7 +48,8 @@ class Producer(Droppable):
     record. May be used by many threads at once; the records of each thread keep their order.
 
     Close it, or use it in a `with` block. One that is dropped open, or open when the program ends, flushes for
-    `last_flush_seconds` at most; what is not delivered by then is lost, and counted on standard error.
+    `last_flush_seconds` at most, and so does `close` where Ctrl-C comes; what is not delivered by then is lost, and
+    counted on standard error.
     """
 
     def __init__(
@@ -103,7 +106,8 @@ class Producer(Droppable):
         self._sender = sender = Sender(self._connection, self._accumulator, **options)
         follow(lifetime, sender, self._accumulator)
         self._closed = False
-        self._closing = threading.Lock()
+        self._has_ended = False
+        """There is nothing left to be closed."""
         # It sends from the first record on, but where no thread can be started, the program is to hear of that here.
         shared_loop()
 
@@ -135,13 +139,18 @@ class Producer(Droppable):
         try:
             with self._accumulator.lock:
                 delivery = self._try_append(topic, value, key, headers, partition, timestamp_ms, ordering_key)
-        except (TypeError, ValueError):
-            check_record(topic, value, key, headers, partition, timestamp_ms, ordering_key)
-            raise
+        except (TypeError, ValueError, BufferError):
+            value, key, headers, ordering_key = record_parts(
+                topic, value, key, headers, partition, timestamp_ms, ordering_key
+            )
+            with self._accumulator.lock:
+                delivery = self._try_append(topic, value, key, headers, partition, timestamp_ms, ordering_key)
         if delivery is not None:
             return delivery
         # Once a batch.
-        check_record(topic, value, key, headers, partition, timestamp_ms, ordering_key)
+        value, key, headers, ordering_key = record_parts(
+            topic, value, key, headers, partition, timestamp_ms, ordering_key
+        )
         route = self._route(topic)
         if partition is not None and partition >= route.partitions:
             run(self._sender.refresh(route))
@@ -204,32 +213,45 @@ class Producer(Droppable):
         run(self._sender.flush())
 
     def close(self) -> None:
-        """Flush, and let go of the connection. Raises what `flush` raises, after closing."""
+        """Flush, and let go of the connection. Raises what `flush` raises, after closing.
+
+        Ctrl-C bounds the flush by `last_flush_seconds`, and comes out of this after that; a second one ends the flush:
+        what is not delivered by then fails.
+        """
         self._close(None)
 
     def _close(self, flush_seconds: float | None) -> None:
-        if self._lifetime.is_forked:
+        if self._has_ended or self._lifetime.is_forked:
             return
         check_waits()
-        with self._closing:
-            if self._closed:
-                return
-            self._closed = True
-        self._sender.shut()
         try:
-            run(self._flush_within(flush_seconds))
+            self._flush_last(flush_seconds)
+        except Exception:
+            raise
+        except BaseException:
+            # Interrupted, or told to end the program, where it was not before.
+            if flush_seconds is None:
+                with contextlib.suppress(Exception):
+                    self._flush_last(self._lifetime.seconds)
+            raise
         finally:
+            # Where a signal keeps this from beginning, the next call does it, or the end of the program.
             run(self._stop())
+
+    def _flush_last(self, seconds: float | None) -> None:
+        self._closed = True
+        self._sender.shut()
+        run(self._flush_within(seconds))
 
     async def _flush_within(self, seconds: float | None) -> None:
         async with asyncio.timeout(seconds):
             await self._sender.flush()
 
     async def _stop(self) -> None:
-        await self._sender.close()
-        await self._connection.close()
-        self._lifetime.say_lost("the producer was closed without waiting for them")
-        self._lifetime.closed()
+        try:
+            await end_producer(self._sender, self._connection, self._lifetime)
+        finally:
+            self._has_ended = True
 
     def __enter__(self) -> Self:
         return self

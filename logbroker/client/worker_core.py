@@ -197,8 +197,11 @@ class WorkerCore(Generic[D]):
             session.check()
         finally:
             if session.lost is None:
-                await self.link.sessions.close(session)
-                self.holdings.sessions.lost(session.token, session.key, StaleSessionError("the session was closed"))
+                try:
+                    await self.link.sessions.close(session)
+                finally:
+                    # It was asked for, and is renewed no more, even where nobody waits for the answer.
+                    self.holdings.sessions.lost(session.token, session.key, StaleSessionError("the session was closed"))
         for settlement in settlements:
             error = settlement.first_failure()
             if error is not None:
@@ -226,8 +229,10 @@ class WorkerCore(Generic[D]):
             try:
                 await self.link.leave()
             finally:
-                await self.connection.close()
-                self.lifetime.closed()
+                try:
+                    await self.connection.close()
+                finally:
+                    self.lifetime.closed()
 
 
 def _name(delivery: LeasedRecord) -> str:

@@ -166,7 +166,9 @@ class WorkerLink(Generic[D]):
             try:
                 await self._stream_work.end()
             finally:
-                self.holdings.fail(BrokerUnavailableError("the worker is closed; what it held goes to others"))
+                error = BrokerUnavailableError("the worker is closed; what it held goes to others")
+                self.sessions.fail(error)
+                self.holdings.fail(error)
 
     # --- the stream -------------------------------------------------------------------------------------------------
 

@@ -60,5 +60,6 @@ class PartitionCache(dict[bytes, int]):
         if len(key) <= self._max_key_bytes:
             if len(self) >= self._max_keys:
                 self.clear()
-            self[key] = partition
+            # A memoryview would keep all that it shows a part of.
+            self[bytes(key)] = partition
         return partition

@@ -151,7 +151,7 @@ async def test_a_close_that_is_given_up_lets_go_of_everything(address: str, topi
     assert await consumer.poll(timeout_seconds=25)
     before = asyncio.all_tasks()
     closing = asyncio.create_task(consumer.close())
-    while not consumer._group or not consumer._group.member._leaving:
+    while not consumer._group or not consumer._group.member.is_leaving:
         await asyncio.sleep(0)
     closing.cancel()
     with contextlib.suppress(asyncio.CancelledError):

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from logbroker.client import Admin, Consumer, Producer, QueueSettings, Record, TopicPartition, Worker, sync
+from logbroker.client import Admin, Consumer, Producer, QueueAdmin, QueueSettings, Record, TopicPartition, Worker, sync
 from logbroker.client.arguments import fits
 from logbroker.errors import (
     BrokerUnavailableError,
@@ -23,6 +23,8 @@ from logbroker.errors import (
     RecordTooLargeError,
     SerializationError,
     TopicExistsError,
+    UnknownLaneError,
+    UnknownTopicError,
 )
 from tests.client.group_helpers import committed
 from tests.client.worker_helpers import create, wait_until
@@ -285,6 +287,99 @@ async def test_an_open_batch_takes_no_wrong_record_either(address: str, topic: s
         last = await producer.send(topic, b"2")
         await producer.flush()
         assert [first.result().offset, last.result().offset] == [0, 1]
+
+
+LIKE_BYTES: list[Callable[[bytes], Any]] = [
+    bytes,
+    bytearray,
+    memoryview,
+    lambda text: memoryview(bytearray(text)),
+    lambda text: memoryview(b"".join(bytes((byte, 0)) for byte in text))[::2],
+    lambda text: memoryview(text).cast("I"),
+]
+
+
+@both
+async def test_what_is_like_bytes_is_taken_wherever_bytes_are(address: str, topic: str, blocking: bool) -> None:
+    async with Admin(address) as admin:
+        await admin.create_topic(topic, 4)
+    producer: Any = (sync.Producer if blocking else Producer)(address, linger_ms=60_000)
+    for _ in range(2):  # The first of a batch, and behind it.
+        for like in LIKE_BYTES:
+            four = like(b"four")
+            # An iterator, too, is as good as a list.
+            headers = (header for header in [("one", like(b"head")), ("two", None)])
+            await in_either(blocking, partial(producer.send, topic, four, four, headers=headers))
+            await in_either(blocking, partial(producer.send, topic, four, ordering_key=like(b"four"), partition=None))
+    released = memoryview(b"four")
+    released.release()
+    for wrong in ({"value": released}, {"value": b"", "key": released}, {"value": b"", "headers": [("one", released)]}):
+        with pytest.raises(TypeError, match=f"{[*wrong][-1]} cannot be read: .*released"):
+            await in_either(blocking, partial(producer.send, topic, **wrong))
+    await in_either(blocking, producer.close)
+    async with Consumer(address) as consumer:
+        await consumer.assign(topic)
+        records = [each async for each in consumer.until_end()]
+    assert len({each.partition for each in records}) == 1
+    assert {each.value for each in records} == {b"four"}
+    head = (("one", b"head"), ("two", None))
+    assert [(each.key, each.headers) for each in records] == 2 * len(LIKE_BYTES) * [(b"four", head), (None, ())]
+
+
+@both
+@pytest.mark.parametrize("like", LIKE_BYTES)
+async def test_what_is_like_bytes_is_an_ordering_key_and_a_state(
+    address: str, topic: str, like: Callable[[bytes], Any], blocking: bool
+) -> None:
+    await create(address, topic, 1)
+    async with Producer(address) as producer:
+        await producer.send_and_wait(topic, b"", b"four")
+    queues: Any = (sync.QueueAdmin if blocking else QueueAdmin)(address)
+    assert (await in_either(blocking, lambda: queues.explain_lane(topic, like(b"four")))).key == b"four"
+    with pytest.raises(UnknownLaneError):
+        await in_either(blocking, lambda: queues.drop_lane(topic, like(b"none")))
+    with pytest.raises(UnknownTopicError, match="nothing to redrive"):
+        await in_either(blocking, lambda: queues.redrive(topic, key=like(b"four")))
+    await in_either(blocking, queues.close)
+    worker: Any = (sync.Worker if blocking else Worker)(address, topic)
+    for before, after in (b"", b"five"), (b"five", b"last"):
+        session = worker.session(like(b"four"))
+        await in_either(blocking, session.open)
+        assert session.state == before
+        with pytest.raises(TypeError, match="state must be bytes, not str 'text'"):
+            session.state = "text"
+        session.state = like(after)
+        assert session.state == after
+        await in_either(blocking, session.flush)
+        await in_either(blocking, partial((session.__exit__ if blocking else session.__aexit__), None, None, None))
+    await in_either(blocking, worker.close)
+
+
+@both
+async def test_only_what_can_be_called_is_a_callback(address: str, topic: str, blocking: bool) -> None:
+    async with Admin(address) as admin:
+        await admin.create_topic(topic, 1)
+    producer: Any = (sync.Producer if blocking else Producer)(address)
+    delivery = await in_either(blocking, lambda: producer.send(topic, b""))
+    for wrong in (None, 5, "print"):
+        with pytest.raises(TypeError, match=r"add_done_callback\(\): function must be a function, not"):
+            delivery.add_done_callback(wrong)
+    await in_either(blocking, producer.close)
+
+
+@both
+async def test_the_error_of_a_record_to_a_topic_that_is_gone_names_the_topic(
+    address: str, topic: str, blocking: bool
+) -> None:
+    producer: Any = (sync.Producer if blocking else Producer)(address)
+    async with Admin(address) as admin:
+        await admin.create_topic(topic, 1)
+        await in_either(blocking, lambda: producer.send_and_wait(topic, b""))
+        await admin.delete_topic(topic)
+    for _ in range(2):  # The first one is refused by the broker, the second one has to ask for the topic.
+        with pytest.raises(UnknownTopicError, match=f"topic '{topic}'"):
+            await in_either(blocking, lambda: producer.send_and_wait(topic, b""))
+    await in_either(blocking, producer.close)
 
 
 def test_what_fits_a_hint() -> None:
