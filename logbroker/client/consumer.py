@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 from time import monotonic
@@ -22,8 +21,8 @@ from logbroker.client.consumer_core import (
     Step,
 )
 from logbroker.client.cursor import Record
-from logbroker.client.group_reader import Callback
 from logbroker.client.group_settings import GrowthOrder, group_settings
+from logbroker.client.handlers import CALLBACK, call
 from logbroker.client.offset_reset import OffsetReset, given_resets
 from logbroker.errors import BrokerUnavailableError, LogbrokerError
 from logbroker.record.header import MAX_EXPANDED_BYTES
@@ -267,7 +266,7 @@ class Consumer(ConsumerCore):
     async def _turn(self, ends: dict[TopicPartition, int] | None, deadline: float | None = None) -> None:
         async with aclosing(self.turn(ends, deadline)) as calls:
             async for callback, partitions in calls:
-                await _call(callback, partitions)
+                await call(CALLBACK, callback, partitions)
                 if self.closed or self._is_closing:
                     raise BrokerUnavailableError(CLOSED)
 
@@ -287,7 +286,7 @@ class Consumer(ConsumerCore):
                 async with aclosing(self.goodbye()) as calls:
                     async for callback, partitions in calls:
                         try:
-                            await _call(callback, partitions)
+                            await call(CALLBACK, callback, partitions)
                         except Exception as error:
                             # What is finished is committed all the same.
                             failure = failure or error
@@ -303,9 +302,3 @@ class Consumer(ConsumerCore):
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         await self.close()
-
-
-async def _call(callback: Callback, partitions: list[TopicPartition]) -> None:
-    outcome = callback(partitions)
-    if inspect.isawaitable(outcome):
-        await outcome

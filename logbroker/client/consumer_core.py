@@ -23,6 +23,7 @@ from logbroker.client.generations import (
 )
 from logbroker.client.group_reader import Callback, Calls, GroupReader
 from logbroker.client.group_settings import GroupSettings, GrowthOrder
+from logbroker.client.handlers import CALLBACK, check_no_generator
 from logbroker.client.lifetime import Droppable, Lifetime
 from logbroker.client.metadata import check_bands, find_topics
 from logbroker.client.offset_reset import OffsetReset, reset_policy
@@ -203,6 +204,9 @@ class ConsumerCore(Droppable):
             )
         if not topics and not pattern:
             raise InvalidRequestError("name a topic or a pattern to subscribe to")
+        for callback in (on_assigned, on_revoked, on_lost):
+            if callback is not None:
+                check_no_generator(CALLBACK, callback)
         self._lifetime.check()
         if self._group is None:
             fetcher = self._open_fetcher()

@@ -10,6 +10,7 @@ from typing import Any, Self
 
 import msgspec
 
+from logbroker.client.handlers import call_plain, check_plain
 from logbroker.client.sync_loop import wait_for
 from logbroker.errors import LogbrokerError, RequestTimeoutError
 from logbroker.record.codec import BatchBuilder
@@ -178,8 +179,10 @@ class _Handle(msgspec.Struct, gc=False, eq=False):
         """Call `function` with this delivery once the broker has answered or the record has failed; now, if so.
 
         It is called in the event loop of the producer, that of a synchronous one in the background: it must not block,
-        and what it raises is logged. `result()` in it returns at once; it may `send`, where the buffer has room.
+        nor be async, and what it raises is logged. `result()` in it returns at once; it may `send`, where the buffer
+        has room.
         """
+        check_plain("the callback of a delivery", function)
         batch, once = self._settle(), _Once(self, function)
         if batch.done:
             once.call()
@@ -221,7 +224,7 @@ class _Once:
     def call(self) -> None:
         """Call back now."""
         try:
-            self._function(self._handle)
+            call_plain("the callback of a delivery", self._function, self._handle)
         except Exception:
             _log.exception("a callback of a delivery failed")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import itertools
 import logging
 import threading
@@ -13,13 +12,14 @@ from types import TracebackType
 from typing import Final, Self
 
 from logbroker.client.arguments import check_bounds, checks_arguments
+from logbroker.client.handlers import call_plain, check_plain
 from logbroker.client.held_session import HeldSession
 from logbroker.client.holdings import DEFAULT_PREFETCH_BYTES
 from logbroker.client.leased_record import SyncWorkerDelivery
 from logbroker.client.lifetime import Droppable
 from logbroker.client.shelf import Shelf
 from logbroker.client.sync_loop import run, wait_for
-from logbroker.client.worker import DEFAULT_IDLE_SECONDS, DEFAULT_SESSION_PREFETCH, record_wait_seconds
+from logbroker.client.worker import DEFAULT_IDLE_SECONDS, DEFAULT_SESSION_PREFETCH, HANDLER, record_wait_seconds
 from logbroker.client.worker_core import (
     DEFAULT_LIST_BYTES,
     DEFAULT_MAX_EXTENSION_SECONDS,
@@ -44,9 +44,6 @@ _ASK_SECONDS: Final = 1.0
 """For a free session, before `stop` is looked at again."""
 _SIGNAL_CHECK_SECONDS: Final = 0.2
 """A signal that comes just before a wait does not end it: Python sees to it afterwards."""
-
-
-_ASYNC_HANDLER: Final = "this Worker calls functions that are not async; use logbroker.client.Worker for async ones"
 
 
 @checks_arguments()
@@ -136,11 +133,12 @@ class Worker(Droppable):
         """Call `handler` with each delivery, in `concurrency` threads, until `stop` or Ctrl-C.
 
         A delivery is acked when its handler returns, and nacked where it raises (the exception is logged), unless the
-        handler settled it. Raises InvalidRequestError for a concurrency below 1
-        or an async handler, and what ended the worker.
+        handler settled it. Raises what ended the worker, and InvalidRequestError for a concurrency below 1 or a handler
+        that does nothing when it is called, as it is async or has `yield` in it; what it returns is not awaited either:
+        that is nacked, too.
         """
         core = self._core
-        _check_synchronous(handler)
+        check_plain(HANDLER, handler)
         check_bounds(1, MAX_PREFETCH, concurrency=concurrency)
         run(core.start(max(concurrency, core.prefetch or concurrency)))
         try:
@@ -154,9 +152,12 @@ class Worker(Droppable):
         while (delivery := _next_delivery(core, shelf)) is not None:
             failure: Exception | None = None
             try:
-                _check_done(handler(delivery))
+                call_plain(HANDLER, handler, delivery)
             except Exception as error:
                 failure = error
+            except BaseException:
+                core.interrupted(delivery)
+                raise
             core.told(delivery, failure)
 
     def session(
@@ -188,9 +189,9 @@ class Worker(Droppable):
 
         The loop over a session ends when no record of it has come for `idle_seconds`: then it is another key's turn.
         Raises what a handler raises, but for the loss of its session; InvalidRequestError for a concurrency below 1 or
-        an async handler.
+        a handler that is async or has `yield` in it.
         """
-        _check_synchronous(handler)
+        check_plain(HANDLER, handler)
         check_bounds(1, MAX_PREFETCH, concurrency=concurrency, prefetch=prefetch)
         run(self._core.start())
         self._in_threads(concurrency, lambda: self._handle_sessions(handler, prefetch, idle_seconds))
@@ -206,7 +207,7 @@ class Worker(Droppable):
                 continue
             try:
                 with session:
-                    _check_done(handler(session))
+                    call_plain(HANDLER, handler, session)
             except (LeaseLostError, StaleSessionError) as error:
                 _log.warning("the session of key %r: %s", session.key, error)
 
@@ -372,19 +373,6 @@ class Session:
             # What the body raised comes first.
             if error is None:
                 raise
-
-
-def _check_synchronous(handler: Callable[..., object]) -> None:
-    if inspect.iscoroutinefunction(handler):
-        raise InvalidRequestError(f"{_ASYNC_HANDLER}: the handler is a coroutine function")
-
-
-def _check_done(outcome: object) -> None:
-    """Raise InvalidRequestError for what a handler returned that would have to be awaited: nothing was done yet."""
-    if inspect.isawaitable(outcome):
-        if inspect.iscoroutine(outcome):
-            outcome.close()
-        raise InvalidRequestError(f"{_ASYNC_HANDLER}: the handler returned {type(outcome).__name__}, not awaited")
 
 
 def _next_delivery(

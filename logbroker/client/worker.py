@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from time import monotonic
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Final, Self
 
 from logbroker.client.arguments import check_bounds, checks_arguments
 from logbroker.client.delivery import waiter
+from logbroker.client.handlers import Slots, check_no_generator, check_outcome
 from logbroker.client.held_session import HeldSession
 from logbroker.client.holdings import DEFAULT_PREFETCH_BYTES
 from logbroker.client.leased_record import WorkerDelivery
@@ -43,6 +44,7 @@ _BREATHE: Final = 32
 """After so many deliveries without a wait the event loop has its turn: it sends what was settled."""
 DEFAULT_SESSION_PREFETCH: Final = 10
 DEFAULT_IDLE_SECONDS: Final = 1.0
+HANDLER: Final = "the handler"
 _FIRST_RECORD_SECONDS: Final = 1.0
 """For the first record of a free session at least: it is opened because it has one, which is on its way."""
 
@@ -148,20 +150,25 @@ class Worker(Droppable):
         """Call `handler` with each delivery, `concurrency` at once, until `stop` or cancellation.
 
         A delivery is acked when its handler returns, and nacked where it raises (the exception is logged), unless the
-        handler settled it. Where the call is cancelled, what is worked on is released.
+        handler settled it. Where the call is cancelled, what is worked on is released; a handler that lets out the
+        CancelledError of something else that it awaited has failed as by any exception. Raises InvalidRequestError for
+        a handler with `yield` in it, which does nothing when it is called.
         """
         check_bounds(1, MAX_PREFETCH, concurrency=concurrency)
+        check_no_generator(HANDLER, handler)
         await self._core.start(max(concurrency, self._core.prefetch or concurrency))
+        slots = Slots()
         try:
-            await all_of(self._handle(handler) for _ in range(concurrency))
+            await slots.run(concurrency, lambda: self._handle(handler, slots))
         finally:
             self._core.handlers_ended()
 
-    async def _handle(self, handler: Handler) -> None:
+    async def _handle(self, handler: Handler, slots: Slots) -> None:
         core = self._core
         shelf = core.holdings.shelf
         taken = 0
-        while not core.stopping:
+        # A handler may have passed over the cancellation of the call.
+        while not (core.stopping or slots.are_over):
             delivery = core.take(shelf) or await next_delivery(core, shelf)
             if delivery is None:
                 return
@@ -169,15 +176,13 @@ class Worker(Droppable):
             try:
                 outcome = handler(delivery)
                 if inspect.isawaitable(outcome):
-                    await outcome
-            except Exception as error:
-                failure = error
+                    outcome = await outcome
+                if outcome is not None:
+                    check_outcome(HANDLER, outcome)
             except BaseException as error:
-                if is_own(error):
-                    failure = let_out(error)
-                else:
-                    if not (delivery.settled or delivery.lost):
-                        delivery.release()
+                failure = slots.failure(HANDLER, error)
+                if failure is None:
+                    core.interrupted(delivery)
                     raise
             core.told(delivery, failure)
             taken += 1
@@ -212,14 +217,17 @@ class Worker(Droppable):
         """Call `handler` with one free session after the other, `concurrency` at once, until `stop` or cancellation.
 
         The loop over a session ends when no record of it has come for `idle_seconds`: then it is another key's turn.
-        Raises what a handler raises, but for the loss of its session.
+        Raises what a handler raises, but for the loss of its session, and RuntimeError for a CancelledError that is not
+        of this call.
         """
         check_bounds(1, MAX_PREFETCH, concurrency=concurrency, prefetch=prefetch)
+        check_no_generator(HANDLER, handler)
         await self._core.start()
-        await all_of(self._handle_sessions(handler, prefetch, idle_seconds) for _ in range(concurrency))
+        slots = Slots()
+        await slots.run(concurrency, lambda: self._handle_sessions(handler, prefetch, idle_seconds, slots))
 
-    async def _handle_sessions(self, handler: SessionHandler, prefetch: int, idle_seconds: float) -> None:
-        while not self._core.stopping:
+    async def _handle_sessions(self, handler: SessionHandler, prefetch: int, idle_seconds: float, slots: Slots) -> None:
+        while not (self._core.stopping or slots.are_over):
             session = Session(self, None, prefetch, _ASK_SECONDS, idle_seconds)
             try:
                 await session.open()
@@ -228,13 +236,15 @@ class Worker(Droppable):
                 continue
             try:
                 async with session:
-                    await handler(session)
+                    outcome = await handler(session)
+                    check_outcome(HANDLER, outcome)
             except (LeaseLostError, StaleSessionError) as error:
                 _log.warning("the session of key %r: %s", session.key, error)
             except asyncio.CancelledError as error:
-                if is_own(error):
-                    raise let_out(error) from error
-                raise
+                failure = slots.failure(HANDLER, error)
+                if failure is None:
+                    raise
+                raise failure from error
 
     async def flush(self) -> None:
         """Wait until the broker has synced all that was settled. Raises the first refusal that nobody was told of, and
@@ -403,30 +413,3 @@ def record_wait_seconds(key: bytes | None, idle_seconds: float | None, taken: in
     if key is not None or taken or idle_seconds is None:
         return idle_seconds
     return max(idle_seconds, _FIRST_RECORD_SECONDS)
-
-
-def is_own(error: BaseException) -> bool:
-    """Whether a handler has let out a cancellation that is not one of the task that called it."""
-    task = asyncio.current_task()
-    return isinstance(error, asyncio.CancelledError) and task is not None and not task.cancelling()
-
-
-def let_out(error: BaseException) -> RuntimeError:
-    """Return the failure of such a handler: a cancellation would look as if the caller was to end."""
-    failure = RuntimeError("something that the handler awaited was cancelled: CancelledError")
-    failure.__cause__ = error
-    return failure
-
-
-async def all_of(coroutines: Iterable[Any]) -> None:
-    """Run all until they return; where one raises, end the others, and raise that."""
-    tasks = [asyncio.ensure_future(coroutine) for coroutine in coroutines]
-    try:
-        await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
-    finally:
-        for task in tasks:
-            task.cancel()
-        outcomes = await asyncio.gather(*tasks, return_exceptions=True)
-    for outcome in outcomes:
-        if isinstance(outcome, Exception):
-            raise outcome

@@ -162,6 +162,11 @@ class WorkerCore(Generic[D]):
         except LogbrokerError as lost:
             _log.warning("%s: %s", _name(delivery), lost)
 
+    def interrupted(self, delivery: D) -> None:
+        """A handler was ended by something that was not its record's fault: give back what it did not settle."""
+        if not (delivery.settled or delivery.lost):
+            delivery.release()
+
     async def start_lists(self, max_records: int, max_bytes: int) -> None:
         """Connect, for lists of deliveries. Raises InvalidRequestError for bounds without sense."""
         check_bounds(1, MAX_PREFETCH, max_records=max_records)
