@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import logging
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, wait
@@ -27,21 +26,11 @@ from logbroker.client.worker_core import (
     MAX_PREFETCH,
     WorkerCore,
 )
-from logbroker.errors import (
-    BrokerUnavailableError,
-    InvalidRequestError,
-    LeaseLostError,
-    NoFreeSessionError,
-    StaleSessionError,
-)
-
-_log = logging.getLogger(__name__)
+from logbroker.errors import InvalidRequestError, LogbrokerError
 
 Handler = Callable[[SyncWorkerDelivery], object]
 SessionHandler = Callable[["Session"], object]
 
-_ASK_SECONDS: Final = 1.0
-"""For a free session, before `stop` is looked at again."""
 _SIGNAL_CHECK_SECONDS: Final = 0.2
 """A signal that comes just before a wait does not end it: Python sees to it afterwards."""
 
@@ -169,8 +158,8 @@ class Worker(Droppable):
         idle_seconds: float | None = None,
     ) -> Session:
         """Return the session of one ordering key, or of the next free one that has records, to be used with
-        `with`: it waits for it for `wait_seconds` (None: for ever), then raises SessionHeldError or,
-        of the next free one, NoFreeSessionError.
+        `with`: it waits for it for `wait_seconds` (None: for ever), also while the broker is away, then raises
+        SessionHeldError, NoFreeSessionError of the next free one, or why the broker cannot be asked.
 
         Up to `prefetch` records of it come ahead. Its loop ends when none has come for `idle_seconds`; None: never.
         """
@@ -187,6 +176,7 @@ class Worker(Droppable):
     ) -> None:
         """Call `handler` with one free session after the other, in `concurrency` threads, until `stop` or Ctrl-C.
 
+        Waits on while the broker is away, or has no room.
         The loop over a session ends when no record of it has come for `idle_seconds`: then it is another key's turn.
         Raises what a handler raises, but for the loss of its session; InvalidRequestError for a concurrency below 1 or
         a handler that is async or has `yield` in it.
@@ -197,19 +187,16 @@ class Worker(Droppable):
         self._in_threads(concurrency, lambda: self._handle_sessions(handler, prefetch, idle_seconds))
 
     def _handle_sessions(self, handler: SessionHandler, prefetch: int, idle_seconds: float) -> None:
-        while not self._core.stopping:
-            session = Session(self, None, prefetch, _ASK_SECONDS, idle_seconds)
-            try:
-                # Not `open`: a start would undo a `stop` of this very moment.
-                session.ask()
-            except (NoFreeSessionError, BrokerUnavailableError):
-                # The worker connects again by itself; what is final is another error.
-                continue
+        core = self._core
+        while (held := run(core.next_session(prefetch))) is not None:
+            session = Session(self, None, prefetch, None, idle_seconds, held)
+            is_handled = False
             try:
                 with session:
                     call_plain(HANDLER, handler, session)
-            except (LeaseLostError, StaleSessionError) as error:
-                _log.warning("the session of key %r: %s", session.key, error)
+                    is_handled = True
+            except LogbrokerError as error:
+                core.session_failed(session.key, error, is_handled=is_handled)
 
     def _in_threads(self, count: int, work: Callable[[], None]) -> None:
         """Run `work` in threads until all return; where one raises, or Ctrl-C comes, end the others after what they
@@ -297,14 +284,15 @@ class Session:
         prefetch: int,
         wait_seconds: float | None,
         idle_seconds: float | None,
+        held: HeldSession[SyncWorkerDelivery] | None = None,
     ) -> None:
-        """Made by `Worker.session`."""
+        """Made by `Worker.session`. `held`: it is open already."""
         self._worker = worker
         """Not to be dropped before the session."""
         self._core = worker._core
         self._wanted = (key, prefetch, wait_seconds)
         self._idle_seconds = idle_seconds
-        self._held: HeldSession[SyncWorkerDelivery] | None = None
+        self._held = held
 
     def _session(self) -> HeldSession[SyncWorkerDelivery]:
         if self._held is None:
@@ -351,12 +339,9 @@ class Session:
             yield delivery
 
     def open(self) -> None:
-        """Wait for the session, as `with` does by itself; raises SessionHeldError or NoFreeSessionError."""
+        """Wait for the session, as `with` does by itself; raises SessionHeldError, NoFreeSessionError, or why the
+        broker cannot be asked."""
         run(self._core.start())
-        self.ask()
-
-    def ask(self) -> None:
-        """Wait for the session, of a worker that was started."""
         self._held = run(self._core.open_session(*self._wanted))
 
     def __enter__(self) -> Self:

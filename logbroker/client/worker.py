@@ -25,21 +25,13 @@ from logbroker.client.worker_core import (
     MAX_PREFETCH,
     WorkerCore,
 )
-from logbroker.errors import (
-    BrokerUnavailableError,
-    InvalidRequestError,
-    LeaseLostError,
-    NoFreeSessionError,
-    StaleSessionError,
-)
+from logbroker.errors import InvalidRequestError, LogbrokerError
 
 Handler = Callable[[WorkerDelivery], Awaitable[object] | object]
 SessionHandler = Callable[["Session"], Awaitable[object]]
 
 _log = logging.getLogger(__name__)
 
-_ASK_SECONDS: Final = 1.0
-"""For a free session, before `stop` is looked at again."""
 _BREATHE: Final = 32
 """After so many deliveries without a wait the event loop has its turn: it sends what was settled."""
 DEFAULT_SESSION_PREFETCH: Final = 10
@@ -198,8 +190,8 @@ class Worker(Droppable):
         idle_seconds: float | None = None,
     ) -> Session:
         """Return the session of one ordering key, or of the next free one that has records, to be used with
-        `async with`: it waits for it for `wait_seconds` (None: for ever), then raises SessionHeldError or,
-        of the next free one, NoFreeSessionError.
+        `async with`: it waits for it for `wait_seconds` (None: for ever), also while the broker is away, then raises
+        SessionHeldError, NoFreeSessionError of the next free one, or why the broker cannot be asked.
 
         Up to `prefetch` records of it come ahead. Its loop ends when none has come for `idle_seconds`; None: never.
         """
@@ -216,6 +208,7 @@ class Worker(Droppable):
     ) -> None:
         """Call `handler` with one free session after the other, `concurrency` at once, until `stop` or cancellation.
 
+        Waits on while the broker is away, or has no room.
         The loop over a session ends when no record of it has come for `idle_seconds`: then it is another key's turn.
         Raises what a handler raises, but for the loss of its session, and RuntimeError for a CancelledError that is not
         of this call.
@@ -227,24 +220,21 @@ class Worker(Droppable):
         await slots.run(concurrency, lambda: self._handle_sessions(handler, prefetch, idle_seconds, slots))
 
     async def _handle_sessions(self, handler: SessionHandler, prefetch: int, idle_seconds: float, slots: Slots) -> None:
-        while not (self._core.stopping or slots.are_over):
-            session = Session(self, None, prefetch, _ASK_SECONDS, idle_seconds)
-            try:
-                await session.open()
-            except (NoFreeSessionError, BrokerUnavailableError):
-                # The worker connects again by itself; what is final is another error.
-                continue
+        while not slots.are_over and (held := await self._core.next_session(prefetch)) is not None:
+            session = Session(self, None, prefetch, None, idle_seconds, held)
+            is_handled = False
             try:
                 async with session:
                     outcome = await handler(session)
                     check_outcome(HANDLER, outcome)
-            except (LeaseLostError, StaleSessionError) as error:
-                _log.warning("the session of key %r: %s", session.key, error)
+                    is_handled = True
             except asyncio.CancelledError as error:
                 failure = slots.failure(HANDLER, error)
                 if failure is None:
                     raise
                 raise failure from error
+            except LogbrokerError as error:
+                self._core.session_failed(session.key, error, is_handled=is_handled)
 
     async def flush(self) -> None:
         """Wait until the broker has synced all that was settled. Raises the first refusal that nobody was told of, and
@@ -294,14 +284,15 @@ class Session:
         prefetch: int,
         wait_seconds: float | None,
         idle_seconds: float | None,
+        held: HeldSession[WorkerDelivery] | None = None,
     ) -> None:
-        """Made by `Worker.session`."""
+        """Made by `Worker.session`. `held`: it is open already."""
         self._worker = worker
         """Not to be dropped before the session."""
         self._core = worker._core
         self._wanted = (key, prefetch, wait_seconds)
         self._idle_seconds = idle_seconds
-        self._held: HeldSession[WorkerDelivery] | None = None
+        self._held = held
 
     def _session(self) -> HeldSession[WorkerDelivery]:
         if self._held is None:
@@ -362,7 +353,8 @@ class Session:
                 await asyncio.sleep(0)
 
     async def open(self) -> None:
-        """Wait for the session, as `async with` does by itself; raises SessionHeldError or NoFreeSessionError."""
+        """Wait for the session, as `async with` does by itself; raises SessionHeldError, NoFreeSessionError, or why the
+        broker cannot be asked."""
         await self._core.start()
         self._held = await self._core.open_session(*self._wanted)
 
