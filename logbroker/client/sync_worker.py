@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, wait
@@ -18,7 +17,7 @@ from logbroker.client.leased_record import SyncWorkerDelivery
 from logbroker.client.lifetime import Droppable
 from logbroker.client.shelf import Shelf
 from logbroker.client.sync_loop import run, wait_for
-from logbroker.client.worker import DEFAULT_IDLE_SECONDS, DEFAULT_SESSION_PREFETCH, HANDLER, record_wait_seconds
+from logbroker.client.worker import DEFAULT_IDLE_SECONDS, DEFAULT_SESSION_PREFETCH, HANDLER, check_idle
 from logbroker.client.worker_core import (
     DEFAULT_LIST_BYTES,
     DEFAULT_MAX_EXTENSION_SECONDS,
@@ -161,9 +160,11 @@ class Worker(Droppable):
         `with`: it waits for it for `wait_seconds` (None: for ever), also while the broker is away, then raises
         SessionHeldError, NoFreeSessionError of the next free one, or why the broker cannot be asked.
 
-        Up to `prefetch` records of it come ahead. Its loop ends when none has come for `idle_seconds`; None: never.
+        Up to `prefetch` records of it come ahead. Its loop ends when none has come for `idle_seconds`, but not before
+        the first of those that are there when it is opened; None: never.
         """
         check_bounds(1, MAX_PREFETCH, prefetch=prefetch)
+        check_idle(idle_seconds)
         return Session(self, key, prefetch, wait_seconds, idle_seconds)
 
     def sessions(
@@ -177,12 +178,14 @@ class Worker(Droppable):
         """Call `handler` with one free session after the other, in `concurrency` threads, until `stop` or Ctrl-C.
 
         Waits on while the broker is away, or has no room.
-        The loop over a session ends when no record of it has come for `idle_seconds`: then it is another key's turn.
+        The loop over a session ends when none of its records has come for `idle_seconds` after the first: then it is
+        another key's turn. 0: when none is at hand.
         Raises what a handler raises, but for the loss of its session; InvalidRequestError for a concurrency below 1 or
         a handler that is async or has `yield` in it.
         """
         check_plain(HANDLER, handler)
         check_bounds(1, MAX_PREFETCH, concurrency=concurrency, prefetch=prefetch)
+        check_idle(idle_seconds)
         run(self._core.start())
         self._in_threads(concurrency, lambda: self._handle_sessions(handler, prefetch, idle_seconds))
 
@@ -331,11 +334,8 @@ class Session:
 
     def __iter__(self) -> Iterator[SyncWorkerDelivery]:
         session = self._session()
-        for taken in itertools.count():
-            wait_seconds = record_wait_seconds(self._wanted[0], self._idle_seconds, taken)
-            delivery = _next_delivery(self._core, session.shelf, session, timeout_seconds=wait_seconds)
-            if delivery is None:
-                return
+        while (delivery := _next_delivery(self._core, session.shelf, session, self._idle_seconds)) is not None:
+            session.handed_out()
             yield delivery
 
     def open(self) -> None:
@@ -364,17 +364,18 @@ def _next_delivery(
     core: WorkerCore[SyncWorkerDelivery],
     shelf: Shelf[SyncWorkerDelivery],
     session: HeldSession[SyncWorkerDelivery] | None = None,
-    *,
-    timeout_seconds: float | None = None,
+    idle_seconds: float | None = None,
 ) -> SyncWorkerDelivery | None:
-    """Wait for the next delivery; None: the worker is to stop, or the time is over."""
+    """Wait for the next delivery; None: the worker is to stop, or none of the session has come for `idle_seconds`."""
     deadline: float | None = None
     while not core.stopping:
         delivery = core.take(shelf)
         if delivery is not None:
             return delivery
-        if timeout_seconds is not None and deadline is None:
-            deadline = monotonic() + timeout_seconds
+        if session is not None and deadline is None:
+            now = monotonic()
+            patience_seconds = session.patience_seconds(idle_seconds, now)
+            deadline = None if patience_seconds is None else now + patience_seconds
         if not _wait(core, shelf, session, deadline):
             return None
     return None

@@ -10,7 +10,7 @@ from time import monotonic
 from types import TracebackType
 from typing import Final, Self
 
-from logbroker.client.arguments import check_bounds, checks_arguments
+from logbroker.client.arguments import check_bounds, check_seconds, checks_arguments
 from logbroker.client.delivery import waiter
 from logbroker.client.handlers import Slots, check_no_generator, check_outcome
 from logbroker.client.held_session import HeldSession
@@ -37,8 +37,6 @@ _BREATHE: Final = 32
 DEFAULT_SESSION_PREFETCH: Final = 10
 DEFAULT_IDLE_SECONDS: Final = 1.0
 HANDLER: Final = "the handler"
-_FIRST_RECORD_SECONDS: Final = 1.0
-"""For the first record of a free session at least: it is opened because it has one, which is on its way."""
 
 
 @checks_arguments()
@@ -193,9 +191,11 @@ class Worker(Droppable):
         `async with`: it waits for it for `wait_seconds` (None: for ever), also while the broker is away, then raises
         SessionHeldError, NoFreeSessionError of the next free one, or why the broker cannot be asked.
 
-        Up to `prefetch` records of it come ahead. Its loop ends when none has come for `idle_seconds`; None: never.
+        Up to `prefetch` records of it come ahead. Its loop ends when none has come for `idle_seconds`, but not before
+        the first of those that are there when it is opened; None: never.
         """
         check_bounds(1, MAX_PREFETCH, prefetch=prefetch)
+        check_idle(idle_seconds)
         return Session(self, key, prefetch, wait_seconds, idle_seconds)
 
     async def sessions(
@@ -209,11 +209,13 @@ class Worker(Droppable):
         """Call `handler` with one free session after the other, `concurrency` at once, until `stop` or cancellation.
 
         Waits on while the broker is away, or has no room.
-        The loop over a session ends when no record of it has come for `idle_seconds`: then it is another key's turn.
+        The loop over a session ends when none of its records has come for `idle_seconds` after the first: then it is
+        another key's turn. 0: when none is at hand.
         Raises what a handler raises, but for the loss of its session, and RuntimeError for a CancelledError that is not
         of this call.
         """
         check_bounds(1, MAX_PREFETCH, concurrency=concurrency, prefetch=prefetch)
+        check_idle(idle_seconds)
         check_no_generator(HANDLER, handler)
         await self._core.start()
         slots = Slots()
@@ -341,12 +343,13 @@ class Session:
             if delivery is None:
                 session.check()
                 try:
-                    async with asyncio.timeout(record_wait_seconds(self._wanted[0], self._idle_seconds, taken)):
+                    async with asyncio.timeout(session.patience_seconds(self._idle_seconds, monotonic())):
                         delivery = await next_delivery(self._core, session.shelf, session)
                 except TimeoutError:
                     return
                 if delivery is None:
                     return
+            session.handed_out()
             yield delivery
             taken += 1
             if not taken % _BREATHE:
@@ -374,6 +377,12 @@ class Session:
                 raise
 
 
+def check_idle(idle_seconds: float | None) -> None:
+    """Raise InvalidRequestError for a patience that is none."""
+    if idle_seconds is not None:
+        check_seconds(shortest=0, idle_seconds=idle_seconds)
+
+
 async def next_delivery(
     core: WorkerCore[WorkerDelivery],
     shelf: Shelf[WorkerDelivery],
@@ -398,10 +407,3 @@ async def next_delivery(
                 shelf.tell(1)
             raise
     return None
-
-
-def record_wait_seconds(key: bytes | None, idle_seconds: float | None, taken: int) -> float | None:
-    """Return how long a session waits for a record: of `key`, or the next free one, with so many taken before."""
-    if key is not None or taken or idle_seconds is None:
-        return idle_seconds
-    return max(idle_seconds, _FIRST_RECORD_SECONDS)

@@ -127,6 +127,44 @@ async def test_a_session_without_patience_hands_out_what_it_was_opened_for(
     assert sessions <= 20
 
 
+@pytest.mark.parametrize("in_threads", [False, True], ids=["async", "sync"])
+async def test_one_session_without_patience_hands_out_what_is_there_too(
+    address: str, topic: str, in_threads: bool
+) -> None:
+    await create(address, topic)
+    await fill(address, topic, 3, keys=1)
+    counts: list[int] = []
+
+    def work_in_threads() -> None:
+        with sync.Worker(address, topic) as worker:
+            for key in (b"k0", b"none"):
+                with worker.session(key, prefetch=3, idle_seconds=0) as session:
+                    counts.append(len([delivery.ack() for delivery in session]))
+
+    async def work() -> None:
+        async with Worker(address, topic) as worker:
+            for key in (b"k0", b"none"):
+                async with worker.session(key, prefetch=3, idle_seconds=0) as session:
+                    counts.append(len([delivery.ack() async for delivery in session]))
+
+    async with asyncio.timeout(30):
+        await (asyncio.to_thread(work_in_threads) if in_threads else work())
+    # How many come in one message is the broker's business.
+    assert counts[0] >= 1
+    assert counts[1] == 0
+
+
+@pytest.mark.parametrize("idle_seconds", [-1, float("inf")])
+async def test_a_patience_without_sense_is_refused(address: str, idle_seconds: float) -> None:
+    for worker in (Worker(address, "none"), sync.Worker(address, "none")):
+        with pytest.raises(InvalidRequestError, match="idle_seconds"):
+            worker.session(idle_seconds=idle_seconds)
+    with pytest.raises(InvalidRequestError, match="idle_seconds"):
+        await Worker(address, "none").sessions(nothing, idle_seconds=idle_seconds)
+    with pytest.raises(InvalidRequestError, match="idle_seconds"):
+        await asyncio.to_thread(sync.Worker(address, "none").sessions, print, idle_seconds=idle_seconds)
+
+
 async def nothing(delivery: Any) -> None:
     raise AssertionError
 

@@ -245,7 +245,7 @@ async def test_a_broker_that_is_silent_is_waited_for_by_sessions(
     logbroker_broker: EmbeddedBroker, topic: str, kind: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its connection stands: questions are just not answered in time. So does one session, whose wait has no end."""
-    monkeypatch.setattr(worker_core, "_LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(worker_core, "_LOOK_SECONDS", 0.05, raising=False)
     monkeypatch.setattr(worker_core, "_ASK_SECONDS", 0.05)
     late = 0
     open_session = SessionCalls.open
@@ -293,7 +293,7 @@ async def test_a_broker_that_is_silent_is_waited_for_by_sessions(
 async def test_a_broker_that_has_no_room_is_waited_for_by_sessions(
     address: str, topic: str, kind: Callable[..., Any], error: type[LogbrokerError], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(worker_core, "_REFUSED_SECONDS", 0.01)
+    monkeypatch.setattr(worker_core, "_REFUSED_SECONDS", 0.01, raising=False)
     await create(address, topic)
     await fill(address, topic, 1)
     refused = 0
