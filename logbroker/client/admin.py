@@ -271,7 +271,7 @@ class Admin(Droppable):
 
     async def close(self) -> None:
         """Let go of the connection."""
-        if not self._lifetime.is_forked:
+        if self._lifetime.may_close():
             await self._connection.close()
             self._lifetime.closed()
 

@@ -19,7 +19,7 @@ from google.protobuf.message import Message
 from logbroker.address import parse_address
 from logbroker.client import forking
 from logbroker.client.arguments import check_seconds
-from logbroker.client.lifetime import Lifetime
+from logbroker.client.lifetime import OTHER_LOOP, Lifetime
 from logbroker.client.status import error_of_call
 from logbroker.errors import BrokerUnavailableError, InvalidRequestError, LogbrokerError, quoted
 from logbroker.v1 import admin_pb2, groups_pb2, log_pb2, queues_pb2
@@ -188,7 +188,7 @@ class Connection:
         forking.check()
         loop = running_loop()
         if self._loop not in (None, loop):
-            raise InvalidRequestError("this client belongs to another event loop; open one in each")
+            raise InvalidRequestError(OTHER_LOOP)
         if self._channel is None:
             self._loop = loop
             self._channel = grpc.aio.insecure_channel(_target(self.broker), options=_OPTIONS)
@@ -234,6 +234,8 @@ async def end_tasks(*tasks: asyncio.Task[Any]) -> list[Any]:
     A cancelled task keeps its error until somebody asks, and that keeps the frames it went through, with their streams
     and so gRPC itself, which then goes on running in a program that has closed all its clients.
     """
+    if not tasks:
+        return []  # Also where no event loop runs: what was never used can be closed anywhere.
     for task in tasks:
         task.cancel()
     outcomes = await asyncio.gather(*tasks, return_exceptions=True)

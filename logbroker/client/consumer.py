@@ -23,6 +23,7 @@ from logbroker.client.consumer_core import (
 from logbroker.client.cursor import Record
 from logbroker.client.group_settings import GrowthOrder, group_settings
 from logbroker.client.handlers import CALLBACK, call
+from logbroker.client.lifetime import Lifetime
 from logbroker.client.offset_reset import OffsetReset, given_resets
 from logbroker.errors import BrokerUnavailableError, LogbrokerError
 from logbroker.record.header import MAX_EXPANDED_BYTES
@@ -131,7 +132,7 @@ class Consumer(ConsumerCore):
             ),
             growth_order=growth_order,
             call=lambda function, *arguments: function(*arguments),
-            who=lambda: asyncio.current_task(running_loop()),
+            who=_task,
         )
         self._is_closing = False
 
@@ -277,7 +278,7 @@ class Consumer(ConsumerCore):
         callback it is called. What `on_revoked` raises is raised after all else is done. A second call, also one in a
         callback of the first, returns at once.
         """
-        if self._is_closing or self._lifetime.is_forked:
+        if self._is_closing or not self._lifetime.may_close():
             return
         self._is_closing = True
         failure: Exception | None = None
@@ -302,3 +303,9 @@ class Consumer(ConsumerCore):
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         await self.close()
+
+
+def _task(lifetime: Lifetime) -> object:
+    """Return the task that asks for records. Raises InvalidRequestError outside of the consumer's event loop."""
+    lifetime.check_loop()
+    return asyncio.current_task(running_loop())

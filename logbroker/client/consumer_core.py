@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import enum
+import functools
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
@@ -100,7 +101,7 @@ class ConsumerCore(Droppable):
         group: GroupSettings | None,
         growth_order: GrowthOrder | None,
         call: Callable[..., Any],
-        who: Callable[[], object],
+        who: Callable[[Lifetime], object],
     ) -> None:
         check_bounds(1, MAX_INT, buffer_bytes=buffer_bytes, max_expanded_bytes=max_expanded_bytes)
         policy = None if on_out_of_range == "error" else reset_policy(on_out_of_range, "on_out_of_range")
@@ -113,7 +114,7 @@ class ConsumerCore(Droppable):
         answer to a heartbeat, or to anything else, is to wait behind them."""
         self.cursor = Cursor(max_expanded_bytes)
         self.closed = False
-        self.use = Exclusive(who)
+        self.use = Exclusive(functools.partial(who, lifetime))
         self._call = call
         self._fetcher: Fetcher | None = None
         self._fetcher_options: dict[str, Any] = {
@@ -198,6 +199,7 @@ class ConsumerCore(Droppable):
         BrokerUnavailableError.
         """
         running_loop()
+        self._lifetime.check_loop()
         if self._settings is None:
             raise InvalidRequestError(
                 "this consumer is in no group; give it one, Consumer(broker, group=...), or assign()"
@@ -225,6 +227,7 @@ class ConsumerCore(Droppable):
         that this member does not hold (any more), StaleMemberEpochError, OffsetGoesBackError below what it has
         committed since it got the partition; UnknownMemberError where the group gave everything away.
         """
+        self._lifetime.check_loop()
         await self._in_group().commit(_behind(offsets))
 
     async def committed(self, partitions: Iterable[TopicPartition] | None = None) -> dict[TopicPartition, int | None]:
@@ -348,6 +351,7 @@ class ConsumerCore(Droppable):
         self._move(await self.end_offsets(partitions or None))
 
     def _move(self, offsets: dict[TopicPartition, int]) -> None:
+        self._lifetime.check_loop()
         for partition, offset in offsets.items():
             assigned = self._find(partition)
             self._drop_open(assigned)
@@ -360,6 +364,7 @@ class ConsumerCore(Droppable):
 
     def pause(self, *partitions: TopicPartition) -> None:
         """Deliver nothing of these partitions until they are resumed; what is buffered of them is dropped."""
+        self._lifetime.check_loop()
         for partition in partitions or self.assignment():
             assigned = self._find(partition)
             self._drop_open(assigned)
@@ -367,6 +372,7 @@ class ConsumerCore(Droppable):
 
     def resume(self, *partitions: TopicPartition) -> None:
         """Go on with paused partitions at their positions."""
+        self._lifetime.check_loop()
         for partition in partitions or self.assignment():
             assigned = self._find(partition)
             if assigned.paused:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import threading
 from collections.abc import Callable, Generator
@@ -19,12 +20,21 @@ _log = logging.getLogger(__name__)
 
 
 def waiter() -> tuple[asyncio.Future[None], Callable[[], None]]:
-    """Return something to await in this event loop, and what ends the wait."""
-    told: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    """Return something to await in this event loop, and what ends the wait, in any thread."""
+    loop = asyncio.get_running_loop()
+    told: asyncio.Future[None] = loop.create_future()
 
-    def tell() -> None:
+    def end() -> None:
         if not told.done():
             told.set_result(None)
+
+    def tell() -> None:
+        if asyncio._get_running_loop() is loop:
+            end()
+        else:
+            # A loop that has ended waits for nothing.
+            with contextlib.suppress(RuntimeError):
+                loop.call_soon_threadsafe(end)
 
     return told, tell
 
@@ -242,7 +252,7 @@ class Delivery(_Handle):
         while not (batch := self._settle()).done:
             # A future of its own for each who waits: cancelling one must not cancel the others.
             told, tell = waiter()
-            batch.waiters.append(tell)
+            batch.when_done(tell)
             try:
                 await told
             except asyncio.CancelledError:

@@ -165,6 +165,7 @@ class WorkerDelivery(LeasedRecord, eq=False):
 
     async def _wait(self) -> None:
         settlement = self._begun()
+        self.lot.ledger.holdings.check_loop()
         while not settlement.answered:
             told, tell = waiter()
             settlement.waiters.append(tell)

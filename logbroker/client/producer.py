@@ -246,6 +246,7 @@ class Producer(Droppable):
     async def flush(self) -> None:
         """Wait until every record sent so far is done; raises the first failure that nobody was told of."""
         self._lifetime.check()
+        self._lifetime.check_loop()
         await self._sender.flush()
 
     async def close(self) -> None:
@@ -253,7 +254,7 @@ class Producer(Droppable):
         await self._close(flush=True)
 
     async def _close(self, *, flush: bool) -> None:
-        if self._closed or self._lifetime.is_forked:
+        if self._closed or not self._lifetime.may_close():
             return
         self._closed = True
         self._sender.shut()
@@ -286,6 +287,7 @@ class Producer(Droppable):
             raise BrokerUnavailableError("this producer is closed; open another one")
         running_loop()
         forking.check()
+        self._lifetime.check_loop()
         self._sender.check()
         self._sender.start()
         self._lifetime.opened(self._connection.close, self._sender.close)

@@ -239,7 +239,7 @@ class QueueAdmin(Droppable):
 
     async def close(self) -> None:
         """Let go of the connection."""
-        if not self._lifetime.is_forked:
+        if self._lifetime.may_close():
             await self._connection.close()
             self._lifetime.closed()
 

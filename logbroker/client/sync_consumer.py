@@ -140,7 +140,7 @@ class Consumer:
             ),
             growth_order=growth_order,
             call=shared_loop().call_soon_threadsafe,
-            who=threading.get_ident,
+            who=lambda _: threading.get_ident(),
         )
         self._closing = threading.RLock()
         self._is_closing = False

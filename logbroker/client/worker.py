@@ -389,6 +389,7 @@ async def next_delivery(
     session: HeldSession[WorkerDelivery] | None = None,
 ) -> WorkerDelivery | None:
     """Wait for the next delivery; None: the worker is to stop. Raises what ended the worker or the session."""
+    core.check_loop()
     while not core.stopping:
         delivery = core.take(shelf)
         if delivery is not None:

@@ -94,6 +94,7 @@ class WorkerCore(Generic[D]):
         )
         self.link: WorkerLink[D] = WorkerLink(self.connection, options, self.holdings)
         self.lifetime.finish = self.flush
+        self.holdings.check_loop = self.lifetime.check_loop
         forking.watch(self)
 
     def forked(self) -> None:
@@ -115,9 +116,14 @@ class WorkerCore(Generic[D]):
             raise BrokerUnavailableError("this worker is closed; open another one")
         self.lifetime.check()
 
+    def check_loop(self) -> None:
+        """See `Lifetime.check_loop`."""
+        self.lifetime.check_loop()
+
     async def start(self, prefetch: int | None = None) -> None:
         """Connect. `prefetch`: how many deliveries outside of sessions may be in hand; None: as before, or none."""
         self.check_open()
+        self.check_loop()
         self.stopping = False
         self._loop = running_loop()
         self._loop_thread = threading.get_ident()
@@ -187,6 +193,7 @@ class WorkerCore(Generic[D]):
 
         What passes is waited out, but not that the worker has too much in hand already: it may be the caller who has.
         """
+        self.check_loop()
         deadline = None if wait_seconds is None else monotonic() + wait_seconds
         while True:
             self.check_open()
@@ -233,6 +240,7 @@ class WorkerCore(Generic[D]):
     async def close_session(self, session: HeldSession[D], *, save: bool) -> None:
         """Settle a session and give it back; raises what was refused, or that it was lost before."""
         self.lifetime.check()
+        self.check_loop()
         settlements: list[Settlement] = []
         try:
             if session.lost is None:
@@ -254,6 +262,7 @@ class WorkerCore(Generic[D]):
     async def flush(self) -> None:
         """Wait until the broker has synced all that was settled; raises the first refusal that nobody was told of, or
         RequestTimeoutError where the broker does not answer in time."""
+        self.lifetime.check_loop()
         await self.link.answered(self.holdings.unfinished())
         error = self.holdings.take_untold()
         if error is not None:
@@ -261,7 +270,7 @@ class WorkerCore(Generic[D]):
 
     async def close_link(self, *, flush: bool) -> None:
         """Flush, say goodbye, and let go of the connection."""
-        if self.closed or self.lifetime.is_forked:
+        if self.closed or not self.lifetime.may_close():
             return
         self.closed = True
         self.stop()
