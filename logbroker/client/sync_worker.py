@@ -121,9 +121,9 @@ class Worker(Droppable):
         """Call `handler` with each delivery, in `concurrency` threads, until `stop` or Ctrl-C.
 
         A delivery is acked when its handler returns, and nacked where it raises (the exception is logged), unless the
-        handler settled it. Raises what ended the worker, and InvalidRequestError for a concurrency below 1 or a handler
-        that does nothing when it is called, as it is async or has `yield` in it; what it returns is not awaited either:
-        that is nacked, too.
+        handler settled it; a CancelledError is an exception as any other here. Raises what ended the worker, and
+        InvalidRequestError for a concurrency below 1 or a handler that does nothing when it is called, as it is async
+        or has `yield` in it; what it returns is not awaited either: that is nacked, too.
         """
         core = self._core
         check_plain(HANDLER, handler)
@@ -180,8 +180,8 @@ class Worker(Droppable):
         Waits on while the broker is away, or has no room.
         The loop over a session ends when none of its records has come for `idle_seconds` after the first: then it is
         another key's turn. 0: when none is at hand.
-        Raises what a handler raises, but for the loss of its session; InvalidRequestError for a concurrency below 1 or
-        a handler that is async or has `yield` in it.
+        Raises what a handler raises, but for the loss of its session, and RuntimeError for a CancelledError;
+        InvalidRequestError for a concurrency below 1 or a handler that is async or has `yield` in it.
         """
         check_plain(HANDLER, handler)
         check_bounds(1, MAX_PREFETCH, concurrency=concurrency, prefetch=prefetch)
