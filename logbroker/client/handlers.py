@@ -24,7 +24,9 @@ CALLBACK: Final = "the callback"
 _NOT_PLAIN: Final = (
     inspect.CO_COROUTINE | inspect.CO_ITERABLE_COROUTINE | inspect.CO_GENERATOR | inspect.CO_ASYNC_GENERATOR
 )
-_PLAIN: Final = "is called by a synchronous client, which awaits nothing: give a function that is not async, or use"
+_NEEDS_PLAIN: Final = (
+    "which nobody awaits here: give a function that is not async, or use the asynchronous classes of logbroker.client"
+)
 _ASYNC: Final = "does nothing when it is called: give a function without yield"
 
 
@@ -34,7 +36,7 @@ def check_plain(what: str, function: Callable[..., object]) -> None:
     if code is not None and not code.co_flags & _NOT_PLAIN:
         return  # Quickly: most are of this kind, and callbacks of deliveries come by the record.
     if _is(inspect.iscoroutinefunction, function):
-        raise InvalidRequestError(f"{what} is a coroutine function: {_needs_plain(what)}")
+        raise InvalidRequestError(f"{what} is a coroutine function, {_NEEDS_PLAIN}")
     check_no_generator(what, function)
 
 
@@ -48,16 +50,12 @@ def _is(kind: Callable[[object], bool], function: Callable[..., object]) -> bool
     return kind(function) or kind(inspect.getattr_static(type(function), "__call__", None))
 
 
-def _needs_plain(what: str) -> str:
-    return f"{what} {_PLAIN} the asynchronous classes of logbroker.client"
-
-
 def check_plain_outcome(what: str, outcome: object) -> None:
     """Raise InvalidRequestError where a function returned something that would have to be awaited or iterated over."""
     if outcome is not None:
         if inspect.isawaitable(outcome):
             _drop(outcome)
-            raise InvalidRequestError(f"{what} returned a {type(outcome).__name__}: {_needs_plain(what)}")
+            raise InvalidRequestError(f"{what} returned a {type(outcome).__name__}, {_NEEDS_PLAIN}")
         check_outcome(what, outcome)
 
 
