@@ -234,8 +234,6 @@ async def end_tasks(*tasks: asyncio.Task[Any]) -> list[Any]:
     A cancelled task keeps its error until somebody asks, and that keeps the frames it went through, with their streams
     and so gRPC itself, which then goes on running in a program that has closed all its clients.
     """
-    if not tasks:
-        return []  # Also where no event loop runs: what was never used can be closed anywhere.
     for task in tasks:
         task.cancel()
     outcomes = await asyncio.gather(*tasks, return_exceptions=True)

@@ -258,6 +258,8 @@ class Producer(Droppable):
             return
         self._closed = True
         self._sender.shut()
+        if not self._lifetime.is_open:
+            return  # It was never used: there is nothing to be done, and maybe no event loop to do it in.
         try:
             if flush:
                 await self.flush()

@@ -337,6 +337,7 @@ class Session:
 
     async def _deliveries(self) -> AsyncGenerator[WorkerDelivery, None]:
         session = self._session()
+        self._core.check_loop()
         taken = 0
         while not self._core.stopping:
             delivery = self._core.take(session.shelf)
