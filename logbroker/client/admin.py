@@ -274,7 +274,7 @@ class Admin(Droppable):
 
     async def close(self) -> None:
         """Let go of the connection."""
-        if not self._lifetime.is_forked:
+        if self._lifetime.may_close():
             try:
                 await self._connection.close()
             finally:

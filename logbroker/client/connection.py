@@ -18,7 +18,7 @@ from google.protobuf.message import Message
 from logbroker.address import parse_address
 from logbroker.client import forking
 from logbroker.client.arguments import check_seconds
-from logbroker.client.lifetime import Lifetime
+from logbroker.client.lifetime import OTHER_LOOP, Lifetime
 from logbroker.client.status import UNKNOWN_EFFECT, error_of_call, may_have_taken_effect
 from logbroker.errors import BrokerUnavailableError, InvalidRequestError, LogbrokerError, quoted
 from logbroker.v1 import admin_pb2, groups_pb2, log_pb2, queues_pb2
@@ -222,7 +222,7 @@ class Connection:
         forking.check()
         loop = running_loop()
         if self._loop not in (None, loop):
-            raise InvalidRequestError("this client belongs to another event loop; open one in each")
+            raise InvalidRequestError(OTHER_LOOP)
         if self._channel is None:
             self._loop = loop
             self._channel = grpc.aio.insecure_channel(_target(self.broker), options=_OPTIONS)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 from time import monotonic
@@ -22,8 +21,9 @@ from logbroker.client.consumer_core import (
     Step,
 )
 from logbroker.client.cursor import Record
-from logbroker.client.group_reader import Callback
 from logbroker.client.group_settings import GrowthOrder, group_settings
+from logbroker.client.handlers import CALLBACK, call
+from logbroker.client.lifetime import Lifetime
 from logbroker.client.offset_reset import OffsetReset, given_resets
 from logbroker.errors import BrokerUnavailableError, LogbrokerError
 from logbroker.record.header import MAX_EXPANDED_BYTES
@@ -132,7 +132,7 @@ class Consumer(ConsumerCore):
             ),
             growth_order=growth_order,
             call=lambda function, *arguments: function(*arguments),
-            who=lambda: asyncio.current_task(running_loop()),
+            who=_task,
         )
         self._is_closing = False
 
@@ -267,7 +267,7 @@ class Consumer(ConsumerCore):
     async def _turn(self, ends: dict[TopicPartition, int] | None, deadline: float | None = None) -> None:
         async with aclosing(self.turn(ends, deadline)) as calls:
             async for callback, partitions in calls:
-                await _call(callback, partitions)
+                await call(CALLBACK, callback, partitions)
                 if self.closed or self._is_closing:
                     raise BrokerUnavailableError(CLOSED)
 
@@ -278,7 +278,7 @@ class Consumer(ConsumerCore):
         callback it is called. What `on_revoked` raises is raised after all else is done. A second call, also one in a
         callback of the first, returns at once.
         """
-        if self._is_closing or self._lifetime.is_forked:
+        if self._is_closing or not self._lifetime.may_close():
             return
         self._is_closing = True
         failure: Exception | None = None
@@ -287,7 +287,7 @@ class Consumer(ConsumerCore):
                 async with aclosing(self.goodbye()) as calls:
                     async for callback, partitions in calls:
                         try:
-                            await _call(callback, partitions)
+                            await call(CALLBACK, callback, partitions)
                         except Exception as error:
                             # What is finished is committed all the same.
                             failure = failure or error
@@ -305,7 +305,7 @@ class Consumer(ConsumerCore):
         await self.close()
 
 
-async def _call(callback: Callback, partitions: list[TopicPartition]) -> None:
-    outcome = callback(partitions)
-    if inspect.isawaitable(outcome):
-        await outcome
+def _task(lifetime: Lifetime) -> object:
+    """Return the task that asks for records. Raises InvalidRequestError outside of the consumer's event loop."""
+    lifetime.check_loop()
+    return asyncio.current_task(running_loop())

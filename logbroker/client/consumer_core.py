@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import enum
+import functools
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
@@ -23,6 +24,7 @@ from logbroker.client.generations import (
 )
 from logbroker.client.group_reader import Callback, Calls, GroupReader
 from logbroker.client.group_settings import GroupSettings, GrowthOrder
+from logbroker.client.handlers import CALLBACK, check_no_generator
 from logbroker.client.lifetime import Droppable, Lifetime
 from logbroker.client.metadata import check_bands, find_topics
 from logbroker.client.offset_reset import OffsetReset, reset_policy
@@ -99,7 +101,7 @@ class ConsumerCore(Droppable):
         group: GroupSettings | None,
         growth_order: GrowthOrder | None,
         call: Callable[..., Any],
-        who: Callable[[], object],
+        who: Callable[[Lifetime], object],
     ) -> None:
         check_bounds(1, MAX_INT, buffer_bytes=buffer_bytes, max_expanded_bytes=max_expanded_bytes)
         policy = None if on_out_of_range == "error" else reset_policy(on_out_of_range, "on_out_of_range")
@@ -114,7 +116,7 @@ class ConsumerCore(Droppable):
         self.closed = False
         self.has_ended = False
         """There is nothing left to be closed."""
-        self.use = Exclusive(who)
+        self.use = Exclusive(functools.partial(who, lifetime))
         self._call = call
         self._fetcher: Fetcher | None = None
         self._fetcher_options: dict[str, Any] = {
@@ -199,12 +201,16 @@ class ConsumerCore(Droppable):
         BrokerUnavailableError.
         """
         running_loop()
+        self._lifetime.check_loop()
         if self._settings is None:
             raise InvalidRequestError(
                 "this consumer is in no group; give it one, Consumer(broker, group=...), or assign()"
             )
         if not topics and not pattern:
             raise InvalidRequestError("name a topic or a pattern to subscribe to")
+        for callback in (on_assigned, on_revoked, on_lost):
+            if callback is not None:
+                check_no_generator(CALLBACK, callback)
         self._lifetime.check()
         if self._group is None:
             fetcher = self._open_fetcher()
@@ -223,6 +229,7 @@ class ConsumerCore(Droppable):
         that this member does not hold (any more), StaleMemberEpochError, OffsetGoesBackError below what it has
         committed since it got the partition; UnknownMemberError where the group gave everything away.
         """
+        self._lifetime.check_loop()
         await self._in_group().commit(_behind(offsets))
 
     async def committed(self, partitions: Iterable[TopicPartition] | None = None) -> dict[TopicPartition, int | None]:
@@ -346,6 +353,7 @@ class ConsumerCore(Droppable):
         self._move(await self.end_offsets(partitions or None))
 
     def _move(self, offsets: dict[TopicPartition, int]) -> None:
+        self._lifetime.check_loop()
         for partition, offset in offsets.items():
             assigned = self._find(partition)
             self._drop_open(assigned)
@@ -358,6 +366,7 @@ class ConsumerCore(Droppable):
 
     def pause(self, *partitions: TopicPartition) -> None:
         """Deliver nothing of these partitions until they are resumed; what is buffered of them is dropped."""
+        self._lifetime.check_loop()
         for partition in partitions or self.assignment():
             assigned = self._find(partition)
             self._drop_open(assigned)
@@ -365,6 +374,7 @@ class ConsumerCore(Droppable):
 
     def resume(self, *partitions: TopicPartition) -> None:
         """Go on with paused partitions at their positions."""
+        self._lifetime.check_loop()
         for partition in partitions or self.assignment():
             assigned = self._find(partition)
             if assigned.paused:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import threading
 from collections.abc import Callable, Generator
@@ -10,6 +11,7 @@ from typing import Any, Self
 
 import msgspec
 
+from logbroker.client.handlers import call_plain, check_plain
 from logbroker.client.sync_loop import wait_for
 from logbroker.errors import LogbrokerError, RequestTimeoutError, quoted
 from logbroker.record.codec import BatchBuilder
@@ -18,12 +20,21 @@ _log = logging.getLogger(__name__)
 
 
 def waiter() -> tuple[asyncio.Future[None], Callable[[], None]]:
-    """Return something to await in this event loop, and what ends the wait."""
-    told: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    """Return something to await in this event loop, and what ends the wait, in any thread."""
+    loop = asyncio.get_running_loop()
+    told: asyncio.Future[None] = loop.create_future()
 
-    def tell() -> None:
+    def end() -> None:
         if not told.done():
             told.set_result(None)
+
+    def tell() -> None:
+        if asyncio._get_running_loop() is loop:
+            end()
+        else:
+            # A loop that has ended waits for nothing.
+            with contextlib.suppress(RuntimeError):
+                loop.call_soon_threadsafe(end)
 
     return told, tell
 
@@ -178,10 +189,12 @@ class _Handle(msgspec.Struct, gc=False, eq=False):
         """Call `function` with this delivery once the broker has answered or the record has failed; now, if so.
 
         It is called in the event loop of the producer, that of a synchronous one in the background: it must not block,
-        and what it raises is logged. `result()` in it returns at once; it may `send`, where the buffer has room.
+        nor be async, and what it raises is logged. `result()` in it returns at once; it may `send`, where the buffer
+        has room.
         """
         if not callable(function):
             raise TypeError(f"add_done_callback(): function must be a function, not {quoted(function)}")
+        check_plain("the callback of a delivery", function)
         batch, once = self._settle(), _Once(self, function)
         if batch.done:
             once.call()
@@ -223,7 +236,7 @@ class _Once:
     def call(self) -> None:
         """Call back now."""
         try:
-            self._function(self._handle)
+            call_plain("the callback of a delivery", self._function, self._handle)
         except Exception:
             _log.exception("a callback of a delivery failed")
 
@@ -241,7 +254,7 @@ class Delivery(_Handle):
         while not (batch := self._settle()).done:
             # A future of its own for each who waits: cancelling one must not cancel the others.
             told, tell = waiter()
-            batch.waiters.append(tell)
+            batch.when_done(tell)
             try:
                 await told
             except asyncio.CancelledError:

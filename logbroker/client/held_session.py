@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 D = TypeVar("D", bound=LeasedRecord)
 
 MAX_STATE_BYTES: Final = 256 * 1024
+_FIRST_SECONDS: Final = 5.0
+"""For the first record that the broker says is on its way: retention may take it at this very moment."""
 
 
 class HeldSession(Generic[D]):
@@ -42,6 +44,9 @@ class HeldSession(Generic[D]):
         self.lock_seconds = 0.0
         self.until = 0.0
         """Monotonic seconds: when the lock ends, unless it is renewed."""
+        self._first_until = 0.0
+        """Monotonic seconds: until when its first record is waited for, whatever the program's patience. 0: none is on
+        the way, or it was handed out."""
         self.renewal_id = 0
         """Of the renewal that has no answer; 0: none."""
         self.renewal_at = 0.0
@@ -55,6 +60,19 @@ class HeldSession(Generic[D]):
         self._returned_first: tuple[int, tuple[int, int]] = 0, (0, 0)
         """Receipt and place of the first of them."""
         self._returned_by: Settlement | None = None
+
+    def expect_records(self, now: float) -> None:
+        """The broker says that it sends some."""
+        self._first_until = now + _FIRST_SECONDS
+
+    def patience_seconds(self, idle_seconds: float | None, now: float) -> float | None:
+        """Return how long to wait for its next record, of one who gives it up after `idle_seconds` without. A session
+        that has records hands out one, at least: given up before that came, it would be opened again and again."""
+        return None if idle_seconds is None else max(idle_seconds, self._first_until - now)
+
+    def handed_out(self) -> None:
+        """The program was given one of its records."""
+        self._first_until = 0.0
 
     def set_state(self, state: bytes) -> None:
         """Let the state move with the next ack. Raises StateTooLargeError, or why the session is lost."""

@@ -46,6 +46,8 @@ class HeldSessions(Generic[D]):
                 self._holdings, shelf, key=answer.key, token=answer.token, prefetch=prefetch, state=answer.state
             )
             session.locked(now, answer.lock_ms / 1000)
+            if answer.has_records:
+                session.expect_records(now)
             self._sessions[answer.token, answer.key] = session
             return session
 

@@ -65,6 +65,8 @@ class Holdings(Generic[D]):
         self._asked_at = 0.0
         self._make = make
         self._wake = wake
+        self.check_loop: Callable[[], None] = lambda: None
+        """Raises where an asynchronous program is in another event loop than the worker's."""
         self._awake = False
         self._lots: dict[Lot, None] = {}
         """Those outside of sessions that are not over."""

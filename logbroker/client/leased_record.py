@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from asyncio import CancelledError
 from collections.abc import Generator
 from time import monotonic
 from types import TracebackType
@@ -11,6 +12,7 @@ from typing import Any, Self
 import msgspec
 
 from logbroker.client.delivery import waiter
+from logbroker.client.handlers import is_own
 from logbroker.client.ledger import ACK, REASON_CHARACTERS, RELEASE, Nack, Settlement, Word
 from logbroker.client.lot import HELD, LOST, Lot
 from logbroker.client.sync_loop import wait_for
@@ -130,16 +132,16 @@ class LeasedRecord(Decoding, msgspec.Struct, eq=False):
             raise InvalidRequestError("the delivery is not settled yet: call ack, nack or release first")
         return self.settlement
 
-    def _end(self, error: BaseException | None) -> None:
-        """The program has left the block of the delivery."""
+    def _end(self, error: BaseException | None, *, is_failure: bool) -> None:
+        """The program has left the block of the delivery; not `is_failure`: cancelled or interrupted, by no fault of
+        the record."""
         if error is None:
             if self.settlement is None:
                 self.ack()
         elif self.settlement is None and not self.lost:
-            if isinstance(error, Exception):
+            if is_failure:
                 self.nack(reason=reason_of(error))
             else:
-                # Cancelled or interrupted: it was not the record's fault.
                 self.release()
 
     def __repr__(self) -> str:
@@ -163,6 +165,7 @@ class WorkerDelivery(LeasedRecord, eq=False):
 
     async def _wait(self) -> None:
         settlement = self._begun()
+        self.lot.ledger.holdings.check_loop()
         while not settlement.answered:
             told, tell = waiter()
             settlement.waiters.append(tell)
@@ -175,7 +178,8 @@ class WorkerDelivery(LeasedRecord, eq=False):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self._end(error)
+        # A task that is not cancelled, but lets out the cancellation of something else, would do so again and again.
+        self._end(error, is_failure=isinstance(error, Exception) or is_own(error))
 
 
 class SyncWorkerDelivery(LeasedRecord, eq=False):
@@ -199,7 +203,8 @@ class SyncWorkerDelivery(LeasedRecord, eq=False):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self._end(error)
+        # No thread is cancelled: that was of something that the program ran in it.
+        self._end(error, is_failure=isinstance(error, Exception | CancelledError))
 
 
 def _sayable(text: str) -> str:

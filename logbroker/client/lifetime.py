@@ -25,7 +25,7 @@ from time import monotonic
 from typing import Any, Final
 
 from logbroker.client import forking
-from logbroker.errors import BrokerUnavailableError, LogbrokerError
+from logbroker.errors import BrokerUnavailableError, InvalidRequestError, LogbrokerError
 from logbroker.texts import shown
 
 LAST_SECONDS: Final = 10.0
@@ -34,6 +34,7 @@ _SPARE_SECONDS: Final = 3.0
 """For what goes on after the bound: goodbyes and closing."""
 _CHECK_SECONDS: Final = 0.2
 _HOW: Final = "close() it, or use it in a with block"
+OTHER_LOOP: Final = "this client belongs to another event loop; open one in each"
 
 _open: dict[Lifetime, None] = {}
 """All that hold something, of this process. Strong: their parts live on in event loops anyway."""
@@ -60,11 +61,14 @@ class Lifetime:
         self._loop_thread = 0
         self._task: asyncio.Task[None] | None = None
         self._is_forked = False
+        self._is_closed = False
         forking.watch(self)
         _watch_multiprocessing()
 
     def opened(self, *closers: Callable[[], Awaitable[None]]) -> None:
-        """Note, in the event loop, what is to be closed at the end, the last one first."""
+        """Note, in the event loop, what is to be closed at the end, the last one first. Raises InvalidRequestError in
+        another one than before."""
+        self.check_loop()
         self._closers += [closer for closer in closers if closer not in self._closers]
         self._loop = asyncio.get_running_loop()
         self._loop_thread = threading.get_ident()
@@ -92,6 +96,7 @@ class Lifetime:
 
     def closed(self) -> None:
         """Note that all is given back."""
+        self._is_closed = True
         _open.pop(self, None)
         self._closers.clear()
 
@@ -104,6 +109,30 @@ class Lifetime:
         """Raise ForkedProcessError where this is so."""
         if self.is_forked:
             raise forking.error()
+
+    def check_loop(self) -> None:
+        """Raise InvalidRequestError outside of the event loop to which the client belongs since its first use: what it
+        waits for comes there, and nowhere else. Raises ForkedProcessError in the child of a fork."""
+        if self._loop is not None and self._loop is not _running_loop():
+            self.check()
+            raise InvalidRequestError(OTHER_LOOP)
+
+    def may_close(self) -> bool:
+        """Whether it is to be closed now, and not closed or the parent's already. Raises InvalidRequestError outside of
+        its event loop; where that has ended, it is closed by this: nothing can be done for it any more."""
+        if self._is_closed or self.is_forked:
+            return False
+        if self._loop is None or self._loop is _running_loop():
+            return True
+        if not self._loop.is_closed():
+            raise InvalidRequestError(f"this {self.what} belongs to another event loop: close it there")
+        self._loop_is_over()
+        if self.finish is not None:
+            raise InvalidRequestError(
+                f"the event loop of this {self.what} ended before it was closed, and what was not done by then is lost:"
+                " close it in that loop, as an async with block does"
+            )
+        return False
 
     def forked(self) -> None:
         """See `forking.Forked`: what is open is the parent's to end."""
@@ -217,6 +246,13 @@ class Droppable:
         lifetime = getattr(self, "_lifetime", None)
         if lifetime is not None:
             lifetime.dropped(self)
+
+
+def _running_loop() -> asyncio.AbstractEventLoop | None:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
 
 
 def _at_exit() -> None:

@@ -262,6 +262,7 @@ class Producer(Droppable):
     async def flush(self) -> None:
         """Wait until every record sent so far is done; raises the first failure that nobody was told of."""
         self._lifetime.check()
+        self._lifetime.check_loop()
         await self._sender.flush()
 
     async def close(self) -> None:
@@ -273,10 +274,12 @@ class Producer(Droppable):
         await self._close(None)
 
     async def _close(self, flush_seconds: float | None) -> None:
-        if self._closed or self._lifetime.is_forked:
+        if self._closed or not self._lifetime.may_close():
             return
         self._closed = True
         self._sender.shut()
+        if not self._lifetime.is_open:
+            return  # It was never used: there is nothing to be done, and maybe no event loop to do it in.
         try:
             async with asyncio.timeout(flush_seconds):
                 await self.flush()
@@ -304,6 +307,7 @@ class Producer(Droppable):
             raise BrokerUnavailableError("this producer is closed; open another one")
         running_loop()
         forking.check()
+        self._lifetime.check_loop()
         self._sender.check()
         self._sender.start()
         self._lifetime.opened(self._connection.close, self._sender.close)

@@ -245,7 +245,7 @@ class QueueAdmin(Droppable):
 
     async def close(self) -> None:
         """Let go of the connection."""
-        if not self._lifetime.is_forked:
+        if self._lifetime.may_close():
             try:
                 await self._connection.close()
             finally:

@@ -26,6 +26,7 @@ from logbroker.client.consumer_core import (
 from logbroker.client.cursor import Record
 from logbroker.client.group_reader import Callback, Calls
 from logbroker.client.group_settings import GrowthOrder, group_settings
+from logbroker.client.handlers import CALLBACK, call_plain, check_plain
 from logbroker.client.offset_reset import OffsetReset, given_resets
 from logbroker.client.offsets import Start
 from logbroker.client.sync_loop import check_waits, run, shared_loop
@@ -140,7 +141,7 @@ class Consumer:
             ),
             growth_order=growth_order,
             call=shared_loop().call_soon_threadsafe,
-            who=threading.get_ident,
+            who=lambda _: threading.get_ident(),
         )
         self._closing = threading.RLock()
         self._is_closing = False
@@ -171,9 +172,12 @@ class Consumer:
 
         A later call that raises leaves the member its subscription, its partitions and its callbacks.
 
-        Raises InvalidRequestError (also for a pattern), InstanceIdInUseError, AssignorMismatchError, or
-        BrokerUnavailableError.
+        Raises InvalidRequestError (also for a pattern, and for callbacks that are async), InstanceIdInUseError,
+        AssignorMismatchError, or BrokerUnavailableError.
         """
+        for callback in (on_assigned, on_revoked, on_lost):
+            if callback is not None:
+                check_plain(CALLBACK, callback)
         with self._core.use.changing():
             run(
                 self._core.subscribe(
@@ -435,7 +439,7 @@ class Consumer:
     def _turn(self, ends: dict[TopicPartition, int] | None, deadline: float | None = None) -> None:
         with closing(_steps(self._core.turn(ends, deadline))) as steps:
             for callback, partitions in steps:
-                callback(partitions)
+                call_plain(CALLBACK, callback, partitions)
                 if self._is_closing:
                     raise BrokerUnavailableError(CLOSED)
 
@@ -470,7 +474,7 @@ class Consumer:
             with closing(_steps(self._core.goodbye())) as steps:
                 for callback, partitions in steps:
                     try:
-                        callback(partitions)
+                        call_plain(CALLBACK, callback, partitions)
                     except Exception as error:
                         # What is finished is committed all the same.
                         failure = failure or error

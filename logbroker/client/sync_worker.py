@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
-import itertools
-import logging
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, wait
@@ -13,13 +10,14 @@ from types import TracebackType
 from typing import Final, Self
 
 from logbroker.client.arguments import check_bounds, checks_arguments
+from logbroker.client.handlers import call_plain, check_plain
 from logbroker.client.held_session import HeldSession
 from logbroker.client.holdings import DEFAULT_PREFETCH_BYTES
 from logbroker.client.leased_record import SyncWorkerDelivery
 from logbroker.client.lifetime import Droppable
 from logbroker.client.shelf import Shelf
 from logbroker.client.sync_loop import join, run, wait_for
-from logbroker.client.worker import DEFAULT_IDLE_SECONDS, DEFAULT_SESSION_PREFETCH, record_wait_seconds
+from logbroker.client.worker import DEFAULT_IDLE_SECONDS, DEFAULT_SESSION_PREFETCH, HANDLER, check_idle
 from logbroker.client.worker_core import (
     DEFAULT_LIST_BYTES,
     DEFAULT_MAX_EXTENSION_SECONDS,
@@ -27,26 +25,13 @@ from logbroker.client.worker_core import (
     MAX_PREFETCH,
     WorkerCore,
 )
-from logbroker.errors import (
-    BrokerUnavailableError,
-    InvalidRequestError,
-    LeaseLostError,
-    NoFreeSessionError,
-    StaleSessionError,
-)
-
-_log = logging.getLogger(__name__)
+from logbroker.errors import InvalidRequestError, LogbrokerError
 
 Handler = Callable[[SyncWorkerDelivery], object]
 SessionHandler = Callable[["Session"], object]
 
-_ASK_SECONDS: Final = 1.0
-"""For a free session, before `stop` is looked at again."""
 _SIGNAL_CHECK_SECONDS: Final = 0.2
 """A signal that comes just before a wait does not end it: Python sees to it afterwards."""
-
-
-_ASYNC_HANDLER: Final = "this Worker calls functions that are not async; use logbroker.client.Worker for async ones"
 
 
 @checks_arguments()
@@ -136,11 +121,12 @@ class Worker(Droppable):
         """Call `handler` with each delivery, in `concurrency` threads, until `stop` or Ctrl-C.
 
         A delivery is acked when its handler returns, and nacked where it raises (the exception is logged), unless the
-        handler settled it. Raises InvalidRequestError for a concurrency below 1
-        or an async handler, and what ended the worker.
+        handler settled it; a CancelledError is an exception as any other here. Raises what ended the worker, and
+        InvalidRequestError for a concurrency below 1 or a handler that does nothing when it is called, as it is async
+        or has `yield` in it; what it returns is not awaited either: that is nacked, too.
         """
         core = self._core
-        _check_synchronous(handler)
+        check_plain(HANDLER, handler)
         check_bounds(1, MAX_PREFETCH, concurrency=concurrency)
         run(core.start(max(concurrency, core.prefetch or concurrency)))
         try:
@@ -154,9 +140,12 @@ class Worker(Droppable):
         while (delivery := _next_delivery(core, shelf)) is not None:
             failure: Exception | None = None
             try:
-                _check_done(handler(delivery))
+                call_plain(HANDLER, handler, delivery)
             except Exception as error:
                 failure = error
+            except BaseException:
+                core.interrupted(delivery)
+                raise
             core.told(delivery, failure)
 
     def session(
@@ -168,12 +157,14 @@ class Worker(Droppable):
         idle_seconds: float | None = None,
     ) -> Session:
         """Return the session of one ordering key, or of the next free one that has records, to be used with
-        `with`: it waits for it for `wait_seconds` (None: for ever), then raises SessionHeldError or,
-        of the next free one, NoFreeSessionError.
+        `with`: it waits for it for `wait_seconds` (None: for ever), also while the broker is away, then raises
+        SessionHeldError, NoFreeSessionError of the next free one, or why the broker cannot be asked.
 
-        Up to `prefetch` records of it come ahead. Its loop ends when none has come for `idle_seconds`; None: never.
+        Up to `prefetch` records of it come ahead. Its loop ends when none has come for `idle_seconds`, but not before
+        the first of those that are there when it is opened; None: never.
         """
         check_bounds(1, MAX_PREFETCH, prefetch=prefetch)
+        check_idle(idle_seconds)
         return Session(self, key, prefetch, wait_seconds, idle_seconds)
 
     def sessions(
@@ -186,29 +177,29 @@ class Worker(Droppable):
     ) -> None:
         """Call `handler` with one free session after the other, in `concurrency` threads, until `stop` or Ctrl-C.
 
-        The loop over a session ends when no record of it has come for `idle_seconds`: then it is another key's turn.
-        Raises what a handler raises, but for the loss of its session; InvalidRequestError for a concurrency below 1 or
-        an async handler.
+        Waits on while the broker is away, or has no room.
+        The loop over a session ends when none of its records has come for `idle_seconds` after the first: then it is
+        another key's turn. 0: when none is at hand.
+        Raises what a handler raises, but for the loss of its session, and RuntimeError for a CancelledError;
+        InvalidRequestError for a concurrency below 1 or a handler that is async or has `yield` in it.
         """
-        _check_synchronous(handler)
+        check_plain(HANDLER, handler)
         check_bounds(1, MAX_PREFETCH, concurrency=concurrency, prefetch=prefetch)
+        check_idle(idle_seconds)
         run(self._core.start())
         self._in_threads(concurrency, lambda: self._handle_sessions(handler, prefetch, idle_seconds))
 
     def _handle_sessions(self, handler: SessionHandler, prefetch: int, idle_seconds: float) -> None:
-        while not self._core.stopping:
-            session = Session(self, None, prefetch, _ASK_SECONDS, idle_seconds)
-            try:
-                # Not `open`: a start would undo a `stop` of this very moment.
-                session.ask()
-            except (NoFreeSessionError, BrokerUnavailableError):
-                # The worker connects again by itself; what is final is another error.
-                continue
+        core = self._core
+        while (held := run(core.next_session(prefetch))) is not None:
+            session = Session(self, None, prefetch, None, idle_seconds, held)
+            is_handled = False
             try:
                 with session:
-                    _check_done(handler(session))
-            except (LeaseLostError, StaleSessionError) as error:
-                _log.warning("the session of key %r: %s", session.key, error)
+                    call_plain(HANDLER, handler, session)
+                    is_handled = True
+            except LogbrokerError as error:
+                core.session_failed(session.key, error, is_handled=is_handled)
 
     def _in_threads(self, count: int, work: Callable[[], None]) -> None:
         """Run `work` in threads until all return; where one raises, or Ctrl-C comes, end the others after what they
@@ -296,14 +287,15 @@ class Session:
         prefetch: int,
         wait_seconds: float | None,
         idle_seconds: float | None,
+        held: HeldSession[SyncWorkerDelivery] | None = None,
     ) -> None:
-        """Made by `Worker.session`."""
+        """Made by `Worker.session`. `held`: it is open already."""
         self._worker = worker
         """Not to be dropped before the session."""
         self._core = worker._core
         self._wanted = (key, prefetch, wait_seconds)
         self._idle_seconds = idle_seconds
-        self._held: HeldSession[SyncWorkerDelivery] | None = None
+        self._held = held
 
     def _session(self) -> HeldSession[SyncWorkerDelivery]:
         if self._held is None:
@@ -342,20 +334,14 @@ class Session:
 
     def __iter__(self) -> Iterator[SyncWorkerDelivery]:
         session = self._session()
-        for taken in itertools.count():
-            wait_seconds = record_wait_seconds(self._wanted[0], self._idle_seconds, taken)
-            delivery = _next_delivery(self._core, session.shelf, session, timeout_seconds=wait_seconds)
-            if delivery is None:
-                return
+        while (delivery := _next_delivery(self._core, session.shelf, session, self._idle_seconds)) is not None:
+            session.handed_out()
             yield delivery
 
     def open(self) -> None:
-        """Wait for the session, as `with` does by itself; raises SessionHeldError or NoFreeSessionError."""
+        """Wait for the session, as `with` does by itself; raises SessionHeldError, NoFreeSessionError, or why the
+        broker cannot be asked."""
         run(self._core.start())
-        self.ask()
-
-    def ask(self) -> None:
-        """Wait for the session, of a worker that was started."""
         self._held = run(self._core.open_session(*self._wanted))
 
     def __enter__(self) -> Self:
@@ -374,34 +360,22 @@ class Session:
                 raise
 
 
-def _check_synchronous(handler: Callable[..., object]) -> None:
-    if inspect.iscoroutinefunction(handler):
-        raise InvalidRequestError(f"{_ASYNC_HANDLER}: the handler is a coroutine function")
-
-
-def _check_done(outcome: object) -> None:
-    """Raise InvalidRequestError for what a handler returned that would have to be awaited: nothing was done yet."""
-    if inspect.isawaitable(outcome):
-        if inspect.iscoroutine(outcome):
-            outcome.close()
-        raise InvalidRequestError(f"{_ASYNC_HANDLER}: the handler returned {type(outcome).__name__}, not awaited")
-
-
 def _next_delivery(
     core: WorkerCore[SyncWorkerDelivery],
     shelf: Shelf[SyncWorkerDelivery],
     session: HeldSession[SyncWorkerDelivery] | None = None,
-    *,
-    timeout_seconds: float | None = None,
+    idle_seconds: float | None = None,
 ) -> SyncWorkerDelivery | None:
-    """Wait for the next delivery; None: the worker is to stop, or the time is over."""
+    """Wait for the next delivery; None: the worker is to stop, or none of the session has come for `idle_seconds`."""
     deadline: float | None = None
     while not core.stopping:
         delivery = core.take(shelf)
         if delivery is not None:
             return delivery
-        if timeout_seconds is not None and deadline is None:
-            deadline = monotonic() + timeout_seconds
+        if session is not None and deadline is None:
+            now = monotonic()
+            patience_seconds = session.patience_seconds(idle_seconds, now)
+            deadline = None if patience_seconds is None else now + patience_seconds
         if not _wait(core, shelf, session, deadline):
             return None
     return None

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from time import monotonic
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Final, Self
 
-from logbroker.client.arguments import check_bounds, checks_arguments
+from logbroker.client.arguments import check_bounds, check_seconds, checks_arguments
 from logbroker.client.delivery import waiter
+from logbroker.client.handlers import Slots, check_no_generator, check_outcome
 from logbroker.client.held_session import HeldSession
 from logbroker.client.holdings import DEFAULT_PREFETCH_BYTES
 from logbroker.client.leased_record import WorkerDelivery
@@ -24,27 +25,18 @@ from logbroker.client.worker_core import (
     MAX_PREFETCH,
     WorkerCore,
 )
-from logbroker.errors import (
-    BrokerUnavailableError,
-    InvalidRequestError,
-    LeaseLostError,
-    NoFreeSessionError,
-    StaleSessionError,
-)
+from logbroker.errors import InvalidRequestError, LogbrokerError
 
 Handler = Callable[[WorkerDelivery], Awaitable[object] | object]
 SessionHandler = Callable[["Session"], Awaitable[object]]
 
 _log = logging.getLogger(__name__)
 
-_ASK_SECONDS: Final = 1.0
-"""For a free session, before `stop` is looked at again."""
 _BREATHE: Final = 32
 """After so many deliveries without a wait the event loop has its turn: it sends what was settled."""
 DEFAULT_SESSION_PREFETCH: Final = 10
 DEFAULT_IDLE_SECONDS: Final = 1.0
-_FIRST_RECORD_SECONDS: Final = 1.0
-"""For the first record of a free session at least: it is opened because it has one, which is on its way."""
+HANDLER: Final = "the handler"
 
 
 @checks_arguments()
@@ -148,20 +140,25 @@ class Worker(Droppable):
         """Call `handler` with each delivery, `concurrency` at once, until `stop` or cancellation.
 
         A delivery is acked when its handler returns, and nacked where it raises (the exception is logged), unless the
-        handler settled it. Where the call is cancelled, what is worked on is released.
+        handler settled it. Where the call is cancelled, what is worked on is released; a handler that lets out the
+        CancelledError of something else that it awaited has failed as by any exception. Raises InvalidRequestError for
+        a handler with `yield` in it, which does nothing when it is called.
         """
         check_bounds(1, MAX_PREFETCH, concurrency=concurrency)
+        check_no_generator(HANDLER, handler)
         await self._core.start(max(concurrency, self._core.prefetch or concurrency))
+        slots = Slots()
         try:
-            await all_of(self._handle(handler) for _ in range(concurrency))
+            await slots.run(concurrency, lambda: self._handle(handler, slots))
         finally:
             self._core.handlers_ended()
 
-    async def _handle(self, handler: Handler) -> None:
+    async def _handle(self, handler: Handler, slots: Slots) -> None:
         core = self._core
         shelf = core.holdings.shelf
         taken = 0
-        while not core.stopping:
+        # A handler may have passed over the cancellation of the call.
+        while not (core.stopping or slots.are_over):
             delivery = core.take(shelf) or await next_delivery(core, shelf)
             if delivery is None:
                 return
@@ -169,15 +166,13 @@ class Worker(Droppable):
             try:
                 outcome = handler(delivery)
                 if inspect.isawaitable(outcome):
-                    await outcome
-            except Exception as error:
-                failure = error
+                    outcome = await outcome
+                if outcome is not None:
+                    check_outcome(HANDLER, outcome)
             except BaseException as error:
-                if is_own(error):
-                    failure = let_out(error)
-                else:
-                    if not (delivery.settled or delivery.lost):
-                        delivery.release()
+                failure = slots.failure(HANDLER, error)
+                if failure is None:
+                    core.interrupted(delivery)
                     raise
             core.told(delivery, failure)
             taken += 1
@@ -193,12 +188,14 @@ class Worker(Droppable):
         idle_seconds: float | None = None,
     ) -> Session:
         """Return the session of one ordering key, or of the next free one that has records, to be used with
-        `async with`: it waits for it for `wait_seconds` (None: for ever), then raises SessionHeldError or,
-        of the next free one, NoFreeSessionError.
+        `async with`: it waits for it for `wait_seconds` (None: for ever), also while the broker is away, then raises
+        SessionHeldError, NoFreeSessionError of the next free one, or why the broker cannot be asked.
 
-        Up to `prefetch` records of it come ahead. Its loop ends when none has come for `idle_seconds`; None: never.
+        Up to `prefetch` records of it come ahead. Its loop ends when none has come for `idle_seconds`, but not before
+        the first of those that are there when it is opened; None: never.
         """
         check_bounds(1, MAX_PREFETCH, prefetch=prefetch)
+        check_idle(idle_seconds)
         return Session(self, key, prefetch, wait_seconds, idle_seconds)
 
     async def sessions(
@@ -211,30 +208,35 @@ class Worker(Droppable):
     ) -> None:
         """Call `handler` with one free session after the other, `concurrency` at once, until `stop` or cancellation.
 
-        The loop over a session ends when no record of it has come for `idle_seconds`: then it is another key's turn.
-        Raises what a handler raises, but for the loss of its session.
+        Waits on while the broker is away, or has no room.
+        The loop over a session ends when none of its records has come for `idle_seconds` after the first: then it is
+        another key's turn. 0: when none is at hand.
+        Raises what a handler raises, but for the loss of its session, and RuntimeError for a CancelledError that is not
+        of this call.
         """
         check_bounds(1, MAX_PREFETCH, concurrency=concurrency, prefetch=prefetch)
+        check_idle(idle_seconds)
+        check_no_generator(HANDLER, handler)
         await self._core.start()
-        await all_of(self._handle_sessions(handler, prefetch, idle_seconds) for _ in range(concurrency))
+        slots = Slots()
+        await slots.run(concurrency, lambda: self._handle_sessions(handler, prefetch, idle_seconds, slots))
 
-    async def _handle_sessions(self, handler: SessionHandler, prefetch: int, idle_seconds: float) -> None:
-        while not self._core.stopping:
-            session = Session(self, None, prefetch, _ASK_SECONDS, idle_seconds)
-            try:
-                await session.open()
-            except (NoFreeSessionError, BrokerUnavailableError):
-                # The worker connects again by itself; what is final is another error.
-                continue
+    async def _handle_sessions(self, handler: SessionHandler, prefetch: int, idle_seconds: float, slots: Slots) -> None:
+        while not slots.are_over and (held := await self._core.next_session(prefetch)) is not None:
+            session = Session(self, None, prefetch, None, idle_seconds, held)
+            is_handled = False
             try:
                 async with session:
-                    await handler(session)
-            except (LeaseLostError, StaleSessionError) as error:
-                _log.warning("the session of key %r: %s", session.key, error)
+                    outcome = await handler(session)
+                    check_outcome(HANDLER, outcome)
+                    is_handled = True
             except asyncio.CancelledError as error:
-                if is_own(error):
-                    raise let_out(error) from error
-                raise
+                failure = slots.failure(HANDLER, error)
+                if failure is None:
+                    raise
+                raise failure from error
+            except LogbrokerError as error:
+                self._core.session_failed(session.key, error, is_handled=is_handled)
 
     async def flush(self) -> None:
         """Wait until the broker has synced all that was settled. Raises the first refusal that nobody was told of, and
@@ -284,14 +286,15 @@ class Session:
         prefetch: int,
         wait_seconds: float | None,
         idle_seconds: float | None,
+        held: HeldSession[WorkerDelivery] | None = None,
     ) -> None:
-        """Made by `Worker.session`."""
+        """Made by `Worker.session`. `held`: it is open already."""
         self._worker = worker
         """Not to be dropped before the session."""
         self._core = worker._core
         self._wanted = (key, prefetch, wait_seconds)
         self._idle_seconds = idle_seconds
-        self._held: HeldSession[WorkerDelivery] | None = None
+        self._held = held
 
     def _session(self) -> HeldSession[WorkerDelivery]:
         if self._held is None:
@@ -334,25 +337,28 @@ class Session:
 
     async def _deliveries(self) -> AsyncGenerator[WorkerDelivery, None]:
         session = self._session()
+        self._core.check_loop()
         taken = 0
         while not self._core.stopping:
             delivery = self._core.take(session.shelf)
             if delivery is None:
                 session.check()
                 try:
-                    async with asyncio.timeout(record_wait_seconds(self._wanted[0], self._idle_seconds, taken)):
+                    async with asyncio.timeout(session.patience_seconds(self._idle_seconds, monotonic())):
                         delivery = await next_delivery(self._core, session.shelf, session)
                 except TimeoutError:
                     return
                 if delivery is None:
                     return
+            session.handed_out()
             yield delivery
             taken += 1
             if not taken % _BREATHE:
                 await asyncio.sleep(0)
 
     async def open(self) -> None:
-        """Wait for the session, as `async with` does by itself; raises SessionHeldError or NoFreeSessionError."""
+        """Wait for the session, as `async with` does by itself; raises SessionHeldError, NoFreeSessionError, or why the
+        broker cannot be asked."""
         await self._core.start()
         self._held = await self._core.open_session(*self._wanted)
 
@@ -372,12 +378,19 @@ class Session:
                 raise
 
 
+def check_idle(idle_seconds: float | None) -> None:
+    """Raise InvalidRequestError for a patience that is none."""
+    if idle_seconds is not None:
+        check_seconds(shortest=0, idle_seconds=idle_seconds)
+
+
 async def next_delivery(
     core: WorkerCore[WorkerDelivery],
     shelf: Shelf[WorkerDelivery],
     session: HeldSession[WorkerDelivery] | None = None,
 ) -> WorkerDelivery | None:
     """Wait for the next delivery; None: the worker is to stop. Raises what ended the worker or the session."""
+    core.check_loop()
     while not core.stopping:
         delivery = core.take(shelf)
         if delivery is not None:
@@ -396,37 +409,3 @@ async def next_delivery(
                 shelf.tell(1)
             raise
     return None
-
-
-def record_wait_seconds(key: bytes | None, idle_seconds: float | None, taken: int) -> float | None:
-    """Return how long a session waits for a record: of `key`, or the next free one, with so many taken before."""
-    if key is not None or taken or idle_seconds is None:
-        return idle_seconds
-    return max(idle_seconds, _FIRST_RECORD_SECONDS)
-
-
-def is_own(error: BaseException) -> bool:
-    """Whether a handler has let out a cancellation that is not one of the task that called it."""
-    task = asyncio.current_task()
-    return isinstance(error, asyncio.CancelledError) and task is not None and not task.cancelling()
-
-
-def let_out(error: BaseException) -> RuntimeError:
-    """Return the failure of such a handler: a cancellation would look as if the caller was to end."""
-    failure = RuntimeError("something that the handler awaited was cancelled: CancelledError")
-    failure.__cause__ = error
-    return failure
-
-
-async def all_of(coroutines: Iterable[Any]) -> None:
-    """Run all until they return; where one raises, end the others, and raise that."""
-    tasks = [asyncio.ensure_future(coroutine) for coroutine in coroutines]
-    try:
-        await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
-    finally:
-        for task in tasks:
-            task.cancel()
-        outcomes = await asyncio.gather(*tasks, return_exceptions=True)
-    for outcome in outcomes:
-        if isinstance(outcome, Exception):
-            raise outcome

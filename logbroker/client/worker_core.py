@@ -18,13 +18,17 @@ from logbroker.client.connection import Connection, running_loop
 from logbroker.client.held_session import HeldSession
 from logbroker.client.holdings import Holdings
 from logbroker.client.leased_record import LeasedRecord, reason_of
+from logbroker.client.ledger import Settlement
 from logbroker.client.lifetime import Lifetime
 from logbroker.client.shelf import Shelf
 from logbroker.client.worker_link import WorkerLink, WorkerOptions
 from logbroker.errors import (
     BrokerUnavailableError,
+    LeaseLostError,
     LogbrokerError,
     NoFreeSessionError,
+    OverloadedError,
+    RequestTimeoutError,
     SessionHeldError,
     StaleSessionError,
 )
@@ -40,8 +44,12 @@ MAX_PREFETCH: Final = 1_000_000
 MAX_PREFETCH_BYTES: Final = 1 << 40
 _ASK_SECONDS: Final = 5.0
 """A session is asked for so long at a time."""
+_LOOK_SECONDS: Final = 1.0
+"""Who goes from session to session looks so often whether the worker is to stop."""
 _AWAY_SECONDS: Final = 0.1
 """Between two questions for a session while the broker is away."""
+_REFUSED_SECONDS: Final = 1.0
+"""The same while it has no room."""
 
 
 class WorkerCore(Generic[D]):
@@ -86,6 +94,7 @@ class WorkerCore(Generic[D]):
         )
         self.link: WorkerLink[D] = WorkerLink(self.connection, options, self.holdings)
         self.lifetime.finish = self.flush
+        self.holdings.check_loop = self.lifetime.check_loop
         forking.watch(self)
 
     def forked(self) -> None:
@@ -107,9 +116,14 @@ class WorkerCore(Generic[D]):
             raise BrokerUnavailableError("this worker is closed; open another one")
         self.lifetime.check()
 
+    def check_loop(self) -> None:
+        """See `Lifetime.check_loop`."""
+        self.lifetime.check_loop()
+
     async def start(self, prefetch: int | None = None) -> None:
         """Connect. `prefetch`: how many deliveries outside of sessions may be in hand; None: as before, or none."""
         self.check_open()
+        self.check_loop()
         self.stopping = False
         self._loop = running_loop()
         self._loop_thread = threading.get_ident()
@@ -162,6 +176,11 @@ class WorkerCore(Generic[D]):
         except LogbrokerError as lost:
             _log.warning("%s: %s", _name(delivery), lost)
 
+    def interrupted(self, delivery: D) -> None:
+        """A handler was ended by something that was not its record's fault: give back what it did not settle."""
+        if not (delivery.settled or delivery.lost):
+            delivery.release()
+
     async def start_lists(self, max_records: int, max_bytes: int) -> None:
         """Connect, for lists of deliveries. Raises InvalidRequestError for bounds without sense."""
         check_bounds(1, MAX_PREFETCH, max_records=max_records)
@@ -170,24 +189,59 @@ class WorkerCore(Generic[D]):
 
     async def open_session(self, key: bytes | None, prefetch: int, wait_seconds: float | None) -> HeldSession[D]:
         """Ask for a session until it can be had, or the time is over: SessionHeldError, NoFreeSessionError, or why it
-        cannot be asked."""
+        cannot be asked.
+
+        What passes is waited out, but not that the worker has too much in hand already: it may be the caller who has.
+        """
+        self.check_loop()
         deadline = None if wait_seconds is None else monotonic() + wait_seconds
         while True:
             self.check_open()
             left = _ASK_SECONDS if deadline is None else min(_ASK_SECONDS, max(0.0, deadline - monotonic()))
             try:
                 return await self.link.sessions.open(key, prefetch, round(left * 1000))
-            except (SessionHeldError, NoFreeSessionError, BrokerUnavailableError) as error:
+            except LogbrokerError as error:
                 self.link.check()
+                if not _passes(error) or isinstance(error, OverloadedError):
+                    raise
                 if deadline is not None and monotonic() >= deadline:
                     raise
-                if isinstance(error, BrokerUnavailableError):
-                    await asyncio.sleep(_AWAY_SECONDS)
+                wait = _pause_seconds(error)
+            await asyncio.sleep(wait if deadline is None else min(wait, max(0.0, deadline - monotonic())))
+
+    async def next_session(self, prefetch: int) -> HeldSession[D] | None:
+        """Wait for the next free session, whatever becomes of the broker and the connection meanwhile; None: the worker
+        is to stop. Raises what ended the worker, and what no wait can mend."""
+        told = ""
+        while not self.stopping:
+            self.check_open()
+            try:
+                return await self.link.sessions.open(None, prefetch, round(_LOOK_SECONDS * 1000))
+            except LogbrokerError as error:
+                self.link.check()
+                if not _passes(error):
+                    raise
+                wait = _pause_seconds(error)
+                if wait and told != type(error).__name__:
+                    # The stream says by itself that it broke.
+                    level = logging.DEBUG if isinstance(error, BrokerUnavailableError) else logging.WARNING
+                    _log.log(level, "waiting on for a session of queue group %s: %s", self.link.group_id, error)
+                    told = type(error).__name__
+            await asyncio.sleep(wait)
+        return None
+
+    def session_failed(self, key: bytes, error: LogbrokerError, *, is_handled: bool) -> None:
+        """A handler of sessions, or (`is_handled`) the end of its session, failed with this: pass over that it was
+        lost, and that the broker is away at its end. What is not settled comes again, to whoever opens it next."""
+        if not isinstance(error, LeaseLostError | StaleSessionError) and not (is_handled and _passes(error)):
+            raise error
+        _log.warning("the session of key %r: %s", key, error)
 
     async def close_session(self, session: HeldSession[D], *, save: bool) -> None:
         """Settle a session and give it back; raises what was refused, or that it was lost before."""
         self.lifetime.check()
-        settlements = []
+        self.check_loop()
+        settlements: list[Settlement] = []
         try:
             if session.lost is None:
                 if save:
@@ -211,6 +265,7 @@ class WorkerCore(Generic[D]):
     async def flush(self) -> None:
         """Wait until the broker has synced all that was settled; raises the first refusal that nobody was told of, or
         RequestTimeoutError where the broker does not answer in time."""
+        self.lifetime.check_loop()
         await self.link.answered(self.holdings.unfinished())
         error = self.holdings.take_untold()
         if error is not None:
@@ -218,7 +273,7 @@ class WorkerCore(Generic[D]):
 
     async def close_link(self, *, flush: bool) -> None:
         """Flush, say goodbye, and let go of the connection."""
-        if self.closed or self.lifetime.is_forked:
+        if self.closed or not self.lifetime.may_close():
             return
         self.closed = True
         self.stop()
@@ -233,6 +288,18 @@ class WorkerCore(Generic[D]):
                     await self.connection.close()
                 finally:
                     self.lifetime.closed()
+
+
+def _passes(error: LogbrokerError) -> bool:
+    """Whether the same question may have another answer later."""
+    return error.retriable or type(error) is LogbrokerError
+
+
+def _pause_seconds(error: LogbrokerError) -> float:
+    """Return how long to wait before the next question; 0: the broker has waited itself."""
+    if isinstance(error, SessionHeldError | NoFreeSessionError | RequestTimeoutError):
+        return 0.0
+    return _AWAY_SECONDS if isinstance(error, BrokerUnavailableError) else _REFUSED_SECONDS
 
 
 def _name(delivery: LeasedRecord) -> str:

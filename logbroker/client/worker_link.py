@@ -58,6 +58,7 @@ class WorkerLink(Generic[D]):
         self.holdings = holdings
         self.ordering = ""
         """The group's; empty before the first stream."""
+        self.group_id = options.group_id
         self._options = options
         self._worker_id = options.worker_id or str(uuid.uuid4())
         self._incarnation = 1 + secrets.randbelow((1 << 64) - 1)

@@ -82,6 +82,7 @@ class WorkerSessions:
             request.max_wait_ms / 1000,
         )
         answer.key, answer.token, answer.state = opened.key, opened.token, opened.state
+        answer.has_records = opened.has_records
         answer.lock_ms = self._lock_ms
         self._link.credit_session(opened.token, credit_bytes)
         self._told.add(opened.token)

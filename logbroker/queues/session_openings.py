@@ -77,8 +77,10 @@ class SessionOpenings:
         try:
             await self._wait(opening, wait_seconds)
             session = opening.opened.result()
-            state = self._queue.sessions.state(session.key)
-            return await self._flush.synced(OpenedSession(session.key if key is None else key, session.token, state))
+            state, has_records = self._queue.sessions.state(session.key), self._queue.sessions.has_records(session)
+            return await self._flush.synced(
+                OpenedSession(session.key if key is None else key, session.token, state, has_records)
+            )
         except asyncio.CancelledError:
             self._abandon(opening)
             raise

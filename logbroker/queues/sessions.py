@@ -108,6 +108,11 @@ class Sessions:
         """The state of a key, of up to 256 KiB; empty where there is none."""
         return self._states.get(key)
 
+    def has_records(self, session: Session) -> bool:
+        """Whether the holder of a session was handed some of its records, or is about to be."""
+        lane = self._lanes.get(session.key)
+        return bool(session.in_flight) or (lane is not None and self._may_take(lane))
+
     def held_by(self, worker_id: str) -> list[Session]:
         return list(self._deliveries.worker(worker_id).sessions.values())
 
@@ -177,13 +182,7 @@ class Sessions:
             return []
         records: list[Lane] = []
         lane = self._lanes.get(session.key)
-        while (
-            lane is not None
-            and lane.head != NO_PLACE
-            and lane.state == IN_SESSION
-            and lane.head not in self._held.attention
-            and len(records) < session.prefetch - session.in_flight
-        ):
+        while lane is not None and self._may_take(lane) and len(records) < session.prefetch - session.in_flight:
             records.append(self._lanes.take_head(lane))
         if not records:
             return []
@@ -332,6 +331,10 @@ class Sessions:
     def _is_good(self, session: Session) -> bool:
         """Whether a session is not over, but for that it is not ended yet."""
         return session.worker.gone is None and session.deadline > self._now
+
+    def _may_take(self, lane: Lane) -> bool:
+        """Whether the head of the lane of a session may be handed out."""
+        return lane.head != NO_PLACE and lane.state == IN_SESSION and lane.head not in self._held.attention
 
     def _begin(self, worker: Worker, key: bytes, token: int, prefetch: int, now: Moment) -> Session:
         deadline = now.seconds + self._held.settings.lease_seconds

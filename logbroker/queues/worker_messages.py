@@ -33,6 +33,8 @@ class OpenedSession(msgspec.Struct, frozen=True):
     """The ordering key; of one of more than 256 bytes that was not asked for, what stands for it everywhere."""
     token: int
     state: bytes
+    has_records: bool
+    """The first of its records follow."""
 
 
 class Hello(msgspec.Struct, frozen=True, kw_only=True):

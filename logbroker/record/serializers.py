@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from typing import Any, Final, Literal, TypeVar, overload
 
@@ -36,7 +37,9 @@ def serializer(given: Serializer | None, name: str) -> Callable[[Any], bytes | N
     found = _NAMED.get(given) if isinstance(given, str) else given
     if found is None or not callable(found):
         raise InvalidRequestError(f"{name} takes {', '.join(_NAMED)} or a function, not {quoted(given)}")
-    encode = found
+    encode: Callable[[Any], Any] = found
+    if any(map(inspect.iscoroutinefunction, (found, inspect.getattr_static(type(found), "__call__", None)))):
+        raise InvalidRequestError(f"{name} is a coroutine function, and nothing awaits it: give one that is not async")
 
     def serialize(value: Any) -> bytes | None:
         if value is None:
@@ -46,6 +49,8 @@ def serializer(given: Serializer | None, name: str) -> Callable[[Any], bytes | N
         except Exception as error:
             raise SerializationError(f"{name} failed for {quoted(value)}: {error}") from error
         if not isinstance(made, bytes | bytearray | memoryview):
+            if inspect.iscoroutine(made):
+                made.close()
             raise SerializationError(f"{name} returned {type(made).__name__} for {quoted(value)}, not bytes")
         return bytes(made)
 

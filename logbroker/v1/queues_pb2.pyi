@@ -262,20 +262,22 @@ class SettleFailure(_message.Message):
     def __init__(self, first_receipt: _Optional[int] = ..., last_receipt: _Optional[int] = ..., status: _Optional[_Union[_common_pb2.Status, _Mapping]] = ...) -> None: ...
 
 class SessionAnswer(_message.Message):
-    __slots__ = ("correlation_id", "status", "key", "token", "state", "lock_ms")
+    __slots__ = ("correlation_id", "status", "key", "token", "state", "lock_ms", "has_records")
     CORRELATION_ID_FIELD_NUMBER: _ClassVar[int]
     STATUS_FIELD_NUMBER: _ClassVar[int]
     KEY_FIELD_NUMBER: _ClassVar[int]
     TOKEN_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
     LOCK_MS_FIELD_NUMBER: _ClassVar[int]
+    HAS_RECORDS_FIELD_NUMBER: _ClassVar[int]
     correlation_id: int
     status: _common_pb2.Status
     key: bytes
     token: int
     state: bytes
     lock_ms: int
-    def __init__(self, correlation_id: _Optional[int] = ..., status: _Optional[_Union[_common_pb2.Status, _Mapping]] = ..., key: _Optional[bytes] = ..., token: _Optional[int] = ..., state: _Optional[bytes] = ..., lock_ms: _Optional[int] = ...) -> None: ...
+    has_records: bool
+    def __init__(self, correlation_id: _Optional[int] = ..., status: _Optional[_Union[_common_pb2.Status, _Mapping]] = ..., key: _Optional[bytes] = ..., token: _Optional[int] = ..., state: _Optional[bytes] = ..., lock_ms: _Optional[int] = ..., has_records: _Optional[bool] = ...) -> None: ...
 
 class ReceiveRequest(_message.Message):
     __slots__ = ("group_id", "worker_id", "max_records", "max_wait_ms", "plain_records", "band")

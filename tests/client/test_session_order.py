@@ -125,3 +125,20 @@ def test_of_what_the_program_never_saw_it_hears_no_refusal(
     assert releases(released) == [(2, 2)]
     worker.answer(released, [(2, 2, LeaseLostError("taken back before"))])
     assert worker.holdings.take_untold() is None
+
+
+@pytest.mark.parametrize("has_records", [False, True])
+def test_a_session_hands_out_the_first_of_its_records_before_patience_counts(worker: Worker, has_records: bool) -> None:
+    """However small that is: the record may be slow to come, and the session would be opened for it again."""
+    answer = queues_pb2.SessionAnswer(key=b"k", token=7, lock_ms=round(LEASE_SECONDS * 1000), has_records=has_records)
+    session = worker.holdings.sessions.opened(answer, 10, NOW)
+    assert session.patience_seconds(None, NOW) is None
+    for idle_seconds in (0, 0.001, 60):
+        seconds = session.patience_seconds(idle_seconds, NOW)
+        assert seconds is not None
+        assert (seconds > 1) == (has_records or idle_seconds == 60)
+    # Nor is it waited for without end: something may befall it on its way.
+    assert session.patience_seconds(0, NOW + 3600) == 0
+    worker.receive(1, [0, 1], session=session)
+    session.handed_out()
+    assert session.patience_seconds(0.5, NOW) == 0.5

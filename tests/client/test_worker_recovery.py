@@ -3,19 +3,29 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
+import threading
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from logbroker.client import Producer, Session, Worker, WorkerDelivery, sync
+from logbroker.client import Producer, Session, Worker, WorkerDelivery, sync, worker_core
 from logbroker.client.held_session import HeldSession
-from logbroker.client.worker_core import WorkerCore
+from logbroker.client.session_calls import SessionCalls
 from logbroker.embedded_broker import EmbeddedBroker
-from logbroker.errors import BrokerUnavailableError, LeaseLostError, RequestTimeoutError
+from logbroker.errors import (
+    BrokerUnavailableError,
+    DiskFullError,
+    InvalidRequestError,
+    LeaseLostError,
+    LogbrokerError,
+    OverloadedError,
+    RequestTimeoutError,
+)
 from tests.client.worker_helpers import Wire, create, describe, fill, in_order, numbers, take, wait_until, wire
 
 Restart = Callable[[EmbeddedBroker], None]
@@ -150,20 +160,18 @@ async def test_one_that_waits_for_sessions_goes_on_after_a_restart(
     logbroker_broker: EmbeddedBroker, topic: str, in_threads: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However long the broker is away: it asks again and again meanwhile."""
-    monkeypatch.setattr("logbroker.client.worker._ASK_SECONDS", 0.05)
-    monkeypatch.setattr("logbroker.client.sync_worker._ASK_SECONDS", 0.05)
     refused = 0
-    open_session = WorkerCore.open_session
+    open_session = SessionCalls.open
 
-    async def count(core: WorkerCore[Any], key: bytes | None, prefetch: int, wait: float | None) -> HeldSession[Any]:
+    async def count(calls: SessionCalls[Any], key: bytes | None, prefetch: int, wait_ms: int) -> HeldSession[Any]:
         nonlocal refused
         try:
-            return await open_session(core, key, prefetch, wait)
+            return await open_session(calls, key, prefetch, wait_ms)
         except BrokerUnavailableError:
             refused += 1
             raise
 
-    monkeypatch.setattr(WorkerCore, "open_session", count)
+    monkeypatch.setattr(SessionCalls, "open", count)
     address, seen = logbroker_broker.address, []
     await create(address, topic)
 
@@ -193,7 +201,7 @@ async def test_one_that_waits_for_sessions_goes_on_after_a_restart(
     await wait_until(address, topic, lambda queue: bool(queue.workers))
     await asyncio.to_thread(logbroker_broker.kill)
     async with asyncio.timeout(30):
-        while refused < 3 and not working.done():
+        while refused < 15 and not working.done():
             await asyncio.sleep(0.01)
         assert not working.done(), working.exception()
         await asyncio.to_thread(logbroker_broker.start)
@@ -201,6 +209,156 @@ async def test_one_that_waits_for_sessions_goes_on_after_a_restart(
             await producer.send_and_wait(topic, b"0", b"k0")
         await working
     assert seen == [b"0"]
+
+
+async def one_by_one(worker: Worker | sync.Worker, handle: Callable[[Any, Any], object], **options: Any) -> None:
+    """Have `handle` called with each session of a worker of either kind, and its deliveries, in their blocks."""
+    if isinstance(worker, sync.Worker):
+
+        def take_in_thread(session: sync.Session) -> None:
+            for delivery in session:
+                with delivery:
+                    handle(session, delivery)
+
+        await asyncio.to_thread(worker.sessions, take_in_thread, **options)
+    else:
+
+        async def take_each(session: Session) -> None:
+            async for delivery in session:
+                async with delivery:
+                    handle(session, delivery)
+
+        await worker.sessions(take_each, **options)
+
+
+both = pytest.mark.parametrize("kind", [Worker, sync.Worker], ids=["async", "sync"])
+
+
+async def end(worker: Worker | sync.Worker) -> None:
+    # What became of its last words is not what is asked here.
+    with contextlib.suppress(LogbrokerError):
+        await (asyncio.to_thread(worker.close) if isinstance(worker, sync.Worker) else worker.close())
+
+
+@both
+async def test_a_broker_that_is_silent_is_waited_for_by_sessions(
+    logbroker_broker: EmbeddedBroker, topic: str, kind: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its connection stands: questions are just not answered in time. So does one session, whose wait has no end."""
+    monkeypatch.setattr(worker_core, "_LOOK_SECONDS", 0.05, raising=False)
+    monkeypatch.setattr(worker_core, "_ASK_SECONDS", 0.05)
+    late = 0
+    open_session = SessionCalls.open
+
+    async def count(calls: SessionCalls[Any], key: bytes | None, prefetch: int, wait_ms: int) -> HeldSession[Any]:
+        nonlocal late
+        try:
+            return await open_session(calls, key, prefetch, wait_ms)
+        except RequestTimeoutError:
+            late += 1
+            raise
+
+    monkeypatch.setattr(SessionCalls, "open", count)
+    address, seen = logbroker_broker.address, []
+    await create(address, topic)
+
+    def note(session: Any, delivery: Any) -> None:
+        seen.append(delivery.value)
+        worker.stop()
+
+    worker, single = (
+        kind(address, topic, request_timeout_seconds=0.3),
+        kind(address, topic, request_timeout_seconds=0.3),
+    )
+    async with asyncio.timeout(40):
+        working = asyncio.create_task(one_by_one(worker, note, idle_seconds=0))
+        one = single.session(b"k1")
+        opening = asyncio.create_task(asyncio.to_thread(one.open) if kind is sync.Worker else one.open())
+        await wait_until(address, topic, lambda queue: len(queue.workers) == 2)
+        os.kill(logbroker_broker.pid, signal.SIGSTOP)
+        try:
+            while late < 4 and not working.done():
+                await asyncio.sleep(0.01)
+        finally:
+            os.kill(logbroker_broker.pid, signal.SIGCONT)
+        await fill(address, topic, 1)
+        await working
+        await opening
+        await asyncio.gather(end(worker), end(single))
+    assert seen == [b"0"]
+
+
+@both
+@pytest.mark.parametrize("error", [DiskFullError, OverloadedError, BrokerUnavailableError, LogbrokerError])
+async def test_a_broker_that_has_no_room_is_waited_for_by_sessions(
+    address: str, topic: str, kind: Callable[..., Any], error: type[LogbrokerError], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker_core, "_REFUSED_SECONDS", 0.01, raising=False)
+    await create(address, topic)
+    await fill(address, topic, 1)
+    refused = 0
+    open_session = SessionCalls.open
+
+    async def refuse(calls: SessionCalls[Any], key: bytes | None, prefetch: int, wait_ms: int) -> HeldSession[Any]:
+        nonlocal refused
+        refused += 1
+        if refused <= 3:
+            raise error("not now")
+        return await open_session(calls, key, prefetch, wait_ms)
+
+    monkeypatch.setattr(SessionCalls, "open", refuse)
+    seen = []
+
+    def note(session: Any, delivery: Any) -> None:
+        seen.append(delivery.value)
+        worker.stop()
+
+    worker = kind(address, topic)
+    async with asyncio.timeout(40):
+        await one_by_one(worker, note)
+        await end(worker)
+    assert (seen, refused) == ([b"0"], 4)
+
+
+@both
+async def test_sessions_that_can_never_be_are_said_to_be_so(address: str, topic: str, kind: Callable[..., Any]) -> None:
+    await create(address, topic, ordering="none")
+    worker = kind(address, topic)
+    async with asyncio.timeout(40):
+        with pytest.raises(InvalidRequestError, match="ordering none"):
+            await one_by_one(worker, lambda session, delivery: None)
+        await end(worker)
+
+
+@both
+async def test_a_broker_that_is_away_at_the_end_of_a_session_does_not_end_the_others(
+    logbroker_broker: EmbeddedBroker, topic: str, kind: Callable[..., Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    """What was not answered by then comes again."""
+    address, attempts = logbroker_broker.address, []
+    await create(address, topic, grace_seconds=0)
+    await fill(address, topic, 1)
+    killed = threading.Event()
+
+    def kill_and_go_on(session: Any, delivery: Any) -> None:
+        attempts.append(delivery.redelivered)
+        if len(attempts) == 1:
+            logbroker_broker.kill()
+            killed.set()
+        else:
+            worker.stop()
+
+    worker = kind(address, topic, request_timeout_seconds=0.3)
+    async with asyncio.timeout(40):
+        working = asyncio.create_task(one_by_one(worker, kill_and_go_on, idle_seconds=0.05))
+        assert await asyncio.to_thread(killed.wait, 20)
+        while "has not answered all" not in caplog.text:
+            assert not working.done()
+            await asyncio.sleep(0.01)
+        await asyncio.to_thread(logbroker_broker.start)
+        await working
+        await end(worker)
+    assert attempts == [False, True]
 
 
 async def test_many_breaks_lose_and_double_nothing(address: str, topic: str) -> None:

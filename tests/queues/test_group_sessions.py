@@ -11,7 +11,7 @@ import pytest
 
 from logbroker.errors import NoFreeSessionError, SessionHeldError, StaleSessionError
 from logbroker.queues.holders import Session
-from logbroker.queues.messages import SessionWrite, Settlement
+from logbroker.queues.messages import Nack, SessionWrite, Settlement
 from logbroker.queues.packing import Delivered
 from logbroker.queues.queue_group import QueueGroup
 from logbroker.queues.worker_messages import HeldSession, OpenedSession
@@ -261,3 +261,22 @@ async def test_a_holder_keeps_its_session_over_a_crash_also_where_nothing_waits(
         link = await group.connect(hello(sessions=held))
         assert link.sessions == held
         link.renew_session(b"a", session.token)
+
+
+async def test_who_opens_a_session_hears_whether_its_records_follow(tmp_path: Path) -> None:
+    """Some wait: not those of nobody, of a lane that waits for a retry, or that are parked."""
+    async with shell(tmp_path) as opened:
+        group = await five(opened)
+        link, other = await group.connect(hello()), await group.connect(hello("other"))
+        free = await link.open_session(None)
+        assert free.has_records
+        assert values(await next_of(link)) == [b"a1"]
+        assert not (await link.open_session(b"z")).has_records
+        other.add_credit(1)
+        delivered = await next_of(other)
+        assert values(delivered) == [b"b1"]
+        nack = Nack(delivered.first_receipt, delivered.first_receipt, "no good", 60_000)
+        assert await other.settle(Settlement(nacks=[nack])) == []
+        assert not (await link.open_session(b"b")).has_records
+        await link.close_session(free.key, free.token)
+        assert (await other.open_session(b"a")).has_records
