@@ -80,7 +80,9 @@ class WorkerStream:
         """The task that writes answers has something to do."""
         self._delivering: asyncio.Task[None] | None = None
         self._unsent: Delivered | None = None
-        """What was handed out, and is not written yet, or not whole."""
+        """What was handed out, and is not written yet."""
+        self._unsure: Delivered | None = None
+        """What is being written: whether it arrives is not known."""
         self._writer: asyncio.Task[Any] | None = None
         """Whose message gRPC is about to take: it takes one at a time."""
         self._reading_ended = False
@@ -110,6 +112,8 @@ class WorkerStream:
             if not self._stopping.is_set():
                 if self._unsent is not None:
                     link.put_back(self._unsent)  # The worker never saw it, and did not fail with it.
+                if self._unsure is not None:
+                    link.excuse(self._unsure)
                 link.disconnected()
             self._answers.clear()
             self._is_finished = self._reading_ended = True
@@ -295,9 +299,10 @@ class WorkerStream:
                 group.release(link.worker_id, [(delivered.first_receipt, last_receipt)])
                 continue
             link.seat.sent(len(delivered.batches), delivered.session[0] if delivered.session is not None else 0)
+            self._unsent, self._unsure = None, delivered
             try:
                 await self._send_deliveries(delivered, round(group.queue.settings.lease_seconds * 1000))
-                self._unsent = None
+                self._unsure = None
             except grpc.aio.InternalError:
                 self._answers.clear()
                 self._finish()

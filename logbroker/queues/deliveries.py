@@ -256,6 +256,9 @@ class Deliveries:
                 self._over += 1
         if rest.session is None:
             self._expect(rest)
+        else:
+            grants = rest.session.grants
+            grants.insert(grants.index(grant) + 1, rest)
         return rest if upper else grant
 
     def extend(self, grant: Grant, start: int, end: int, deadline: float, refusals: list[Refusal]) -> None:
@@ -268,9 +271,15 @@ class Deliveries:
             self._expect(part)
 
     def excuse(self, worker_id: str, first: int, last: int) -> None:
-        """Let no attempt count where the leases of some receipts end, as far as the worker has them."""
+        """Let no attempt count where the leases of some receipts end, or the worker is lost, as far as it has them."""
         for grant, start, end in self.select(worker_id, first, last, []):
             self._cut(self._cut(grant, start), end, upper=False).excused = True
+
+    def seen(self, worker_id: str) -> None:
+        """The worker has seen all that it has: where that is lost, an attempt counts."""
+        worker = self._workers.get(worker_id)
+        for grant in worker.grants.values() if worker is not None else ():
+            grant.excused = False
 
     def refuse_settled(self, grant: Grant, start: int, end: int, refusals: list[Refusal]) -> int:
         """Add refusals for those receipts, `start` to before `end`, of a grant that are settled; return how many."""
@@ -318,15 +327,16 @@ class Deliveries:
             worker.gone = why
         return worker
 
-    def lose_some(self, worker: Worker, why: Loss, *, last: bool) -> Settled:
-        """Take out the first or last deliveries that a worker has, which has no sessions; up to `LOST_AT_ONCE`."""
+    def lose_some(self, worker: Worker, why: Loss, *, last: bool) -> tuple[Settled, bool]:
+        """Take out the first or last deliveries that a worker has, which has no sessions; up to `LOST_AT_ONCE`. Return
+        them, and whether no attempt counts."""
         grants = worker.grants.values()
         grant = next(reversed(grants) if last else iter(grants))
         if last:
             part = self._cut(grant, max(grant.first, grant.end - LOST_AT_ONCE))
         else:
             part = self._cut(grant, min(grant.end, grant.first + LOST_AT_ONCE), upper=False)
-        return self._lose(part, why) if part.left else []
+        return self._lose(part, why) if part.left else [], part.excused
 
     def lose_everything(self, why: Loss) -> None:
         """Forget all workers and what they hold."""
@@ -337,7 +347,7 @@ class Deliveries:
     def lose_from(self, session: Session, why: Loss, receipt: int = 0, *, ended: bool = False) -> list[Lane]:
         """Take out what is in flight of a session, from a receipt on; return it in its order."""
         lost: list[Lane] = []
-        for grant in session.grants:
+        for grant in list(session.grants):
             if grant.left and grant.end > receipt:
                 part = self._cut(grant, max(receipt, grant.first))
                 if part.left:

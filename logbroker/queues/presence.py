@@ -101,8 +101,8 @@ class Presence:
         if not worker.grants:
             self._going.popleft()
             return 1
-        settled = self._deliveries.lose_some(worker, why, last=why is Loss.WORKER_LEFT)
-        if why is Loss.WORKER_LEFT:
+        settled, excused = self._deliveries.lose_some(worker, why, last=why is Loss.WORKER_LEFT)
+        if excused or why is Loss.WORKER_LEFT:
             self._ledger.give_back(settled)
         else:
             self._ledger.tally.leases_lost += len(settled)

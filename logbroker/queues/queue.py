@@ -293,8 +293,8 @@ class Queue:
             self.tally.expired += self.done.count_not_done(base | start, base | end) - there
 
     def excuse(self, worker_id: str, receipts: Sequence[tuple[int, int]]) -> None:
-        """Let a worker keep deliveries outside of sessions, which it may never have seen, for their lease; where that
-        ends, no attempt is counted."""
+        """Let a worker keep deliveries that it may never have seen, for their lease or lock; where that ends, or the
+        worker is lost, no attempt is counted."""
         for first, last in receipts:
             self.deliveries.excuse(worker_id, first, last)
 

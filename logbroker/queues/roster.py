@@ -107,6 +107,7 @@ class Roster:
         known = frozenset(held)
         lost = [receipt for receipt, place in self._queue.deliveries.held_by(link.worker_id) if place not in known]
         self._handouts.release(link.worker_id, [(receipt, receipt) for receipt in lost])
+        self._queue.deliveries.seen(link.worker_id)
 
     def _close_unknown(self, link: WorkerLink, held: Sequence[HeldSession]) -> None:
         """A session whose opening was answered when the stream broke never came there: it is free again."""

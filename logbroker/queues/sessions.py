@@ -245,8 +245,10 @@ class Sessions:
             self.end(session, Loss.LOCK_ENDED, now)
 
     def end(self, session: Session, why: Loss, now: Moment) -> None:
-        """End a session; an attempt is counted where it is lost, that is, for its lock or its worker."""
+        """End a session; an attempt is counted where it is lost, that is, for its lock or its worker, unless its holder
+        may never have seen the first record."""
         key, reason = session.key, _REASONS.get(why)
+        first = next((grant for grant in session.grants if grant.left), None)
         records = self._deliveries.lose_from(session, why, ended=True)
         self._deliveries.remove_session(session)
         self._table.remove(session)
@@ -255,7 +257,8 @@ class Sessions:
             self._lost.append((session, why))
             self._ledger.tally.leases_lost += len(records)
         if records:
-            self._put_back(key, records, reason, None, now)
+            excused = first is not None and first.excused
+            self._put_back(key, records, None if excused else reason, None, now)
         lane = self._lanes.get(key)
         if lane is not None and lane.state == IN_SESSION:
             # At the end of the line: whoever opens the next free session shall not get the same one for ever.

@@ -22,9 +22,10 @@ from tests.queues.shell import DEADLINE_SECONDS, hello, shell, until
 
 
 class StuckClient:
-    """A call whose client reads nothing after the welcome."""
+    """A call whose client reads nothing after the welcome, and the answer after it if it is to read two."""
 
-    def __init__(self) -> None:
+    def __init__(self, reads: int = 1) -> None:
+        self.left = reads
         self.requests: asyncio.Queue[pb.WorkerRequest] = asyncio.Queue()
         self.welcomed = asyncio.Event()
         self.stuck = asyncio.Event()
@@ -34,7 +35,8 @@ class StuckClient:
         return await self.requests.get()
 
     async def write(self, message: bytes) -> None:
-        if not self.welcomed.is_set():
+        if self.left:
+            self.left -= 1
             self.welcomed.set()
             return
         self.stuck.set()
