@@ -11,6 +11,7 @@ from typing import Any, Self
 
 import msgspec
 
+from logbroker.client.arguments import checks_arguments
 from logbroker.client.delivery import waiter
 from logbroker.client.handlers import is_own
 from logbroker.client.ledger import ACK, REASON_CHARACTERS, RELEASE, Nack, Settlement, Word
@@ -24,6 +25,7 @@ from logbroker.record.serializers import Decoding
 _MAX_MS = 1 << 53
 
 
+@checks_arguments()
 class LeasedRecord(Decoding, msgspec.Struct, eq=False):
     """A record under a lease. `timestamp_ms` counts from 1970, by the producer's clock or the broker's.
 

@@ -269,6 +269,31 @@ async def test_a_wrong_argument_is_named(
     await in_either(blocking, used.close)
 
 
+WRONG_OF_A_DELIVERY: list[tuple[Callable[[Any], Any], str]] = [
+    (lambda d: d.nack(reason=5), r"nack\(\): reason must be str, not int 5"),
+    (lambda d: d.nack(reason=b"broken"), r"nack\(\): reason must be str, not bytes b'broken'"),
+    (lambda d: d.nack(delay_seconds="5"), r"nack\(\): delay_seconds must be float or None, not str '5'"),
+    (lambda d: d.extend("5"), r"extend\(\): lease_seconds must be float or None, not str '5'"),
+]
+
+
+@both
+async def test_a_wrong_argument_for_a_delivery_is_named_and_settles_nothing(
+    address: str, topic: str, blocking: bool
+) -> None:
+    await create(address, topic, 1)
+    async with Producer(address) as producer:
+        await producer.send_and_wait(topic, b"")
+    worker: Any = (sync.Worker if blocking else Worker)(address, topic)
+    delivery = await (asyncio.to_thread(next, iter(worker)) if blocking else anext(aiter(worker)))
+    for call, message in WRONG_OF_A_DELIVERY:
+        with pytest.raises(TypeError, match=message):
+            call(delivery)
+    delivery.ack()
+    await in_either(blocking, worker.flush)
+    await in_either(blocking, worker.close)
+
+
 async def test_wrong_settings_of_a_client_are_named(address: str) -> None:
     for made in (Consumer, sync.Consumer):
         with pytest.raises(TypeError, match=r"Consumer\(\): group must be str or None, not int 5"):
