@@ -25,7 +25,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
-from logbroker.errors import BrokerUnavailableError, ForkedProcessError, LogbrokerError
+from logbroker.errors import BrokerUnavailableError, ForkedProcessError, InvalidRequestError, LogbrokerError
 from logbroker.platform_needs import check_broker_platform
 from logbroker.private_files import private_opener
 
@@ -80,6 +80,8 @@ class EmbeddedBroker:
         """
         if self._is_forked:
             raise ForkedProcessError("this broker belongs to the process from which this one was forked: make another")
+        if not self._remove_own_dir.alive:
+            raise InvalidRequestError("the with block of this broker is over, and its directory removed: make another")
         if self._process is not None and self._process.poll() is None:
             return
         check_broker_platform()

@@ -15,7 +15,7 @@ import pytest
 import logbroker
 from logbroker.client.sync import Admin
 from logbroker.embedded_broker import EmbeddedBroker
-from logbroker.errors import BrokerUnavailableError, LogbrokerError
+from logbroker.errors import BrokerUnavailableError, InvalidRequestError, LogbrokerError
 
 
 def topic_names(broker: EmbeddedBroker) -> list[str]:
@@ -32,6 +32,8 @@ def test_it_is_ready_when_it_is_entered_and_its_data_go_with_it() -> None:
     assert not data_dir.exists()
     with pytest.raises(BrokerUnavailableError):
         _ = broker.pid
+    with pytest.raises(InvalidRequestError, match="make another"):
+        broker.start()
 
 
 def test_restart_and_kill_keep_address_and_data(logbroker_broker: EmbeddedBroker) -> None:
