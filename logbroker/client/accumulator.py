@@ -101,12 +101,16 @@ class Accumulator(Generic[Handle]):
             if batch is None or batch.by_hand:
                 return None
         else:
+            if type(partition) is bool:
+                raise TypeError("partition must be int, not bool")
             if not 0 <= partition < route.partitions:
                 return None
             batch = route.open[partition]
             if batch is None or not batch.by_hand:
                 return None
         if timestamp_ms is not None:
+            if type(timestamp_ms) is bool:
+                raise TypeError("timestamp_ms must be int, not bool")
             check_timestamp(timestamp_ms)
         count = batch.count
         place = batch.append(count, timestamp_ms, key, value, headers)

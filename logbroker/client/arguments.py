@@ -223,15 +223,15 @@ def record_parts(
 ) -> tuple[Any, Any, Any, Any]:
     """Return value, key, headers and ordering key as the codec takes them: bytes for what is like bytes, headers as a
     list. Raises TypeError for what no record can be made of. Called where one was refused, or begins a batch."""
-    _check_one("topic", topic, str)
+    check_one("send()", "topic", topic, str)
     for name, given in (("value", value), ("key", key)):
         if given is not None and not fits(given, bytes):
             advice = f", or give the producer a {name}_serializer"
             advice = f": encode it, text.encode(){advice}" if isinstance(given, str) else advice
             raise TypeError(f"send(): {name} must be bytes or None, not {_what(given)}{advice}")
-    _check_one("partition", partition, int | None)
-    _check_one("timestamp_ms", timestamp_ms, int | None)
-    _check_one("ordering_key", ordering_key, bytes | None)
+    check_one("send()", "partition", partition, int | None)
+    check_one("send()", "timestamp_ms", timestamp_ms, int | None)
+    check_one("send()", "ordering_key", ordering_key, bytes | None)
     pairs = isinstance(headers, Iterable) and not isinstance(headers, str | bytes | Mapping)
     listed: list[Any] = list(headers) if pairs and isinstance(headers, Iterable) else []
     for header in listed:
@@ -245,9 +245,10 @@ def record_parts(
     return value, key, listed, ordering_key
 
 
-def _check_one(name: str, value: object, hint: Any) -> None:
+def check_one(method: str, name: str, value: object, hint: Any) -> None:
+    """Raise TypeError where an argument of a method does not fit its annotation."""
     if not fits(value, hint):
-        raise TypeError(f"send(): {name} must be {_shown(hint)}, not {_what(value)}{_advice(value, hint)}")
+        raise TypeError(f"{method}: {name} must be {_shown(hint)}, not {_what(value)}{_advice(value, hint)}")
 
 
 def fits(value: Any, hint: Any) -> bool:

@@ -25,7 +25,7 @@ from logbroker.errors import BrokerUnavailableError, LogbrokerError
 
 _log = logging.getLogger(__name__)
 
-_CANCELLED: Final = "the tasks of this client were cancelled, as happens when its event loop ends"
+CANCELLED: Final = "the tasks of this client were cancelled, as happens when its event loop ends"
 _AGAIN_SECONDS: Final = 0.005
 """Before the work begins anew. A loop that is about to end does so first."""
 _MAX_IN_A_ROW: Final = 8
@@ -121,7 +121,7 @@ class Background:
             self._finished.set()
             return
         _log.debug("others have ended the task of %s", self._what)
-        self._on_break(BrokerUnavailableError(_CANCELLED), True)
+        self._on_break(BrokerUnavailableError(CANCELLED), True)
         lived_seconds = asyncio.get_running_loop().time() - self._begun_at
         self._in_a_row = self._in_a_row + 1 if lived_seconds < _IN_A_ROW_SECONDS else 1
         if self._in_a_row > _MAX_IN_A_ROW or self._connection.is_dropped:

@@ -11,7 +11,7 @@ from typing import Any, Self
 
 import msgspec
 
-from logbroker.client.arguments import checks_arguments
+from logbroker.client.arguments import check_one, checks_arguments
 from logbroker.client.delivery import waiter
 from logbroker.client.handlers import is_own
 from logbroker.client.ledger import ACK, REASON_CHARACTERS, RELEASE, Nack, Settlement, Word
@@ -25,7 +25,7 @@ from logbroker.record.serializers import Decoding
 _MAX_MS = 1 << 53
 
 
-@checks_arguments()
+@checks_arguments("nack")
 class LeasedRecord(Decoding, msgspec.Struct, eq=False):
     """A record under a lease. `timestamp_ms` counts from 1970, by the producer's clock or the broker's.
 
@@ -101,6 +101,7 @@ class LeasedRecord(Decoding, msgspec.Struct, eq=False):
         """It failed: it comes again after the delay or, without one, after the group's backoff, unless its attempts are
         used up. Of the reason 256 characters are kept.
         """
+        _check_nack(reason, delay_seconds)
         delay_ms = None
         if delay_seconds is not None:
             if not 0 <= delay_seconds * 1000 < _MAX_MS:
@@ -207,6 +208,14 @@ class SyncWorkerDelivery(LeasedRecord, eq=False):
     ) -> None:
         # No thread is cancelled: that was of something that the program ran in it.
         self._end(error, is_failure=isinstance(error, Exception | CancelledError))
+
+
+def _check_nack(reason: object, delay_seconds: object) -> None:
+    """Raise TypeError for what is of another class; a reason that UTF-8 cannot say settles all the same."""
+    if not isinstance(reason, str):
+        check_one("nack()", "reason", reason, str)
+    if not isinstance(delay_seconds, int | float | None):
+        check_one("nack()", "delay_seconds", delay_seconds, float | None)
 
 
 def _sayable(text: str) -> str:

@@ -14,7 +14,7 @@ from typing import Any, Final, Generic, TypeVar
 import grpc
 import msgspec
 
-from logbroker.client.background import Background
+from logbroker.client.background import CANCELLED, Background
 from logbroker.client.connection import CLOSED, Connection, Stream, backoff_seconds, run_stream
 from logbroker.client.delivery import waiter
 from logbroker.client.holdings import Holdings
@@ -210,7 +210,7 @@ class WorkerLink(Generic[D]):
 
     def _cut_off(self) -> None:
         """The event loop ends, or no tasks live in it."""
-        self._error = BrokerUnavailableError(CLOSED)
+        self._error = BrokerUnavailableError(f"{CANCELLED}; open another one")
         self.holdings.fail(self._error)
         self._changed.set()
 

@@ -309,9 +309,15 @@ async def test_an_open_batch_takes_no_wrong_record_either(address: str, topic: s
         for wrong in ("text", 5, {"a": 1}):
             with pytest.raises(TypeError, match="value must be bytes or None"):
                 await producer.send(topic, wrong)
+        for name in ("timestamp_ms", "partition"):
+            await producer.send(topic, b"by hand", partition=0)
+            options: Any = {"partition": 0, name: True}
+            with pytest.raises(TypeError, match=f"{name} must be int or None, not bool True"):
+                await producer.send(topic, b"", **options)
+            await producer.flush()
         last = await producer.send(topic, b"2")
         await producer.flush()
-        assert [first.result().offset, last.result().offset] == [0, 1]
+        assert [first.result().offset, last.result().offset] == [0, 3]
 
 
 LIKE_BYTES: list[Callable[[bytes], Any]] = [

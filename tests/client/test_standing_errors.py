@@ -232,7 +232,8 @@ async def test_every_call_raises_the_error_until_the_program_seeks(
     if asker.member:
         assert (await place.committed()).get(0, 10) <= 10
     if asker.member and error is LogTruncatedError:
-        assert (await place.committed()).get(0) in (None, 9)
+        # 0: where it began was committed before anything of this partition was read.
+        assert (await place.committed()).get(0) in (None, 0, 9)
     if error is PartitionOfflineError:
         return  # Nothing of it can be read.
     assert await asker.do("position", place.sick) == position
