@@ -210,11 +210,11 @@ def what_may_be_a_dead_letter_is_resumed(patch: pytest.MonkeyPatch) -> None:
 
 
 def a_goodbye_drops_what_was_held(patch: pytest.MonkeyPatch) -> None:
-    lose_some: Callable[..., Settled] = Deliveries.lose_some
+    lose_some: Callable[..., tuple[Settled, bool]] = Deliveries.lose_some
 
-    def bug(self: Deliveries, worker: Worker, why: Loss, *, last: bool) -> Settled:
-        lost = lose_some(self, worker, why, last=last)
-        return [] if why is Loss.WORKER_LEFT else lost
+    def bug(self: Deliveries, worker: Worker, why: Loss, *, last: bool) -> tuple[Settled, bool]:
+        lost, excused = lose_some(self, worker, why, last=last)
+        return [] if why is Loss.WORKER_LEFT else lost, excused
 
     patch.setattr(Deliveries, "lose_some", bug)
 
