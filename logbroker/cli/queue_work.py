@@ -25,7 +25,7 @@ from logbroker.cli.output_formats import json_delivery
 from logbroker.cli.standard_output import TakenOutput
 from logbroker.cli.stops import PutOff
 from logbroker.client.sync import QueueAdmin, QueueDescription, WorkerDelivery
-from logbroker.client.sync_loop import join
+from logbroker.client.sync_loop import Latch
 from logbroker.client.worker_core import DEFAULT_MAX_EXTENSION_SECONDS
 from logbroker.config import MAX_SECONDS
 from logbroker.errors import LogbrokerError, quoted
@@ -233,24 +233,27 @@ class _Stops:
 @contextmanager
 def _stopped_at_end(worker: Worker, broker: str, group: str) -> Iterator[None]:
     """Stop the worker when nothing is left that could be handed out."""
-    over = threading.Event()
+    over, ended = Latch(), Latch()
 
     def look() -> None:
-        with QueueAdmin(broker) as admin:
-            while not over.wait(_LOOK_SECONDS):
-                # Where the broker is away, the worker rides it out, or ends.
-                with suppress(LogbrokerError):
-                    if _is_worked_off(admin.describe_queue(group)):
-                        worker.stop()
-                        return
+        try:
+            with QueueAdmin(broker) as admin:
+                while not over.wait(_LOOK_SECONDS):
+                    # Where the broker is away, the worker rides it out, or ends.
+                    with suppress(LogbrokerError):
+                        if _is_worked_off(admin.describe_queue(group)):
+                            worker.stop()
+                            return
+        finally:
+            ended.set()
 
-    thread = threading.Thread(target=look, name="until-end")
-    thread.start()
+    threading.Thread(target=look, name="until-end").start()
     try:
         yield
     finally:
         over.set()
-        join(thread)
+        while not ended.wait(_LOOK_SECONDS):
+            pass
 
 
 def _is_worked_off(queue: QueueDescription) -> bool:

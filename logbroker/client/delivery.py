@@ -12,7 +12,7 @@ from typing import Any, Self
 import msgspec
 
 from logbroker.client.handlers import call_plain, check_plain
-from logbroker.client.sync_loop import wait_for
+from logbroker.client.sync_loop import Latch, wait_for
 from logbroker.errors import LogbrokerError, RequestTimeoutError, quoted
 from logbroker.record.codec import BatchBuilder
 
@@ -284,7 +284,7 @@ class SyncDelivery(_Handle):
         """
         timeout_seconds = timeout if timeout_seconds is None else timeout_seconds
         while not (batch := self._settle()).done:
-            told = threading.Event()
+            told = Latch()
             batch.when_done(told.set)
             if not wait_for(told, timeout_seconds):
                 raise RequestTimeoutError(f"no answer for the record within {timeout_seconds} s; it may still come")

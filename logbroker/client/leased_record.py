@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from asyncio import CancelledError
 from collections.abc import Generator
 from time import monotonic
@@ -16,7 +15,7 @@ from logbroker.client.delivery import waiter
 from logbroker.client.handlers import is_own
 from logbroker.client.ledger import ACK, REASON_CHARACTERS, RELEASE, Nack, Settlement, Word
 from logbroker.client.lot import HELD, LOST, Lot
-from logbroker.client.sync_loop import wait_for
+from logbroker.client.sync_loop import Latch, wait_for
 from logbroker.errors import InvalidRequestError, RequestTimeoutError
 from logbroker.record.codec import Headers
 from logbroker.record.message_headers import priority_of
@@ -193,7 +192,7 @@ class SyncWorkerDelivery(LeasedRecord, eq=False):
         another name of `timeout_seconds`."""
         timeout_seconds = timeout if timeout_seconds is None else timeout_seconds
         settlement = self._begun()
-        told = threading.Event()
+        told = Latch()
         settlement.waiters.append(told.set)
         # The answer may have come between the look and the append.
         if not settlement.answered and not wait_for(told, timeout_seconds):

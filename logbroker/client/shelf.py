@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Final, Generic, TypeVar
 
 from logbroker.client.leased_record import LeasedRecord, reason_of
-from logbroker.client.ledger import REASON_CHARACTERS, Nack
+from logbroker.client.ledger import REASON_CHARACTERS, RELEASE, Nack, Word
 from logbroker.client.lot import HELD, Lot
 from logbroker.errors import LeaseLostError, LogbrokerError
 
@@ -125,7 +125,13 @@ class Shelf(Generic[D]):
                 self._close_lot(lot)
                 self._refuse(lot, error)
                 continue
-            self._index = record.index + 1
+            except StopIteration:
+                self._give_back(lot)
+                continue
+            if record.index != self._index:
+                self._give_back(lot)
+                continue
+            self._index += 1
             if self._index == self._count:
                 self._close_lot(lot)
             return record
@@ -148,10 +154,19 @@ class Shelf(Generic[D]):
     def _refuse(self, lot: Lot, error: LogbrokerError) -> None:
         """Nack what cannot be decoded of a lot."""
         _log.error("deliveries of %s from %s on cannot be decoded: %s", lot.topic, lot.place(self._index), error)
+        self._put_down(lot, Nack(reason_of(error)[:REASON_CHARACTERS], None))
+
+    def _give_back(self, lot: Lot) -> None:
+        """Let what is left of a lot come again. What a signal handler raised, as that of Ctrl-C does, has ended
+        the decoder in the middle, or taken a record that it had decoded, and the program goes on."""
+        self._close_lot(lot)
+        self._put_down(lot, RELEASE)
+
+    def _put_down(self, lot: Lot, word: Word) -> None:
         for unread in range(self._index, len(lot)):
             if lot.states[unread] == HELD:
                 record = self._make(lot, lot.place(unread)[1], -1, None, None, (), unread)
-                lot.ledger.holdings.put_down(record, Nack(reason_of(error)[:REASON_CHARACTERS], None))
+                lot.ledger.holdings.put_down(record, word)
 
     def take_unread(self, now: float) -> Iterator[tuple[Lot, int]]:
         """Yield what waits, without its record, and leave nothing; nothing at all where nothing may be handed out."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures.thread  # noqa: F401 - event loops load it late, and at the end of a program none can.
+import contextlib
 import logging
 import sys
 import threading
@@ -40,6 +41,7 @@ class SharedLoop:
     def __init__(self) -> None:
         """Raises BrokerUnavailableError where no thread can be started."""
         self.loop = _new_loop()
+        self._has_ended = False
         # A daemon, so that a client that nobody closed does not keep the process.
         self._thread = threading.Thread(target=self._run, name="logbroker-client", daemon=True)
         try:
@@ -55,7 +57,8 @@ class SharedLoop:
     @property
     def is_alive(self) -> bool:
         """Whether what is given to it will run."""
-        return self._thread.is_alive() and not sys.is_finalizing()
+        # The thread is not asked: an exception of a signal handler in `Thread.is_alive` marks one that runs as ended.
+        return not (self._has_ended or sys.is_finalizing())
 
     def check(self) -> None:
         """Raise BrokerUnavailableError where nothing will run in it any more."""
@@ -76,15 +79,18 @@ class SharedLoop:
             )
 
     def _run(self) -> None:
-        while True:
-            try:
-                self.loop.run_forever()
-            except BaseException:
-                # What ends a loop, such as SystemExit from a handler of the log, ends no client: go on.
-                _log.exception("an exception in the background thread of the clients")
-            else:
-                self.loop.close()
-                return
+        try:
+            while True:
+                try:
+                    self.loop.run_forever()
+                except BaseException:
+                    # What ends a loop, such as SystemExit from a handler of the log, ends no client: go on.
+                    _log.exception("an exception in the background thread of the clients")
+                else:
+                    self.loop.close()
+                    return
+        finally:
+            self._has_ended = True
 
     def discard(self) -> None:
         """End one that nobody has used."""
@@ -112,21 +118,45 @@ _fork: Final = _Fork()
 forking.watch(_fork)
 
 
+class Latch:
+    """Something that happens once, and that one thread waits for: a `threading.Event` that signals may interrupt.
+
+    What a signal handler raises ends the wait at any point of it. A plain lock is not left half taken by that, as the
+    conditions of events and futures may be: whoever tells of what happened, the loop for one, would then stand still.
+    """
+
+    def __init__(self) -> None:
+        self._is_set = False
+        self._lock = threading.Lock()
+        self._lock.acquire()
+
+    def set(self) -> None:
+        """It has happened. From any thread, also more than once."""
+        self._is_set = True
+        with contextlib.suppress(RuntimeError):
+            self._lock.release()
+
+    def is_set(self) -> bool:
+        """Whether it has happened."""
+        return self._is_set
+
+    def wait(self, seconds: float) -> bool:
+        """Whether it has after that time at most. By the thread that waits for it."""
+        return self._is_set or self._lock.acquire(timeout=max(0.0, seconds)) or self._is_set
+
+
 class _Call(Generic[T]):
     """A coroutine that a thread has the loop run, and waits for.
 
     A signal may end the wait at any point of it. What the thread had just done is not known then, so whatever befalls
-    the coroutine does so in the loop; and the wait is one of a plain lock, which no signal leaves half taken, as it may
-    the conditions of futures and events.
+    the coroutine does so in the loop.
     """
 
     def __init__(self, coroutine: Coroutine[Any, Any, T]) -> None:
         self._coroutine = coroutine
         self._task: asyncio.Task[T] | None = None
         self._is_given_up = False
-        self._has_ended = False
-        self._running = threading.Lock()
-        self._running.acquire()
+        self.ended = Latch()
 
     def begin(self) -> None:
         """Run it. To be called in the loop."""
@@ -147,12 +177,7 @@ class _Call(Generic[T]):
         if task is not None and not task.cancelled():
             # Nobody may ask for it any more, and asyncio is not to log that.
             task.exception()
-        self._has_ended = True
-        self._running.release()
-
-    def has_ended(self, seconds: float) -> bool:
-        """Whether it has after that time at most. By the thread that waits for it."""
-        return self._has_ended or self._running.acquire(timeout=seconds) or self._has_ended
+        self.ended.set()
 
     def outcome(self) -> T:
         """Return what came of it, or raise that; when it has ended."""
@@ -175,11 +200,11 @@ def run(coroutine: Coroutine[Any, Any, T]) -> T:
         shared = _started()
         shared.check_waits()
         shared.loop.call_soon_threadsafe(call.begin)
-        while not call.has_ended(_CHECK_SECONDS):
+        while not call.ended.wait(_CHECK_SECONDS):
             shared.check()
         return call.outcome()
     except BaseException:
-        if not call.has_ended(0):
+        if not call.ended.is_set():
             _give_up(call, shared)
         raise
     finally:
@@ -195,13 +220,13 @@ def _give_up(call: _Call[Any], shared: SharedLoop | None) -> None:
         return
     try:
         shared.loop.call_soon_threadsafe(call.give_up)
-        call.has_ended(_GIVING_UP_SECONDS)
+        call.ended.wait(_GIVING_UP_SECONDS)
     except BaseException:
         shared.loop.call_soon_threadsafe(call.give_up)
         raise
 
 
-def wait_for(told: threading.Event, timeout_seconds: float | None) -> bool:
+def wait_for(told: Latch, timeout_seconds: float | None) -> bool:
     """Wait for what the loop tells; False: the time is over.
 
     Raises BrokerUnavailableError where the interpreter is ending, and nobody will tell any more; InvalidRequestError in
@@ -213,17 +238,11 @@ def wait_for(told: threading.Event, timeout_seconds: float | None) -> bool:
     deadline = None if timeout_seconds is None else monotonic() + timeout_seconds
     while True:
         left = _CHECK_SECONDS if deadline is None else min(_CHECK_SECONDS, deadline - monotonic())
-        if told.wait(max(0.0, left)):
+        if told.wait(left):
             return True
         if deadline is not None and monotonic() >= deadline:
             return False
         _started().check()
-
-
-def join(thread: threading.Thread) -> None:
-    """Wait for the end of a thread. Signals are handled meanwhile, whenever they come, whichever thread gets them."""
-    while thread.is_alive():
-        thread.join(_CHECK_SECONDS)
 
 
 def check_waits() -> None:

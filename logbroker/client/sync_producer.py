@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import threading
 from types import TracebackType
 from typing import Any, Self
 
@@ -25,7 +24,7 @@ from logbroker.client.producer import (
     sender_options,
 )
 from logbroker.client.sender import Sender
-from logbroker.client.sync_loop import check_waits, run, shared_loop, wait_for
+from logbroker.client.sync_loop import Latch, check_waits, run, shared_loop, wait_for
 from logbroker.client.topic_route import TopicRoute
 from logbroker.errors import BrokerUnavailableError
 from logbroker.record.codec import Headers
@@ -155,7 +154,7 @@ class Producer(Droppable):
         if partition is not None and partition >= route.partitions:
             run(self._sender.refresh(route))
         while True:
-            room = threading.Event()
+            room = Latch()
             self._route(topic)
             with self._accumulator.lock:
                 current = self._accumulator.routes.get(topic)

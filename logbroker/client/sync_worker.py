@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, wait
 from time import monotonic
 from types import TracebackType
 from typing import Final, Self
@@ -16,7 +15,7 @@ from logbroker.client.holdings import DEFAULT_PREFETCH_BYTES
 from logbroker.client.leased_record import SyncWorkerDelivery
 from logbroker.client.lifetime import Droppable
 from logbroker.client.shelf import Shelf
-from logbroker.client.sync_loop import join, run, wait_for
+from logbroker.client.sync_loop import Latch, run, wait_for
 from logbroker.client.worker import DEFAULT_IDLE_SECONDS, DEFAULT_SESSION_PREFETCH, HANDLER, check_idle
 from logbroker.client.worker_core import (
     DEFAULT_LIST_BYTES,
@@ -206,36 +205,33 @@ class Worker(Droppable):
         have in hand, and raise that. In a daemon thread they are daemons, too: a program's end waits for none of them.
         """
         core = self._core
-        futures: list[Future[None]] = [Future() for _ in range(count)]
+        errors: list[BaseException] = []
 
-        def work_in(future: Future[None]) -> None:
+        def work_in(ended: Latch) -> None:
             try:
                 work()
             except BaseException as error:
                 core.stop()
-                future.set_exception(error)
-            else:
-                future.set_result(None)
+                errors.append(error)
+            finally:
+                ended.set()
 
+        ends = [Latch() for _ in range(count)]
         threads = [
-            threading.Thread(target=work_in, args=(future,), name=f"logbroker-worker-{number}")
-            for number, future in enumerate(futures)
+            threading.Thread(target=work_in, args=(ended,), name=f"logbroker-worker-{number}")
+            for number, ended in enumerate(ends)
         ]
-        started = 0
         try:
             for thread in threads:
                 thread.start()
-                started += 1
-            while wait(futures, timeout=_SIGNAL_CHECK_SECONDS).not_done:
-                pass
+            _wait_for_all(ends)
         except BaseException:
             core.stop()
+            # But not for one that could not be started, or that a signal came before.
+            _wait_for_all([ended for thread, ended in zip(threads, ends, strict=True) if thread.ident is not None])
             raise
-        finally:
-            for thread in threads[:started]:
-                join(thread)
-        for future in futures:
-            future.result()
+        if errors:
+            raise errors[0]
 
     def flush(self) -> None:
         """Wait until the broker has synced all that was settled. Raises the first refusal that nobody was told of, and
@@ -360,6 +356,13 @@ class Session:
                 raise
 
 
+def _wait_for_all(ended: list[Latch]) -> None:
+    """Wait for the end of threads. Signals are handled meanwhile, whenever they come, whichever thread gets them."""
+    for each in ended:
+        while not each.wait(_SIGNAL_CHECK_SECONDS):
+            pass
+
+
 def _next_delivery(
     core: WorkerCore[SyncWorkerDelivery],
     shelf: Shelf[SyncWorkerDelivery],
@@ -388,7 +391,7 @@ def _wait(
     deadline: float | None,
 ) -> bool:
     """Wait until it is worth looking again; False: the time is over."""
-    told = threading.Event()
+    told = Latch()
     with core.holdings.lock:
         if shelf.is_ready:
             return True
