@@ -194,7 +194,11 @@ def run(coroutine: Coroutine[Any, Any, T]) -> T:
 
     Raises BrokerUnavailableError where the interpreter is ending, ForkedProcessError in children where nothing works.
     """
-    call = _Call(coroutine)
+    try:
+        call = _Call(coroutine)
+    except BaseException:
+        coroutine.close()
+        raise
     shared: SharedLoop | None = None
     try:
         shared = _started()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import concurrent.futures
 import signal
 import sys
 import threading
@@ -13,6 +12,7 @@ from types import CodeType, FrameType
 
 import pytest
 
+from logbroker.client import sync_worker
 from logbroker.client.sync import (
     Admin,
     Producer,
@@ -235,9 +235,9 @@ def test_a_signal_is_heard_while_what_is_in_hand_is_waited_for(address: str, top
         return frame is not None
 
     def handle(delivery: WorkerDelivery) -> None:
-        until(lambda: main_thread_is_in(concurrent.futures.wait.__code__))
+        until(lambda: main_thread_is_in(sync_worker._wait_for_all.__code__))
         signal.raise_signal(signal.SIGUSR1)  # To this thread.
-        until(lambda: main_thread_is_in(threading.Thread.join.__code__))
+        until(lambda: worker._core.stopping and main_thread_is_in(sync_worker._wait_for_all.__code__))
         signal.raise_signal(signal.SIGUSR1)
         heard.append(again.wait(10))
 
