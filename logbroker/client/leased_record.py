@@ -10,7 +10,7 @@ from typing import Any, Self
 
 import msgspec
 
-from logbroker.client.arguments import check_one, checks_arguments
+from logbroker.client.arguments import check_one
 from logbroker.client.delivery import waiter
 from logbroker.client.handlers import is_own
 from logbroker.client.ledger import ACK, REASON_CHARACTERS, RELEASE, Nack, Settlement, Word
@@ -24,7 +24,6 @@ from logbroker.record.serializers import Decoding
 _MAX_MS = 1 << 53
 
 
-@checks_arguments("nack")
 class LeasedRecord(Decoding, msgspec.Struct, eq=False):
     """A record under a lease. `timestamp_ms` counts from 1970, by the producer's clock or the broker's.
 
@@ -100,7 +99,8 @@ class LeasedRecord(Decoding, msgspec.Struct, eq=False):
         """It failed: it comes again after the delay or, without one, after the group's backoff, unless its attempts are
         used up. Of the reason 256 characters are kept.
         """
-        _check_nack(reason, delay_seconds)
+        _check_reason(reason)
+        _check_seconds("nack()", "delay_seconds", delay_seconds)
         delay_ms = None
         if delay_seconds is not None:
             if not 0 <= delay_seconds * 1000 < _MAX_MS:
@@ -118,6 +118,7 @@ class LeasedRecord(Decoding, msgspec.Struct, eq=False):
         """Let the lease end so long from now; None: the group's lease. The worker does this by itself for as long as
         `max_extension_seconds`; whoever needs longer, calls it in time.
         """
+        _check_seconds("extend()", "lease_seconds", lease_seconds)
         if lease_seconds is not None and not 0 < lease_seconds * 1000 < _MAX_MS:
             raise InvalidRequestError(f"a lease of {lease_seconds} s cannot be had: ask for up to 12 hours")
         self.lot.ledger.holdings.extend(self, lease_seconds)
@@ -209,12 +210,16 @@ class SyncWorkerDelivery(LeasedRecord, eq=False):
         self._end(error, is_failure=isinstance(error, Exception | CancelledError))
 
 
-def _check_nack(reason: object, delay_seconds: object) -> None:
-    """Raise TypeError for what is of another class; a reason that UTF-8 cannot say settles all the same."""
+def _check_seconds(method: str, name: str, seconds: object) -> None:
+    """Raise TypeError for what is of another class; what is no number is out of bounds."""
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float | None):
+        check_one(method, name, seconds, float | None)
+
+
+def _check_reason(reason: object) -> None:
+    """Raise TypeError for what is of another class; a text that UTF-8 cannot say settles all the same."""
     if not isinstance(reason, str):
         check_one("nack()", "reason", reason, str)
-    if not isinstance(delay_seconds, int | float | None):
-        check_one("nack()", "delay_seconds", delay_seconds, float | None)
 
 
 def _sayable(text: str) -> str:

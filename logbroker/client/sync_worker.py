@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from time import monotonic
 from types import TracebackType
 from typing import Final, Self
@@ -205,21 +206,23 @@ class Worker(Droppable):
         have in hand, and raise that. In a daemon thread they are daemons, too: a program's end waits for none of them.
         """
         core = self._core
-        errors: list[BaseException] = []
+        outcomes: list[Future[None]] = [Future() for _ in range(count)]
+        ends = [Latch() for _ in range(count)]
 
-        def work_in(ended: Latch) -> None:
+        def work_in(outcome: Future[None], ended: Latch) -> None:
             try:
                 work()
             except BaseException as error:
                 core.stop()
-                errors.append(error)
+                outcome.set_exception(error)
+            else:
+                outcome.set_result(None)
             finally:
                 ended.set()
 
-        ends = [Latch() for _ in range(count)]
         threads = [
-            threading.Thread(target=work_in, args=(ended,), name=f"logbroker-worker-{number}")
-            for number, ended in enumerate(ends)
+            threading.Thread(target=work_in, args=(outcomes[number], ends[number]), name=f"logbroker-worker-{number}")
+            for number in range(count)
         ]
         try:
             for thread in threads:
@@ -230,8 +233,8 @@ class Worker(Droppable):
             # But not for one that could not be started, or that a signal came before.
             _wait_for_all([ended for thread, ended in zip(threads, ends, strict=True) if thread.ident is not None])
             raise
-        if errors:
-            raise errors[0]
+        for outcome in outcomes:
+            outcome.result()
 
     def flush(self) -> None:
         """Wait until the broker has synced all that was settled. Raises the first refusal that nobody was told of, and

@@ -18,6 +18,7 @@ from logbroker.client.delivery import Batch, Delivery, SyncDelivery
 from logbroker.client.metadata import find_topic
 from logbroker.client.producer import new_accumulator, sender_options
 from logbroker.client.sender import Sender
+from logbroker.client.sync_loop import Latch
 from logbroker.client.topic_route import TopicRoute
 from logbroker.embedded_broker import EmbeddedBroker
 from logbroker.errors import BrokerUnavailableError, RequestTimeoutError, UnknownPartitionError, UnknownTopicError
@@ -99,15 +100,14 @@ def test_who_waits_for_a_record_hears_of_it_where_it_goes_on_in_another_batch_at
     one, two = (
         Batch(number=number, topic="t", partition=0, by_hand=False, builder=BatchBuilder(100)) for number in (0, 1)
     )
-    made = threading.Event
 
-    def event() -> threading.Event:
+    def latch() -> Latch:
         if not one.done:
             one.finish_moved([(two, place)])
             threading.Timer(0.01, two.finish, kwargs={"base_offset": 7}).start()
-        return made()
+        return Latch()
 
-    monkeypatch.setattr(delivery, "threading", SimpleNamespace(Event=event))
+    monkeypatch.setattr(delivery, "Latch", latch)
     assert SyncDelivery(one, place).result(25).offset == 7
 
 

@@ -160,11 +160,12 @@ async def test_one_that_waits_for_sessions_goes_on_after_a_restart(
     logbroker_broker: EmbeddedBroker, topic: str, in_threads: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However long the broker is away: it asks again and again meanwhile."""
-    refused = 0
+    asked = refused = 0
     open_session = SessionCalls.open
 
     async def count(calls: SessionCalls[Any], key: bytes | None, prefetch: int, wait_ms: int) -> HeldSession[Any]:
-        nonlocal refused
+        nonlocal asked, refused
+        asked += 1
         try:
             return await open_session(calls, key, prefetch, wait_ms)
         except BrokerUnavailableError:
@@ -198,7 +199,9 @@ async def test_one_that_waits_for_sessions_goes_on_after_a_restart(
             await worker.sessions(handle, idle_seconds=5)
 
     working = asyncio.create_task(asyncio.to_thread(work_in_threads) if in_threads else work())
-    await wait_until(address, topic, lambda queue: bool(queue.workers))
+    async with asyncio.timeout(30):
+        while not asked:  # The broker knows the worker before that has heard so.
+            await asyncio.sleep(0.01)
     await asyncio.to_thread(logbroker_broker.kill)
     async with asyncio.timeout(30):
         while refused < 15 and not working.done():

@@ -50,6 +50,9 @@ class Link:
                     [Refusal(number, number, UnknownReceiptError("?")) for number in range(self._refusals)]
                 )
 
+    def excuse(self, _: Delivered) -> None:
+        pass
+
     async def next_deliveries(self) -> Delivered:
         delivered = await self.handouts.get()
         self.taken += 1
