@@ -108,8 +108,15 @@ class ConsumerCore(Droppable):
         if growth_order not in (None, KEY_ORDER, NO_ORDER):
             raise InvalidRequestError(f"growth_order takes {KEY_ORDER} or {NO_ORDER}")
         self._lifetime = lifetime = Lifetime("Consumer", broker)
-        self.connection = Connection(broker, request_timeout_seconds=request_timeout_seconds, lifetime=lifetime)
-        self._for_records = Connection(broker, request_timeout_seconds=request_timeout_seconds, lifetime=lifetime)
+        connect = functools.partial(
+            Connection,
+            broker,
+            request_timeout_seconds=request_timeout_seconds,
+            lifetime=lifetime,
+            is_of_member=group is not None,
+        )
+        self.connection = connect()
+        self._for_records = connect()
         """For the fetch stream alone: on a slow link, megabytes of records lie between the broker and this end, and no
         answer to a heartbeat, or to anything else, is to wait behind them."""
         self.cursor = Cursor(max_expanded_bytes)

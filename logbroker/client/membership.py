@@ -42,7 +42,7 @@ from logbroker.errors import LogbrokerError, MemberFencedError, UnknownMemberErr
 from logbroker.types import TopicId, TopicPartition
 
 _SILENCE_SHARE: Final = 8
-"""A heartbeat that is not answered for an eighth of the session leaves a quarter of it to come back, at least."""
+"""A heartbeat that is not answered for an eighth of the session leaves a sixth of it to come back, at least."""
 _SHORTEST_SILENCE_SECONDS: Final = 0.2
 _LONGEST_SILENCE_SECONDS: Final = 5.0
 _STREAMS_AT_ONE_PACE: Final = 3

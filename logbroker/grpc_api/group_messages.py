@@ -32,12 +32,12 @@ SLICE: Final = 500
 HEARTBEATS_PER_SESSION: Final = 4
 MAX_HEARTBEAT_INTERVAL_MS: Final = 3_000
 MIN_HEARTBEAT_INTERVAL_MS: Final = 25
-IDLE_HEARTBEAT_SHARE: Final = 0.6
+IDLE_HEARTBEAT_SHARE: Final = 0.7
 """Of the session, between two heartbeats of a member that delivers nothing. The rest is to notice that one is not
 answered, and to come back over another connection."""
 IDLE_MARGIN_MS: Final = 2_000
 """That rest, at least: a short session has no time to lose."""
-MAX_IDLE_HEARTBEAT_INTERVAL_MS: Final = 6_000
+MAX_IDLE_HEARTBEAT_INTERVAL_MS: Final = 10_000
 """A connection that is silent for longer is asked for a sign of life, which costs as much."""
 
 _STATES: Final[Mapping[int, ReadingState]] = {

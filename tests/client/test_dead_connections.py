@@ -9,14 +9,15 @@ import pytest
 
 from logbroker.client import Admin, Consumer, Producer, Worker, connection, sync
 from logbroker.embedded_broker import embedded
+from logbroker.grpc_api.group_messages import MAX_IDLE_HEARTBEAT_INTERVAL_MS
 from tests.client.group_helpers import Events, add, fill, numbers
 from tests.client.links import Link
 from tests.client.worker_helpers import create, describe, take
 from tests.client.worker_helpers import fill as fill_queue
 
 SESSION_SECONDS = 4.0
-QUICK_KEEPALIVE = {"grpc.keepalive_time_ms": 1000, "grpc.http2.ping_timeout_ms": 1000}
-"""The same in little."""
+QUICK_SECONDS = 1.0
+"""Until a silent connection is asked, and until it is taken for dead, in little."""
 
 
 @pytest.fixture
@@ -27,8 +28,10 @@ async def link(address: str) -> AsyncIterator[Link]:
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    options = [(name, QUICK_KEEPALIVE.get(name, value)) for name, value in connection._OPTIONS]
-    monkeypatch.setattr(connection, "_OPTIONS", tuple(options))
+    options = {**dict(connection._OPTIONS), "grpc.http2.ping_timeout_ms": round(QUICK_SECONDS * 1000)}
+    monkeypatch.setattr(connection, "_OPTIONS", tuple(options.items()))
+    for name in ("KEEPALIVE_SECONDS", "MEMBER_KEEPALIVE_SECONDS"):
+        monkeypatch.setattr(connection, name, QUICK_SECONDS)
 
 
 async def until_assigned(consumer: Consumer) -> None:
@@ -40,7 +43,9 @@ async def until_assigned(consumer: Consumer) -> None:
 def test_what_is_dead_is_noticed_before_the_time_of_a_call_is_over() -> None:
     """By whoever waits on it, also without a word to say: gRPC would stop to ask after two questions."""
     options = dict(connection._OPTIONS)
-    assert options["grpc.keepalive_time_ms"] + options["grpc.http2.ping_timeout_ms"] < 10_000
+    assert connection.KEEPALIVE_SECONDS + options["grpc.http2.ping_timeout_ms"] / 1000 < 10
+    assert connection.MEMBER_KEEPALIVE_SECONDS + options["grpc.http2.ping_timeout_ms"] / 1000 < 15
+    assert connection.MEMBER_KEEPALIVE_SECONDS * 1000 > MAX_IDLE_HEARTBEAT_INTERVAL_MS  # Heartbeats are sign enough.
     assert options["grpc.http2.max_pings_without_data"] == 0
 
 
