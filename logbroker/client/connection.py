@@ -289,20 +289,38 @@ def _ask(task: asyncio.Task[Any]) -> None:
 async def end_tasks(*tasks: asyncio.Task[Any]) -> list[Any]:
     """Cancel tasks and wait for them; return what they came to, or their errors.
 
-    A caller that is cancelled, however often, goes on when all of them have ended, too: `gather` hands each
-    cancellation on to them, and waits. What must be done after that belongs into a `finally`.
+    A caller that is cancelled, however often, hands that on to them and goes on when all of them have ended, too. What
+    must be done after that belongs into a `finally`. It goes on with the last CancelledError that came to it, which
+    `gather` would replace by one of a task: those who know their own ones by the message, as anyio does, need it.
 
     A cancelled task keeps its error until somebody asks, and that keeps the frames it went through, with their streams
     and so gRPC itself, which then goes on running in a program that has closed all its clients.
     """
+    cancelled: asyncio.CancelledError | None = None
     for task in tasks:
         task.cancel()
     try:
-        return await asyncio.gather(*tasks, return_exceptions=True)
+        while under_way := [task for task in tasks if not task.done()]:
+            try:
+                await asyncio.wait(under_way)
+            except asyncio.CancelledError as error:
+                cancelled = error
+                for task in under_way:
+                    task.cancel()
+        if cancelled is not None:
+            raise cancelled
     finally:
-        for task in tasks:
-            # Whatever it is: what ends the event loop, such as a signal handler's SystemExit, has done so by itself.
-            _ask(task)
+        # Whatever it is: what ends the event loop, such as a signal handler's SystemExit, has done so by itself.
+        outcomes = [_outcome(task) for task in tasks]
+        del cancelled
+    return outcomes
+
+
+def _outcome(task: asyncio.Task[Any]) -> Any:
+    try:
+        return task.result()
+    except BaseException as error:
+        return error
 
 
 async def run_stream(

@@ -14,6 +14,7 @@ import logging
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Final, TypeVar
 
+from logbroker.client.connection import end_tasks
 from logbroker.errors import InvalidRequestError
 
 T = TypeVar("T")
@@ -137,9 +138,7 @@ class Slots:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
         finally:
             self.are_over = True
-            for task in tasks:
-                task.cancel()
-            outcomes = await asyncio.gather(*tasks, return_exceptions=True)
+            outcomes = await end_tasks(*tasks)
         for outcome in outcomes:
             if isinstance(outcome, BaseException) and not isinstance(outcome, asyncio.CancelledError):
                 raise outcome

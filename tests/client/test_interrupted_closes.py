@@ -180,14 +180,24 @@ def of_clients() -> list[asyncio.Task[Any]]:
 
 
 async def give_up(opened: Opened, turns: int, cancels: int) -> None:
-    closing = asyncio.ensure_future(opened.close())
+    """What comes out is the cancellation that was asked for: anyio knows those of its scopes by their message."""
+    got: list[asyncio.CancelledError] = []
+
+    async def close() -> None:
+        try:
+            await opened.close()
+        except asyncio.CancelledError as error:
+            got.append(error)
+
+    closing = asyncio.ensure_future(close())
     for _ in range(turns):
         await asyncio.sleep(0)
     for _ in range(cancels):
-        closing.cancel()
+        closing.cancel("this very scope")
         await asyncio.sleep(0)
-    with contextlib.suppress(asyncio.CancelledError, LogbrokerError):
+    with contextlib.suppress(LogbrokerError):
         await closing
+    assert [error.args for error in got] == [("this very scope",)] * len(got), (turns, cancels)
 
 
 @pytest.mark.parametrize("opener", OPENERS, ids=lambda opener: opener.__name__[5:])
