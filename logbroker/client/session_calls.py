@@ -112,8 +112,9 @@ class SessionCalls(Generic[D]):
             async with asyncio.timeout(wait_seconds + self._timeout_seconds):
                 return await answered
         except BaseException as error:
-            # It may have been given up in the very round of its answer.
-            if answered.done() and not answered.cancelled() and isinstance(opened := answered.result(), HeldSession):
+            # It may have been given up in the very round of its answer, which may be a refusal.
+            is_answered = answered.done() and not answered.cancelled() and answered.exception() is None
+            if is_answered and isinstance(opened := answered.result(), HeldSession):
                 gone = StaleSessionError("nobody waited for it any more")
                 self._sessions.lost(opened.token, opened.key, gone)
                 self._give_back(opened.token, opened.key)

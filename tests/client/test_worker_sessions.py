@@ -340,3 +340,39 @@ async def test_a_session_that_is_given_up_in_the_round_of_its_answer_is_free_aga
         monkeypatch.undo()
         async with asyncio.timeout(20), other.session(b"k0") as session:
             assert await read(session, 1) == [0]
+
+
+@pytest.mark.parametrize("turns", range(4))
+async def test_one_that_is_given_up_in_the_round_of_its_refusal_is_given_up(
+    address: str, topic: str, monkeypatch: pytest.MonkeyPatch, turns: int
+) -> None:
+    """The refusal stood for the cancellation, and `sessions` asked again, for ever."""
+    await create(address, topic)
+    loop = asyncio.get_running_loop()
+
+    async def nothing(session: Session) -> None:
+        raise AssertionError("there are no records")
+
+    async with Worker(address, topic) as worker:
+        calls = worker._core.link.sessions
+        answered = calls.answered
+        running = asyncio.create_task(worker.sessions(nothing))
+
+        def answered_late(answer: queues_pb2.SessionAnswer, turns: int) -> None:
+            if turns:
+                loop.call_soon(answered_late, answer, turns - 1)
+            else:
+                answered(answer)
+
+        def give_up(answer: queues_pb2.SessionAnswer) -> None:
+            if answer.status.code and running.cancel():
+                monkeypatch.undo()
+                answered_late(answer, turns)
+            else:
+                answered(answer)
+
+        monkeypatch.setattr(calls, "answered", give_up)
+        done, _ = await asyncio.wait([running], timeout=20)
+        worker.stop()
+        assert done
+        assert running.cancelled()
