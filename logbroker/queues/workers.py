@@ -141,8 +141,10 @@ class WorkerLink:
 
     def excuse(self, delivered: Delivered) -> None:
         """The stream broke while this was written: the worker may have it, and keeps it for the grace as all else. If
-        it does not come back by then, no attempt counts."""
-        self._group.excuse(self.worker_id, [(delivered.first_receipt, delivered.first_receipt + delivered.count - 1)])
+        it does not come back by then, no attempt counts. Where it came back meanwhile, it has said what it has."""
+        if self.connected:
+            last_receipt = delivered.first_receipt + delivered.count - 1
+            self._group.excuse(self.worker_id, [(delivered.first_receipt, last_receipt)])
 
     async def ended(self) -> LogbrokerError | None:
         """Wait until the link is at its end, and return the error that the stream is to end with; None: it said

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, cast
@@ -24,8 +24,10 @@ from tests.queues.shell import DEADLINE_SECONDS, ack, hello, shell
 
 
 @asynccontextmanager
-async def broken_in_a_write(path: Path, session: bool, **settings: Any) -> AsyncIterator[tuple[QueueGroup, Delivered]]:
-    """A queue group whose worker `gone` broke off while a record was written to it, which may have arrived."""
+async def stuck_in_a_write(
+    path: Path, session: bool, **settings: Any
+) -> AsyncIterator[tuple[QueueGroup, Delivered, Callable[[], Awaitable[None]]]]:
+    """A queue group whose worker `gone` reads nothing any more, what is written to it, and the end of its stream."""
     async with shell(path) as broker:
         await broker.topic()
         group = await broker.group(**settings)
@@ -45,9 +47,20 @@ async def broken_in_a_write(path: Path, session: bool, **settings: Any) -> Async
         await client.stuck.wait()
         delivered = stream._unsure
         assert delivered is not None
-        call.cancel()
-        client.gone.set()
-        await asyncio.wait([call])
+
+        async def end() -> None:
+            call.cancel()
+            client.gone.set()
+            await asyncio.wait([call])
+
+        yield group, delivered, end
+
+
+@asynccontextmanager
+async def broken_in_a_write(path: Path, session: bool, **settings: Any) -> AsyncIterator[tuple[QueueGroup, Delivered]]:
+    """A queue group whose worker `gone` broke off while a record was written to it, which may have arrived."""
+    async with stuck_in_a_write(path, session, **settings) as (group, delivered, end):
+        await end()
         yield group, delivered
 
 
@@ -94,14 +107,20 @@ async def test_what_was_being_written_to_a_worker_that_never_came_back_did_not_f
         assert not delivered.attempts, "not all are first attempts"
 
 
+@pytest.mark.parametrize("is_late", [False, True], ids=["in time", "late"])
 @pytest.mark.parametrize("session", [False, True])
-async def test_what_a_worker_came_back_with_it_may_fail_with(tmp_path: Path, session: bool) -> None:
+async def test_what_a_worker_came_back_with_it_may_fail_with(tmp_path: Path, session: bool, is_late: bool) -> None:
+    """Also where the broker hears of the end of the stream before only when the next one has taken its place."""
     settings: dict[str, Any] = {"backoff_initial_seconds": 0.01, "grace_seconds": DEADLINE_SECONDS}
-    async with broken_in_a_write(tmp_path, session, **settings) as (group, delivered):
+    async with stuck_in_a_write(tmp_path, session, **settings) as (group, delivered, end):
+        if not is_late:
+            await end()
         held = [place_of(0, delivered.offsets[0])]
         sessions = [HeldSession(b"k", delivered.session[0])] if delivered.session is not None else []
         back = await group.connect(hello("gone", held=held, sessions=sessions))
         assert back.resumed
+        if is_late:
+            await end()
         back.disconnected()
         await group.connect(hello("gone", incarnation=2))
         delivered = await taken_by_another(group)
