@@ -247,12 +247,13 @@ def _stopped_at_end(worker: Worker, broker: str, group: str) -> Iterator[None]:
         finally:
             ended.set()
 
-    threading.Thread(target=look, name="until-end").start()
+    looking = threading.Thread(target=look, name="until-end")
     try:
+        looking.start()  # It may be interrupted: the thread runs then, or is about to.
         yield
     finally:
         over.set()
-        while not ended.wait(_LOOK_SECONDS):
+        while looking.ident is not None and not ended.wait(_LOOK_SECONDS):
             pass
 
 

@@ -106,6 +106,8 @@ class Background:
         for attempt in itertools.count():
             try:
                 await self._work()
+                # In this very step: whoever is woken by what the work did last may ask, or start it again.
+                self._finished.set()
                 return
             except Exception as error:
                 _log.exception("%s failed, and begins anew", self._what)
@@ -115,10 +117,7 @@ class Background:
     def _ended(self, task: asyncio.Task[None]) -> None:
         # To be asked for in any case: what is raised in a task goes out of the event loop, too, if it ends that.
         has_returned = not task.cancelled() and task.exception() is None
-        if self._is_over:
-            return
-        if has_returned:
-            self._finished.set()
+        if self._is_over or has_returned:
             return
         _log.debug("others have ended the task of %s", self._what)
         self._on_break(BrokerUnavailableError(CANCELLED), True)

@@ -152,8 +152,19 @@ class Slots:
                 # That of a handler which is over by now, between two records.
                 if self._is_cancelled():
                     raise
-                _forget_cancellation()
-                _log.warning("a handler has cancelled the task that called it, after its end; it goes on")
+                _pass_over_cancellation()
+
+    async def outlive_handler(self) -> None:
+        """Hear of the cancellation by a handler that has returned, so that the next one does not fail by it."""
+        task = asyncio.current_task()
+        if task is None or not task.cancelling() or self._is_cancelled():
+            return
+        try:
+            await asyncio.sleep(0)
+        except asyncio.CancelledError:
+            if self._is_cancelled():
+                raise
+        _pass_over_cancellation()
 
     def failure(self, what: str, error: BaseException) -> Exception | None:
         """Return what a handler failed with; None: it is the call that ends."""
@@ -168,6 +179,11 @@ class Slots:
         """Whether a cancellation of one of the tasks is that of the call. Who cancels all tasks of a loop may come to
         those of the handlers first."""
         return self.are_over or self._owner.cancelling() > self._cancelled_before
+
+
+def _pass_over_cancellation() -> None:
+    _forget_cancellation()
+    _log.warning("a handler has cancelled the task that called it, after its end; it goes on")
 
 
 def _forget_cancellation() -> None:

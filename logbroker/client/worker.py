@@ -175,6 +175,7 @@ class Worker(Droppable):
                     core.interrupted(delivery)
                     raise
             core.told(delivery, failure)
+            await slots.outlive_handler()
             taken += 1
             if not taken % _BREATHE:
                 await asyncio.sleep(0)
@@ -229,6 +230,7 @@ class Worker(Droppable):
                 async with session:
                     outcome = await handler(session)
                     check_outcome(HANDLER, outcome)
+                    await slots.outlive_handler()
                     is_handled = True
             except asyncio.CancelledError as error:
                 failure = slots.failure(HANDLER, error)

@@ -8,13 +8,16 @@ import select
 import signal
 import socket
 import subprocess
+import threading
 import time
 import uuid
 from pathlib import Path
 
 import pytest
 
+from logbroker.cli.clients import Worker
 from logbroker.cli.main import run
+from logbroker.cli.queue_work import _stopped_at_end
 from logbroker.cli.standard_output import TakenOutput
 from logbroker.client.sync import Admin, LaneDescription, Producer, QueueAdmin, QueueCounts, QueueSettings
 from logbroker.embedded_broker import embedded
@@ -436,3 +439,25 @@ def test_a_reader_that_goes_away_is_no_error_to_speak_of(address: str, group: st
     )
     assert len(result.stdout.splitlines()) == 1
     assert result.stderr == b""
+
+
+@pytest.mark.parametrize("has_begun", [False, True])
+def test_a_stop_while_the_end_begins_to_be_looked_for_ends_that(
+    address: str, group: str, monkeypatch: pytest.MonkeyPatch, has_begun: bool
+) -> None:
+    """A thread that looks on, which is no daemon, would keep the process for as long as anything waits."""
+    start = threading.Thread.start
+    begun: list[threading.Thread] = []
+
+    def interrupted(thread: threading.Thread) -> None:
+        if has_begun or thread.name != "until-end":
+            start(thread)
+        if thread.name == "until-end":
+            begun.append(thread)
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(threading.Thread, "start", interrupted)
+    with Worker(address, group) as worker, pytest.raises(KeyboardInterrupt), _stopped_at_end(worker, address, group):
+        raise AssertionError("it was interrupted")
+    [thread] = begun
+    until(lambda: not thread.is_alive())

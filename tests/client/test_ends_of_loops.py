@@ -434,6 +434,35 @@ async def test_work_that_others_end_begins_anew_until_its_client_ends_it(connect
     assert (work.begun, work.breaks, work.overs) == (4, [True] * 3, 0)
 
 
+async def test_work_has_ended_when_others_hear_of_the_last_that_it_did(connection: Connection) -> None:
+    """Who is woken by that may start it again, and that is not taken for over when the end of the first is heard of."""
+    told = asyncio.Event()
+    may_end = asyncio.Event()
+    begun = 0
+
+    async def run() -> None:
+        nonlocal begun
+        begun += 1
+        if begun == 1:
+            told.set()
+        else:
+            await may_end.wait()
+
+    work = Background("the work", connection, run)
+    work.start()
+    await told.wait()
+    states = [work.is_running]
+    work.start()
+    await until(lambda: begun == 2)
+    await asyncio.sleep(0)
+    states.append(work.is_running)
+    assert states == [False, True]
+    may_end.set()
+    await work.wait(30)
+    assert not work.is_running
+    await work.end()
+
+
 async def test_who_cancels_until_no_task_is_left_comes_to_an_end(connection: Connection) -> None:
     work = Work(connection)
     work.background.start()

@@ -258,6 +258,51 @@ async def test_a_cancellation_that_comes_late_ends_no_slot(address: str, topic: 
     assert {*values} == {b"%d" % number for number in range(5)}
 
 
+async def test_a_cancellation_by_one_handler_fails_no_other(address: str, topic: str) -> None:
+    """The next record is at hand: its handler would be the first to hear of it."""
+    await create(address, topic)
+    await fill(address, topic, 5, keys=5)
+    values: list[bytes | None] = []
+
+    async def handle(delivery: WorkerDelivery) -> None:
+        values.append(delivery.value)
+        if len(values) == 5:
+            worker.stop()
+        await asyncio.sleep(0)
+        task = asyncio.current_task()
+        assert task is not None
+        assert not task.cancelling()
+        task.cancel()
+
+    async with Worker(address, topic, prefetch=5) as worker, asyncio.timeout(30):
+        await worker.run(handle)
+    assert len(values) == len(set(values)) == 5
+    counts = (await describe(address, topic)).counts
+    assert (counts.acked, counts.nacked) == (5, 0)
+
+
+async def test_a_cancellation_by_a_handler_of_a_session_fails_nothing(address: str, topic: str) -> None:
+    await create(address, topic)
+    await fill(address, topic, 3, keys=3)
+    keys: list[bytes] = []
+
+    async def handle(session: Session) -> None:
+        async for delivery in session:
+            delivery.ack()
+            break
+        keys.append(session.key)
+        if len(keys) == 3:
+            worker.stop()
+        task = asyncio.current_task()
+        assert task is not None
+        task.cancel()
+
+    async with Worker(address, topic) as worker, asyncio.timeout(30):
+        await worker.sessions(handle)
+    assert len(set(keys)) == 3
+    assert (await describe(address, topic)).counts.acked == 3
+
+
 @pytest.mark.parametrize("concurrency", [1, 2])
 async def test_a_run_that_is_cancelled_ends_though_its_handlers_pass_over_that(
     address: str, topic: str, concurrency: int
