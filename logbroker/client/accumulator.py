@@ -98,7 +98,7 @@ class Accumulator(Generic[Handle]):
         if partition is None:
             routed_by = key if ordering_key is None else ordering_key
             batch = route.open[way.sticky if routed_by is None else way.partition_of[routed_by]]
-            if batch is None or batch.by_hand:
+            if batch is None or batch.by_hand or batch.appending:
                 return None
         else:
             if type(partition) is bool:
@@ -106,19 +106,27 @@ class Accumulator(Generic[Handle]):
             if not 0 <= partition < route.partitions:
                 return None
             batch = route.open[partition]
-            if batch is None or not batch.by_hand:
+            if batch is None or not batch.by_hand or batch.appending:
                 return None
         if timestamp_ms is not None:
             if type(timestamp_ms) is bool:
                 raise TypeError("timestamp_ms must be int, not bool")
             check_timestamp(timestamp_ms)
         count = batch.count
-        place = batch.append(count, timestamp_ms, key, value, headers)
+        batch.appending = True
+        try:
+            place = batch.append(count, timestamp_ms, key, value, headers)
+        except BaseException:
+            batch.look_what_was_appended()
+            raise
         if place is None:
+            batch.appending = False
             return None
         if ordering_key is not None:
             batch.ordering_keys[count] = ordering_key
         batch.count = count + 1
+        batch.record_bytes += place.size
+        batch.appending = False
         self.buffered_bytes += place.size
         return self._handle(batch, place)
 
@@ -152,10 +160,10 @@ class Accumulator(Generic[Handle]):
             )
         arguments = (timestamp_ms, key, value, list(headers))
         batch = route.open[partition]
-        if batch is not None and batch.by_hand == by_hand:
-            place = batch.append(batch.count, *arguments)
-            if place is not None:
-                return self._appended(batch, place, ordering_key)
+        if batch is not None and batch.by_hand == by_hand and not batch.appending:
+            handle = self._append(batch, arguments, ordering_key)
+            if handle is not None:
+                return handle
         if batch is not None:
             self._close(route, partition)
             if routed_by is None and not by_hand:
@@ -164,21 +172,50 @@ class Accumulator(Generic[Handle]):
                     self._close(route, partition)
         builder = BatchBuilder(self._bound(route), self._codec)
         place = builder.append(0, *arguments)
-        return self._appended(self._open(route, partition, by_hand, builder), place, ordering_key)
+        batch = self._open(route, partition, by_hand, builder, place.size, ordering_key)
+        return self._handle(batch, place)
 
-    def _appended(self, batch: Batch, place: Any, ordering_key: bytes | None) -> Handle:
+    def _append(self, batch: Batch, arguments: tuple[Any, ...], ordering_key: bytes | None) -> Handle | None:
+        """As `try_append` does it, where no call may be spared."""
+        count = batch.count
+        batch.appending = True
+        try:
+            place = batch.append(count, *arguments)
+        except BaseException:
+            batch.look_what_was_appended()
+            raise
+        if place is None:
+            batch.appending = False
+            return None
         if ordering_key is not None:
-            batch.ordering_keys[batch.count] = ordering_key
-        batch.count += 1
+            batch.ordering_keys[count] = ordering_key
+        batch.count = count + 1
+        batch.record_bytes += place.size
+        batch.appending = False
         self.buffered_bytes += place.size
         return self._handle(batch, place)
 
-    def _open(self, route: TopicRoute, partition: int, by_hand: bool, builder: BatchBuilder) -> Batch:
+    def _open(
+        self,
+        route: TopicRoute,
+        partition: int,
+        by_hand: bool,
+        builder: BatchBuilder,
+        size_bytes: int,
+        ordering_key: bytes | None,
+    ) -> Batch:
+        """Open a batch with the first record of its builder."""
         batch = Batch(number=self._number, topic=route.name, partition=partition, by_hand=by_hand, builder=builder)
         self._number += 1
         now = time.monotonic()
         batch.ready_at = now + self._linger_seconds
         batch.deadline = now + self._delivery_timeout_seconds
+        batch.count, batch.record_bytes = 1, size_bytes
+        if ordering_key is not None:
+            batch.ordering_keys[0] = ordering_key
+        # All or nothing of what follows, and of what `_close` moves: Python handles signals, whose handlers may raise,
+        # in calls and jumps, and there is none in between.
+        self.buffered_bytes += size_bytes
         route.open[partition] = batch
         self.unfinished[batch] = None
         self._active[route, partition] = None
@@ -188,11 +225,10 @@ class Accumulator(Generic[Handle]):
     def _close(self, route: TopicRoute, partition: int) -> None:
         batch = route.open[partition]
         assert batch is not None
-        route.open[partition] = None
+        waiting = route.queues[partition].waiting
         self.closed_batches += 1
-        assert batch.builder is not None
-        batch.record_bytes = batch.builder.size_bytes() - HEADER_BYTES
-        route.queues[partition].waiting.append(batch)
+        route.open[partition] = None
+        waiting.append(batch)
         route.batch_closed(partition)
         self._wake()
 

@@ -15,6 +15,7 @@ from logbroker.client.handlers import call_plain, check_plain
 from logbroker.client.sync_loop import Latch, wait_for
 from logbroker.errors import LogbrokerError, RequestTimeoutError, quoted
 from logbroker.record.codec import BatchBuilder
+from logbroker.record.header import HEADER_BYTES
 
 _log = logging.getLogger(__name__)
 
@@ -56,6 +57,7 @@ class Batch:
 
     __slots__ = (
         "append",
+        "appending",
         "base_offset",
         "base_sequence",
         "builder",
@@ -95,11 +97,14 @@ class Batch:
         """The caller chose the partition: these records stay there when the topic grows."""
         self.builder: BatchBuilder | None = builder
         self.append = builder.append
+        self.appending = False
+        """A record is being appended; or what a signal handler raised has ended that: it may be in the builder, though
+        it is not counted, and no other one may follow it."""
         self.count = 0
         self.ordering_keys: dict[int, bytes] = {}
         """By index, of the records that are routed by another key than their own."""
         self.record_bytes = 0
-        """Before compression; set when the batch is closed."""
+        """Before compression."""
         self.ready_at = 0.0
         self.deadline = 0.0
         """Monotonic seconds: when it may be sent though not full, and when it has failed."""
@@ -125,6 +130,11 @@ class Batch:
         self.moved: list[tuple[Batch, Any]] | None = None
         """Where each record went when the topic grew or the batch was split: its batch, and what `append` returned."""
         self.waiters: list[Callable[[], None]] = []
+
+    def look_what_was_appended(self) -> None:
+        """An error came out of `append`: the codec has added nothing for its own, but it may be a signal handler's."""
+        assert self.builder is not None
+        self.appending = self.builder.size_bytes() - HEADER_BYTES != self.record_bytes
 
     @property
     def rank(self) -> tuple[int, tuple[int, ...]]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import weakref
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Final
 
 from logbroker.client import forking
@@ -21,34 +23,39 @@ _WITHIN: Final = (
 
 
 class Exclusive:
-    """Held by one thread or task."""
+    """Held by one thread or task.
+
+    What a signal handler raises may come between any two steps of the holder, and the program goes on. So to hold it is
+    to have a buffer open that the `with` statement itself closes, in no step of Python: nothing can come before that.
+    """
 
     def __init__(self, who: Callable[[], object]) -> None:
         """`who` returns the caller: its thread, or its task."""
         self._who = who
         self._lock = threading.Lock()
+        self._hold: weakref.ref[io.BytesIO] | None = None
         self._holder: object = None
 
-    @contextmanager
-    def reading(self) -> Iterator[None]:
-        """Hold it; raises ConcurrentUseError where it is held, also by the caller."""
-        me = self._who()
-        if not self._lock.acquire(blocking=False):
-            # In the child of a fork, a thread of the parent seems to hold it.
-            forking.check()
-            raise ConcurrentUseError(_WITHIN if self._holder == me else BESIDE)
-        self._holder = me
+    def reading(self) -> AbstractContextManager[object]:
+        """Hold it for a `with` block; raises ConcurrentUseError where it is held, also by the caller."""
+        forking.check()  # In the child of a fork, a thread of the parent seems to hold it.
+        me, hold = self._who(), io.BytesIO()
         try:
-            yield
-        finally:
-            self._holder = None
-            self._lock.release()
+            with self._lock:
+                if self._is_held():
+                    raise ConcurrentUseError(_WITHIN if self._holder == me else BESIDE)
+                self._hold, self._holder = weakref.ref(hold), me
+            return hold
+        except BaseException:
+            hold.close()
+            raise
 
-    @contextmanager
-    def changing(self) -> Iterator[None]:
+    def changing(self) -> AbstractContextManager[object]:
         """Hold it, or go on in the hands of the caller, as a callback does; raises ConcurrentUseError."""
-        if self._holder == self._who():
-            yield
-        else:
-            with self.reading():
-                yield
+        if self._is_held() and self._holder == self._who():
+            return nullcontext()
+        return self.reading()
+
+    def _is_held(self) -> bool:
+        hold = None if self._hold is None else self._hold()
+        return hold is not None and not hold.closed

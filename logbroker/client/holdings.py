@@ -78,11 +78,11 @@ class Holdings(Generic[D]):
 
     # --- what the program does --------------------------------------------------------------------------------------
 
-    def take(self, shelf: Shelf[D], now: float) -> D | None:
-        """Return the next delivery of a shelf; None: there is none at the moment."""
+    def take(self, shelf: Shelf[D], now: float, *, keeps: bool = False) -> D | None:
+        """Return the next delivery of a shelf; None: there is none at the moment. See `Shelf.take`."""
         with self.lock:
-            delivery = shelf.take(now)
-        if shelf.grant_due:
+            delivery = shelf.take(now, keeps=keeps)
+        if shelf.grant_due or shelf.spoilt is not None:
             self.wake()
         if shelf is self.shelf:
             self._asked_at = now
@@ -90,6 +90,11 @@ class Holdings(Generic[D]):
                 self.wanted = True
                 self.wake()
         return delivery
+
+    def take_back(self, shelf: Shelf[D]) -> None:
+        """See `Shelf.take_back`."""
+        with self.lock:
+            shelf.take_back()
 
     def want(self, now: float) -> None:
         """The program is about to ask for deliveries outside of sessions."""
@@ -178,6 +183,9 @@ class Holdings(Generic[D]):
     def next_settle(self, now: float) -> queues_pb2.Settle | None:
         """Return the next settlement to be sent, extensions included; None: nothing is to be sent now."""
         with self.lock:
+            self.shelf.mend()
+            for session in self.sessions:
+                session.shelf.mend()
             correlation_id = self._correlation_id = self._correlation_id + 1
             message = self._leases.asked_for(correlation_id, now)
             if message is not None:

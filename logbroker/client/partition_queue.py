@@ -32,7 +32,7 @@ from logbroker.errors import (
     StaleGenerationError,
 )
 from logbroker.record.codec import with_producer
-from logbroker.record.header import MAX_SEQUENCE, NO_PRODUCER_ID
+from logbroker.record.header import MAX_SEQUENCE, NO_PRODUCER_ID, parse_header
 from logbroker.types import TopicId
 
 MAX_IN_FLIGHT: Final = 5
@@ -270,5 +270,9 @@ class PartitionQueue:
         else:
             batch.base_sequence = self._next_sequence
             batch.payload = batch.builder.build(identity.id, identity.epoch, self._next_sequence)
+        if batch.appending:
+            batch.count = parse_header(batch.payload).record_count
+            batch.appending = False
+        if identity is not ANONYMOUS:
             self._next_sequence = (self._next_sequence + batch.count) & MAX_SEQUENCE
         batch.builder = None

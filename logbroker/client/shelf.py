@@ -39,8 +39,14 @@ class Shelf(Generic[D]):
         """Of its next record."""
         self._count = 0
         """Of its records."""
-        self._kept: D | None = None
+        self._kept: deque[D] = deque()
         """Decoded, and not handed out."""
+        self.on_the_way: list[D] = []
+        """Taken in the program's main thread, and not in its hands yet: what a signal handler raises may come between.
+        Who takes empties it in the step that hands them on."""
+        self.spoilt: Lot | None = None
+        """What a signal handler raised, as that of Ctrl-C does, has ended the decoder of this one in the middle, or
+        taken a record that it had decoded: what is left of it is given back where no signal comes in between."""
         self._max_bytes = max_bytes
         self._unread_bytes = 0
         """Of lots with anything left to be taken."""
@@ -68,9 +74,8 @@ class Shelf(Generic[D]):
         self._granted_bytes += missing
         return missing
 
-    def _let_go(self, lot: Lot) -> None:
-        """Nothing of a lot is left to be taken."""
-        self._unread_bytes -= lot.size_bytes
+    def _look_at_room(self) -> None:
+        """Lots may be gone of which nothing was left to be taken."""
         missing = self._max_bytes - self._unread_bytes - self._granted_bytes
         self.grant_due = missing > 0 and missing * _GRANT_SHARE >= self._max_bytes
 
@@ -90,15 +95,18 @@ class Shelf(Generic[D]):
     @property
     def is_ready(self) -> bool:
         """Whether `take` may return something."""
-        return self.open and not self.is_empty
+        return self.open and self.spoilt is None and not self.is_empty
 
     @property
     def is_empty(self) -> bool:
-        return not (self._lots or self._lot is not None or self._kept is not None)
+        return not (self._lots or self._lot is not None or self._kept)
 
-    def take(self, now: float) -> D | None:
-        """Return the next delivery that is still the worker's; None: there is none at the moment."""
-        while self.open and (delivery := self._next()) is not None:
+    def take(self, now: float, *, keeps: bool = False) -> D | None:
+        """Return the next delivery that is still the worker's; None: there is none at the moment.
+
+        `keeps`: it is `on_the_way` then.
+        """
+        while self.open and self.spoilt is None and (delivery := self._next(keeps)) is not None:
             lot, index = delivery.lot, delivery.index
             if lot.states[index] != HELD:
                 continue
@@ -106,31 +114,51 @@ class Shelf(Generic[D]):
                 return delivery
             if lot.ledger.session is not None:
                 # Nothing is left out of a session, and only the broker knows whether it is over: it is asked.
-                self._kept = delivery
+                self._kept.appendleft(delivery)
                 self.open = False
                 return None
             lot.ledger.holdings.lose(lot, index, LeaseLostError(_TOO_LATE))
+        self._look_at_room()
         return None
 
-    def _next(self) -> D | None:
+    def take_back(self) -> None:
+        """Let what is on its way be taken once more, first of all: who took it was interrupted before it was there."""
+        if not self.on_the_way:
+            return
+        again = deque(self.on_the_way)
+        again.extend(each for each in self._kept if each not in self.on_the_way)
+        for each in self.on_the_way:
+            if each.lot is self._lot:
+                self._index = max(self._index, each.index + 1)
+        if self._lot is not None and self._index == self._count:
+            self._close_lot(self._lot)
+        # Nothing comes between these two: Python handles signals at calls and jumps only.
+        self._kept, self.on_the_way = again, []
+
+    def _next(self, keeps: bool) -> D | None:
         """Return the next record, whatever became of its delivery; None: there is none."""
-        if self._kept is not None:
-            delivery, self._kept = self._kept, None
+        if self._kept:
+            delivery = self._kept[0]
+            if keeps:
+                self.on_the_way.append(delivery)
+            self._kept.popleft()
             return delivery
         # For each record: no length is asked for that is known.
         while (lot := self._open_lot() if self._lot is None else self._lot) is not None:
             try:
                 record = next(self._records)
             except LogbrokerError as error:
-                self._close_lot(lot)
                 self._refuse(lot, error)
+                self._close_lot(lot)
                 continue
             except StopIteration:
-                self._give_back(lot)
-                continue
+                self.spoilt = lot
+                return None
             if record.index != self._index:
-                self._give_back(lot)
-                continue
+                self.spoilt = lot
+                return None
+            if keeps:
+                self.on_the_way.append(record)
             self._index += 1
             if self._index == self._count:
                 self._close_lot(lot)
@@ -138,29 +166,36 @@ class Shelf(Generic[D]):
         return None
 
     def _open_lot(self) -> Lot | None:
+        # What moves is moved without a call in between: there a signal handler may raise, see `take_back`.
         while self._lots:
-            lot = self._lots.popleft()
+            lot = self._lots[0]
             if HELD in lot.states:
-                self._lot, self._records = lot, lot.records(self._make)
-                self._index, self._count = 0, len(lot)
+                records, count = lot.records(self._make), len(lot)
+                self._lot, self._records, self._index, self._count = lot, records, 0, count
+                self._lots.popleft()
                 return lot
-            self._let_go(lot)
+            self._unread_bytes -= lot.size_bytes
+            self._lots.popleft()
         return None
 
     def _close_lot(self, lot: Lot) -> None:
-        self._lot, self._records = None, iter(())
-        self._let_go(lot)
+        none: Iterator[D] = iter(())
+        self._unread_bytes -= lot.size_bytes
+        self._lot, self._records = None, none
+        self._look_at_room()
 
     def _refuse(self, lot: Lot, error: LogbrokerError) -> None:
         """Nack what cannot be decoded of a lot."""
         _log.error("deliveries of %s from %s on cannot be decoded: %s", lot.topic, lot.place(self._index), error)
         self._put_down(lot, Nack(reason_of(error)[:REASON_CHARACTERS], None))
 
-    def _give_back(self, lot: Lot) -> None:
-        """Let what is left of a lot come again. What a signal handler raised, as that of Ctrl-C does, has ended
-        the decoder in the middle, or taken a record that it had decoded, and the program goes on."""
-        self._close_lot(lot)
-        self._put_down(lot, RELEASE)
+    def mend(self) -> None:
+        """Let what is left of what is spoilt come again; in the thread of the event loop."""
+        lot, self.spoilt = self.spoilt, None
+        if lot is not None and lot is self._lot:
+            self._put_down(lot, RELEASE)
+            self._close_lot(lot)
+            self.tell_all()
 
     def _put_down(self, lot: Lot, word: Word) -> None:
         for unread in range(self._index, len(lot)):
@@ -172,22 +207,22 @@ class Shelf(Generic[D]):
         """Yield what waits, without its record, and leave nothing; nothing at all where nothing may be handed out."""
         if not self.open:
             return
-        kept, self._kept = self._kept, None
-        begun, index = self._lot, self._index
-        if kept is not None:
-            begun, index = kept.lot, kept.index
+        kept, self._kept = self._kept, deque()
+        unread = [(each.lot, each.index, each.index + 1) for each in kept]
         if self._lot is not None:
+            unread.append((self._lot, self._index, self._count))
             self._close_lot(self._lot)
-        lots = [] if begun is None else [(begun, index)]
         while self._lots:
-            lot = self._lots.popleft()
-            self._let_go(lot)
-            lots.append((lot, 0))
-        for lot, first in lots:
-            for unread in range(first, len(lot)):
-                if lot.states[unread] != HELD:
+            lot = self._lots[0]
+            self._unread_bytes -= lot.size_bytes
+            self._lots.popleft()
+            unread.append((lot, 0, len(lot)))
+        self._look_at_room()
+        for lot, first, end in unread:
+            for index in range(first, end):
+                if lot.states[index] != HELD:
                     continue
-                if now <= lot.ends_at(unread):
-                    yield lot, unread
+                if now <= lot.ends_at(index):
+                    yield lot, index
                 else:
-                    lot.ledger.holdings.lose(lot, unread, LeaseLostError(_TOO_LATE))
+                    lot.ledger.holdings.lose(lot, index, LeaseLostError(_TOO_LATE))

@@ -100,7 +100,10 @@ class Worker(Droppable):
     def __iter__(self) -> Iterator[SyncWorkerDelivery]:
         run(self._core.start(self._core.prefetch or DEFAULT_PREFETCH))
         shelf = self._core.holdings.shelf
-        while (delivery := _next_delivery(self._core, shelf)) is not None:
+        keeps = _is_main_thread()
+        while (delivery := _next_delivery(self._core, shelf, keeps=keeps)) is not None:
+            if keeps:
+                shelf.on_the_way = []  # In the step that hands it on.
             yield delivery
 
     def batches(
@@ -114,8 +117,12 @@ class Worker(Droppable):
         core = self._core
         run(core.start_lists(max_records, max_bytes))
         shelf = core.holdings.shelf
-        while (delivery := _next_delivery(core, shelf)) is not None:
-            yield core.take_list(shelf, delivery, max_records, max_bytes)
+        keeps = _is_main_thread()
+        while (delivery := _next_delivery(core, shelf, keeps=keeps)) is not None:
+            deliveries = core.take_list(shelf, delivery, max_records, max_bytes, keeps=keeps)
+            if keeps:
+                shelf.on_the_way = []
+            yield deliveries
 
     def run(self, handler: Handler, *, concurrency: int = 1) -> None:
         """Call `handler` with each delivery, in `concurrency` threads, until `stop` or Ctrl-C.
@@ -333,8 +340,11 @@ class Session:
 
     def __iter__(self) -> Iterator[SyncWorkerDelivery]:
         session = self._session()
-        while (delivery := _next_delivery(self._core, session.shelf, session, self._idle_seconds)) is not None:
+        shelf, idle_seconds, keeps = session.shelf, self._idle_seconds, _is_main_thread()
+        while (delivery := _next_delivery(self._core, shelf, session, idle_seconds, keeps=keeps)) is not None:
             session.handed_out()
+            if keeps:
+                shelf.on_the_way = []
             yield delivery
 
     def open(self) -> None:
@@ -359,6 +369,11 @@ class Session:
                 raise
 
 
+def _is_main_thread() -> bool:
+    """Whether signals are handled in this thread: there alone, what a handler raises may come between any two steps."""
+    return threading.current_thread() is threading.main_thread()
+
+
 def _wait_for_all(ended: list[Latch]) -> None:
     """Wait for the end of threads. Signals are handled meanwhile, whenever they come, whichever thread gets them."""
     for each in ended:
@@ -371,11 +386,18 @@ def _next_delivery(
     shelf: Shelf[SyncWorkerDelivery],
     session: HeldSession[SyncWorkerDelivery] | None = None,
     idle_seconds: float | None = None,
+    *,
+    keeps: bool = False,
 ) -> SyncWorkerDelivery | None:
-    """Wait for the next delivery; None: the worker is to stop, or none of the session has come for `idle_seconds`."""
+    """Wait for the next delivery; None: the worker is to stop, or none of the session has come for `idle_seconds`.
+
+    `keeps`: it is `on_the_way`, where a signal handler's exception finds it that comes before the program has it.
+    """
+    if keeps and shelf.on_the_way:
+        core.holdings.take_back(shelf)
     deadline: float | None = None
     while not core.stopping:
-        delivery = core.take(shelf)
+        delivery = core.take(shelf, keeps=keeps)
         if delivery is not None:
             return delivery
         if session is not None and deadline is None:

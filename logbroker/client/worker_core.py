@@ -130,19 +130,19 @@ class WorkerCore(Generic[D]):
         self.lifetime.opened(self.connection.close, self.link.leave)
         await self.link.start(prefetch)
 
-    def take(self, shelf: Shelf[D]) -> D | None:
-        """Return the next delivery; None: there is none at the moment. Raises what ended the worker."""
-        delivery = self.holdings.take(shelf, monotonic())
+    def take(self, shelf: Shelf[D], *, keeps: bool = False) -> D | None:
+        """See `Shelf.take`. Raises what ended the worker."""
+        delivery = self.holdings.take(shelf, monotonic(), keeps=keeps)
         if delivery is None:
             self.link.check()
         return delivery
 
-    def take_list(self, shelf: Shelf[D], first: D, max_records: int, max_bytes: int) -> list[D]:
+    def take_list(self, shelf: Shelf[D], first: D, max_records: int, max_bytes: int, *, keeps: bool = False) -> list[D]:
         """Return a delivery that was taken, and what is at hand behind it: no more than `max_records`, and none beyond
         the one with which they take `max_bytes`, decoded."""
         taken, room_bytes = [first], max_bytes - first.size_bytes
         while len(taken) < max_records and room_bytes > 0:
-            delivery = self.holdings.take(shelf, monotonic())
+            delivery = self.holdings.take(shelf, monotonic(), keeps=keeps)
             if delivery is None:
                 break
             taken.append(delivery)

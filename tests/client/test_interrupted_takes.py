@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import random
+import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any
@@ -12,10 +16,12 @@ from typing import Any
 import pytest
 
 from logbroker.client import lot, sync, sync_loop
+from logbroker.types import TopicPartition
 from tests.client.worker_helpers import create, describe, fill
 
 RECORDS = 20
 INTERRUPTED_AT = 3
+MANY = 5_000
 
 
 def ends_with_it(records: Iterator[Any]) -> Iterator[Any]:
@@ -88,9 +94,132 @@ def test_what_an_interrupt_takes_comes_again_uncounted(
     assert (counts.acked, counts.nacked, counts.leases_lost) == (RECORDS, 0, 0)
 
 
-async def prepare(address: str, topic: str, keys: int) -> None:
+async def prepare(address: str, topic: str, keys: int, records: int = RECORDS) -> None:
     await create(address, topic, 1)
-    await fill(address, topic, RECORDS, keys=keys)
+    await fill(address, topic, records, keys=keys)
+
+
+class RungError(Exception):
+    """What a program's handler of SIGALRM raises."""
+
+
+@contextlib.contextmanager
+def alarms(may_ring: Callable[[], bool]) -> Iterator[None]:
+    """Raise RungError at a time of its own again and again, while it may. One that comes in a finalizer is lost."""
+
+    def ring(number: int, frame: FrameType | None) -> None:
+        signal.setitimer(signal.ITIMER_REAL, random.uniform(0.0003, 0.001))
+        if may_ring():
+            raise RungError
+
+    before, hook = signal.signal(signal.SIGALRM, ring), sys.unraisablehook
+    sys.unraisablehook = lambda _: None
+    signal.setitimer(signal.ITIMER_REAL, 0.001)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+        sys.unraisablehook = hook
+
+
+@pytest.mark.parametrize("way", ["session", "loop", "batches"])
+def test_what_a_signal_handler_raises_anywhere_leaves_no_record_out(address: str, topic: str, way: str) -> None:
+    """Real signals, at any point of the client's code: a record that it had taken, and that did not reach the program,
+    was left out, and in a session the next one was handed out."""
+    asyncio.run(prepare(address, topic, 1 if way == "session" else MANY, MANY))
+    seen: list[int] = []
+    in_client = False
+
+    def take(iterate: Callable[[], Iterator[Any]]) -> int:
+        nonlocal in_client
+        interrupts = 0
+        while len(seen) < MANY:
+            try:
+                in_client = True
+                for taken in iterate():
+                    in_client = False
+                    for delivery in taken if isinstance(taken, list) else [taken]:
+                        assert delivery.attempt == 1
+                        seen.append(delivery.offset)
+                        delivery.ack()
+                    if len(seen) == MANY:
+                        break
+                    in_client = True
+            except RungError:
+                in_client = False
+                interrupts += 1
+        return interrupts
+
+    with alarms(lambda: in_client), sync.Worker(address, topic, prefetch=500) as worker:
+        if way == "session":
+            with worker.session(b"k0", prefetch=500, idle_seconds=None) as session:
+                interrupts = take(lambda: iter(session))
+        else:
+            interrupts = take(lambda: iter(worker) if way == "loop" else worker.batches(max_records=7))
+    assert interrupts
+    assert (seen if way == "session" else sorted(seen)) == list(range(MANY))
+    counts = asyncio.run(describe(address, topic)).counts
+    assert (counts.acked, counts.nacked, counts.leases_lost) == (MANY, 0, 0)
+
+
+def test_what_a_signal_handler_raises_anywhere_in_sends_costs_no_other_record(address: str, topic: str) -> None:
+    """A batch that it left half opened, half closed or with a record that is not counted was never sent, or refused."""
+    asyncio.run(create(address, topic, 4))
+    in_client = False
+    deliveries: list[Any] = []
+    interrupts = 0
+
+    with alarms(lambda: in_client), sync.Producer(address, batch_bytes=500) as producer:
+        for number in range(MANY):
+            key = b"%d" % number
+            try:
+                in_client = True
+                # One in four finds that its value is not bytes, and is converted.
+                delivery = producer.send(topic, key if number % 4 else bytearray(key), key)
+                in_client = False
+                deliveries.append((number, delivery))
+            except RungError:
+                in_client = False
+                interrupts += 1
+        producer.flush()
+        assert interrupts
+        for _, delivery in deliveries:
+            delivery.result(0)
+        assert not producer._accumulator.unfinished
+        assert producer._accumulator.buffered_bytes == 0
+    with sync.Consumer(address) as consumer:
+        consumer.assign(topic)
+        stored = [int(record.value or b"") for record in consumer.until_end()]
+    assert len(stored) == len(set(stored))
+    assert {number for number, _ in deliveries} <= set(stored)
+
+
+def test_what_a_signal_handler_raises_anywhere_in_polls_leaves_the_consumer_free(address: str, topic: str) -> None:
+    asyncio.run(prepare(address, topic, 1, MANY))
+    in_client = False
+    interrupts = seen = 0
+
+    def poll(timeout_seconds: float) -> int:
+        nonlocal in_client, interrupts
+        try:
+            in_client = True
+            found = consumer.poll(10, timeout_seconds=timeout_seconds)
+            in_client = False
+        except RungError:
+            in_client = False
+            interrupts += 1
+            return 0
+        return len(found)
+
+    with alarms(lambda: in_client), sync.Consumer(address) as consumer:
+        consumer.assign(topic)
+        until = time.monotonic() + 120
+        while interrupts < 300 or seen < MANY // 2:
+            assert time.monotonic() < until, (interrupts, seen)
+            if not (found := poll(0.5)):
+                consumer.seek(TopicPartition(topic, 0), 0)
+            seen += found
 
 
 async def answer() -> str:
