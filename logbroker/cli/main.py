@@ -19,6 +19,7 @@ from logbroker.cli.standard_output import (
     OutputClosedError,
     OutputFailedError,
     end_standard_output,
+    stop_waiting_for_readers,
     take_standard_streams,
 )
 from logbroker.cli.stops import Stopped
@@ -127,4 +128,5 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _interrupted(interrupt: BaseException) -> int:
+    stop_waiting_for_readers()
     return _SIGNALLED + interrupt.number if isinstance(interrupt, Stopped) else INTERRUPTED

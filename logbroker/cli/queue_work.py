@@ -9,8 +9,9 @@ import os
 import re
 import signal
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
+from queue import SimpleQueue
 from types import FrameType, TracebackType
 from typing import Final, Self, cast
 
@@ -22,7 +23,7 @@ from logbroker.cli.clients import Worker
 from logbroker.cli.lines import raw_errors, warn
 from logbroker.cli.options import broker_option
 from logbroker.cli.output_formats import json_delivery
-from logbroker.cli.standard_output import TakenOutput
+from logbroker.cli.standard_output import TakenOutput, stop_waiting_for_readers
 from logbroker.cli.stops import PutOff
 from logbroker.client.sync import QueueAdmin, QueueDescription, WorkerDelivery
 from logbroker.client.sync_loop import Latch
@@ -40,6 +41,8 @@ _STOPS: Final = tuple(
     if hasattr(signal, name)  # Windows has two.
 )
 MAX_TIMEOUT_SECONDS: Final = 7 * MAX_SECONDS
+_ANSWER_SECONDS: Final = 1.0
+"""How long a worker that stops waits for the broker's word on what it settled last, to tell of refusals."""
 _GOODBYE_SECONDS: Final = 3
 """After the signal that kills the commands, until the worker ends without the broker's or anybody's answer."""
 _NOT_EXECUTABLE: Final = 126
@@ -140,6 +143,7 @@ def work(
         with (
             _Stops(None) as stops,
             Worker(broker, group, band=band) as worker,
+            _Refusals() as refusals,
             suppress(KeyboardInterrupt),
             _stopped_at_end(worker, broker, group) if until_end else nullcontext(),
         ):
@@ -148,8 +152,7 @@ def work(
                 with stops.put_off.meanwhile():
                     out.write(json_delivery(delivery))
                     out.wait()
-                    with suppress(LogbrokerError):  # Lost meanwhile: it comes again, and is written again.
-                        delivery.ack()
+                    refusals.settle(delivery, delivery.ack)
         return
     if not hasattr(os, "killpg"):
         raise LogbrokerError("--exec needs the processes of a POSIX system: take --print here, or a Worker")
@@ -157,9 +160,10 @@ def work(
     with CommandRunner(command, timeout) as commands, _Stops(commands) as stops:
         with (
             Worker(broker, group, band=band, max_extension_seconds=longest) as worker,
+            _Refusals() as refusals,
             suppress(KeyboardInterrupt),
         ):
-            handler = _Handler(worker, commands, stops, broker, max_records)
+            handler = _Handler(worker, commands, stops, refusals, broker, max_records)
             with stops.that_wait(), _stopped_at_end(worker, broker, group) if until_end else nullcontext():
                 worker.run(handler.handle, concurrency=concurrency or 1)
         if handler.failure:
@@ -215,6 +219,7 @@ class _Stops:
         if not self._waits:
             if self.put_off.takes(number):
                 return
+            stop_waiting_for_readers()
             raise KeyboardInterrupt
         self.count += 1
         self.last = number
@@ -262,15 +267,70 @@ def _is_worked_off(queue: QueueDescription) -> bool:
     return queue.state in ("serving", "paused") and not (counts.ready or counts.in_flight or counts.unscanned)
 
 
+class _Refusals:
+    """Says of each settlement that the broker refused that it did, when it did: the record was lost to others, and
+    comes again. That is no failure of this worker, and its end is not to tell of it."""
+
+    def __init__(self) -> None:
+        self._settled: SimpleQueue[WorkerDelivery | None] = SimpleQueue()
+        """In the order of their words; None: there are no more."""
+        self._ended = Latch()
+
+    def settle(self, delivery: WorkerDelivery, say: Callable[[], object]) -> None:
+        """Say what became of a record; the broker's answer is not waited for here."""
+        try:
+            say()
+        except LogbrokerError as error:
+            _tell_refusal(delivery, error)
+        else:
+            self._settled.put(delivery)
+
+    def __enter__(self) -> Self:
+        # A daemon: the broker may be away for ever.
+        threading.Thread(target=self._hear, name="refusals", daemon=True).start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._settled.put(None)
+        self._ended.wait(_ANSWER_SECONDS)
+
+    def _hear(self) -> None:
+        try:
+            for delivery in iter(self._settled.get, None):
+                try:
+                    delivery.result()
+                except LogbrokerError as error:
+                    _tell_refusal(delivery, error)
+        finally:
+            self._ended.set()
+
+
+def _tell_refusal(delivery: WorkerDelivery, error: LogbrokerError) -> None:
+    warn(f"logbroker: what became of {_place(delivery)} was not taken: {error}")
+
+
+def _place(delivery: WorkerDelivery) -> str:
+    return f"{delivery.topic}-{delivery.partition}, offset {delivery.offset}"
+
+
 class _Handler:
     """Runs a command for each delivery, in the threads of a worker."""
 
     def __init__(
-        self, worker: Worker, commands: CommandRunner, stops: _Stops, broker: str, max_records: int | None
+        self,
+        worker: Worker,
+        commands: CommandRunner,
+        stops: _Stops,
+        refusals: _Refusals,
+        broker: str,
+        max_records: int | None,
     ) -> None:
         self._worker = worker
         self._commands = commands
         self._stops = stops
+        self._refusals = refusals
         self._broker = broker
         self._left = max_records
         self._lock = threading.Lock()
@@ -296,7 +356,7 @@ class _Handler:
                 self._stops.running -= 1
 
     def _work_on(self, delivery: WorkerDelivery) -> None:
-        """Run the command, and settle the delivery; the worker acks what is left unsettled."""
+        """Run the command, and settle the delivery."""
         variables = record_variables(delivery)
         try:
             ended = self._commands.run(
@@ -304,7 +364,7 @@ class _Handler:
             )
         except OSError as error:
             if error.errno == errno.E2BIG:
-                delivery.nack(reason=_too_large(variables))
+                self._nack(delivery, _too_large(variables))
             else:
                 self._fail(f"the command cannot be started: {system_error_text(error)}")
                 delivery.release()
@@ -312,11 +372,11 @@ class _Handler:
         status = f"exit {ended.status}" if ended.status >= 0 else f"signal {-ended.status}"
         reason = f"{status}: {ended.last_line}" if ended.last_line else status
         if ended.status == 0:
-            return
-        if ended.killed_by == "timeout":
-            delivery.nack(reason=self._commands.timeout_reason)
+            self._refusals.settle(delivery, delivery.ack)
+        elif ended.killed_by == "timeout":
+            self._nack(delivery, self._commands.timeout_reason)
         elif ended.killed_by == "loss":
-            place = f"{delivery.topic}-{delivery.partition}, offset {delivery.offset}"
+            place = _place(delivery)
             warn(f"logbroker: the lease of {place} was lost, and its command was killed: the record comes again")
             with suppress(LogbrokerError):
                 delivery.release()
@@ -327,7 +387,10 @@ class _Handler:
             self._fail(f"the command cannot be run ({reason}): mend it, and start again")
             delivery.release()
         else:
-            delivery.nack(reason=reason)
+            self._nack(delivery, reason)
+
+    def _nack(self, delivery: WorkerDelivery, reason: str) -> None:
+        self._refusals.settle(delivery, lambda: delivery.nack(reason=reason))
 
     def _fail(self, why: str) -> None:
         with self._lock:

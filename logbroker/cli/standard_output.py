@@ -32,6 +32,7 @@ PATIENCE_SECONDS: Final = 2.0
 """How long the reader of a pipe may take nothing before that counts as if it had."""
 _FIRST_PAUSE_SECONDS: Final = 0.00005
 _LAST_PAUSE_SECONDS: Final = 0.01
+_LAST_WAIT_SECONDS: Final = 0.5
 _PIECES: Final = 16
 """A piece is at most a sixteenth of what was written before it."""
 
@@ -58,8 +59,14 @@ class _Output(io.FileIO):
     """The process was started without it (`>&-`)."""
     is_over = False
     """The process ends: what is left in buffers is dropped where it cannot be written."""
+    waits_until: float | None = None
+    """A stop was asked for: from this moment (monotonic) on no reader is waited for."""
 
     def write(self, data: Any, /) -> int:
+        if self.waits_until is not None:
+            if not self._is_ready(self.waits_until - monotonic()):
+                return memoryview(data).nbytes
+            data = memoryview(data).cast("B")[: select.PIPE_BUF]  # For which there is room, then.
         if self.is_missing and not self.is_over:
             raise OutputFailedError(CLOSED)
         try:
@@ -73,6 +80,11 @@ class _Output(io.FileIO):
                 raise OutputClosedError from None
             raise OutputFailedError(f"standard output cannot be written: {os.strerror(error.errno or 0)}") from None
         return written
+
+    def _is_ready(self, wait_seconds: float) -> bool:
+        poll = select.poll()
+        poll.register(self.fileno(), select.POLLOUT)
+        return bool(poll.poll(max(0.0, wait_seconds) * 1000))
 
 
 def take_standard_streams() -> None:
@@ -110,6 +122,13 @@ def end_standard_output() -> None:
     if output is not None:
         output.is_over = True
         sys.stdout.flush()
+
+
+def stop_waiting_for_readers() -> None:
+    """A stop was asked for: what is left in buffers is written as far as it is taken at once, and then dropped."""
+    output = _taken()
+    if output is not None and output.waits_until is None and hasattr(select, "poll"):
+        output.waits_until = monotonic() + _LAST_WAIT_SECONDS
 
 
 def _taken() -> _Output | None:

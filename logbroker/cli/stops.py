@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Final
 
+from logbroker.cli.standard_output import stop_waiting_for_readers
+
 _NAMES: Final = ("SIGTERM", "SIGHUP")
 _PUT_OFF_SECONDS: Final = 1.0
 
@@ -58,6 +60,7 @@ class PutOff:
 
 
 def _interrupt(number: int) -> KeyboardInterrupt:
+    stop_waiting_for_readers()
     return KeyboardInterrupt() if number == signal.SIGINT else Stopped(number)
 
 

@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import select
 import signal
 import socket
+import struct
 import subprocess
+import termios
 import threading
 import time
 import uuid
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
-from logbroker.cli.clients import Worker
 from logbroker.cli.main import run
 from logbroker.cli.queue_work import _stopped_at_end
 from logbroker.cli.standard_output import TakenOutput
-from logbroker.client.sync import Admin, LaneDescription, Producer, QueueAdmin, QueueCounts, QueueSettings
+from logbroker.client.sync import Admin, LaneDescription, Producer, QueueAdmin, QueueCounts, QueueSettings, Worker
 from logbroker.embedded_broker import embedded
 from tests.cli.command import ENVIRONMENT, LOGBROKER, line_of, logbroker, output_of
 from tests.waiting import until
@@ -457,7 +460,42 @@ def test_a_stop_while_the_end_begins_to_be_looked_for_ends_that(
             raise KeyboardInterrupt
 
     monkeypatch.setattr(threading.Thread, "start", interrupted)
-    with Worker(address, group) as worker, pytest.raises(KeyboardInterrupt), _stopped_at_end(worker, address, group):
+    with (
+        Worker(address, group) as worker,
+        pytest.raises(KeyboardInterrupt),
+        _stopped_at_end(cast(Any, worker), address, group),
+    ):
         raise AssertionError("it was interrupted")
     [thread] = begun
     until(lambda: not thread.is_alive())
+
+
+@pytest.mark.parametrize("how", ["--print", "--exec"])
+def test_a_record_that_was_lost_to_others_does_not_fail_a_clean_stop(
+    address: str, group: str, tmp_path: Path, how: str
+) -> None:
+    """The broker's refusal is told when it comes, and not at a stop, hours later, as its failure."""
+    begun, go = tmp_path / "begun", tmp_path / "go"
+    script = f"cat > /dev/null; echo >> {begun}; while [ ! -e {go} ]; do sleep 0.01; done"
+    arguments = ("--exec", script) if how == "--exec" else ("--print",)
+    read, write = os.pipe()
+    work = [*LOGBROKER, "queue", "work", group, *arguments, "--broker", address]
+    process = subprocess.Popen(work, stdout=write, stderr=subprocess.PIPE, env=ENVIRONMENT)
+    os.close(write)
+    with process, open(read, "rb") as shown:
+        try:
+            if how == "--exec":
+                until(begun.exists)
+            else:  # It waits for the reader before it acks.
+                until(lambda: struct.unpack("i", fcntl.ioctl(shown, termios.FIONREAD, bytes(4)))[0])
+            with QueueAdmin(address) as queues:
+                queues.rewind(group, "latest")
+            go.touch()
+            if how == "--print":
+                shown.readline()
+            refusal = line_of(process, error=True)
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(30) == 0, process.stderr and process.stderr.read()
+        finally:
+            process.kill()
+    assert b", offset 0 was not taken: " in refusal

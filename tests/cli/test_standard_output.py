@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import signal
 import socket
+import struct
 import subprocess
+import termios
 import time
 import uuid
 from contextlib import suppress
@@ -18,6 +21,7 @@ from logbroker.client.sync import Admin, Producer, QueueAdmin, QueueCounts, Topi
 from logbroker.embedded_broker import EmbeddedBroker
 from logbroker.errors import UnknownGroupError
 from tests.cli.command import ENVIRONMENT, LOGBROKER, line_of, output_of
+from tests.waiting import until
 
 COUNT = 2000
 """Records, of which a pipe holds most."""
@@ -276,3 +280,39 @@ def test_a_worker_that_stops_at_the_end_waits_for_what_others_hold(address: str,
 def workers(address: str, group: str) -> int:
     with QueueAdmin(address) as queues:
         return len(queues.describe_queue(group).workers)
+
+
+@pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("way", ["plain", "group", "work"])
+def test_a_stop_does_not_wait_for_a_reader_that_takes_nothing(
+    address: str, full: str, queue_group: str, way: str, stop: signal.Signals
+) -> None:
+    """What is left in buffers when the command ends would be waited for until its pipe has room: for ever."""
+    arguments = {
+        "plain": ("consume", full, "--format", "json"),
+        "group": ("consume", full, "--group", f"g-{queue_group}"),
+        "work": ("queue", "work", queue_group, "--print"),
+    }[way]
+    process = subprocess.Popen(
+        [*LOGBROKER, *arguments, "--broker", address],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=ENVIRONMENT,
+        pipesize=4096,
+    )
+    with process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        pipe = process.stdout.fileno()
+        try:
+            until(lambda: struct.unpack("i", fcntl.ioctl(pipe, termios.FIONREAD, bytes(4)))[0] > 3000)
+            process.send_signal(stop)
+            code = process.wait(20)
+            error = process.stderr.read()
+        finally:
+            process.kill()
+    if way == "work" or (way == "group" and stop is not signal.SIGINT):
+        assert code == 0
+    else:  # Without a group there is nothing to let go of.
+        assert code == (130 if stop is signal.SIGINT else -stop)
+    assert error.strip() == b""
