@@ -53,6 +53,8 @@ class Accumulator(Generic[Handle]):
         """Of records, before compression."""
         self.unfinished: dict[Batch, None] = {}
         self.closed_batches = 0
+        self.check_loop: Callable[[], None] | None = None
+        """See `Batch.check_loop`."""
         self.max_request_batch_bytes = MAX_BATCH_BYTES
         """The largest batch that a request to the broker can carry."""
         self._handle = handle
@@ -207,6 +209,8 @@ class Accumulator(Generic[Handle]):
         """Open a batch with the first record of its builder."""
         batch = Batch(number=self._number, topic=route.name, partition=partition, by_hand=by_hand, builder=builder)
         self._number += 1
+        if self.check_loop is not None:
+            batch.check_loop = self.check_loop
         now = time.monotonic()
         batch.ready_at = now + self._linger_seconds
         batch.deadline = now + self._delivery_timeout_seconds
@@ -403,6 +407,7 @@ class Accumulator(Generic[Handle]):
         )
         part.part = (*batch.part, index)
         part.deadline = batch.deadline
+        part.check_loop = batch.check_loop
         return part
 
     def take_unseen_failure(self) -> LogbrokerError | None:

@@ -40,6 +40,10 @@ def waiter() -> tuple[asyncio.Future[None], Callable[[], None]]:
     return told, tell
 
 
+def _check_nothing() -> None:
+    pass
+
+
 class RecordMetadata(msgspec.Struct, frozen=True, gc=False):
     """Where a record lies. `timestamp_ms` is the log's: the producer's clock, or the broker's under LogAppendTime."""
 
@@ -62,6 +66,7 @@ class Batch:
         "base_sequence",
         "builder",
         "by_hand",
+        "check_loop",
         "count",
         "deadline",
         "done",
@@ -97,6 +102,8 @@ class Batch:
         """The caller chose the partition: these records stay there when the topic grows."""
         self.builder: BatchBuilder | None = builder
         self.append = builder.append
+        self.check_loop: Callable[[], None] = _check_nothing
+        """Raises where the event loop of an asynchronous producer does not run, and a wait would be for ever."""
         self.appending = False
         """A record is being appended; or what a signal handler raised has ended that: it may be in the builder, though
         it is not counted, and no other one may follow it."""
@@ -262,6 +269,7 @@ class Delivery(_Handle):
 
     async def _wait(self) -> RecordMetadata:
         while not (batch := self._settle()).done:
+            batch.check_loop()
             # A future of its own for each who waits: cancelling one must not cancel the others.
             told, tell = waiter()
             batch.when_done(tell)

@@ -117,6 +117,13 @@ class Lifetime:
             self.check()
             raise InvalidRequestError(OTHER_LOOP)
 
+    def check_loop_runs(self) -> None:
+        """Raise InvalidRequestError where the event loop of the client does not run: nothing that is waited for comes.
+        Raises ForkedProcessError in the child of a fork."""
+        if self._loop is not None and not self._loop.is_running():
+            self.check()
+            raise InvalidRequestError(OTHER_LOOP)
+
     def may_close(self) -> bool:
         """Whether it is to be closed now, and not closed or the parent's already. Raises InvalidRequestError outside of
         its event loop; where that has ended, it is closed by this: nothing can be done for it any more."""

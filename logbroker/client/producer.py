@@ -166,6 +166,7 @@ class Producer(Droppable):
             delivery_timeout_seconds=delivery_timeout_seconds,
             wake=lambda: sender.wake(),
         )
+        self._accumulator.check_loop = lifetime.check_loop_runs
         options = sender_options(
             durability=durability, idempotent=idempotent, max_requests_in_flight=max_requests_in_flight
         )
@@ -199,6 +200,7 @@ class Producer(Droppable):
         RecordTooLargeError, InvalidTimestampError, InvalidRequestError for a priority out of range,
         BrokerUnavailableError where the topic cannot be asked for, or TypeError.
         """
+        self._lifetime.check_loop()
         if self._serializes:
             value, key = self._serialized(value, key)
         if priority is not None:

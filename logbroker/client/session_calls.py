@@ -59,6 +59,11 @@ class SessionCalls(Generic[D]):
         assert isinstance(opened, HeldSession)
         return opened
 
+    def abandon(self, session: HeldSession[D]) -> None:
+        """Give back a session that was opened for somebody who does not wait for it any more."""
+        self._sessions.lost(session.token, session.key, StaleSessionError("nobody waited for it any more"))
+        self._give_back(session.token, session.key)
+
     def renew(self, session: HeldSession[D]) -> None:
         """Ask for a longer lock, and do not wait for it."""
         session.renewal_id, session.renewal_at = self._next_id(), monotonic()
@@ -115,9 +120,7 @@ class SessionCalls(Generic[D]):
             # It may have been given up in the very round of its answer, which may be a refusal.
             is_answered = answered.done() and not answered.cancelled() and answered.exception() is None
             if is_answered and isinstance(opened := answered.result(), HeldSession):
-                gone = StaleSessionError("nobody waited for it any more")
-                self._sessions.lost(opened.token, opened.key, gone)
-                self._give_back(opened.token, opened.key)
+                self.abandon(opened)
             if isinstance(error, TimeoutError):
                 raise RequestTimeoutError("the broker has not answered about the session") from None
             raise

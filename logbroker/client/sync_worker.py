@@ -351,7 +351,20 @@ class Session:
         """Wait for the session, as `with` does by itself; raises SessionHeldError, NoFreeSessionError, or why the
         broker cannot be asked."""
         run(self._core.start())
-        self._held = run(self._core.open_session(*self._wanted))
+        try:
+            run(self._open())
+        except BaseException:
+            # It may be open all the same, where a signal handler raised: nobody would have it, and its lock be renewed.
+            held, self._held = self._held, None
+            if held is not None:
+                run(self._abandon(held))
+            raise
+
+    async def _open(self) -> None:
+        self._held = await self._core.open_session(*self._wanted)
+
+    async def _abandon(self, held: HeldSession[SyncWorkerDelivery]) -> None:
+        self._core.link.sessions.abandon(held)
 
     def __enter__(self) -> Self:
         if self._held is None:

@@ -240,3 +240,28 @@ def test_a_delivery_of_a_producer_is_told_of_in_whichever_loop_waits(address: st
         home.do(producer.close())
     finally:
         home.end()
+
+
+def test_what_belongs_to_a_loop_that_does_not_run_is_waited_for_nowhere_else(address: str, topic: str) -> None:
+    """Its batch is open still: neither is another record taken into that, nor its answer waited for, for ever."""
+    first_loop, second_loop = asyncio.new_event_loop(), asyncio.new_event_loop()
+    producer = Producer(address, linger_ms=60_000)
+
+    async def send() -> Any:
+        return await producer.send(topic, b"")
+
+    async def wait(delivery: Any) -> None:
+        async with asyncio.timeout(20):
+            await delivery
+
+    try:
+        first_loop.run_until_complete(create(address, topic))
+        delivery = first_loop.run_until_complete(send())
+        for work in (send(), wait(delivery)):
+            with pytest.raises(InvalidRequestError, match="another event loop"):
+                second_loop.run_until_complete(work)
+        first_loop.run_until_complete(producer.close())
+        second_loop.run_until_complete(wait(delivery))
+    finally:
+        first_loop.close()
+        second_loop.close()

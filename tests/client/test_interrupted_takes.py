@@ -276,3 +276,26 @@ def answered() -> str:
     thread.start()
     thread.join(20)
     return "".join(found)
+
+
+def test_a_session_that_an_interrupt_met_when_it_was_open_is_free(
+    address: str, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody had it, and its lock was renewed for as long as the worker was open."""
+    asyncio.run(prepare(address, topic, 1))
+    with sync.Worker(address, topic) as worker, sync.Worker(address, topic) as other:
+        with monkeypatch.context() as patched:
+            outcome = sync_loop._Call.outcome
+
+            def interrupted(self: Any) -> Any:
+                found = outcome(self)
+                if session._held is not None:
+                    raise KeyboardInterrupt
+                return found
+
+            session = worker.session(b"k0")
+            patched.setattr(sync_loop._Call, "outcome", interrupted)
+            with pytest.raises(KeyboardInterrupt), session:
+                raise AssertionError("it was interrupted")
+        with other.session(b"k0", wait_seconds=20) as another:
+            assert next(iter(another)).offset == 0
