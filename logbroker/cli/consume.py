@@ -10,7 +10,7 @@ import click
 
 from logbroker.cli.arguments import COUNT, PARTITION
 from logbroker.cli.clients import Admin, Consumer
-from logbroker.cli.lines import shows_output
+from logbroker.cli.lines import shows_output, warn
 from logbroker.cli.options import PLACE_METAVAR, Place, PlaceType, broker_option
 from logbroker.cli.output_formats import FORMATS, lines, shown_lines
 from logbroker.cli.standard_output import OutputClosedError, TakenOutput
@@ -74,7 +74,11 @@ def _policy(ctx: click.Context, parameter: click.Parameter, value: str | None) -
     help="Read only this band of a topic that has bands. Repeatable.",
 )
 @click.option("--max-records", type=COUNT, metavar="N", help="Stop after so many.")
-@click.option("--until-end", is_flag=True, help="Stop at what the end was when the command began.")
+@click.option(
+    "--until-end",
+    is_flag=True,
+    help="Stop at what the end was when the command began; in a group, of the partitions that it is given.",
+)
 @click.option("--format", "output_format", type=click.Choice(list(FORMATS)), default="lines", show_default=True)
 @click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
 def consume(
@@ -140,6 +144,11 @@ def consume(
                     left -= len(records)
                     if not left:
                         break
+            if until_end and group is not None and not consumer.assignment():
+                warn(
+                    "logbroker: the group has given this member no partition: others hold them all, or are waited for"
+                    " after a break; nothing was read of what they have left"
+                )
         except Stopped:
             pass  # As it was told to.
         finally:

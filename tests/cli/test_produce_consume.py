@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from logbroker.client.sync import Admin
+from logbroker.client.sync import Admin, Consumer, Producer
 from logbroker.embedded_broker import EmbeddedBroker
 from tests.cli.command import ENVIRONMENT, LOGBROKER, failure_of, line_of, logbroker, output_of
 from tests.waiting import until
@@ -275,3 +275,17 @@ def test_produce_rides_out_a_restart(logbroker_broker: EmbeddedBroker) -> None:
     for record in consumed(broker.address, "t"):
         by_key[record["key"]].append(int(record["value"]))
     assert by_key == {str(key): list(range(key, 18_000, 5)) for key in range(5)}
+
+
+def test_a_member_that_is_given_nothing_says_so_at_the_end(address: str, topic: str) -> None:
+    """Else its end looks as if there was nothing to read, while another member that is away holds it all."""
+    group = f"g-{uuid.uuid4()}"
+    with Producer(address) as producer, Consumer(address, group=group) as other:
+        producer.send_and_wait(topic, b"value")
+        other.subscribe(topic)
+        while not other.assignment():
+            other.poll(timeout_seconds=0.1)
+        command = ["consume", topic, "--group", group, "--until-end", "--broker", address]
+        result = logbroker(*command)
+    assert (result.returncode, result.stdout) == (0, b"")
+    assert b"has given this member no partition" in result.stderr
