@@ -317,10 +317,13 @@ async def end_tasks(*tasks: asyncio.Task[Any]) -> list[Any]:
 
 
 def _outcome(task: asyncio.Task[Any]) -> Any:
-    try:
-        return task.result()
-    except BaseException as error:
-        return error
+    """Return what a task that has ended came to, or its error, which gets no frames of those who ask: they would hold
+    it, and it them."""
+    if task.cancelled():
+        _ask(task)
+        return asyncio.CancelledError()
+    error = task.exception()
+    return task.result() if error is None else error
 
 
 async def run_stream(
