@@ -230,7 +230,7 @@ async def disturbance(setup: Setup, *, partitions: int, changes: int) -> list[Ro
                 await member.holds(partitions // LASTING_MEMBERS)
             child("sender", address, TOPIC, partitions, RECORDS_PER_SECOND)
             await asyncio.sleep(_SETTLE_SECONDS)
-            while not await _longest_wait(lasting):  # No record has come yet.
+            while not await _longest_wait(lasting):  # noqa: ASYNC110 (no record has come yet)
                 await asyncio.sleep(_SETTLE_SECONDS)
             await asyncio.sleep(setup.seconds)
             undisturbed = await _longest_wait(lasting)
