@@ -7,6 +7,7 @@ import errno
 import itertools
 import os
 import re
+import select
 import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -224,7 +225,8 @@ class _Stops:
         self.count += 1
         self.last = number
         if self.count == 1:
-            if self.running:
+            # Where a pipe is full, nobody reads it, and the stop is not to wait for that.
+            if self.running and _has_room(raw_errors().fileno()):
                 with suppress(OSError):
                     os.write(raw_errors().fileno(), _WAITING)
             raise KeyboardInterrupt
@@ -233,6 +235,14 @@ class _Stops:
         # Whatever may still be waited for, such as a broker that is away: the end is near.
         signal.signal(signal.SIGALRM, lambda *_: os._exit(128 + self.last))
         signal.setitimer(signal.ITIMER_REAL, _GOODBYE_SECONDS)
+
+
+def _has_room(fd: int) -> bool:
+    if not hasattr(select, "poll"):
+        return True
+    poll = select.poll()
+    poll.register(fd, select.POLLOUT)
+    return bool(poll.poll(0))
 
 
 @contextmanager
@@ -347,6 +357,8 @@ class _Handler:
                         self._worker.stop()
                 self._stops.running += 1
         if is_over:
+            # Else, where a stop was put off, it would be handed out again at once, and again.
+            self._worker.stop()
             delivery.release()
             return
         try:

@@ -14,6 +14,7 @@ import termios
 import threading
 import time
 import uuid
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, cast
 
@@ -499,3 +500,26 @@ def test_a_record_that_was_lost_to_others_does_not_fail_a_clean_stop(
         finally:
             process.kill()
     assert b", offset 0 was not taken: " in refusal
+
+
+def test_stops_beside_a_full_pipe_of_errors_take_nothing_more(address: str, group: str) -> None:
+    """Nobody reads what the command writes: the first stop was not obeyed, and after the second one the same records
+    were handed out and released a thousand times."""
+    command = "head -c 3000000 /dev/zero | tr '\\0' x >&2"
+    work = [*LOGBROKER, "queue", "work", group, "--exec", command, "--broker", address]
+    process = subprocess.Popen(work, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env=ENVIRONMENT)
+    with process:
+        assert process.stderr is not None
+        pipe = process.stderr.fileno()
+        try:
+            until(lambda: struct.unpack("i", fcntl.ioctl(pipe, termios.FIONREAD, bytes(4)))[0] >= 65_536)
+            process.send_signal(signal.SIGTERM)
+            for _ in range(4):  # The system may make one signal of two.
+                process.send_signal(signal.SIGTERM)
+                with suppress(subprocess.TimeoutExpired):
+                    process.wait(8)
+                    break
+            assert process.poll() == 128 + signal.SIGTERM
+        finally:
+            process.kill()
+    assert counts(address, group).delivered <= 2
