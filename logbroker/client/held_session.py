@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from logbroker.client.arguments import as_bytes, fits
 from logbroker.client.leased_record import LeasedRecord
-from logbroker.client.ledger import ACK, RELEASE, Ledger, Settlement, Word
+from logbroker.client.ledger import RELEASE, Ledger, Settlement
 from logbroker.client.lot import Lot
 from logbroker.client.shelf import Shelf
 from logbroker.errors import LeaseLostError, LogbrokerError, StateTooLargeError, quoted
@@ -53,7 +53,7 @@ class HeldSession(Generic[D]):
         self.lost: LogbrokerError | None = None
         self._failed: LogbrokerError | None = None
         """Why the state that the program has is not surely the one that the broker keeps."""
-        self._unsaved = False
+        self.unsaved = False
         """The state was set, and has not been put down yet."""
         self._returned: set[tuple[int, int]] = set()
         """The places that come again, as long as others may come before them."""
@@ -82,14 +82,7 @@ class HeldSession(Generic[D]):
         state = as_bytes("state", state)
         if len(state) > MAX_STATE_BYTES:
             raise StateTooLargeError(f"a state of {len(state)} bytes; a session keeps up to {MAX_STATE_BYTES}")
-        self.state = state
-        self._unsaved = True
-
-    def save(self) -> None:
-        """Put the state down, where it was set since."""
-        if self._unsaved:
-            self._unsaved = False
-            self.ledger.set_state(self.state)
+        self.state, self.unsaved = state, True
 
     def check(self) -> None:
         """Raise why the session is lost, or cannot be gone on with."""
@@ -101,6 +94,7 @@ class HeldSession(Generic[D]):
         """Records came: keep them, but for those that come ahead of a record that is to come again."""
         if self._failed is not None:
             return  # They come again when the session is closed.
+        self.ledger.mend()
         self.lots[lot] = None
         for index in range(len(lot)):
             if self._returned_by is None:
@@ -113,12 +107,8 @@ class HeldSession(Generic[D]):
                 self.ledger.holdings.put_down(record, RELEASE)
         self.shelf.put(lot)
 
-    def said(self, delivery: LeasedRecord, word: Word, settlement: Settlement) -> None:
-        """The program settled a delivery: a state that waits moves with an ack, and any other word takes back what
-        follows."""
-        if word is ACK:
-            self.save()
-            return
+    def given_back(self, delivery: LeasedRecord, settlement: Settlement) -> None:
+        """The program nacked or released a delivery, which takes back what follows. To hear it twice is harmless."""
         lot = delivery.lot
         receipt = lot.receipt(delivery.index)
         if self._returned_by is None or receipt < self._returned_first[0]:
@@ -129,8 +119,8 @@ class HeldSession(Generic[D]):
         for later in self.lots:
             for index in list(later.held()):
                 if later.receipt(index) > receipt:
-                    later.lose(index, error)
                     self._returned.add(later.place(index))
+                    later.lose(index, error)
 
     def broken(self) -> None:
         """The stream is over. On the next one the broker sends what is not listed as held, before it is told again
@@ -144,7 +134,7 @@ class HeldSession(Generic[D]):
         """A state was not written with its acks, or nobody knows: whoever went on would count those records twice. The
         program is to open the session again, which tells the state."""
         self._failed = error
-        self._unsaved = False
+        self.unsaved = False
         for lot in self.lots:
             for index in list(lot.held()):
                 lot.lose(index, error)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final, Generic, TypeVar
 
@@ -73,6 +74,9 @@ class Holdings(Generic[D]):
         self._ledger = Ledger(self)
         self._leases = Leases(max_extension_seconds)
         self._correlation_id = 0
+        self.dropped: deque[tuple[Lot, int]] = deque()
+        """Deliveries that the program let go of in the midst of their blocks. They are added without the lock: nobody
+        knows what a thread is doing when it does."""
         self._untold: list[Settlement] = []
         """Those refused in part or whole, until the program hears of one."""
 
@@ -104,12 +108,14 @@ class Holdings(Generic[D]):
     def say(self, delivery: LeasedRecord, word: Word) -> None:
         """The program settles a delivery; raises what stands against it."""
         lot = delivery.lot
-        with self.lock:
-            if lot.states[delivery.index] != HELD:
-                lot.check_held(delivery.index)
-            lot.ledger.say(delivery, word)
-        if not self._awake:
-            self.wake()
+        try:
+            with self.lock:
+                if lot.states[delivery.index] != HELD:
+                    lot.check_held(delivery.index)
+                lot.ledger.say(delivery, word)
+        finally:  # A signal handler may have raised when all was said.
+            if not self._awake:
+                self.wake()
 
     def put_down(self, delivery: LeasedRecord, word: Word) -> None:
         """Settle a delivery that the program never saw."""
@@ -132,7 +138,7 @@ class Holdings(Generic[D]):
     def save_state(self, session: HeldSession[D]) -> None:
         """Send the state of a session, though no ack follows."""
         with self.lock:
-            session.save()
+            session.ledger.save_state()
         self.wake()
 
     def give_back_unwanted(self, now: float, *, at_once: bool = False) -> None:
@@ -172,7 +178,11 @@ class Holdings(Generic[D]):
     def wake(self) -> None:
         """There is something to send."""
         self._awake = True
-        self._wake()
+        try:
+            self._wake()
+        except BaseException:  # Of a signal handler: nobody may have been woken.
+            self._awake = False
+            raise
 
     # --- what goes out ----------------------------------------------------------------------------------------------
 
@@ -183,6 +193,8 @@ class Holdings(Generic[D]):
     def next_settle(self, now: float) -> queues_pb2.Settle | None:
         """Return the next settlement to be sent, extensions included; None: nothing is to be sent now."""
         with self.lock:
+            while self.dropped:
+                self.put_down(self.bare_record(*self.dropped.popleft()), RELEASE)
             self.shelf.mend()
             for session in self.sessions:
                 session.shelf.mend()

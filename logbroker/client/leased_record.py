@@ -188,6 +188,9 @@ class WorkerDelivery(LeasedRecord, eq=False):
 class SyncWorkerDelivery(LeasedRecord, eq=False):
     """A record handed to a synchronous `Worker`: `with delivery:` acks; an exception nacks, and is raised again."""
 
+    is_entered: bool = False
+    """The program is, or was, in its block."""
+
     def result(self, timeout_seconds: float | None = None, *, timeout: float | None = None) -> None:
         """Wait until the broker has synced how it was settled; raises its refusal, or RequestTimeoutError. `timeout` is
         another name of `timeout_seconds`."""
@@ -201,13 +204,25 @@ class SyncWorkerDelivery(LeasedRecord, eq=False):
         self._outcome()
 
     def __enter__(self) -> Self:
+        self.is_entered = True
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        # No thread is cancelled: that was of something that the program ran in it.
-        self._end(error, is_failure=isinstance(error, Exception | CancelledError))
+        try:
+            # No thread is cancelled: that was of something that the program ran in it.
+            self._end(error, is_failure=isinstance(error, Exception | CancelledError))
+        except BaseException:
+            # Of a signal handler, perhaps, in the midst of that: nobody else settles it.
+            if self.settlement is None and not self.lost:
+                self.release()
+            raise
+
+    def __del__(self) -> None:
+        # A signal handler raised before `__exit__` had begun, and the program has let go of the delivery.
+        if self.is_entered and self.settlement is None:
+            self.lot.ledger.holdings.dropped.append((self.lot, self.index))
 
 
 def _check_seconds(method: str, name: str, seconds: object) -> None:

@@ -181,29 +181,50 @@ class Ledger:
         self._unanswered: dict[int, Settlement] = {}
         self._paused = False
         """The broker had no room: nothing is sent for a moment."""
+        self._given_back: tuple[LeasedRecord, Settlement] | None = None
+        """Of its session, which has not heard of it yet."""
 
     def say(self, delivery: LeasedRecord, word: Word) -> None:
-        """Put down what is said of a delivery that is held."""
+        """Put down what is said of a delivery that is held.
+
+        A signal handler may raise wherever something is called. Nothing is called from the first change to the append,
+        the last one: so all of it is said, or nothing.
+        """
+        self.mend()
+        session = self.session
+        if len(self._open.deliveries) >= _MAX_DELIVERIES:
+            settlement = Settlement(self)
+            self._waiting += (self._open,)
+            self._open = settlement
         settlement = self._open
-        if len(settlement.deliveries) >= _MAX_DELIVERIES:
-            self._waiting.append(settlement)
-            settlement = self._open = Settlement(self)
-        settlement.deliveries.append(delivery)
         delivery.word = word
         delivery.settlement = settlement
         delivery.lot.states[delivery.index] = SAID
-        if self.session is None:
+        if session is None:
             self.holdings.in_hand -= 1
-        else:
-            self.session.said(delivery, word, settlement)
+        elif word is not ACK:
+            self._given_back = delivery, settlement
+        elif session.unsaved:
+            settlement.state, session.unsaved = session.state, False
+        settlement.deliveries.append(delivery)
+        if self._given_back is not None:
+            self.mend()
 
-    def set_state(self, state: bytes) -> Settlement:
-        """Put down the state of the session, to move with what is said last."""
-        self._open.state = state
-        return self._open
+    def mend(self) -> None:
+        """Let the session hear what was given back, where it has not yet: a signal handler raised before it had."""
+        if self._given_back is not None and self.session is not None:
+            self.session.given_back(*self._given_back)
+            self._given_back = None
+
+    def save_state(self) -> None:
+        """Put down the state of the session, where it was set since, to move with what is said last."""
+        session = self.session
+        if session is not None and session.unsaved:
+            self._open.state, session.unsaved = session.state, False
 
     def next_settlement(self, correlation_id: int) -> Settlement | None:
         """Return what is to be sent now under this id, if anything is."""
+        self.mend()
         if self._paused:
             return None
         if self._waiting and len(self._unanswered) < _MAX_UNANSWERED:

@@ -72,7 +72,7 @@ async def test_a_state_is_not_written_where_the_ack_that_it_moves_with_is_lost(
     for use in (session.check, lambda: session.set_state(b"after both again")):
         with pytest.raises(LeaseLostError):
             use()
-    session.save()
+    session.ledger.save_state()
     assert worker.sends_nothing(), "it is to be opened again, for its state"
     for delivery in (first, second):
         with pytest.raises(LeaseLostError):

@@ -1,0 +1,158 @@
+"""What becomes of a settlement in whose midst a signal handler raises: all of it is said, or nothing."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from functools import partial
+from time import monotonic
+from types import FrameType
+from typing import Any
+
+import pytest
+
+from logbroker.client.held_session import HeldSession
+from logbroker.client.holdings import Holdings
+from logbroker.client.leased_record import SyncWorkerDelivery
+from logbroker.client.lot import LOST
+from logbroker.v1 import queues_pb2
+from tests.client.holdings_by_hand import NOW, Worker, acks, releases
+
+MOST_POINTS = 200
+
+
+class RungError(Exception):
+    """What the handler raises."""
+
+
+class _At:
+    """Raises at one of the points at which CPython lets signal handlers run: the beginning of a Python function, and
+    the end of a call of any other one."""
+
+    def __init__(self, point: int) -> None:
+        self._left = point
+        self.has_raised = False
+        self.where = ""
+
+    def __call__(self, frame: FrameType, event: str, argument: object) -> None:
+        if event in ("call", "c_return") and "logbroker/client" in frame.f_code.co_filename:
+            self._left -= 1
+            if self._left < 0:
+                sys.setprofile(None)
+                self.has_raised = True
+                self.where = frame.f_code.co_name if event == "call" else ""
+                raise RungError
+
+    def run(self, settle: Callable[[], object]) -> None:
+        sys.setprofile(self)
+        try:
+            settle()
+        except (RungError, ValueError):
+            pass
+        finally:
+            sys.setprofile(None)
+
+
+class SyncWorker(Worker):
+    """As `Worker`, of a synchronous program; counts how often its sender was woken."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.woken = 0
+        make: Callable[..., Any] = SyncWorkerDelivery
+        self.holdings = Holdings(make, wake=self._wake, max_extension_seconds=1000.0)
+        self.welcome()
+
+    def _wake(self) -> None:
+        self.woken += 1
+
+
+def _with_block(delivery: SyncWorkerDelivery) -> None:
+    with delivery:
+        pass
+
+
+def _failing_block(delivery: SyncWorkerDelivery) -> None:
+    with delivery:
+        raise ValueError("bad")
+
+
+WAYS: dict[str, Callable[[Any], object]] = {
+    "ack": lambda delivery: delivery.ack(),
+    "nack": lambda delivery: delivery.nack(reason="bad"),
+    "release": lambda delivery: delivery.release(),
+}
+
+
+Said = tuple[list[int], list[int], list[int]]
+WORDS: dict[str, Said] = {"ack": ([50], [], []), "nack": ([], [50], []), "release": ([], [], [50])}
+NOTHING: Said = [], [], []
+
+
+def _said(settle: queues_pb2.Settle | None) -> Said:
+    """The receipts that are acked, nacked and released."""
+    if settle is None:
+        return NOTHING
+    nacks = [(nack.first_receipt, nack.last_receipt) for nack in settle.nacks]
+    acked, nacked, released = (
+        [receipt for first, last in found for receipt in range(first, last + 1)]
+        for found in (acks(settle), nacks, releases(settle))
+    )
+    return acked, nacked, released
+
+
+def _taken(worker: SyncWorker, now: float, *, in_session: bool) -> tuple[list[Any], HeldSession[Any] | None]:
+    session = worker.open_session() if in_session else None
+    worker.receive(50, range(3), now, session)
+    taken = worker.take(3, now, None if session is None else session.shelf)
+    if session is not None:
+        session.set_state(b"after")
+    worker.holdings.asleep()
+    return taken, session
+
+
+@pytest.mark.parametrize("in_session", [False, True])
+@pytest.mark.parametrize("way", WAYS)
+def test_a_word_is_said_whole_or_not_at_all(way: str, in_session: bool) -> None:
+    for point in range(MOST_POINTS):
+        worker = SyncWorker()
+        (delivery, later, _), session = _taken(worker, NOW, in_session=in_session)
+        interrupt = _At(point)
+        interrupt.run(partial(WAYS[way], delivery))
+        if not interrupt.has_raised:
+            assert point > 5
+            return
+        is_said = delivery.settled
+        settle = worker.holdings.next_settle(NOW)
+        assert _said(settle) == (WORDS[way] if is_said else NOTHING)
+        if session is None:
+            assert worker.holdings.in_hand == (2 if is_said else 3)
+        else:
+            states = [] if settle is None else [write.state for write in settle.states]
+            assert states == ([b"after"] if is_said and way == "ack" else [])
+            # Who gives a record back gives back what follows it.
+            assert (later.lot.states[later.index] == LOST) == (is_said and way != "ack")
+        if not is_said:
+            delivery.ack()
+            assert _said(worker.sent()) == WORDS["ack"]
+            assert worker.woken
+    pytest.fail("it never came to its end")
+
+
+@pytest.mark.parametrize("block", [_with_block, _failing_block])
+def test_a_block_leaves_no_record_unsettled(block: Callable[[Any], object]) -> None:
+    for point in range(MOST_POINTS):
+        worker = SyncWorker()
+        (delivery, _, _), _ = _taken(worker, monotonic(), in_session=False)
+        interrupt = _At(point)
+        interrupt.run(partial(block, delivery))
+        if not interrupt.has_raised:
+            assert point > 5
+            return
+        began = interrupt.where != "__enter__"
+        del delivery
+        said = _said(worker.holdings.next_settle(NOW))
+        if not began:
+            continue
+        assert said in (WORDS["ack" if block is _with_block else "nack"], WORDS["release"])
+    pytest.fail("it never came to its end")
