@@ -2,8 +2,10 @@
 
 - A command is over when its process is, whoever still holds its standard error: what it left in the background lives
   on, and what that writes is passed on.
-- Of standard error the end is kept, a few KiB of it; all of it is passed on as it comes, whole lines at a time. Where
-  nobody reads on, the command has to wait, as if it wrote there itself; its timeout does not.
+- Of standard error the end is kept, a few KiB of it; all of it is passed on as it comes, whole lines at a time, also to
+  a slow reader. Where nobody reads on, the command has to wait, as if it wrote there itself; its timeout and its end do
+  not: once it has ended, or a stop waits for it, what a reader that stands still has no room for is dropped, and a line
+  tells how much that was.
 - A value that the command does not read, or not to its end, is no error.
 - Every command has a session of its own. At a timeout, a stop or the loss of what it works on, all processes of that
   session are killed: those of its group, and the groups that it made (`timeout`, `set -m`).
@@ -28,7 +30,8 @@ from time import monotonic
 from types import TracebackType
 from typing import BinaryIO, Final, Literal, NamedTuple, Self
 
-from logbroker.cli.lines import raw_errors
+from logbroker.cli.lines import encoded_line, raw_errors
+from logbroker.cli.standard_output import PATIENCE_SECONDS, has_room
 
 _SHELL: Final = "/bin/sh"
 _READ_BYTES: Final = 64 * 1024
@@ -36,6 +39,8 @@ _TAIL_BYTES: Final = 4096
 """Of standard error that are kept."""
 _LINE_BYTES: Final = 8192
 """A line that is longer is passed on in pieces."""
+_PIECE_BYTES: Final = 4096
+"""At most, of one write: a pipe takes so much at once, as soon as its reader has taken as much."""
 _BEHIND_BYTES: Final = 1024 * 1024
 """Of standard error that wait for our reader; above it commands have to wait, too."""
 _LAST_READ_BYTES: Final = 1024 * 1024
@@ -88,7 +93,7 @@ class CommandRunner:
         self._timeout_seconds = timeout_seconds
         self._stop_read, self._stop_write = os.pipe()
         os.set_blocking(self._stop_write, False)
-        self._errors = _ErrorWriter()
+        self.errors = ErrorWriter()
         self._guard = _Guard()
         self._background = threading.BoundedSemaphore(_MAX_BACKGROUND)
         self._hanging: list[subprocess.Popen[bytes]] = []
@@ -118,7 +123,7 @@ class CommandRunner:
         )
         self._guard.started(process.pid)
         try:
-            running = _Running(process, value, self._errors, self._stop_read)
+            running = _Running(process, value, self.errors, self._stop_read)
             killed_by = running.wait(deadline, is_wanted)
             running.drain()
             if process.returncode is None:
@@ -148,7 +153,7 @@ class CommandRunner:
             try:
                 with stream:
                     while data := stream.read(_READ_BYTES):
-                        self._errors.write(data)
+                        self.errors.write(data)
             finally:
                 self._background.release()
 
@@ -162,8 +167,8 @@ class CommandRunner:
         self._background.release()
 
     def close(self) -> None:
-        """Wait a little until standard error has been written; nothing runs any more."""
-        self._errors.close()
+        """Wait until standard error has been written, as long as somebody reads it; nothing runs any more."""
+        self.errors.close()
         self._guard.close()
         os.close(self._stop_read)
         os.close(self._stop_write)
@@ -180,7 +185,7 @@ class CommandRunner:
 class _Running:
     """One command that runs: its pipes, and why it was killed. Belongs to one thread."""
 
-    def __init__(self, process: subprocess.Popen[bytes], value: bytes, errors: _ErrorWriter, stop_fd: int) -> None:
+    def __init__(self, process: subprocess.Popen[bytes], value: bytes, errors: ErrorWriter, stop_fd: int) -> None:
         assert process.stdin is not None
         assert process.stderr is not None
         self._process = process
@@ -253,7 +258,7 @@ class _Running:
         return killed_by
 
     def drain(self) -> None:
-        """Read what the pipe holds, but wait for nobody who may still write."""
+        """Read what the pipe holds, but wait for nobody who may still write, nor for a reader that stands still."""
         left = _LAST_READ_BYTES
         while self.stderr is not None and left > 0:
             try:
@@ -265,7 +270,7 @@ class _Running:
             left -= len(data)
             self._behind += self._take(data)
         if self._line or self._behind:
-            self._errors.write(self._behind + self._line, until=lambda: _is_ready(self._stop_fd))
+            self._errors.write_last(self._behind + self._line, until=lambda: _is_ready(self._stop_fd))
 
     def last_line(self) -> str:
         """Return the last line of standard error with something in it."""
@@ -328,44 +333,91 @@ class _Running:
         self.stderr = None
 
 
-class _ErrorWriter:
-    """Writes to standard error in a thread of its own, so that nobody else waits for whoever reads there."""
+class ErrorWriter:
+    """Writes to standard error in a thread of its own, so that nobody else waits for whoever reads there.
+
+    A reader stands still when it has room for nothing for a while, though something waits for it.
+    """
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self._waiting: deque[bytes] = deque()
         self._bytes = 0
+        """That wait; with those that are being written."""
+        self._dropped_bytes = 0
+        """Of which nobody was told yet."""
+        self._moved_at = 0.0
+        """When something was written last, or came while nothing waited."""
         self._closed = False
+        self.is_stopping = False
+        """Commands that run are waited for, and no reader that stands still holds them up. Signal handlers set it."""
         self._thread = threading.Thread(target=self._work, name="logbroker-stderr", daemon=True)
         self._thread.start()
 
     def offer(self, data: bytes) -> bool:
         """Take data, where there is room."""
         with self._changed:
-            if self._bytes > _BEHIND_BYTES:
+            if self._bytes <= _BEHIND_BYTES:
+                self._put(data)
+            elif self.is_stopping and self._stands_still():
+                self._dropped_bytes += len(data)
+            else:
                 return False
-            self._put(data)
             return True
 
-    def write(self, data: bytes, until: Callable[[], bool] = lambda: False) -> None:
-        """Take data when there is room; drop it where `until` says that it is enough."""
+    def write(self, data: bytes) -> None:
+        """Take data when there is room."""
         with self._changed:
             while self._bytes > _BEHIND_BYTES and not self._closed:
-                if until():
+                self._changed.wait()
+            self._put(data)
+
+    def write_last(self, data: bytes, until: Callable[[], bool] = lambda: False) -> None:
+        """Take data when there is room; drop it where the reader stands still, or `until` says that it is enough."""
+        with self._changed:
+            while self._bytes > _BEHIND_BYTES and not self._closed:
+                if self._stands_still() or until():
+                    self._dropped_bytes += len(data)
                     return
                 self._changed.wait(_LOOK_SECONDS)
             self._put(data)
 
-    def close(self, timeout_seconds: float = 1.0) -> None:
-        """Write what waits, within a bound."""
+    def tell(self, text: str) -> None:
+        """Take a line of our own, as `write_last` does."""
+        self.write_last(encoded_line(text))
+
+    def close(self) -> None:
+        """Write what waits, as long as the reader does not stand still."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
-        self._thread.join(timeout_seconds)
+        while self._thread.is_alive() and not self._stands_still():
+            self._thread.join(_LOOK_SECONDS)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _stands_still(self) -> bool:
+        return self._bytes > 0 and monotonic() - self._moved_at >= PATIENCE_SECONDS
 
     def _put(self, data: bytes) -> None:
-        if self._closed or not data:
-            return
+        if data and not self._closed:
+            self._tell_dropped()
+            self._append(data)
+
+    def _tell_dropped(self) -> None:
+        if self._dropped_bytes:
+            count, self._dropped_bytes = self._dropped_bytes, 0
+            self._append(encoded_line(f"logbroker: {count:,} bytes of standard error were dropped: nobody read them"))
+
+    def _append(self, data: bytes) -> None:
+        if not self._bytes:
+            self._moved_at = monotonic()
         self._waiting.append(data)
         self._bytes += len(data)
         self._changed.notify_all()
@@ -374,17 +426,35 @@ class _ErrorWriter:
         while True:
             with self._changed:
                 while not self._waiting:
-                    if self._closed:
-                        return
-                    self._changed.wait()
+                    self._tell_dropped()
+                    if not self._waiting:
+                        if self._closed:
+                            return
+                        self._changed.wait()
                 data = self._waiting.popleft()
-            with suppress(OSError):  # Nobody is there to read it.
-                fd, rest = raw_errors().fileno(), memoryview(data)
-                while rest:
-                    rest = rest[os.write(fd, rest[:_READ_BYTES]) :]
-            with self._changed:
-                self._bytes -= len(data)
-                self._changed.notify_all()
+            done = 0
+            while done < len(data):
+                written = _write_some(raw_errors().fileno(), data, done)
+                done += written
+                if written:
+                    with self._changed:
+                        self._bytes -= written
+                        self._moved_at = monotonic()
+                        self._changed.notify_all()
+
+
+def _write_some(fd: int, data: bytes, start: int) -> int:
+    """Write the next piece of data, whole lines if they are no longer than that; return how much of it is done."""
+    end = start + _PIECE_BYTES
+    if end < len(data):
+        end = data.rfind(b"\n", start, end) + 1 or end
+    try:
+        return os.write(fd, data[start:end])
+    except BlockingIOError:  # Another program has made the pipe one that nobody waits at.
+        has_room(fd, _LOOK_SECONDS)
+        return 0
+    except OSError:  # Nobody is there to read it.
+        return len(data) - start
 
 
 class _Guard:

@@ -51,6 +51,11 @@ def warn(text: str) -> None:
         sys.stderr.flush()
 
 
+def encoded_line(text: str) -> bytes:
+    """Return a line for standard error that another thread writes there."""
+    return f"{shown(text)}\n".encode(sys.stderr.encoding, "backslashreplace")
+
+
 def confirm(question: str) -> None:
     """Ask on standard error; raises click.Abort unless the answer is yes."""
     click.confirm(shown(question), abort=True, err=True)

@@ -7,7 +7,6 @@ import errno
 import itertools
 import os
 import re
-import select
 import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -19,9 +18,9 @@ from typing import Final, Self, cast
 import click
 
 from logbroker.cli.arguments import COUNT, BytesType, Real, Whole
-from logbroker.cli.child_process import CommandRunner
+from logbroker.cli.child_process import CommandRunner, ErrorWriter
 from logbroker.cli.clients import Worker
-from logbroker.cli.lines import raw_errors, warn
+from logbroker.cli.lines import encoded_line
 from logbroker.cli.options import broker_option
 from logbroker.cli.output_formats import json_delivery
 from logbroker.cli.standard_output import TakenOutput, stop_waiting_for_readers
@@ -35,15 +34,16 @@ from logbroker.errors.system import system_error_text
 
 _PREFIX: Final = b"LOGBROKER_"
 _LOOK_SECONDS: Final = 0.2
-_WAITING: Final = b"logbroker: waiting for the commands that run; Ctrl-C again kills them\n"
+_WAITING: Final = "logbroker: waiting for the commands that run; Ctrl-C again kills them"
 _STOPS: Final = tuple(
     getattr(signal, name)
     for name in ("SIGINT", "SIGTERM", "SIGHUP")
     if hasattr(signal, name)  # Windows has two.
 )
 MAX_TIMEOUT_SECONDS: Final = 7 * MAX_SECONDS
-_ANSWER_SECONDS: Final = 1.0
-"""How long a worker that stops waits for the broker's word on what it settled last, to tell of refusals."""
+_ANSWER_SECONDS: Final = 10.0
+"""How long a worker that stops waits for the broker's word on what it settled last, to tell of refusals: as long as its
+end would, which takes them for failures."""
 _GOODBYE_SECONDS: Final = 3
 """After the signal that kills the commands, until the worker ends without the broker's or anybody's answer."""
 _NOT_EXECUTABLE: Final = 126
@@ -142,9 +142,10 @@ def work(
         raise click.UsageError("--until-end is about all records of the group: leave out --band")
     if command is None:
         with (
+            ErrorWriter() as errors,
             _Stops(None) as stops,
             Worker(broker, group, band=band) as worker,
-            _Refusals() as refusals,
+            _Refusals(errors) as refusals,
             suppress(KeyboardInterrupt),
             _stopped_at_end(worker, broker, group) if until_end else nullcontext(),
         ):
@@ -161,7 +162,7 @@ def work(
     with CommandRunner(command, timeout) as commands, _Stops(commands) as stops:
         with (
             Worker(broker, group, band=band, max_extension_seconds=longest) as worker,
-            _Refusals() as refusals,
+            _Refusals(commands.errors) as refusals,
             suppress(KeyboardInterrupt),
         ):
             handler = _Handler(worker, commands, stops, refusals, broker, max_records)
@@ -184,8 +185,6 @@ class _Stops:
         self.count = 0
         """While commands were waited for."""
         self.last = 0
-        self.running = 0
-        """Commands."""
 
     def __enter__(self) -> Self:
         for number in _STOPS:
@@ -224,25 +223,15 @@ class _Stops:
             raise KeyboardInterrupt
         self.count += 1
         self.last = number
-        if self.count == 1:
-            # Where a pipe is full, nobody reads it, and the stop is not to wait for that.
-            if self.running and _has_room(raw_errors().fileno()):
-                with suppress(OSError):
-                    os.write(raw_errors().fileno(), _WAITING)
-            raise KeyboardInterrupt
         assert self._commands is not None
+        if self.count == 1:
+            stop_waiting_for_readers()
+            self._commands.errors.is_stopping = True
+            raise KeyboardInterrupt
         self._commands.kill_all()
         # Whatever may still be waited for, such as a broker that is away: the end is near.
         signal.signal(signal.SIGALRM, lambda *_: os._exit(128 + self.last))
         signal.setitimer(signal.ITIMER_REAL, _GOODBYE_SECONDS)
-
-
-def _has_room(fd: int) -> bool:
-    if not hasattr(select, "poll"):
-        return True
-    poll = select.poll()
-    poll.register(fd, select.POLLOUT)
-    return bool(poll.poll(0))
 
 
 @contextmanager
@@ -281,19 +270,20 @@ class _Refusals:
     """Says of each settlement that the broker refused that it did, when it did: the record was lost to others, and
     comes again. That is no failure of this worker, and its end is not to tell of it."""
 
-    def __init__(self) -> None:
-        self._settled: SimpleQueue[WorkerDelivery | None] = SimpleQueue()
-        """In the order of their words; None: there are no more."""
+    def __init__(self, errors: ErrorWriter) -> None:
+        self._errors = errors
+        self._settled: SimpleQueue[tuple[WorkerDelivery, str, bool] | None] = SimpleQueue()
+        """In the order of their words, each with why it was refused at once, if it was; None: there are no more."""
         self._ended = Latch()
 
-    def settle(self, delivery: WorkerDelivery, say: Callable[[], object]) -> None:
-        """Say what became of a record; the broker's answer is not waited for here."""
+    def settle(self, delivery: WorkerDelivery, say: Callable[[], object], *, is_told: bool = False) -> None:
+        """Say what became of a record; the broker's answer is not waited for here. `is_told`: that it is lost was."""
+        refusal = ""
         try:
             say()
         except LogbrokerError as error:
-            _tell_refusal(delivery, error)
-        else:
-            self._settled.put(delivery)
+            refusal = str(error)
+        self._settled.put((delivery, refusal, is_told))
 
     def __enter__(self) -> Self:
         # A daemon: the broker may be away for ever.
@@ -308,17 +298,16 @@ class _Refusals:
 
     def _hear(self) -> None:
         try:
-            for delivery in iter(self._settled.get, None):
+            for delivery, refusal, is_told in iter(self._settled.get, None):
                 try:
-                    delivery.result()
+                    if not refusal:
+                        delivery.result()
                 except LogbrokerError as error:
-                    _tell_refusal(delivery, error)
+                    refusal = str(error)
+                if refusal and not is_told:
+                    self._errors.tell(f"logbroker: what became of {_place(delivery)} was not taken: {refusal}")
         finally:
             self._ended.set()
-
-
-def _tell_refusal(delivery: WorkerDelivery, error: LogbrokerError) -> None:
-    warn(f"logbroker: what became of {_place(delivery)} was not taken: {error}")
 
 
 def _place(delivery: WorkerDelivery) -> str:
@@ -343,6 +332,7 @@ class _Handler:
         self._refusals = refusals
         self._broker = broker
         self._left = max_records
+        self._has_told_stop = False
         self._lock = threading.Lock()
         self.failure = ""
         """Why the command cannot be run, for any record."""
@@ -350,36 +340,30 @@ class _Handler:
     def handle(self, delivery: WorkerDelivery) -> None:
         with self._lock:
             is_over = self._left == 0 or self._stops.count > 1 or bool(self.failure)
-            if not is_over:
-                if self._left is not None:
-                    self._left -= 1
-                    if not self._left:
-                        self._worker.stop()
-                self._stops.running += 1
+            if not is_over and self._left is not None:
+                self._left -= 1
+                if not self._left:
+                    self._worker.stop()
         if is_over:
             # Else, where a stop was put off, it would be handed out again at once, and again.
             self._worker.stop()
-            delivery.release()
+            self._release(delivery)
             return
-        try:
-            self._work_on(delivery)
-        finally:
-            with self._lock:
-                self._stops.running -= 1
+        self._work_on(delivery)
 
     def _work_on(self, delivery: WorkerDelivery) -> None:
         """Run the command, and settle the delivery."""
         variables = record_variables(delivery)
         try:
             ended = self._commands.run(
-                delivery.value or b"", _environment(variables, self._broker), lambda: not delivery.lost
+                delivery.value or b"", _environment(variables, self._broker), lambda: self._is_wanted(delivery)
             )
         except OSError as error:
             if error.errno == errno.E2BIG:
                 self._nack(delivery, _too_large(variables))
             else:
                 self._fail(f"the command cannot be started: {system_error_text(error)}")
-                delivery.release()
+                self._release(delivery)
             return
         status = f"exit {ended.status}" if ended.status >= 0 else f"signal {-ended.status}"
         reason = f"{status}: {ended.last_line}" if ended.last_line else status
@@ -388,18 +372,30 @@ class _Handler:
         elif ended.killed_by == "timeout":
             self._nack(delivery, self._commands.timeout_reason)
         elif ended.killed_by == "loss":
+            self._release(delivery, is_told=True)
             place = _place(delivery)
-            warn(f"logbroker: the lease of {place} was lost, and its command was killed: the record comes again")
-            with suppress(LogbrokerError):
-                delivery.release()
+            self._commands.errors.tell(
+                f"logbroker: the lease of {place} was lost, and its command was killed: the record comes again"
+            )
         elif ended.killed_by == "stop":
-            delivery.release()
+            self._release(delivery)
         elif ended.status in (_NOT_EXECUTABLE, _NOT_FOUND) and _TOO_LONG not in reason:
             # A fault of this machine, and of no record: another worker may have the command, or this one soon.
             self._fail(f"the command cannot be run ({reason}): mend it, and start again")
-            delivery.release()
+            self._release(delivery)
         else:
             self._nack(delivery, reason)
+
+    def _is_wanted(self, delivery: WorkerDelivery) -> bool:
+        """Whether its command is to run on; it is asked so a few times a second, and tells of a stop that waits for it
+        where that holds up nothing."""
+        if self._stops.count == 1:
+            with self._lock:
+                self._has_told_stop = self._has_told_stop or self._commands.errors.offer(encoded_line(_WAITING))
+        return not delivery.lost
+
+    def _release(self, delivery: WorkerDelivery, *, is_told: bool = False) -> None:
+        self._refusals.settle(delivery, delivery.release, is_told=is_told)
 
     def _nack(self, delivery: WorkerDelivery, reason: str) -> None:
         self._refusals.settle(delivery, lambda: delivery.nack(reason=reason))

@@ -33,6 +33,7 @@ PATIENCE_SECONDS: Final = 2.0
 _FIRST_PAUSE_SECONDS: Final = 0.00005
 _LAST_PAUSE_SECONDS: Final = 0.01
 _LAST_WAIT_SECONDS: Final = 0.5
+"""What a reader gets, from a stop on, to make room for what is left in buffers; the rest is dropped."""
 _PIECES: Final = 16
 """A piece is at most a sixteenth of what was written before it."""
 
@@ -64,7 +65,7 @@ class _Output(io.FileIO):
 
     def write(self, data: Any, /) -> int:
         if self.waits_until is not None:
-            if not self._is_ready(self.waits_until - monotonic()):
+            if not has_room(self.fileno(), self.waits_until - monotonic()):
                 return memoryview(data).nbytes
             data = memoryview(data).cast("B")[: select.PIPE_BUF]  # For which there is room, then.
         if self.is_missing and not self.is_over:
@@ -81,10 +82,13 @@ class _Output(io.FileIO):
             raise OutputFailedError(f"standard output cannot be written: {os.strerror(error.errno or 0)}") from None
         return written
 
-    def _is_ready(self, wait_seconds: float) -> bool:
-        poll = select.poll()
-        poll.register(self.fileno(), select.POLLOUT)
-        return bool(poll.poll(max(0.0, wait_seconds) * 1000))
+
+def has_room(fd: int, wait_seconds: float) -> bool:
+    """Whether something can be written without waiting for a reader, after so long at most; an error would be told at
+    once, too. Only where the system has `poll`."""
+    poll = select.poll()
+    poll.register(fd, select.POLLOUT)
+    return bool(poll.poll(max(0.0, wait_seconds) * 1000))
 
 
 def take_standard_streams() -> None:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import select
+import struct
 import subprocess
 import sys
+import termios
 from pathlib import Path
+from typing import IO
 
 LOGBROKER = (sys.executable, "-m", "logbroker")
 
@@ -42,3 +46,9 @@ def line_of(process: subprocess.Popen[bytes], timeout_seconds: float = 30, *, er
     readable, _, _ = select.select([stream], [], [], timeout_seconds)
     assert readable, "the command wrote nothing"
     return stream.readline()
+
+
+def unread_bytes(pipe: IO[bytes] | int) -> int:
+    """Return how much lies in a pipe."""
+    (count,) = struct.unpack("i", fcntl.ioctl(pipe, termios.FIONREAD, bytes(4)))
+    return int(count)

@@ -8,12 +8,13 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 import tracemalloc
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, NamedTuple
 
 import pytest
 
@@ -197,14 +198,19 @@ def test_of_what_it_writes_only_the_end_is_kept(monkeypatch: pytest.MonkeyPatch)
     assert peak < 8 * 1024 * 1024
 
 
+class Pipe(NamedTuple):
+    reader: BinaryIO
+    writer: BinaryIO
+
+
 @pytest.fixture
-def blocked_errors(monkeypatch: pytest.MonkeyPatch) -> Iterator[BinaryIO]:
-    """Standard error into a pipe that nobody reads, but who is given what is yielded."""
+def blocked_errors(monkeypatch: pytest.MonkeyPatch) -> Iterator[Pipe]:
+    """Standard error into a pipe that nobody reads but the test."""
     read_fd, write_fd = os.pipe()
     with open(read_fd, "rb", buffering=0) as reader, open(write_fd, "wb", buffering=0) as writer:
         os.set_blocking(read_fd, False)
         monkeypatch.setattr(child_process, "raw_errors", lambda: writer)
-        yield reader
+        yield Pipe(reader, writer)
         # Before the descriptor is another file's.
         until(lambda: reader.read(65536) is None and not any(map(is_writer, threading.enumerate())))
 
@@ -215,20 +221,65 @@ def is_writer(thread: threading.Thread) -> bool:
 
 @pytest.mark.parametrize("how", ["timeout", "stop"])
 def test_where_nobody_reads_standard_error_it_is_killed_all_the_same(
-    how: str, blocked_errors: BinaryIO, tmp_path: Path
+    how: str, blocked_errors: Pipe, tmp_path: Path
 ) -> None:
     path = tmp_path / "pid"
     script = f"echo $$ > {path}; exec yes >&2"
     with runner(script, 1.5 if how == "timeout" else None) as commands, ThreadPoolExecutor(1) as pool:
         running = pool.submit(commands.run, b"", os.environb, lambda: True)
         pid = pid_in(path)
-        until(lambda: not commands._errors.offer(b""))  # It is full: the command waits.
+        until(lambda: not commands.errors.offer(b""))  # It is full: the command waits.
         if how == "stop":
             commands.kill_all()
         until(lambda: not lives(pid))
-        # What waits for room when a command has ended, waits on: let a reader come.
-        until(lambda: (blocked_errors.read(65536), running.done())[1])
-        assert running.result().killed_by == how
+        assert running.result(WHOLE_SECONDS / 2).killed_by == how
+
+
+def test_what_is_dropped_where_nobody_reads_is_counted_and_told(blocked_errors: Pipe) -> None:
+    """Commands that have ended leave nothing in memory but what there was room for."""
+    received = bytearray()
+
+    def has_received(end: bytes) -> bool:
+        received.extend(blocked_errors.reader.read(65536) or b"")
+        return received.endswith(end)
+
+    with runner("yes | head -c 600000 >&2") as commands:
+        commands.errors.is_stopping = True
+        for _ in range(20):
+            assert commands.run(b"", os.environb, lambda: True) == Ended(0, None, "y")
+        until(lambda: has_received(b" bytes of standard error were dropped: nobody read them\n"))
+    ours = received.index(b"logbroker: ")
+    dropped = int(received[ours:].split()[1].replace(b",", b""))
+    assert ours + dropped == 20 * 600_000
+    assert ours < 2 * 1024 * 1024
+    assert received[:ours] == b"y\n" * (ours // 2)
+
+
+@pytest.mark.parametrize(("is_blocking", "pause_seconds"), [(True, 0.08), (False, 0.001)])
+def test_a_slow_reader_gets_every_byte(
+    is_blocking: bool, pause_seconds: float, blocked_errors: Pipe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also what waits for room longer than a reader may stand still, and what is left at the end."""
+    monkeypatch.setattr(child_process, "PATIENCE_SECONDS", 0.8)
+    monkeypatch.setattr(child_process, "_BEHIND_BYTES", 16 * 1024)
+    os.set_blocking(blocked_errors.writer.fileno(), is_blocking)
+    count, lines = 5, 7500
+    received = bytearray()
+
+    def read_slowly() -> None:
+        while len(received) < count * lines * 8:
+            received.extend(blocked_errors.reader.read(4096) or b"")
+            time.sleep(pause_seconds)
+
+    reader = threading.Thread(target=read_slowly, daemon=True)
+    with runner(f"read n; seq -f $n%06.0f {lines} >&2; exit $n") as commands, ThreadPoolExecutor(count) as pool:
+        running = [pool.submit(commands.run, b"%d\n" % n, os.environb, lambda: True) for n in range(count)]
+        until(lambda: not commands.errors.offer(b""))
+        reader.start()
+        assert [each.result(WHOLE_SECONDS) for each in running] == [Ended(n, None, f"{n}007500") for n in range(count)]
+    assert not any(map(is_writer, threading.enumerate()))  # All is written.
+    reader.join(WHOLE_SECONDS / 2)
+    assert sorted(received.decode().splitlines()) == [f"{n}{line:06}" for n in range(count) for line in range(1, 7501)]
 
 
 def test_an_environment_that_is_too_large_is_an_error_of_its_own() -> None:

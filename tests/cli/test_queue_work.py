@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import fcntl
+import itertools
 import json
 import os
 import select
 import signal
 import socket
-import struct
 import subprocess
-import termios
 import threading
 import time
 import uuid
@@ -25,7 +23,7 @@ from logbroker.cli.queue_work import _stopped_at_end
 from logbroker.cli.standard_output import TakenOutput
 from logbroker.client.sync import Admin, LaneDescription, Producer, QueueAdmin, QueueCounts, QueueSettings, Worker
 from logbroker.embedded_broker import embedded
-from tests.cli.command import ENVIRONMENT, LOGBROKER, line_of, logbroker, output_of
+from tests.cli.command import ENVIRONMENT, LOGBROKER, line_of, logbroker, output_of, unread_bytes
 from tests.waiting import until
 
 WAITING = b"logbroker: waiting for the commands that run; Ctrl-C again kills them\n"
@@ -488,7 +486,7 @@ def test_a_record_that_was_lost_to_others_does_not_fail_a_clean_stop(
             if how == "--exec":
                 until(begun.exists)
             else:  # It waits for the reader before it acks.
-                until(lambda: struct.unpack("i", fcntl.ioctl(shown, termios.FIONREAD, bytes(4)))[0])
+                until(lambda: unread_bytes(shown))
             with QueueAdmin(address) as queues:
                 queues.rewind(group, "latest")
             go.touch()
@@ -502,17 +500,139 @@ def test_a_record_that_was_lost_to_others_does_not_fail_a_clean_stop(
     assert b", offset 0 was not taken: " in refusal
 
 
-def test_stops_beside_a_full_pipe_of_errors_take_nothing_more(address: str, group: str) -> None:
-    """Nobody reads what the command writes: the first stop was not obeyed, and after the second one the same records
-    were handed out and released a thousand times."""
-    command = "head -c 3000000 /dev/zero | tr '\\0' x >&2"
-    work = [*LOGBROKER, "queue", "work", group, "--exec", command, "--broker", address]
-    process = subprocess.Popen(work, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env=ENVIRONMENT)
-    with process:
+def test_a_lease_that_ended_while_the_worker_was_frozen_does_not_fail_a_clean_stop(tmp_path: Path) -> None:
+    """Such as with a machine that sleeps: the worker, whose clock alone says so, gives back what is not its own any
+    more, and is refused that later."""
+    told = "logbroker: the lease of t-0, offset {} was lost, and its command was killed: the record comes again"
+    begun = tmp_path / "begun"
+    with embedded() as broker:
+        with Admin(broker.address) as admin, QueueAdmin(broker.address) as queues, Producer(broker.address) as producer:
+            admin.create_topic("t", 1)
+            queues.create_queue("q", "t", QueueSettings(lease_seconds=1.5))
+            for number in range(4):
+                producer.send("t", b"v", b"k%d" % number)
+        work = [*LOGBROKER, "queue", "work", "q", "--concurrency", "4", "--broker", broker.address]
+        work += ["--exec", f"echo >> {begun}; sleep 60; true"]
+        with subprocess.Popen(work, stderr=subprocess.PIPE, env=ENVIRONMENT) as process:
+            assert process.stderr is not None
+            pipe = process.stderr.fileno()
+            try:
+                until(lambda: begun.exists() and begun.read_text() == 4 * "\n")
+                process.send_signal(signal.SIGSTOP)
+                with Worker(broker.address, "q") as other:
+                    for delivery in itertools.islice(other, 4):
+                        delivery.ack()
+                os.kill(broker.pid, signal.SIGSTOP)
+                process.send_signal(signal.SIGCONT)
+                until(lambda: unread_bytes(pipe) >= 4 * len(told))
+                os.kill(broker.pid, signal.SIGCONT)
+                process.send_signal(signal.SIGTERM)
+                assert process.wait(30) == 0, process.stderr.read()
+                lines = process.stderr.read().decode().splitlines()
+            finally:
+                process.kill()
+                os.kill(broker.pid, signal.SIGCONT)
+    assert sorted(lines) == [told.format(offset) for offset in range(4)]
+
+
+def test_a_refusal_that_comes_long_after_a_stop_does_not_fail_it(tmp_path: Path) -> None:
+    """The disk of the broker may be slow just then."""
+    begun, go = tmp_path / "begun", tmp_path / "go"
+    with embedded() as broker:
+        with Admin(broker.address) as admin, QueueAdmin(broker.address) as queues, Producer(broker.address) as producer:
+            admin.create_topic("t", 1)
+            queues.create_queue("q", "t")
+            producer.send("t", b"v")
+        work = [*LOGBROKER, "queue", "work", "q", "--broker", broker.address]
+        work += ["--exec", f"touch {begun}; while ! test -e {go}; do sleep 0.01; done"]
+        with subprocess.Popen(work, stderr=subprocess.PIPE, env=ENVIRONMENT) as process:
+            assert process.stderr is not None
+            try:
+                until(begun.exists)
+                with QueueAdmin(broker.address) as queues:
+                    queues.rewind("q", "latest")
+                os.kill(broker.pid, signal.SIGSTOP)
+                process.send_signal(signal.SIGTERM)
+                assert line_of(process, error=True) == WAITING
+                go.touch()
+                with pytest.raises(subprocess.TimeoutExpired):
+                    process.wait(3)
+                os.kill(broker.pid, signal.SIGCONT)
+                assert process.wait(30) == 0, process.stderr.read()
+                assert b", offset 0 was not taken: " in process.stderr.read()
+            finally:
+                process.kill()
+                os.kill(broker.pid, signal.SIGCONT)
+
+
+FLOOD = "head -c 3000000 /dev/zero | tr '\\0' x >&2"
+"""More than the pipe and the worker hold."""
+MOST_HELD_BYTES = 1024 * 1024 + 3 * 64 * 1024
+"""By pipes and the worker together, while the worker has room."""
+
+
+def work_unread(address: str, group: str, script: str, *options: str) -> subprocess.Popen[bytes]:
+    """Start a worker whose standard error nobody reads."""
+    work = [*LOGBROKER, "queue", "work", group, "--exec", script, *options, "--broker", address]
+    return subprocess.Popen(work, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env=ENVIRONMENT)
+
+
+def test_a_timeout_nacks_though_nobody_reads_standard_error(address: str, group: str) -> None:
+    with work_unread(address, group, "exec yes >&2", "--timeout", "0.5") as process:
+        try:
+            until(lambda: counts(address, group).nacked >= 2)
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(30) == 0
+        finally:
+            process.kill()
+
+
+def test_a_command_that_has_ended_is_acked_beside_the_unread_flood_of_another(
+    address: str, group: str, tmp_path: Path
+) -> None:
+    go, own = tmp_path / "go", tmp_path / "pid"
+    script = f"""
+        if test $LOGBROKER_KEY = k0; then echo $$ > {own}; exec yes >&2; fi
+        while ! test -e {go}; do sleep 0.01; done
+        echo done >&2
+    """
+
+    def is_full() -> bool:
+        counted = Path(f"/proc/{int(own.read_text())}/io").read_text().split()
+        return int(counted[counted.index("wchar:") + 1]) > MOST_HELD_BYTES
+
+    with work_unread(address, group, script, "--concurrency", "2") as process:
+        try:
+            until(lambda: own.exists() and own.read_text())
+            until(is_full)
+            go.touch()
+            until(lambda: counts(address, group).acked == 8)
+        finally:
+            process.kill()
+
+
+def test_one_stop_is_enough_beside_a_full_pipe_of_errors(address: str, group: str) -> None:
+    """The command, which waits for the reader, could not end before."""
+    with work_unread(address, group, f"{FLOOD}; exit 0") as process:
         assert process.stderr is not None
         pipe = process.stderr.fileno()
         try:
-            until(lambda: struct.unpack("i", fcntl.ioctl(pipe, termios.FIONREAD, bytes(4)))[0] >= 65_536)
+            until(lambda: unread_bytes(pipe) >= 65_536)
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(30) == 0
+        finally:
+            process.kill()
+    done = counts(address, group)
+    assert (done.acked, done.delivered, done.in_flight) == (1, 1, 0)
+
+
+def test_stops_beside_a_full_pipe_of_errors_take_nothing_more(address: str, group: str) -> None:
+    """After the second stop the same records were handed out and released a thousand times."""
+    with work_unread(address, group, f"{FLOOD}; sleep 60") as process:
+        assert process.stderr is not None
+        pipe = process.stderr.fileno()
+        try:
+            until(lambda: unread_bytes(pipe) >= 65_536)
             process.send_signal(signal.SIGTERM)
             for _ in range(4):  # The system may make one signal of two.
                 process.send_signal(signal.SIGTERM)

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import signal
 import socket
-import struct
 import subprocess
-import termios
 import time
 import uuid
 from contextlib import suppress
@@ -20,7 +17,7 @@ import pytest
 from logbroker.client.sync import Admin, Producer, QueueAdmin, QueueCounts, TopicPartition, Worker
 from logbroker.embedded_broker import EmbeddedBroker
 from logbroker.errors import UnknownGroupError
-from tests.cli.command import ENVIRONMENT, LOGBROKER, line_of, output_of
+from tests.cli.command import ENVIRONMENT, LOGBROKER, line_of, output_of, unread_bytes
 from tests.waiting import until
 
 COUNT = 2000
@@ -305,7 +302,7 @@ def test_a_stop_does_not_wait_for_a_reader_that_takes_nothing(
         assert process.stderr is not None
         pipe = process.stdout.fileno()
         try:
-            until(lambda: struct.unpack("i", fcntl.ioctl(pipe, termios.FIONREAD, bytes(4)))[0] > 3000)
+            until(lambda: unread_bytes(pipe) > 3000)
             process.send_signal(stop)
             code = process.wait(20)
             error = process.stderr.read()
