@@ -623,7 +623,8 @@ def test_one_stop_is_enough_beside_a_full_pipe_of_errors(address: str, group: st
         finally:
             process.kill()
     done = counts(address, group)
-    assert (done.acked, done.delivered, done.in_flight) == (1, 1, 0)
+    assert (done.acked, done.in_flight) == (1, 0)
+    assert done.delivered <= 2, "the next one may have been on its way, and came back"
 
 
 def test_stops_beside_a_full_pipe_of_errors_take_nothing_more(address: str, group: str) -> None:
