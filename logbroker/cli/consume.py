@@ -146,8 +146,8 @@ def consume(
                         break
             if until_end and group is not None and not consumer.assignment():
                 warn(
-                    "logbroker: the group has given this member no partition: others hold them all, or are waited for"
-                    " after a break; nothing was read of what they have left"
+                    "logbroker: this member has no partition of the group: others hold them all, or are waited for"
+                    " after a break; what is left there was not read"
                 )
         except Stopped:
             pass  # As it was told to.

@@ -288,4 +288,4 @@ def test_a_member_that_is_given_nothing_says_so_at_the_end(address: str, topic: 
         command = ["consume", topic, "--group", group, "--until-end", "--broker", address]
         result = logbroker(*command)
     assert (result.returncode, result.stdout) == (0, b"")
-    assert b"has given this member no partition" in result.stderr
+    assert b"this member has no partition of the group" in result.stderr
