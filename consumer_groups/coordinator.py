@@ -34,14 +34,13 @@ from logbroker.consumer_groups.rows import HEADER_ROW, KEY_ORDER
 from logbroker.consumer_groups.subscriptions import Subscription
 from logbroker.engine import DiskUse, StateEvent
 from logbroker.errors import GroupNotEmptyError, LogbrokerError, MemberReplacedError, UnknownMemberError
-from logbroker.group_store import GroupStore
+from logbroker.group_runtime.group_store import GroupStore
+from logbroker.group_runtime.timer import Timer
 from logbroker.pacing import Pace
 from logbroker.types import TopicId
 
 LOOK_SECONDS: Final = 2.0
 """Between two looks at partitions that a generation of their topic waits for: what happens to a log is not told."""
-LATE_SECONDS: Final = 0.1
-"""A timer that is later than this tells of a stalled process: members are heard before they are judged."""
 SLICE_PARTITIONS: Final = 500
 """That are staged in one go."""
 
@@ -81,8 +80,7 @@ class Coordinator:
         self._stepping: asyncio.Task[None] | None = None
         self._dirty = False
         self._is_time = False
-        self._timer: asyncio.TimerHandle | None = None
-        self._armed_for = 0.0
+        self._timer = Timer(self._on_time)
         self._look: asyncio.TimerHandle | None = None
         """The next one at the partitions that generations wait for."""
         self._frozen = False
@@ -258,9 +256,9 @@ class Coordinator:
     def freeze(self) -> None:
         """The broker stops: from now on nobody's time is over, and streams that break are not their members' fault."""
         self._frozen = True
-        for timer in (self._timer, self._look):
-            if timer is not None:
-                timer.cancel()
+        self._timer.stop()
+        if self._look is not None:
+            self._look.cancel()
 
     async def settle(self) -> None:
         """Wait for the transactions under way."""
@@ -399,24 +397,9 @@ class Coordinator:
     # --- time ---
 
     def _arm(self) -> None:
-        deadline = self.machine.deadline()
-        if deadline is None or self._frozen:
-            return
-        if self._timer is not None:
-            if self._armed_for <= deadline:
-                return
-            self._timer.cancel()
-        self._armed_for = deadline
-        self._timer = self._loop.call_at(deadline, self._on_timer)
-
-    def _on_timer(self) -> None:
-        if self._loop.time() - self._armed_for > LATE_SECONDS:
-            self._timer = self._loop.call_later(LATE_SECONDS, self._on_time)
-        else:
-            self._on_time()
+        self._timer.arm(self.machine.deadline())
 
     def _on_time(self) -> None:
-        self._timer = None
         # Mostly all were heard of since: a step, and its task, for each heartbeat would be most of what idle ones cost.
         if self.machine.is_due(self._loop.time()):
             self._is_time = True

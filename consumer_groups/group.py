@@ -38,7 +38,6 @@ from typing import Final
 
 from logbroker.consumer_groups.admission import check_room, check_settings, replaced_by
 from logbroker.consumer_groups.assignors import DEFAULT_ASSIGNOR, AssignableTopic
-from logbroker.consumer_groups.deadlines import Deadlines
 from logbroker.consumer_groups.member import Input, Member, State, loaded_member, slot_of
 from logbroker.consumer_groups.messages import Assignment, Fenced, Join, Joined, Message, Outputs
 from logbroker.consumer_groups.outbox import Outbox
@@ -52,6 +51,7 @@ from logbroker.errors import (
     UnknownMemberError,
     quoted,
 )
+from logbroker.group_runtime.deadline_heap import DeadlineHeap
 from logbroker.types import PartitionKey
 
 __all__ = ["Assignment", "Fenced", "Group", "Join", "Joined", "Member", "Message", "Outputs", "State", "Subscription"]
@@ -79,7 +79,7 @@ class Group:
         self._target_is_stale = False
         self._unsettled: dict[str, None] = {}
         """Slots, in order, whose member may be due an assignment."""
-        self._deadlines = Deadlines()
+        self._deadlines = DeadlineHeap(Member.deadline)
         self._outbox = Outbox()
 
     def load(self, rows: Mapping[bytes, bytes], topics: Mapping[str, AssignableTopic], now: float) -> None:
@@ -128,13 +128,13 @@ class Group:
         )
         return "stable" if settled else "rebalancing"
 
-    def deadline(self) -> float | None:
-        """When `tick` is to be called, at the latest. May be early."""
-        return self._deadlines.next()
+    def deadline(self) -> float:
+        """When `tick` is to be called, at the latest; NEVER: not at all. May be early."""
+        return self._deadlines.next_at
 
     def is_due(self, now: float) -> bool:
         """Whether `tick` has anything to do by now; if not, `deadline` is a later one."""
-        return self._deadlines.is_due(now, len(self._members))
+        return self._deadlines.is_due(now)
 
     def holdings(self, member_id: str, epoch: int) -> frozenset[PartitionKey]:
         """What a member may commit for at this epoch. Raises UnknownMemberError or StaleMemberEpochError."""
@@ -173,7 +173,7 @@ class Group:
             self._outbox.header_changed = True
         member = Member(join, now)
         self._add(member)
-        self._deadlines.arm(member, len(self._members))
+        self._deadlines.arm(member, member.deadline())
         self._greet(member, resumed=False)
 
     def heartbeat(self, member_id: str, now: float, *, polled: bool) -> None:
@@ -240,10 +240,7 @@ class Group:
 
     def tick(self, now: float) -> None:
         """Fence those whose time is over."""
-        for member in self._deadlines.due(now):
-            if member.deadline() > now:
-                self._deadlines.arm(member, len(self._members))
-                continue
+        while (member := self._deadlines.pop(now)) is not None:
             if member.connected:
                 self._outbox.send(member, Fenced(member.overdue(now)))
             self._remove(member, Input.FENCED)
@@ -299,7 +296,7 @@ class Group:
         member.join = join
         member.left = False
         member.heard_at = member.polled_at = now
-        self._deadlines.arm(member, len(self._members))
+        self._deadlines.arm(member, member.deadline())
         self._greet(member, resumed=resumed)
 
     def _greet(self, member: Member, *, resumed: bool) -> None:
@@ -338,7 +335,7 @@ class Group:
         member.expires_at = now + self._grace_seconds
         if member.join.instance_id:
             member.expires_at = max(member.expires_at, member.heard_at + member.join.session_timeout_ms / 1000)
-        self._deadlines.arm(member, len(self._members))
+        self._deadlines.arm(member, member.deadline())
 
     def _free(self, partitions: Iterable[PartitionKey], holder: Member) -> None:
         for partition in partitions:
@@ -366,6 +363,6 @@ class Group:
         member.move(Input.ASSIGNED)
         member.assigned, member.assigned_epoch, member.pushed_at = partitions, self.epoch, now
         member.needs_assignment = False
-        self._deadlines.arm(member, len(self._members))
+        self._deadlines.arm(member, member.deadline())
         self._outbox.send(member, Assignment(self.epoch, partitions, granted))
         self._outbox.touch(member)

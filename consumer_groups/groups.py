@@ -27,7 +27,7 @@ from logbroker.errors import (
     UnknownTopicError,
     WrongGroupTypeError,
 )
-from logbroker.group_store import GroupStore, check_group_id, reading_rows, stored_group_ids
+from logbroker.group_runtime.group_store import GroupStore, check_group_id, reading_rows, stored_group_ids
 from logbroker.types import TopicId
 
 _log = logging.getLogger(__name__)

@@ -75,7 +75,6 @@ class Member:
     """A record without rules but the table: `group` decides."""
 
     __slots__ = (
-        "armed_for",
         "assigned",
         "assigned_epoch",
         "epoch",
@@ -113,8 +112,6 @@ class Member:
         self.heard_at = self.polled_at = self.pushed_at = now
         self.expires_at = math.inf
         """When its place is over, while it is away."""
-        self.armed_for = math.inf
-        """Kept by `deadlines`."""
 
     @property
     def member_id(self) -> str:
@@ -136,6 +133,8 @@ class Member:
         """When it is to be fenced, unless it is heard of (monotonic seconds)."""
         if self.state is State.AWAY:
             return self.expires_at
+        if self.state is State.GONE:
+            return math.inf
         at = self.heard_at + self.join.session_timeout_ms / 1000
         if self.assigned is not None:
             at = min(at, self._rebalance_deadline())

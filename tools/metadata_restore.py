@@ -31,7 +31,7 @@ from logbroker.broker.topics import grown, new_topic
 from logbroker.config import MAX_STORED_BATCH_BYTES, BrokerConfig, TopicConfig, topic_config
 from logbroker.engine import Topic
 from logbroker.errors import CorruptLogError, DataDirError
-from logbroker.group_store import GROUP_SCOPE, GROUPS_SCOPE, listed_ids
+from logbroker.group_runtime.group_store import GROUP_SCOPE, GROUPS_SCOPE, listed_ids
 from logbroker.private_files import DIRECTORY_MODE
 from logbroker.queues.rows import GROUP_TYPE as QUEUE_GROUP
 from logbroker.queues.rows import HANDED_ROW, PRODUCER_ROW, SESSION_ROW

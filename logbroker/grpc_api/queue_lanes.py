@@ -13,8 +13,7 @@ from logbroker.grpc_api.paging import FRAME_BYTES, FULL
 from logbroker.grpc_api.queue_messages import read_place
 from logbroker.grpc_api.status import Statuses, item_status
 from logbroker.pacing import Pace, in_turns
-from logbroker.queues.lane import IN_SESSION, NO_PLACE, Lane
-from logbroker.queues.lanes import lane_key
+from logbroker.queues.lane import IN_SESSION, NO_PLACE, Lane, lane_key
 from logbroker.queues.operations import DecidedAll
 from logbroker.queues.operator import LaneFacts, Operator
 from logbroker.queues.places import Moment, offset_of, partition_of

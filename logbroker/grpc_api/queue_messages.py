@@ -12,7 +12,7 @@ from logbroker.grpc_api.refs import MAX_ITEMS
 from logbroker.grpc_api.status import item_status
 from logbroker.pacing import Pace, Steps, at_once
 from logbroker.queues.deliveries import Refusal
-from logbroker.queues.lanes import lane_key
+from logbroker.queues.lane import lane_key
 from logbroker.queues.messages import Extension, Granted, Nack, SessionWrite, Settlement
 from logbroker.queues.places import MAX_PARTITIONS, OFFSET_MASK, place_of
 from logbroker.queues.retry import MAX_REASON_CHARACTERS

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from logbroker.engine import StateEvent
 from logbroker.errors import InvalidRequestError
 from logbroker.queues.ages import Ages
+from logbroker.queues.change_set import ChangeSet
 from logbroker.queues.choosers import chooser_of
 from logbroker.queues.index import Index
 from logbroker.queues.parts import Parts
@@ -23,7 +23,9 @@ from logbroker.record.bands import DEFAULT_BANDS, Band
 class Alteration:
     """The settings that hold, and those that wait."""
 
-    def __init__(self, settings: QueueSettings, parts: Parts, index: Index, sessions: Sessions, ages: Ages) -> None:
+    def __init__(
+        self, settings: QueueSettings, parts: Parts, index: Index, sessions: Sessions, ages: Ages, changes: ChangeSet
+    ) -> None:
         self.settings = settings
         self.next: QueueSettings | None = None
         """They wait until all that is in flight is settled."""
@@ -32,7 +34,8 @@ class Alteration:
         self._sessions = sessions
         self._ages = ages
         self._bands: Sequence[Band] = DEFAULT_BANDS
-        self._rows: list[StateEvent] = [upsert(SETTINGS_ROW, settings)]
+        self._changes = changes
+        changes.events.append(upsert(SETTINGS_ROW, settings))
         self._rank_lanes()
 
     @property
@@ -80,18 +83,13 @@ class Alteration:
         self._index.rebuild(keep_parked=keeps_keys, rank_lanes=self._rank_lanes)
         self._ages.clear()
 
-    def take_rows(self) -> list[StateEvent]:
-        """Return the row of the settings, where they changed since the last call."""
-        rows, self._rows = self._rows, []
-        return rows
-
     def _set_when_drained(self, settings: QueueSettings) -> None:
         self.next = settings
         self._sessions.paused = True
 
     def _set(self, settings: QueueSettings) -> None:
         self.settings = self._parts.held.settings = settings
-        self._rows.append(upsert(SETTINGS_ROW, settings))
+        self._changes.events.append(upsert(SETTINGS_ROW, settings))
 
     def _rank_lanes(self) -> None:
         settings = self.settings

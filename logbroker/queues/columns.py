@@ -14,7 +14,7 @@ from typing import Any, Final
 import msgspec
 
 from logbroker.errors import LogbrokerError
-from logbroker.queues.lanes import MAX_KEY_BYTES, lane_key
+from logbroker.queues.lane import MAX_KEY_BYTES, lane_key
 from logbroker.queues.levels import Head
 from logbroker.queues.settings import Ordering, QueueSettings
 from logbroker.record.codec import Headers, LogRecord

@@ -46,9 +46,9 @@ from logbroker.errors import (
     StorageFailedError,
     UnknownTopicError,
 )
+from logbroker.group_runtime.group_commit import Flush
 from logbroker.queues.dead_letters import WHOLE_TOPIC
 from logbroker.queues.decoding import INLINE_BYTES, in_decoder_if
-from logbroker.queues.flush import Flush
 from logbroker.queues.letter_room import Room, made_for, stored_room
 from logbroker.queues.messages import DeadLetter, LetterProducer
 from logbroker.queues.places import Moment, offset_of, partition_of

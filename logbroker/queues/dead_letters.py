@@ -21,11 +21,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from typing import Final, NamedTuple
 
 import msgspec
 
-from logbroker.engine import StateEvent
+from logbroker.queues.change_set import ChangedRows, ChangeSet
 from logbroker.queues.lane import DEAD_LETTERING, Lane
 from logbroker.queues.messages import DeadLetter, LetterProducer
 from logbroker.queues.places import OFFSET_MASK, partition_of
@@ -34,12 +35,10 @@ from logbroker.queues.rows import (
     INTENT_ROW,
     SEQUENCE_ROW,
     decode,
-    delete,
     partition_in,
     partition_key,
     place_in,
     place_key,
-    upsert,
 )
 
 MAX_OUTSTANDING: Final = 5
@@ -70,7 +69,7 @@ class _Waiting(NamedTuple):
 class DeadLetters:
     """All intents of a queue group, and the lanes that wait for one."""
 
-    def __init__(self, route: Route) -> None:
+    def __init__(self, route: Route, changes: ChangeSet) -> None:
         self._route = route
         self._intents: dict[int, _Intent] = {}
         """By the record's place, in the order of their making."""
@@ -80,17 +79,15 @@ class DeadLetters:
         """Places that wait for an intent, by partition; void where no such lane waits any more."""
         self._outstanding: dict[int, int] = {}
         self._sequences: dict[int, int] = {}
-        self._unsent: dict[int, None] = {}
+        self._unsent = changes.unsent_letters
         self._unsettled: set[int] = set()
         """Intents whose letters may be in the topic already."""
         self._refusals: dict[int, str] = {}
         """Why a letter is refused, by place."""
         self._troubles: dict[int, str] = {}
         """Why a partition of the dead-letter topic takes no letters, or the `WHOLE_TOPIC`."""
-        self._changed: dict[int, None] = {}
-        self._stored: set[int] = set()
-        """Intents that have a row."""
-        self._changed_sequences: dict[int, None] = {}
+        self._rows = ChangedRows(changes, partial(place_key, INTENT_ROW), self._row_of)
+        self._sequence_rows = ChangedRows(changes, partial(partition_key, SEQUENCE_ROW), self._sequences.get)
 
     def load(self, rows: Mapping[bytes, bytes], ends: Mapping[int, int]) -> None:
         """Take over what is stored; all intents are to be carried out again. Raises CorruptLogError."""
@@ -99,11 +96,11 @@ class DeadLetters:
             if key.startswith(INTENT_ROW):
                 place = place_in(key)
                 intent = decode(key, value, _Intent)
-                self._stored.add(place)
+                self._rows.load(place)
                 if place & OFFSET_MASK < ends.get(partition_of(place), OFFSET_MASK):
                     intents.append((intent.partition, intent.sequence, place, intent))
                 else:
-                    self._changed[place] = None
+                    self._rows.changed(place)
             elif key.startswith(SEQUENCE_ROW):
                 self._sequences[partition_in(key)] = decode(key, value, int)
         intents.sort(key=lambda found: found[:3])
@@ -182,7 +179,7 @@ class DeadLetters:
 
     def _forget(self, place: int) -> None:
         intent = self._intents.pop(place)
-        self._changed[place] = None
+        self._rows.changed(place)
         self._unsent.pop(place, None)
         self._unsettled.discard(place)
         self._refusals.pop(place, None)
@@ -201,7 +198,8 @@ class DeadLetters:
             self._outstanding[partition] = self._outstanding.get(partition, 0) + 1
             self._intents[place] = _Intent(partition, sequence)
             self._unsent[place] = None
-            self._changed[place] = self._changed_sequences[partition] = None
+            self._rows.changed(place)
+            self._sequence_rows.changed(partition)
 
     # --- what becomes of letters -------------------------------------------------------------------------------------
 
@@ -225,7 +223,7 @@ class DeadLetters:
         intent = self._intents[letter.place]
         was_apart = intent.producer is not None
         intent.producer = letter.producer = producer
-        self._changed[letter.place] = None
+        self._rows.changed(letter.place)
         if not was_apart:
             self._outstanding[intent.partition] -= 1
             self._issue(intent.partition)
@@ -283,23 +281,8 @@ class DeadLetters:
         self._unsent.clear()
         return letters
 
-    def take_rows(self) -> list[StateEvent]:
-        """Return the rows of all that changed since the last call."""
-        events: list[StateEvent] = []
-        for place in self._changed:
-            key = place_key(INTENT_ROW, place)
-            intent = self._intents.get(place)
-            if intent is not None:
-                self._stored.add(place)
-                row = (intent.partition, intent.sequence)
-                events.append(upsert(key, row if intent.producer is None else intent))
-            elif place in self._stored:
-                self._stored.discard(place)
-                events.append(delete(key))
-        events += (
-            upsert(partition_key(SEQUENCE_ROW, partition), self._sequences[partition])
-            for partition in self._changed_sequences
-        )
-        self._changed.clear()
-        self._changed_sequences.clear()
-        return events
+    def _row_of(self, place: int) -> tuple[int, int] | _Intent | None:
+        intent = self._intents.get(place)
+        if intent is None or intent.producer is not None:
+            return intent
+        return intent.partition, intent.sequence

@@ -5,7 +5,7 @@ this name has ever given out (`engine.Numbers`). So no receipt of an earlier lif
 any number of deliveries.
 
 Deliveries that were handed out together are one *grant*: one entry in the list of grants, which is sorted by first
-receipts, and one in the heap of deadlines. Finding a receipt is a bisection, the end of a lease costs O(log grants). A
+receipts, and one in the heap of leases. Finding a receipt is a bisection, the end of a lease costs O(log grants). A
 grant is of lanes, or of a run of places; a settlement of a part leaves a hole among lanes, and cuts a run in two.
 
 Deliveries of a session have no lease of their own but the lock of the session. Whose lease was lost is told so, and
@@ -14,14 +14,15 @@ who settles twice is told that.
 
 from __future__ import annotations
 
-import heapq
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
+from operator import attrgetter
 from typing import Final
 
 import msgspec
 
 from logbroker.errors import LogbrokerError, NotHolderError
+from logbroker.group_runtime.deadline_heap import DeadlineHeap
 from logbroker.queues.holders import Grant, Session, Worker
 from logbroker.queues.lane import Lane
 from logbroker.queues.lost_receipts import Loss, LostReceipts
@@ -80,8 +81,8 @@ class Deliveries:
         self._grants: list[Grant] = []
         """Sorted, as `_firsts`, their first receipts; some are over."""
         self._over = 0
-        self._deadlines: list[tuple[float, int, Grant]] = []
-        """A heap; void where the grant is over or has another deadline."""
+        self.leases = DeadlineHeap[Grant](attrgetter("deadline"))
+        """Of the grants that are not over, but for those of sessions."""
         self._workers: dict[str, Worker] = {}
         self._lost = LostReceipts()
         self._now = 0.0
@@ -146,7 +147,7 @@ class Deliveries:
         worker.in_flight += count
         self.in_flight += count
         if session is None:
-            self._expect(grant)
+            self.leases.arm(grant, deadline, first)
         else:
             session.in_flight += count
             session.grants = [kept for kept in session.grants if kept.left]
@@ -222,7 +223,8 @@ class Deliveries:
             self._forget_if_idle(worker)
         if not grant.left:
             del worker.grants[grant.first]
-            # The heap still knows the grant for as long as its lease: not what it held.
+            self.leases.disarm(grant)
+            # The heap still has its entry until the lease would have ended: not what it held.
             grant.lanes = grant.places = None
             self._over += 1
             if self._over > _COMPACT_AT and self._over * 2 > len(self._grants):
@@ -253,12 +255,13 @@ class Deliveries:
                 part.worker.grants[part.first] = part
             else:
                 part.worker.grants.pop(part.first, None)
+                self.leases.disarm(part)
                 self._over += 1
-        if rest.session is None:
-            self._expect(rest)
-        else:
+        if rest.session is not None:
             grants = rest.session.grants
             grants.insert(grants.index(grant) + 1, rest)
+        elif rest.left:
+            self.leases.arm(rest, rest.deadline, at)
         return rest if upper else grant
 
     def extend(self, grant: Grant, start: int, end: int, deadline: float, refusals: list[Refusal]) -> None:
@@ -268,7 +271,7 @@ class Deliveries:
             self.refuse_settled(part, start, end, refusals)
         if part.left:
             part.deadline = deadline
-            self._expect(part)
+            self.leases.arm(part, deadline, part.first)
 
     def excuse(self, worker_id: str, first: int, last: int) -> None:
         """Let no attempt count where the leases of some receipts end, or the worker is lost, as far as it has them."""
@@ -291,33 +294,17 @@ class Deliveries:
 
     # --- losing ------------------------------------------------------------------------------------------------------
 
-    def _expect(self, grant: Grant) -> None:
-        heapq.heappush(self._deadlines, (grant.deadline, grant.first, grant))
-        if len(self._deadlines) > 4 * (len(self._grants) - self._over) + _COMPACT_AT:
-            # Settlements come long before leases end: what is over would stay in the heap until then.
-            self._deadlines = [
-                (kept.deadline, kept.first, kept) for kept in self._grants if kept.left and kept.session is None
-            ]
-            heapq.heapify(self._deadlines)
-
-    def deadline(self) -> float | None:
-        """The next moment at which a lease may end."""
-        return self._deadlines[0][0] if self._deadlines else None
-
     def pop_expired(self, now: float) -> list[tuple[Settled, bool]]:
         """Take out grants whose lease has ended, about `LOST_AT_ONCE` deliveries of them; return what they held, and
         whether no attempt counts."""
         self._now = now
         lost: list[tuple[Settled, bool]] = []
         room = LOST_AT_ONCE
-        while self._deadlines and self._deadlines[0][0] <= now and room > 0:
-            deadline, _, grant = heapq.heappop(self._deadlines)
-            if grant.left and grant.deadline == deadline:
-                part = self._cut(grant, min(grant.end, grant.first + LOST_AT_ONCE), upper=False)
-                if part.left:
-                    held = self._lose(part, Loss.LEASE_ENDED)
-                    lost.append((held, part.excused))
-                    room -= len(held)
+        while room > 0 and (grant := self.leases.pop(now)) is not None:
+            part = self._cut(grant, min(grant.end, grant.first + LOST_AT_ONCE), upper=False)
+            held = self._lose(part, Loss.LEASE_ENDED)
+            lost.append((held, part.excused))
+            room -= len(held)
         return lost
 
     def let_go(self, worker_id: str, why: Loss) -> Worker | None:

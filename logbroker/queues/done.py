@@ -16,6 +16,7 @@ from typing import Final
 
 from logbroker.engine import StateEvent
 from logbroker.errors import CorruptLogError
+from logbroker.queues.change_set import ChangeSet
 from logbroker.queues.places import OFFSET_MASK, partition_of, place_of
 from logbroker.queues.rows import (
     FLOOR_ROW,
@@ -81,7 +82,8 @@ class Places:
 class DoneRecords:
     """What is done, by place. To mark something twice is harmless."""
 
-    def __init__(self) -> None:
+    def __init__(self, changes: ChangeSet) -> None:
+        self._changes = changes
         self._pages: dict[int, bytearray] = {}
         self._full: set[int] = set()
         self._floors: dict[int, int] = {}
@@ -99,6 +101,7 @@ class DoneRecords:
 
         Raises CorruptLogError.
         """
+        self._changes.sources[self] = None
         for key, value in rows.items():
             if key.startswith(FLOOR_ROW):
                 partition = partition_in(key)
@@ -139,6 +142,7 @@ class DoneRecords:
 
     def open(self, partition: int, start_offset: int) -> None:
         """Begin to keep a partition: all below `start_offset` counts as done. Durable with the next rows."""
+        self._changes.sources[self] = None
         floor = place_of(partition, start_offset)
         self._floors[partition] = floor
         self._set_range(floor >> PAGE_SHIFT << PAGE_SHIFT, floor)
@@ -151,6 +155,7 @@ class DoneRecords:
         for partition in targets:
             if partition not in self._floors:
                 raise KeyError(partition)
+        self._changes.sources[self] = None
         undone = {partition: self._undone_of(kept[partition]) for partition in targets if partition in kept}
         # In one pass: the partitions, and their pages, may be many.
         were: dict[int, bytes | bytearray] = {}
@@ -310,6 +315,7 @@ class DoneRecords:
 
     def mark(self, places: Iterable[int]) -> None:
         """Mark records as done."""
+        self._changes.sources[self] = None
         pages, dirty = self._pages, self._dirty
         page_id = -1
         page = bytearray()
@@ -332,10 +338,12 @@ class DoneRecords:
 
     def mark_range(self, start: int, end: int) -> None:
         """Mark consecutive records of one partition as done."""
+        self._changes.sources[self] = None
         self._dirty.update(self._set_range(start, end))
 
     def skip_range(self, start: int, end: int) -> None:
         """Mark offsets that hold no record."""
+        self._changes.sources[self] = None
         self._set_range(start, end)
         self._stale[partition_of(start)] = None
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
-
-NEVER: Final = float("inf")
+from logbroker.group_runtime.deadline_heap import NEVER
 
 
 class Graces:
@@ -12,7 +10,7 @@ class Graces:
 
     def __init__(self) -> None:
         self._ends: dict[str, float] = {}
-        self.next = NEVER
+        self.next_at = NEVER
         """When the next one ends; may be early."""
 
     def __contains__(self, worker_id: str) -> bool:
@@ -20,7 +18,7 @@ class Graces:
 
     def begin(self, worker_id: str, end: float) -> None:
         self._ends[worker_id] = end
-        self.next = min(self.next, end)
+        self.next_at = min(self.next_at, end)
 
     def cancel(self, worker_id: str) -> bool:
         """Return whether the worker had one."""
@@ -28,10 +26,10 @@ class Graces:
 
     def pop(self, now: float) -> list[str]:
         """Return the workers whose grace is over."""
-        if now < self.next:
+        if now < self.next_at:
             return []
         over = [worker_id for worker_id, end in self._ends.items() if end <= now]
         for worker_id in over:
             del self._ends[worker_id]
-        self.next = min(self._ends.values(), default=NEVER)
+        self.next_at = min(self._ends.values(), default=NEVER)
         return over

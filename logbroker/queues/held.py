@@ -13,11 +13,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 
 import msgspec
 
-from logbroker.engine import StateEvent
 from logbroker.queues import retry
+from logbroker.queues.change_set import ChangedRows, ChangeSet
 from logbroker.queues.dead_letters import DeadLetters
 from logbroker.queues.lane import BLOCKED, DEAD_LETTERING, NO_PLACE, PARKED, WAITING, Lane
 from logbroker.queues.lanes import Lanes
@@ -25,7 +26,7 @@ from logbroker.queues.messages import Notice, NoticeKind
 from logbroker.queues.places import OFFSET_MASK, Moment, offset_of, partition_of
 from logbroker.queues.replacements import Replacements
 from logbroker.queues.retry import Failure, Failures, backoff_seconds
-from logbroker.queues.rows import PARKED_ROW, decode, delete, hashed_key, upsert
+from logbroker.queues.rows import PARKED_ROW, decode, hashed_key
 from logbroker.queues.settings import OnExhausted, QueueSettings
 from logbroker.queues.waits import Waits
 
@@ -54,6 +55,7 @@ class HeldLanes:
         dead_letters: DeadLetters,
         replacements: Replacements,
         random: Callable[[], float],
+        changes: ChangeSet,
     ) -> None:
         self.settings = settings
         self.attention: set[int] = set()
@@ -72,10 +74,8 @@ class HeldLanes:
         self._replacements = replacements
         self._random = random
         lanes.on_parked_head = self.meet_parked
-        self._changed: dict[bytes, None] = {}
-        self._stored: set[bytes] = set()
-        """Keys of parked lanes that have a row."""
-        self._notices: list[Notice] = []
+        self._changes = changes
+        self._rows = ChangedRows(changes, partial(hashed_key, PARKED_ROW), self.parked.get)
         self._noting: list[dict[int, bytes | None]] = []
 
     def load(self, rows: Mapping[bytes, bytes], ends: Mapping[int, int]) -> None:
@@ -86,9 +86,9 @@ class HeldLanes:
         for key, value in rows.items():
             if key.startswith(PARKED_ROW):
                 parked = decode(key, value, Parked)
-                self._stored.add(parked.key)
+                self._rows.load(parked.key)
                 if offset_of(parked.head) >= ends.get(partition_of(parked.head), OFFSET_MASK):
-                    self._changed[parked.key] = None
+                    self._rows.changed(parked.key)
                     continue
                 self.parked[parked.key] = parked
                 self._lanes.add_parked(parked.key)
@@ -184,12 +184,12 @@ class HeldLanes:
 
     def _exhaust(self, key: bytes | None, place: int, reason: str, state: int, kind: NoticeKind) -> None:
         self._failures.set_state(place, state)
-        self._notices.append(Notice(kind, key, place, reason[: retry.MAX_REASON_CHARACTERS]))
+        self._changes.notices.append(Notice(kind, key, place, reason[: retry.MAX_REASON_CHARACTERS]))
 
     def _park(self, lane: Lane, failure: Failure) -> None:
         if lane.key is not None:
             self.parked[lane.key] = Parked(lane.key, failure.last_ms, failure.reasons[-1], lane.head)
-            self._changed[lane.key] = None
+            self._rows.changed(lane.key)
         self._set_aside(lane, PARKED)
 
     def meet_parked(self, lane: Lane) -> None:
@@ -209,7 +209,7 @@ class HeldLanes:
         if lane.state == PARKED and lane.key is not None:
             # The scan may not have met it since the start.
             self._failures.forget(self.parked.pop(lane.key).head)
-            self._changed[lane.key] = None
+            self._rows.changed(lane.key)
         if lane.head != NO_PLACE:
             self._failures.forget(lane.head)
             self.attention.discard(lane.head)
@@ -253,7 +253,7 @@ class HeldLanes:
         """Lanes that are parked by their keys are so no more; the records that failed stay what they are."""
         for key in [key for key, parked in self.parked.items() if which(parked)]:
             del self.parked[key]
-            self._changed[key] = None
+            self._rows.changed(key)
 
     def forget_lanes(self) -> None:
         """The lanes are made anew, but for parked ones. Records that failed stay what they are; with them, the lanes
@@ -276,23 +276,6 @@ class HeldLanes:
         for lane in self.set_aside.values():
             if lane.state == PARKED and lane.key is None:
                 yield lane
-
-    def take_rows(self) -> list[StateEvent]:
-        """Return the rows of parked lanes that changed since the last call."""
-        events: list[StateEvent] = []
-        for key in self._changed:
-            if key in self.parked:
-                self._stored.add(key)
-                events.append(upsert(hashed_key(PARKED_ROW, key), self.parked[key]))
-            elif key in self._stored:
-                self._stored.discard(key)
-                events.append(delete(hashed_key(PARKED_ROW, key)))
-        self._changed.clear()
-        return events
-
-    def take_notices(self) -> list[Notice]:
-        notices, self._notices = self._notices, []
-        return notices
 
     def _set_aside(self, lane: Lane, state: int) -> None:
         lane.state = state

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from logbroker.queues import retry
+from logbroker.queues.change_set import ChangeSet
 from logbroker.queues.done import Places
 from logbroker.queues.ledger import Ledger
 from logbroker.queues.lost_receipts import Loss
@@ -16,9 +17,8 @@ from logbroker.queues.sessions import Sessions
 class Index:
     """Empties what holds lanes, and has it scanned again."""
 
-    def __init__(self, parts: Parts, ledger: Ledger, sessions: Sessions) -> None:
-        self.rescan = False
-        """Emptied, and the shell is not told yet."""
+    def __init__(self, parts: Parts, ledger: Ledger, sessions: Sessions, changes: ChangeSet) -> None:
+        self._changes = changes
         self._parts = parts
         self._ledger = ledger
         self._sessions = sessions
@@ -73,4 +73,4 @@ class Index:
         parts.held.expect_all()
         parts.intake.rewind()
         self._ledger.open_records = 0
-        self.rescan = True
+        self._changes.rescan = True

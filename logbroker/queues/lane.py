@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from array import array
 from collections import deque
 from typing import Final
@@ -20,6 +21,9 @@ IN_SESSION: Final = 6
 
 STATE_NAMES: Final = ("ready", "in flight", "waiting", "blocked", "parked", "dead-lettering", "in session")
 
+MAX_KEY_BYTES: Final = 256
+SHOWN_KEY_BYTES: Final = 64
+"""Of a longer key, that are kept."""
 NO_PLACE: Final = -1
 CHUNK_RECORDS: Final = 512
 
@@ -81,3 +85,13 @@ class Run(msgspec.Struct, gc=False, eq=False):
     start: int
     end: int
     redelivered: bool
+
+
+def lane_key(ordering_key: bytes) -> bytes:
+    """The key by which a lane is kept: the ordering key or, of one of more than 256 bytes, its beginning and a hash.
+
+    So no number of long keys fills the memory. The shell gives `Queue.admit` these, made off the event loop.
+    """
+    if len(ordering_key) <= MAX_KEY_BYTES:
+        return ordering_key
+    return ordering_key[:SHOWN_KEY_BYTES] + hashlib.blake2b(ordering_key, digest_size=32).digest()

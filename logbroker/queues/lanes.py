@@ -16,13 +16,13 @@ the number of lanes and cursors.
 
 from __future__ import annotations
 
-import hashlib
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from itertools import compress
-from typing import Any, Final
+from typing import Final
 
 from logbroker.pacing import Steps
+from logbroker.queues.change_set import ChangeSet
 from logbroker.queues.choosers import ALL_LEVELS, Chooser
 from logbroker.queues.fifo_line import FifoLine
 from logbroker.queues.holders import Session
@@ -33,28 +33,16 @@ from logbroker.queues.successors import ChunkStore, Successors
 
 LANES_AT_ONCE: Final = 2_000
 """That are looked at in one go."""
-MAX_KEY_BYTES: Final = 256
-SHOWN_BYTES: Final = 64
 
 
 def _ignore(lane: Lane) -> None:
     pass
 
 
-def lane_key(ordering_key: bytes) -> bytes:
-    """The key by which a lane is kept: the ordering key or, of one of more than 256 bytes, its beginning and a hash.
-
-    So no number of long keys fills the memory. The shell gives `Queue.admit` these, made off the event loop.
-    """
-    if len(ordering_key) <= MAX_KEY_BYTES:
-        return ordering_key
-    return ordering_key[:SHOWN_BYTES] + hashlib.blake2b(ordering_key, digest_size=32).digest()
-
-
 class Lanes:
     """All lanes of a queue group, and the line of those that are ready."""
 
-    def __init__(self, store: ChunkStore | None = None) -> None:
+    def __init__(self, changes: ChangeSet, store: ChunkStore | None = None) -> None:
         self.line: FifoLine | PriorityLine = FifoLine()
         self.ranking: Ranking | None = None
         """With priorities; its line is `line`."""
@@ -62,8 +50,7 @@ class Lanes:
         self.has_keyless = False
         """There are, or were, records that no key finds."""
         self.successors = Successors(store)
-        self.discarded: list[Any] = []
-        """Containers with what was forgotten, to be let go in turns."""
+        self._changes = changes
         self.sessions: dict[bytes, Session] = {}
         """The open ones by key: their lanes never come into the line."""
         self.offered: dict[bytes, None] = {}
@@ -363,18 +350,13 @@ class Lanes:
             del self._by_key[lane.key]
 
     def clear(self) -> None:
-        """Forget everything but the sessions, at once: what held it is `discarded`, as it takes long to be freed."""
+        """Forget everything but the sessions, at once: what held it is freed by and by, as that takes long."""
         self.successors.clear()
-        self.discarded += [self._by_key, *self.line.containers]
+        self._changes.discarded += [self._by_key, *self.line.containers]
         self._by_key = {}
         self.has_keyless = False
         self.line.clear()
         self.offered.clear()
         if self.ranking is not None:
-            self.discarded += self.ranking.ranks.containers
+            self._changes.discarded += self.ranking.ranks.containers
             self.ranking.clear()
-
-    def take_discarded(self) -> list[Any]:
-        """Return containers that nobody refers to any more, for `pacing.let_go`."""
-        discarded, self.discarded = self.discarded, []
-        return discarded

@@ -71,7 +71,7 @@ class SessionWrite(msgspec.Struct, gc=False):
     """A state that the holder of a session leaves to the next one of its key."""
 
     key: bytes
-    """By `lanes.lane_key`."""
+    """By `lane.lane_key`."""
     token: int
     state: bytes
     """Up to 256 KiB; empty deletes it."""

@@ -22,10 +22,10 @@ from logbroker.errors import (
     UnknownLaneError,
     quoted,
 )
+from logbroker.group_runtime.group_commit import Flush
 from logbroker.pacing import Pace, in_turns
 from logbroker.queues import retry
 from logbroker.queues.done import Places
-from logbroker.queues.flush import Flush
 from logbroker.queues.held import HELD
 from logbroker.queues.lane import NO_PLACE, Lane
 from logbroker.queues.operator import Operator

@@ -10,21 +10,21 @@ topic, and records go back to it as they were.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import partial
 
-from logbroker.engine import StateEvent
+from logbroker.queues.change_set import ChangedRows, ChangeSet
 from logbroker.queues.places import OFFSET_MASK, offset_of, partition_of
-from logbroker.queues.rows import ORIGIN_ROW, decode, delete, place_in, place_key, upsert
+from logbroker.queues.rows import ORIGIN_ROW, decode, place_in, place_key
 from logbroker.record.dead_letter import FirstOrigin
 
 
 class Origins:
     """Those of one queue group."""
 
-    def __init__(self) -> None:
+    def __init__(self, changes: ChangeSet) -> None:
         self._origins: dict[int, FirstOrigin] = {}
         """By the places of their records now."""
-        self._changed: dict[int, None] = {}
-        self._stored: set[int] = set()
+        self._rows = ChangedRows(changes, partial(place_key, ORIGIN_ROW), self._origins.get)
 
     def __len__(self) -> int:
         return len(self._origins)
@@ -34,18 +34,18 @@ class Origins:
         for row, value in rows.items():
             if row.startswith(ORIGIN_ROW):
                 place = place_in(row)
-                self._stored.add(place)
+                self._rows.load(place)
                 if offset_of(place) < ends.get(partition_of(place), OFFSET_MASK):
                     self._origins[place] = decode(row, value, FirstOrigin)
                 else:
-                    self._changed[place] = None
+                    self._rows.changed(place)
 
     def get(self, place: int) -> FirstOrigin | None:
         return self._origins.get(place)
 
     def put(self, place: int, origin: FirstOrigin) -> None:
         self._origins[place] = origin
-        self._changed[place] = None
+        self._rows.changed(place)
 
     def places(self) -> list[int]:
         return list(self._origins)
@@ -55,19 +55,4 @@ class Origins:
         if self._origins:
             for place in places:
                 if self._origins.pop(place, None) is not None:
-                    self._changed[place] = None
-
-    def take_rows(self) -> list[StateEvent]:
-        """Return the rows of all that changed since the last call."""
-        events: list[StateEvent] = []
-        for place in self._changed:
-            row = place_key(ORIGIN_ROW, place)
-            origin = self._origins.get(place)
-            if origin is not None:
-                self._stored.add(place)
-                events.append(upsert(row, origin))
-            elif place in self._stored:
-                self._stored.discard(place)
-                events.append(delete(row))
-        self._changed.clear()
-        return events
+                    self._rows.changed(place)

@@ -37,8 +37,8 @@ class Presence:
         self._ledger = ledger
         self._graces = graces
         self._tick = tick
-        self._going: deque[Worker] = deque()
-        """Workers that are gone, and have something still."""
+        self.going: deque[Worker] = deque()
+        """Workers that are gone, and have something still: `tick` goes on taking that back."""
 
     def gone(self, worker_id: str, now: Moment) -> None:
         """The stream of a worker broke: it keeps what it holds for the grace, and is handed out nothing."""
@@ -73,22 +73,17 @@ class Presence:
         for worker_id in self._graces.pop(now.seconds):
             self._let_go(worker_id, Loss.WORKER_LOST)
         room = LOST_AT_ONCE
-        while self._going and room > 0:
-            room -= self._take_back(self._going[0], now)
-
-    @property
-    def is_taking_back(self) -> bool:
-        """Whether workers that are gone have something still: `tick` goes on with that."""
-        return bool(self._going)
+        while self.going and room > 0:
+            room -= self._take_back(self.going[0], now)
 
     def forget_going(self) -> None:
         """Nothing is in flight any more, and no session is open."""
-        self._going.clear()
+        self.going.clear()
 
     def _let_go(self, worker_id: str, why: Loss) -> None:
         worker = self._deliveries.let_go(worker_id, why)
         if worker is not None:
-            self._going.append(worker)
+            self.going.append(worker)
 
     def _take_back(self, worker: Worker, now: Moment) -> int:
         """Take some of what a worker has that is gone, the sessions first; return how much, or 1."""
@@ -99,7 +94,7 @@ class Presence:
             self._sessions.end(session, why, now)
             return 1 + count
         if not worker.grants:
-            self._going.popleft()
+            self.going.popleft()
             return 1
         settled, excused = self._deliveries.lose_some(worker, why, last=why is Loss.WORKER_LEFT)
         if excused or why is Loss.WORKER_LEFT:

@@ -24,18 +24,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import compress
 from operator import attrgetter
-from typing import Final
+from typing import Any, Final
 
 from logbroker.engine import StateEvent
 from logbroker.queues.ages import Ages
 from logbroker.queues.alteration import Alteration
+from logbroker.queues.change_set import ChangeSet
 from logbroker.queues.choosers import levels_of
 from logbroker.queues.columns import Block
 from logbroker.queues.dead_letters import DeadLetters, Route
 from logbroker.queues.deliveries import FIRST_LIFE, Deliveries, Refusal
 from logbroker.queues.done import DoneRecords, Places
 from logbroker.queues.fifo_line import FifoLine
-from logbroker.queues.graces import NEVER, Graces
+from logbroker.queues.graces import Graces
 from logbroker.queues.held import HeldLanes
 from logbroker.queues.index import Index
 from logbroker.queues.intake import Intake
@@ -87,14 +88,19 @@ class Queue:
         self.after_crash = False
         """The broker before did not stop cleanly: for a grace, workers may come back for what they held, by
         `sessions.reclaim` and then `reclaim`; `sessions.forget_unclaimed` ends it."""
-        self.done = DoneRecords()
-        self.lanes = Lanes(store)
+        self._changes = changes = ChangeSet()
+        changes.events.append(upsert(HEADER_ROW, HeaderRow(VERSION, GROUP_TYPE, topic_id, life)))
+        self.done = DoneRecords(changes)
+        self.lanes = Lanes(changes, store)
+        self._successors = self.lanes.successors
         self.deliveries = Deliveries(life)
-        self.failures = Failures()
-        self.dead_letters = DeadLetters(route)
-        self.replacements = Replacements()
-        self.origins = Origins()
-        self.held = HeldLanes(settings, self.lanes, self.failures, self.dead_letters, self.replacements, random)
+        self.failures = Failures(changes)
+        self.dead_letters = DeadLetters(route, changes)
+        self.replacements = Replacements(changes)
+        self.origins = Origins(changes)
+        self.held = HeldLanes(
+            settings, self.lanes, self.failures, self.dead_letters, self.replacements, random, changes
+        )
         self.redelivery = Redelivery()
         self.ages = Ages()
         self.intake = Intake(self.done, self.lanes, self.held, self.redelivery)
@@ -113,13 +119,12 @@ class Queue:
         self.ledger = Ledger(parts)
         self._graces = Graces()
         self.sessions = Sessions(
-            life, self.lanes, self.deliveries, self.held, self.redelivery, self.ledger, self._graces, self.tick
+            life, self.lanes, self.deliveries, self.held, self.redelivery, self.ledger, self._graces, self.tick, changes
         )
         self.presence = Presence(self.deliveries, self.held, self.sessions, self.ledger, self._graces, self.tick)
-        self._index = Index(parts, self.ledger, self.sessions)
-        self.alteration = Alteration(settings, parts, self._index, self.sessions, self.ages)
+        self._index = Index(parts, self.ledger, self.sessions, changes)
+        self.alteration = Alteration(settings, parts, self._index, self.sessions, self.ages, changes)
         self._settling = Settling(self.deliveries, self.ledger, self.sessions, self.held)
-        self._events: list[StateEvent] = [upsert(HEADER_ROW, HeaderRow(VERSION, GROUP_TYPE, topic_id, life))]
 
     @property
     def settings(self) -> QueueSettings:
@@ -184,7 +189,7 @@ class Queue:
     ) -> None:
         """Take in the next records of a partition: rising `offsets` below `next_offset`, where the next batch begins.
 
-        `keys`: `lanes.lane_key` of each record, with ordering `key`; else empty. `not_before`: offsets and wall clock
+        `keys`: `lane.lane_key` of each record, with ordering `key`; else empty. `not_before`: offsets and wall clock
         times (ms). `timestamp_ms`: of the first record, -1: not known; alarms tell ages by it. `priorities`, `times`:
         of each record, as in `Columns`; a group with priorities takes what is not given for the default priority, and
         this time. What is done, or lies below the position, is passed over. Raises ValueError where the scan goes back.
@@ -307,6 +312,10 @@ class Queue:
     def tick(self, now: Moment) -> None:
         """Whatever is due happens: leases and graces end, backoffs and delays are over. Where that is much, some of it
         is left to the next tick, which is due at once; whoever lost something by then is refused all the same."""
+        if now.seconds >= self.deadline() or self.draining:
+            self._tick(now)
+
+    def _tick(self, now: Moment) -> None:
         for settled, excused in self.deliveries.pop_expired(now.seconds):
             if excused:
                 self.ledger.give_back(settled)
@@ -318,13 +327,16 @@ class Queue:
         self.held.tick(now.seconds)
         self.alteration.rebuild_if_drained()
 
-    def deadline(self) -> float | None:
-        """The monotonic moment at which `tick` is to be called, at the latest. May be early."""
-        if (self.alteration.index_is_broken and not self.draining) or self.presence.is_taking_back:
+    def deadline(self) -> float:
+        """The monotonic moment at which `tick` is to be called, at the latest; NEVER: not at all. May be early."""
+        if self.presence.going or ((self.intake.is_broken or self._successors.is_broken) and not self.draining):
             return 0.0
-        moments = (self.deliveries.deadline(), self.held.waits.next(), self._graces.next, self.sessions.deadline())
-        earliest = min(moment for moment in moments if moment is not None)
-        return None if earliest == NEVER else earliest
+        return min(
+            self.deliveries.leases.next_at,
+            self.held.waits.deadlines.next_at,
+            self.sessions.locks.next_at,
+            self._graces.next_at,
+        )
 
     @property
     def draining(self) -> bool:
@@ -372,7 +384,7 @@ class Queue:
     @property
     def rescan_due(self) -> bool:
         """Whether the index was emptied, and the next outputs ask for another scan."""
-        return self._index.rescan
+        return self._changes.rescan
 
     # --- what is told ------------------------------------------------------------------------------------------------
 
@@ -384,25 +396,24 @@ class Queue:
 
     def take_outputs(self) -> Outputs:
         """Return what the shell owes, and forget it."""
-        events, self._events = self._events, []
-        events += self.alteration.take_rows()
-        events += self.done.take_rows()
-        events += self.failures.take_rows()
-        events += self.held.take_rows()
-        events += self.dead_letters.take_rows()
-        events += self.replacements.take_rows()
-        events += self.origins.take_rows()
-        events += self.sessions.take_rows()
-        rescan, self._index.rescan = self._index.rescan, False
-        self.redelivery.drop_a_mark(self.done)
+        changes, redelivery = self._changes, self.redelivery
+        events = changes.take_events()
+        rescan, changes.rescan = changes.rescan, False
+        if redelivery.marks or redelivery.noted_pages:
+            redelivery.drop_a_mark(self.done)
         return Outputs(
             events,
-            self.dead_letters.take(self.failures),
-            self.held.take_notices(),
-            self.sessions.take_lost(),
+            self.dead_letters.take(self.failures) if changes.unsent_letters else [],
+            changes.take_notices(),
+            changes.take_lost_sessions(),
             rescan,
-            self.lanes.take_discarded(),
+            changes.take_discarded(),
         )
+
+    def clear(self) -> list[Any]:
+        """Forget all lanes, as the group is no more; return containers with them, for `pacing.let_go`."""
+        self.lanes.clear()
+        return self._changes.take_discarded()
 
     def stop_events(self) -> list[StateEvent]:
         """Return the last events of a clean stop: what was handed out is marked so at the next start."""

@@ -27,13 +27,14 @@ from logbroker.errors import (
     OverloadedError,
     StorageFailedError,
 )
-from logbroker.group_store import GroupStore
+from logbroker.group_runtime.group_commit import Flush
+from logbroker.group_runtime.group_store import GroupStore
+from logbroker.group_runtime.timer import Timer
 from logbroker.pacing import Pace, let_go
 from logbroker.queues.alarms import Alarms
 from logbroker.queues.batch_cache import BatchCache
 from logbroker.queues.dead_lettering import DeadLettering, DeadLetterTopic
 from logbroker.queues.deliveries import Refusal
-from logbroker.queues.flush import Flush
 from logbroker.queues.group_bands import band_named
 from logbroker.queues.handouts import Handouts
 from logbroker.queues.line import Seat
@@ -52,7 +53,6 @@ from logbroker.queues.scanner import Scanner
 from logbroker.queues.session_openings import SessionOpenings
 from logbroker.queues.settings import QueueSettings
 from logbroker.queues.sidecar import Sidecar
-from logbroker.queues.timer import Timer
 from logbroker.queues.worker_messages import Hello, check_credit, check_worker_id
 from logbroker.queues.workers import WorkerLink
 from logbroker.record.bands import Band
@@ -350,7 +350,7 @@ class QueueGroup:
     def _arm(self) -> None:
         deadline = self.queue.deadline()
         if self.reserved:
-            deadline = self._reserved_until if deadline is None else min(self._reserved_until, deadline)
+            deadline = min(self._reserved_until, deadline)
         self._timer.arm(deadline)
 
     def _on_time(self) -> None:
@@ -437,8 +437,7 @@ class QueueGroup:
         self.records.shelf.clear()
         await self._flush.settle()
         self._flush.close(error)
-        self.queue.lanes.clear()
-        self._let_go(self.queue.lanes.take_discarded())
+        self._let_go(self.queue.clear())
 
     def _send_home(self, error: LogbrokerError) -> None:
         self._error = error

@@ -25,7 +25,7 @@ from logbroker.errors import (
     UnknownTopicError,
     WrongGroupTypeError,
 )
-from logbroker.group_store import GroupStore, check_group_id, reading_rows, stored_group_ids
+from logbroker.group_runtime.group_store import GroupStore, check_group_id, reading_rows, stored_group_ids
 from logbroker.queues.batch_cache import BatchCache
 from logbroker.queues.copies import delete_copies
 from logbroker.queues.dead_lettering import DeadLetterTopic

@@ -36,10 +36,10 @@ from logbroker.errors import (
     StorageFailedError,
     UnknownTopicError,
 )
+from logbroker.group_runtime.group_commit import Flush
 from logbroker.queues.batch_cache import BatchCache
 from logbroker.queues.dead_lettering import DeadLetterTopic
 from logbroker.queues.decoding import INLINE_BYTES, in_decoder_if
-from logbroker.queues.flush import Flush
 from logbroker.queues.letters import Gathered, Held, Letter, Start, Wanted, gather
 from logbroker.queues.places import offset_of, partition_of, place_of
 from logbroker.queues.queue import Queue

@@ -9,14 +9,15 @@ A replacement lasts until its record is done. All of them are in memory, so thei
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import Final
 
 import msgspec
 
-from logbroker.engine import StateEvent
 from logbroker.errors import OverloadedError, RecordTooLargeError
+from logbroker.queues.change_set import ChangedRows, ChangeSet
 from logbroker.queues.places import OFFSET_MASK, offset_of, partition_of
-from logbroker.queues.rows import REPLACEMENT_ROW, decode, delete, place_in, place_key, upsert
+from logbroker.queues.rows import REPLACEMENT_ROW, decode, place_in, place_key
 from logbroker.record.codec import LogRecord
 
 MAX_REPLACEMENT_BYTES: Final = 1_048_576
@@ -36,12 +37,11 @@ class _Row(msgspec.Struct, frozen=True, array_like=True):
 class Replacements:
     """All replacements of a queue group."""
 
-    def __init__(self) -> None:
+    def __init__(self, changes: ChangeSet) -> None:
         self.records: dict[int, LogRecord] = {}
         """By the places of the records that they stand for; only to be read. Their offsets are those of the log."""
         self._bytes = 0
-        self._changed: dict[int, None] = {}
-        self._stored: set[int] = set()
+        self._rows = ChangedRows(changes, partial(place_key, REPLACEMENT_ROW), self._row_of)
 
     def load(self, rows: Mapping[bytes, bytes], ends: Mapping[int, int]) -> None:
         """Take over what is stored, but for records that the log has not any more. Raises CorruptLogError."""
@@ -49,14 +49,14 @@ class Replacements:
             if row.startswith(REPLACEMENT_ROW):
                 place = place_in(row)
                 stored = decode(row, value, _Row)
-                self._stored.add(place)
+                self._rows.load(place)
                 if offset_of(place) < ends.get(partition_of(place), OFFSET_MASK):
                     self._put(
                         place,
                         LogRecord(offset_of(place), stored.timestamp_ms, stored.key, stored.value, stored.headers),
                     )
                 else:
-                    self._changed[place] = None
+                    self._rows.changed(place)
 
     def get(self, place: int) -> LogRecord | None:
         return self.records.get(place)
@@ -79,7 +79,7 @@ class Replacements:
         """Keep a replacement that was checked."""
         self._drop(place)
         self._put(place, record)
-        self._changed[place] = None
+        self._rows.changed(place)
 
     def forget_all(self, places: Iterable[int]) -> None:
         """Records are done."""
@@ -87,20 +87,9 @@ class Replacements:
             for place in places:
                 self._drop(place)
 
-    def take_rows(self) -> list[StateEvent]:
-        """Return the rows of all that changed since the last call."""
-        events: list[StateEvent] = []
-        for place in self._changed:
-            row = place_key(REPLACEMENT_ROW, place)
-            record = self.records.get(place)
-            if record is not None:
-                self._stored.add(place)
-                events.append(upsert(row, (record.timestamp_ms, record.key, record.value, record.headers)))
-            elif place in self._stored:
-                self._stored.discard(place)
-                events.append(delete(row))
-        self._changed.clear()
-        return events
+    def _row_of(self, place: int) -> _Row | None:
+        record = self.records.get(place)
+        return None if record is None else _Row(record.timestamp_ms, record.key, record.value, tuple(record.headers))
 
     def _put(self, place: int, record: LogRecord) -> None:
         self.records[place] = record
@@ -110,7 +99,7 @@ class Replacements:
         record = self.records.pop(place, None)
         if record is not None:
             self._bytes -= _size(record)
-            self._changed[place] = None
+            self._rows.changed(place)
 
 
 def _size(record: LogRecord) -> int:

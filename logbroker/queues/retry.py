@@ -10,14 +10,15 @@ min(the delay as it was set, due - now), so that a clock that stepped makes nobo
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Final
 
 import msgspec
 
-from logbroker.engine import StateEvent
 from logbroker.errors import CorruptLogError
+from logbroker.queues.change_set import ChangedRows, ChangeSet
 from logbroker.queues.places import OFFSET_MASK, partition_of
-from logbroker.queues.rows import FAILURE_ROW, decode, delete, place_in, place_key, upsert
+from logbroker.queues.rows import FAILURE_ROW, decode, place_in, place_key
 from logbroker.queues.settings import QueueSettings
 
 MAX_REASONS: Final = 8
@@ -63,10 +64,9 @@ def backoff_seconds(settings: QueueSettings, failures: int, random: Callable[[],
 class Failures:
     """The records of a queue group that failed and are not done, by place."""
 
-    def __init__(self) -> None:
+    def __init__(self, changes: ChangeSet) -> None:
         self._failures: dict[int, Failure] = {}
-        self._changed: dict[int, None] = {}
-        self._stored: set[int] = set()
+        self._rows = ChangedRows(changes, partial(place_key, FAILURE_ROW), self._failures.get)
 
     def load(self, rows: Mapping[bytes, bytes], ends: Mapping[int, int]) -> None:
         """Take over what is stored, but for records that the log has not any more. Raises CorruptLogError."""
@@ -77,11 +77,11 @@ class Failures:
             failure = decode(key, value, Failure)
             if failure.count < 0 or failure.state not in (RETRYING, BLOCKED, PARKED, EXHAUSTED):
                 raise CorruptLogError(f"the queue row under key {key.hex()} is no failure")
-            self._stored.add(place)
+            self._rows.load(place)
             if place & OFFSET_MASK < ends.get(partition_of(place), OFFSET_MASK):
                 self._failures[place] = failure
             else:
-                self._changed[place] = None
+                self._rows.changed(place)
 
     def add(self, place: int, reason: str, wall_ms: int) -> Failure:
         """An attempt failed. Its due time is set by `delay`, or its state by `set_state`."""
@@ -94,7 +94,7 @@ class Failures:
             known.count += 1
             known.last_ms = wall_ms
             known.reasons = (*known.reasons, reason)[-MAX_REASONS:]
-        self._changed[place] = None
+        self._rows.changed(place)
         return known
 
     def delay(self, place: int, seconds: float, wall_ms: int) -> None:
@@ -103,11 +103,11 @@ class Failures:
         failure.state = RETRYING
         failure.delay_ms = int(seconds * 1000)
         failure.due_ms = wall_ms + failure.delay_ms
-        self._changed[place] = None
+        self._rows.changed(place)
 
     def set_state(self, place: int, state: int) -> None:
         self._failures[place].state = state
-        self._changed[place] = None
+        self._rows.changed(place)
 
     def get(self, place: int) -> Failure | None:
         return self._failures.get(place)
@@ -120,7 +120,7 @@ class Failures:
     def forget(self, place: int) -> None:
         """The record is done, or its attempts begin anew."""
         if self._failures.pop(place, None) is not None:
-            self._changed[place] = None
+            self._rows.changed(place)
 
     def forget_all(self, places: Iterable[int]) -> None:
         if self._failures:
@@ -135,17 +135,3 @@ class Failures:
 
     def __len__(self) -> int:
         return len(self._failures)
-
-    def take_rows(self) -> list[StateEvent]:
-        """Return the rows of all that changed since the last call."""
-        events: list[StateEvent] = []
-        for place in self._changed:
-            failure = self._failures.get(place)
-            if failure is not None:
-                self._stored.add(place)
-                events.append(upsert(place_key(FAILURE_ROW, place), failure))
-            elif place in self._stored:
-                self._stored.discard(place)
-                events.append(delete(place_key(FAILURE_ROW, place)))
-        self._changed.clear()
-        return events

@@ -16,7 +16,7 @@ from logbroker.errors import (
 from logbroker.pacing import Pace, Steps, in_turns
 from logbroker.queues.handouts import Handouts
 from logbroker.queues.holders import Session
-from logbroker.queues.lanes import lane_key
+from logbroker.queues.lane import lane_key
 from logbroker.queues.lost_receipts import Loss
 from logbroker.queues.places import Moment, offset_of, partition_of
 from logbroker.queues.queue import Queue

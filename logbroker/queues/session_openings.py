@@ -8,9 +8,9 @@ from contextlib import suppress
 from typing import Final
 
 from logbroker.errors import LogbrokerError, NoFreeSessionError, SessionHeldError, StaleSessionError
-from logbroker.queues.flush import Flush
+from logbroker.group_runtime.group_commit import Flush
 from logbroker.queues.holders import Session
-from logbroker.queues.lanes import lane_key
+from logbroker.queues.lane import lane_key
 from logbroker.queues.places import Moment
 from logbroker.queues.queue import Queue
 from logbroker.queues.scan_marks import NO_MARK

@@ -10,11 +10,12 @@ size are bounded.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Final
 
-from logbroker.engine import StateEvent
 from logbroker.errors import OverloadedError, StateTooLargeError
-from logbroker.queues.rows import STATE_ROW, decode, delete, hashed_key, upsert
+from logbroker.queues.change_set import ChangedRows, ChangeSet
+from logbroker.queues.rows import STATE_ROW, decode, hashed_key
 
 MAX_STATE_BYTES: Final = 262_144
 MAX_STATES: Final = 100_000
@@ -25,11 +26,10 @@ MAX_STATES_BYTES: Final = 268_435_456
 class SessionStates:
     """All states of a queue group, by lane key."""
 
-    def __init__(self) -> None:
+    def __init__(self, changes: ChangeSet) -> None:
         self._states: dict[bytes, bytes] = {}
         self._bytes = 0
-        self._changed: dict[bytes, None] = {}
-        self._stored: set[bytes] = set()
+        self._rows = ChangedRows(changes, partial(hashed_key, STATE_ROW), self._row_of)
 
     def load(self, rows: Mapping[bytes, bytes]) -> None:
         """Take over what is stored. Raises CorruptLogError."""
@@ -38,7 +38,7 @@ class SessionStates:
                 key, state = decode(row, value, tuple[bytes, bytes])
                 self._states[key] = state
                 self._bytes += len(state)
-                self._stored.add(key)
+                self._rows.load(key)
 
     def get(self, key: bytes) -> bytes:
         """The state of a key; empty: none was written, or it was deleted."""
@@ -63,18 +63,8 @@ class SessionStates:
         self._bytes += len(state) - len(self._states.pop(key, b""))
         if state:
             self._states[key] = state
-        self._changed[key] = None
+        self._rows.changed(key)
 
-    def take_rows(self) -> list[StateEvent]:
-        """Return the rows of all that changed since the last call."""
-        events: list[StateEvent] = []
-        for key in self._changed:
-            row = hashed_key(STATE_ROW, key)
-            if key in self._states:
-                self._stored.add(key)
-                events.append(upsert(row, (key, self._states[key])))
-            elif key in self._stored:
-                self._stored.discard(key)
-                events.append(delete(row))
-        self._changed.clear()
-        return events
+    def _row_of(self, key: bytes) -> tuple[bytes, bytes] | None:
+        state = self._states.get(key)
+        return None if state is None else (key, state)

@@ -11,30 +11,27 @@ The row lets a holder have its session again, under the same token, after a brok
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Iterator, Mapping
-from typing import Final
+from functools import partial
+from operator import attrgetter
 
 from logbroker.engine import StateEvent
-from logbroker.queues.graces import NEVER
+from logbroker.group_runtime.deadline_heap import DeadlineHeap
+from logbroker.queues.change_set import ChangedRows, ChangeSet
 from logbroker.queues.holders import Session
-from logbroker.queues.rows import SESSION_ROW, decode, delete, hashed_key, upsert
-
-_COMPACT_AT: Final = 64
+from logbroker.queues.rows import SESSION_ROW, decode, delete, hashed_key
 
 
 class SessionTable:
     """The open sessions of a queue group, by lane key."""
 
-    def __init__(self, life: int, open_sessions: dict[bytes, Session]) -> None:
+    def __init__(self, life: int, open_sessions: dict[bytes, Session], changes: ChangeSet) -> None:
         self.unclaimed: dict[bytes, int] = {}
         """Tokens of sessions that were held when the broker crashed."""
         self._token = life
         self._open = open_sessions
-        self._locks: list[tuple[float, int, Session]] = []
-        """A heap; early where the lock was prolonged, void where the session is over."""
-        self._stored: set[bytes] = set()
-        self._changed: dict[bytes, None] = {}
+        self.locks = DeadlineHeap[Session](attrgetter("deadline"))
+        self._rows = ChangedRows(changes, partial(hashed_key, SESSION_ROW), self._row_of)
 
     def load(self, rows: Mapping[bytes, bytes]) -> None:
         """Take over what is stored. Raises CorruptLogError."""
@@ -42,7 +39,7 @@ class SessionTable:
             if row.startswith(SESSION_ROW):
                 key, token = decode(row, value, tuple[bytes, int])
                 self.unclaimed[key] = token
-                self._stored.add(key)
+                self._rows.load(key)
 
     def get(self, key: bytes) -> Session | None:
         return self._open.get(key)
@@ -65,52 +62,30 @@ class SessionTable:
     def add(self, session: Session) -> None:
         self.unclaimed.pop(session.key, None)
         self._open[session.key] = session
-        self._changed[session.key] = None
-        heapq.heappush(self._locks, (session.deadline, session.token, session))
-        if len(self._locks) > 4 * len(self._open) + _COMPACT_AT:
-            # Sessions are closed long before their locks end: what is over would stay in the heap until then.
-            self._locks = [(kept.deadline, kept.token, kept) for kept in self]
-            heapq.heapify(self._locks)
+        self._rows.changed(session.key)
+        self.locks.arm(session, session.deadline, session.token)
 
     def remove(self, session: Session) -> None:
         del self._open[session.key]
-        self._changed[session.key] = None
+        self.locks.disarm(session)
+        self._rows.changed(session.key)
 
     def forget_unclaimed(self) -> None:
-        self._changed.update(dict.fromkeys(self.unclaimed))
+        for key in self.unclaimed:
+            self._rows.changed(key)
         self.unclaimed.clear()
-
-    def deadline(self) -> float:
-        """The next moment at which a lock may end."""
-        return self._locks[0][0] if self._locks else NEVER
 
     def expired(self, now: float, at_most: int) -> list[Session]:
         """Return sessions whose lock is over, which are ended then."""
         over: list[Session] = []
-        while self._locks and self._locks[0][0] <= now and len(over) < at_most:
-            _, token, session = heapq.heappop(self._locks)
-            if self._open.get(session.key) is not session:
-                continue
-            if session.deadline <= now:
-                over.append(session)
-            else:
-                heapq.heappush(self._locks, (session.deadline, token, session))
+        while len(over) < at_most and (session := self.locks.pop(now)) is not None:
+            over.append(session)
         return over
-
-    def take_rows(self) -> list[StateEvent]:
-        """Return the rows of all that changed since the last call."""
-        events: list[StateEvent] = []
-        for key in self._changed:
-            row = hashed_key(SESSION_ROW, key)
-            if key in self._open:
-                self._stored.add(key)
-                events.append(upsert(row, (key, self._open[key].token)))
-            elif key in self._stored:
-                self._stored.discard(key)
-                events.append(delete(row))
-        self._changed.clear()
-        return events
 
     def stop_rows(self) -> list[StateEvent]:
         """The rows of a clean stop: after it, nobody holds a session."""
-        return [delete(hashed_key(SESSION_ROW, key)) for key in self._stored]
+        return [delete(hashed_key(SESSION_ROW, key)) for key in self._rows.stored()]
+
+    def _row_of(self, key: bytes) -> tuple[bytes, int] | None:
+        session = self._open.get(key)
+        return None if session is None else (key, session.token)

@@ -26,8 +26,10 @@ from logbroker.errors import (
     StaleSessionError,
     quoted,
 )
+from logbroker.group_runtime.deadline_heap import NEVER
+from logbroker.queues.change_set import ChangeSet
 from logbroker.queues.deliveries import Deliveries, Settled
-from logbroker.queues.graces import NEVER, Graces
+from logbroker.queues.graces import Graces
 from logbroker.queues.held import HeldLanes
 from logbroker.queues.holders import Session, Worker
 from logbroker.queues.lane import IN_FLIGHT, IN_SESSION, NO_PLACE, Lane
@@ -51,7 +53,7 @@ _REASONS: Final = {Loss.LOCK_ENDED: "the lock of the session ended", Loss.WORKER
 
 
 class Sessions:
-    """All sessions of a queue group, by `lanes.lane_key` of their ordering keys."""
+    """All sessions of a queue group, by `lane.lane_key` of their ordering keys."""
 
     def __init__(
         self,
@@ -63,6 +65,7 @@ class Sessions:
         ledger: Ledger,
         graces: Graces,
         tick: Callable[[Moment], None],
+        changes: ChangeSet,
     ) -> None:
         self.paused = False
         """Another ordering waits: nothing is opened or handed out."""
@@ -73,9 +76,10 @@ class Sessions:
         self._ledger = ledger
         self._graces = graces
         self._tick = tick
-        self._states = SessionStates()
-        self._table = SessionTable(life, lanes.sessions)
-        self._lost: list[tuple[Session, Loss]] = []
+        self._states = SessionStates(changes)
+        self._table = SessionTable(life, lanes.sessions, changes)
+        self.locks = self._table.locks
+        self._changes = changes
         self._now = 0.0
 
     def load(self, rows: Mapping[bytes, bytes]) -> None:
@@ -234,10 +238,6 @@ class Sessions:
 
     # --- time and workers --------------------------------------------------------------------------------------------
 
-    def deadline(self) -> float:
-        """The next moment at which a lock may end."""
-        return self._table.deadline()
-
     def expire(self, now: Moment) -> None:
         """End sessions whose lock is over, up to `ENDED_AT_ONCE` of them; those that are left are over all the same."""
         self._now = now.seconds
@@ -254,7 +254,7 @@ class Sessions:
         self._table.remove(session)
         self._lanes.offered.pop(key, None)
         if reason is not None:
-            self._lost.append((session, why))
+            self._changes.lost_sessions.append((session, why))
             self._ledger.tally.leases_lost += len(records)
         if records:
             excused = first is not None and first.excused
@@ -277,22 +277,13 @@ class Sessions:
     def void(self, why: Loss) -> None:
         """All sessions are over, as the index is; nothing is in flight."""
         for session in list(self._table):
-            self._lost.append((session, why))
+            self._changes.lost_sessions.append((session, why))
             self._table.remove(session)
             self._deliveries.remove_session(session)
         self._table.forget_unclaimed()
         self.paused = False
 
     # --- outputs -----------------------------------------------------------------------------------------------------
-
-    def take_lost(self) -> list[tuple[Session, Loss]]:
-        """Return the sessions that ended since the last call without their holder's wish, and why."""
-        lost, self._lost = self._lost, []
-        return lost
-
-    def take_rows(self) -> list[StateEvent]:
-        """Return the rows of all that changed since the last call."""
-        return [*self._states.take_rows(), *self._table.take_rows()]
 
     def stop_rows(self) -> list[StateEvent]:
         """The rows of a clean stop: after it, nobody holds a session."""

@@ -24,8 +24,7 @@ from logbroker.queues.batch_cache import BatchCache
 from logbroker.queues.columns import NOT_BEFORE_BYTES, Columns, Undecodable, columns_of, lane_key_of
 from logbroker.queues.decoding import in_decoder
 from logbroker.queues.done import DoneRecords, Places
-from logbroker.queues.lane import BLOCKED, DEAD_LETTERING, PARKED, WAITING, Lane
-from logbroker.queues.lanes import SHOWN_BYTES
+from logbroker.queues.lane import BLOCKED, DEAD_LETTERING, PARKED, SHOWN_KEY_BYTES, WAITING, Lane
 from logbroker.queues.places import offset_of, partition_of, place_of
 from logbroker.queues.queue import Queue
 from logbroker.queues.records import LATER, MAX_READ_BYTES, Records
@@ -96,7 +95,7 @@ class Standing:
             plain = batch.plain()
         except LogbrokerError:
             return True  # Who decodes it says so.
-        return any(key[:SHOWN_BYTES] in plain for key in self.keys)
+        return any(key[:SHOWN_KEY_BYTES] in plain for key in self.keys)
 
 
 class Sifted(NamedTuple):

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Iterable
 from typing import Final
 
+from logbroker.group_runtime.deadline_heap import DeadlineHeap
 from logbroker.queues.lane import Lane
 
 READY_AT_ONCE: Final = 4_000
@@ -18,15 +18,16 @@ class Waits:
     def __init__(self) -> None:
         self._lanes: dict[int, tuple[float, Lane]] = {}
         """By their heads."""
-        self._due: list[tuple[float, int]] = []
-        """A heap of moments and heads; void where the lane does not wait for this moment."""
+        self.deadlines = DeadlineHeap[int](self._due_of)
+        """By heads."""
 
     def add(self, lane: Lane, due: float) -> None:
         self._lanes[lane.head] = due, lane
-        heapq.heappush(self._due, (due, lane.head))
+        self.deadlines.arm(lane.head, due, lane.head)
 
     def cancel(self, lane: Lane) -> None:
         del self._lanes[lane.head]
+        self.deadlines.disarm(lane.head)
 
     def due(self, lane: Lane) -> float:
         return self._lanes[lane.head][0]
@@ -45,21 +46,16 @@ class Waits:
     def __len__(self) -> int:
         return len(self._lanes)
 
-    def next(self) -> float | None:
-        """The next moment at which something may be due."""
-        return self._due[0][0] if self._due else None
-
     def pop(self, now: float) -> list[Lane]:
         """Return lanes that are due, in the order of their times, up to `READY_AT_ONCE` of them."""
         lanes: list[Lane] = []
-        while self._due and self._due[0][0] <= now and len(lanes) < READY_AT_ONCE:
-            due, place = heapq.heappop(self._due)
-            entry = self._lanes.get(place)
-            if entry is not None and entry[0] == due:
-                del self._lanes[place]
-                lanes.append(entry[1])
+        while len(lanes) < READY_AT_ONCE and (head := self.deadlines.pop(now)) is not None:
+            lanes.append(self._lanes.pop(head)[1])
         return lanes
 
     def clear(self) -> None:
         self._lanes.clear()
-        self._due.clear()
+        self.deadlines.clear()
+
+    def _due_of(self, head: int) -> float:
+        return self._lanes[head][0]

@@ -33,7 +33,7 @@ from logbroker.consumer_groups.rows import GROUP_TYPE
 from logbroker.consumer_groups.subscriptions import Subscription
 from logbroker.engine import DiskUse, PartitionFacts, StateEvent, Topic, TopicGeneration
 from logbroker.errors import GroupNotEmptyError, PartitionOfflineError, StorageFailedError, UnknownTopicError
-from logbroker.group_store import GroupStore
+from logbroker.group_runtime.group_store import GroupStore
 from logbroker.types import PartitionKey, TopicId
 
 TOPIC: Final = TopicId(b"t" * 16)

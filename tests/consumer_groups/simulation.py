@@ -242,7 +242,7 @@ class World:
                 if client.connected and not client.frozen and not self.is_fenced(client):
                     self.group.heartbeat(client.member_id, self.now, polled=True)
             deadline = self.group.deadline()
-            if deadline is not None and deadline <= self.now:
+            if deadline <= self.now:
                 self.group.tick(self.now)
 
     def set_topic(self, name: str, partitions: int, bands: tuple[Band, ...] = ()) -> None:

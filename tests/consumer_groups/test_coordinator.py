@@ -25,7 +25,7 @@ from logbroker.errors import (
     UnknownMemberError,
     UnknownTopicError,
 )
-from logbroker.group_store import GroupStore
+from logbroker.group_runtime.group_store import GroupStore
 from logbroker.types import PartitionKey, TopicId
 
 TOPIC = TopicId(b"t" * 16)

@@ -12,7 +12,7 @@ from logbroker.config import BrokerConfig
 from logbroker.consumer_groups.groups import Groups
 from logbroker.consumer_groups.offsets import OffsetTable, TopicCommit
 from logbroker.engine import DiskUse, LogEngine, StateEvent, Topic
-from logbroker.group_store import GROUPS_SCOPE
+from logbroker.group_runtime.group_store import GROUPS_SCOPE
 from logbroker.types import TopicId
 
 GROUPS = 20

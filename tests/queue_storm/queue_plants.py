@@ -58,8 +58,8 @@ def late_settlements_accepted() -> None:
 
 def answered_before_synced() -> None:
     """Answer settlements at once, and store them half a second later."""
-    from logbroker.group_store import GroupStore
-    from logbroker.queues.flush import Flush
+    from logbroker.group_runtime.group_commit import Flush
+    from logbroker.group_runtime.group_store import GroupStore
 
     def make(synced: Any) -> Any:
         def at_once(self: Any, result: Any, rows: Any = ()) -> Any:

@@ -8,6 +8,7 @@ from functools import partial
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from logbroker.queues.change_set import ChangeSet
 from logbroker.queues.choosers import ALL_LEVELS, chooser_of, levels_of
 from logbroker.queues.cursors import Unread
 from logbroker.queues.lane import IN_FLIGHT, WAITING, Lane
@@ -37,7 +38,7 @@ class PriorityMachine(RuleBasedStateMachine):
         self.rank = data.draw(st.sampled_from(self.ranks))
         self.priority = data.draw(st.sampled_from(self.priorities))
         settings = QueueSettings(priority=self.priority, age_seconds=AGE_MS / 1000)
-        self.lanes = Lanes()
+        self.lanes = Lanes(ChangeSet())
         self.lanes.rank_by(chooser_of(settings, DEFAULT_BANDS), by_head=self.rank is PriorityRank.HEAD)
         assert self.lanes.ranking is not None
         self.ranking: Ranking = self.lanes.ranking

@@ -148,5 +148,5 @@ def test_what_is_over_is_forgotten() -> None:
         receipt = granted("lanes", deliveries, "w", range(number, number + 3))
         close(deliveries, "w", receipt, receipt + 2)
     assert len(deliveries._grants) < 200
-    assert len(deliveries._deadlines) < 200
+    assert len(deliveries.leases) < 200
     assert close(deliveries, "w", kept, kept) == ([0], [])

@@ -7,6 +7,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from logbroker.errors import CorruptLogError
+from logbroker.queues.change_set import ChangeSet
 from logbroker.queues.done import PAGE_RECORDS, DoneRecords
 from logbroker.queues.places import OFFSET_MASK, place_of
 
@@ -28,7 +29,7 @@ def apply(rows: dict[bytes, bytes], done: DoneRecords) -> int:
 
 
 def loaded(rows: dict[bytes, bytes], end: int = END) -> DoneRecords:
-    done = DoneRecords()
+    done = DoneRecords(ChangeSet())
     done.load(rows, {0: end, 1: end})
     return done
 
@@ -44,7 +45,7 @@ def first_undone(marked: set[int]) -> int:
 def test_floor_pages_and_undone_ranges_agree_with_a_set(
     ranges: list[tuple[int, int]], marks: list[list[int]], restart: bool
 ) -> None:
-    done, marked, rows = DoneRecords(), set[int](), dict[bytes, bytes]()
+    done, marked, rows = DoneRecords(ChangeSet()), set[int](), dict[bytes, bytes]()
     done.open(0, 0)
     done.open(1, 0)
     apply(rows, done)
@@ -77,7 +78,7 @@ def test_floor_pages_and_undone_ranges_agree_with_a_set(
 
 @given(st.lists(OFFSETS, unique=True, max_size=20), st.integers(0, END))
 def test_what_lies_above_the_end_of_a_cut_log_is_not_done(offsets: list[int], end: int) -> None:
-    done, rows = DoneRecords(), dict[bytes, bytes]()
+    done, rows = DoneRecords(ChangeSet()), dict[bytes, bytes]()
     done.open(0, 0)
     done.mark(map(int, offsets))
     if not any(PAGE_RECORDS <= offset < 2 * PAGE_RECORDS for offset in offsets):
@@ -92,7 +93,7 @@ def test_what_lies_above_the_end_of_a_cut_log_is_not_done(offsets: list[int], en
 
 
 def test_an_acknowledgement_of_a_thousand_records_costs_one_row() -> None:
-    done, rows = DoneRecords(), dict[bytes, bytes]()
+    done, rows = DoneRecords(ChangeSet()), dict[bytes, bytes]()
     done.open(0, 0)
     apply(rows, done)
     done.mark(range(1000))
@@ -102,7 +103,7 @@ def test_an_acknowledgement_of_a_thousand_records_costs_one_row() -> None:
 
 
 def test_a_floor_that_leaves_its_page_takes_the_row_with_it() -> None:
-    done, rows = DoneRecords(), dict[bytes, bytes]()
+    done, rows = DoneRecords(ChangeSet()), dict[bytes, bytes]()
     done.open(0, 0)
     done.mark(range(100))
     apply(rows, done)
@@ -114,7 +115,7 @@ def test_a_floor_that_leaves_its_page_takes_the_row_with_it() -> None:
 
 
 def test_a_page_above_a_held_floor_costs_one_byte_when_all_of_it_is_done() -> None:
-    done, rows = DoneRecords(), dict[bytes, bytes]()
+    done, rows = DoneRecords(ChangeSet()), dict[bytes, bytes]()
     done.open(0, 0)
     done.mark_range(1, 3 * PAGE_RECORDS)
     apply(rows, done)
@@ -128,7 +129,7 @@ def test_a_page_above_a_held_floor_costs_one_byte_when_all_of_it_is_done() -> No
 
 
 def test_offsets_without_a_record_make_no_rows_but_move_the_floor() -> None:
-    done, rows = DoneRecords(), dict[bytes, bytes]()
+    done, rows = DoneRecords(ChangeSet()), dict[bytes, bytes]()
     done.open(0, 0)
     apply(rows, done)
     done.skip_range(0, 50)
@@ -140,7 +141,7 @@ def test_offsets_without_a_record_make_no_rows_but_move_the_floor() -> None:
 
 
 def test_a_gap_of_a_billion_offsets_takes_little_memory_and_no_rows() -> None:
-    done, rows = DoneRecords(), dict[bytes, bytes]()
+    done, rows = DoneRecords(ChangeSet()), dict[bytes, bytes]()
     done.open(0, 0)
     apply(rows, done)
     done.mark([PAGE_RECORDS + 1])
@@ -159,7 +160,7 @@ def test_a_gap_of_a_billion_offsets_takes_little_memory_and_no_rows() -> None:
 
 
 def test_a_page_that_is_done_at_once_takes_the_place_of_what_was_of_it() -> None:
-    done, rows = DoneRecords(), dict[bytes, bytes]()
+    done, rows = DoneRecords(ChangeSet()), dict[bytes, bytes]()
     done.open(0, 0)
     done.mark([PAGE_RECORDS, 2 * PAGE_RECORDS - 1])
     apply(rows, done)
@@ -169,7 +170,7 @@ def test_a_page_that_is_done_at_once_takes_the_place_of_what_was_of_it() -> None
 
 
 def test_a_group_that_starts_inside_a_page_has_done_all_before() -> None:
-    done, rows = DoneRecords(), dict[bytes, bytes]()
+    done, rows = DoneRecords(ChangeSet()), dict[bytes, bytes]()
     done.open(0, PAGE_RECORDS + 77)
     apply(rows, done)
     again = loaded(rows)
@@ -195,7 +196,7 @@ def test_a_page_of_a_wrong_size_is_refused(value: bytes) -> None:
 def test_a_mask_tells_of_each_record_whether_it_is_done(
     ranges: list[tuple[int, int]], single: list[int], start: int, asked: tuple[int, int]
 ) -> None:
-    done = DoneRecords()
+    done = DoneRecords(ChangeSet())
     done.open(0, start)
     for first, count in ranges:
         done.mark_range(max(first, start), max(first + count, start))

@@ -53,7 +53,6 @@ def test_deliveries(happens: Callable[[Queue], None], size: int, ordering: Order
     again: dict[int, int] = {}
     while in_flight[-1] > len(again):
         deadline = queue.deadline()
-        assert deadline is not None
         assert deadline <= seconds, "it goes on at once"
         # To its worker all is lost, whether it is taken back or not; what it is handed now is its own.
         late = [next(iter(held)), max(held)]
@@ -106,7 +105,7 @@ def test_sessions(happens: Callable[[Queue], None]) -> None:
             [refusal] = queue.settle("w", Settlement(acks=[(receipt, receipt)]), at(seconds))
             assert type(refusal.error) is StaleSessionError
         deadline = queue.deadline()
-        assert not len(queue.sessions) or (deadline is not None and deadline <= seconds)
+        assert not len(queue.sessions) or deadline <= seconds
         assert before - len(queue.sessions) <= 4 * AT_ONCE
     assert rounds, "not all at once"
     found: list[int] = []
@@ -131,4 +130,4 @@ def test_backoffs_that_end_at_once() -> None:
         ready.append(queue.lanes.ready_records)
         assert 0 < ready[-1] - ready[-2] <= 5_000
         deadline = queue.deadline()
-        assert ready[-1] == count or (deadline is not None and deadline <= 50)
+        assert ready[-1] == count or deadline <= 50

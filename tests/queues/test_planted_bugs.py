@@ -12,6 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
 from logbroker.errors import LogbrokerError
 from logbroker.queues import done, intake
 from logbroker.queues.alteration import Alteration
+from logbroker.queues.change_set import ChangeSet
 from logbroker.queues.dead_letters import DeadLetters
 from logbroker.queues.deliveries import Deliveries, Settled
 from logbroker.queues.done import DoneRecords
@@ -85,7 +86,13 @@ def attempts_forgotten_at_restart(patch: pytest.MonkeyPatch) -> None:
 
 
 def attempts_never_written(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Failures, "take_rows", lambda _: [])
+    init: Callable[..., None] = Failures.__init__
+
+    def bug(self: Failures, changes: ChangeSet) -> None:
+        init(self, changes)
+        patch.setattr(self._rows, "take_rows", list)
+
+    patch.setattr(Failures, "__init__", bug)
 
 
 def backoff_not_holding_the_lane(patch: pytest.MonkeyPatch) -> None:
@@ -200,7 +207,7 @@ def the_producer_of_a_letter_set_apart_is_forgotten(patch: pytest.MonkeyPatch) -
 
     def bug(self: DeadLetters, letter: DeadLetter, producer: LetterProducer) -> None:
         set_apart(self, letter, producer)
-        self._changed.pop(letter.place, None)
+        self._rows._changed.pop(letter.place, None)
 
     patch.setattr(DeadLetters, "set_apart", bug)
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from logbroker.queues.change_set import ChangeSet
 from logbroker.queues.deliveries import Deliveries
 from logbroker.queues.done import DoneRecords
 from logbroker.queues.holders import Session
@@ -51,7 +52,7 @@ def a_stale_token_is_accepted(patch: pytest.MonkeyPatch) -> None:
 
 def tokens_begin_anew_at_a_start(patch: pytest.MonkeyPatch) -> None:
     init: Callable[..., None] = SessionTable.__init__
-    patch.setattr(SessionTable, "__init__", lambda self, life, sessions: init(self, 1, sessions))
+    patch.setattr(SessionTable, "__init__", lambda self, life, sessions, changes: init(self, 1, sessions, changes))
 
 
 def sessions_forgotten_at_a_start(patch: pytest.MonkeyPatch) -> None:
@@ -131,7 +132,13 @@ def a_state_is_written_without_its_acks(patch: pytest.MonkeyPatch) -> None:
 
 
 def states_are_never_written(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(SessionStates, "take_rows", lambda _: [])
+    init: Callable[..., None] = SessionStates.__init__
+
+    def bug(self: SessionStates, changes: ChangeSet) -> None:
+        init(self, changes)
+        patch.setattr(self._rows, "take_rows", list)
+
+    patch.setattr(SessionStates, "__init__", bug)
 
 
 def locks_never_end(patch: pytest.MonkeyPatch) -> None:

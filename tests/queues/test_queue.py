@@ -14,7 +14,7 @@ from logbroker.queues.places import place_of
 from logbroker.queues.queue import Queue
 from logbroker.queues.rows import HEADER_ROW
 from logbroker.queues.settings import OnExhausted, Ordering, QueueSettings
-from tests.queues.groups import TOPIC_ID, ack, admit, at, commit, nack, new_queue, places, receipts, restart
+from tests.queues.groups import TOPIC_ID, ack, admit, at, commit, keep, nack, new_queue, places, receipts, restart
 
 
 def test_a_failing_key_holds_only_itself() -> None:
@@ -93,8 +93,9 @@ def test_a_lane_parks_with_what_is_still_to_arrive_also_after_a_start() -> None:
     admit(queue, [b"k", b"k", b"other"])
     first = queue.take("w", 1, at(0))
     nack(queue, first)
-    outputs_notices = queue.held.take_notices()
-    assert [(notice.kind, notice.key) for notice in outputs_notices] == [(NoticeKind.PARKED, b"k")]
+    outputs = queue.take_outputs()
+    keep(outputs, rows)
+    assert [(notice.kind, notice.key) for notice in outputs.notices] == [(NoticeKind.PARKED, b"k")]
     admit(queue, [b"k"], start=3)
     commit(queue, rows)
     queue = restart(rows, 4)

@@ -21,7 +21,7 @@ from logbroker.errors import (
     UnknownTopicError,
     WrongGroupTypeError,
 )
-from logbroker.group_store import GROUPS_SCOPE
+from logbroker.group_runtime.group_store import GROUPS_SCOPE
 from logbroker.queues.messages import Settlement
 from logbroker.queues.rows import GROUP_TYPE
 from logbroker.queues.settings import OnExhausted, Ordering, QueueSettings

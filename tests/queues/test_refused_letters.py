@@ -22,7 +22,7 @@ from logbroker.errors import (
     PartitionOfflineError,
     RecordTooLargeError,
 )
-from logbroker.group_store import GroupStore
+from logbroker.group_runtime.group_store import GroupStore
 from logbroker.queues.dead_lettering import DeadLettering
 from logbroker.queues.lane import Lane
 from logbroker.queues.operator import AlarmKind, Operator

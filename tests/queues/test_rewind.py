@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from logbroker.errors import LeaseLostError, StaleSessionError
+from logbroker.queues.change_set import ChangeSet
 from logbroker.queues.done import PAGE_RECORDS, DoneRecords, Places
 from logbroker.queues.lost_receipts import Loss
 from logbroker.queues.messages import Nack, SessionWrite, Settlement
@@ -19,6 +20,10 @@ from tests.queues.groups import ack, admit, at, commit, nack, new_queue, places,
 
 def scan_again(queue: Queue, keys: list[bytes | None]) -> None:
     assert queue.take_outputs().rescan
+    admit_again(queue, keys)
+
+
+def admit_again(queue: Queue, keys: list[bytes | None]) -> None:
     queue.begin_generation(1, ())
     position = queue.position(0)
     admit(queue, keys[position:], start=position)
@@ -102,10 +107,12 @@ def test_sessions_end_and_their_states_stay() -> None:
     write = SessionWrite(b"k", session.token, b"state")
     assert queue.settle("w", Settlement(acks=[(receipt, receipt)], states=[write]), at(0)) == []
     queue.rewind({0: 0}, at(0))
-    assert queue.sessions.take_lost() == [(session, Loss.REWOUND)]
+    outputs = queue.take_outputs()
+    assert outputs.rescan
+    assert outputs.lost_sessions == [(session, Loss.REWOUND)]
     refused = queue.settle("w", Settlement(acks=[(receipt + 1, receipt + 1)]), at(0))
     assert [type(refusal.error) for refusal in refused] == [StaleSessionError]
-    scan_again(queue, keys)
+    admit_again(queue, keys)
     again = queue.sessions.open("v", None, 2, at(0))
     assert again is not None
     assert again.token > session.token
@@ -132,7 +139,7 @@ def test_what_is_on_its_way_to_the_dead_letter_topic_goes_there(target: int) -> 
 
 @pytest.mark.parametrize("target", [0, 5, PAGE_RECORDS, PAGE_RECORDS + 5, 3 * PAGE_RECORDS + 1, 7 * PAGE_RECORDS])
 def test_pages_of_what_is_done_follow(target: int) -> None:
-    done = DoneRecords()
+    done = DoneRecords(ChangeSet())
     rows: dict[bytes, bytes] = {}
 
     def keep() -> None:
@@ -151,7 +158,7 @@ def test_pages_of_what_is_done_follow(target: int) -> None:
     keep()
     done.rewind({0: target}, {})
     keep()
-    again = DoneRecords()
+    again = DoneRecords(ChangeSet())
     again.load(rows, {0: 1 << 40, 1: 1 << 40})
     for kept in (done, again):
         assert kept.floor(0) == target
@@ -182,7 +189,7 @@ def test_what_is_kept_stays_what_it_was(
     done_ranges: list[tuple[int, int]], kept: set[int], target: int, partition: int
 ) -> None:
     base = place_of(partition, 0)
-    done, rows = DoneRecords(), dict[bytes, bytes]()
+    done, rows = DoneRecords(ChangeSet()), dict[bytes, bytes]()
     done.open(partition, 0)
     was_done = bytearray(5 * PAGE_RECORDS)
     for start, end in done_ranges:
@@ -200,7 +207,7 @@ def test_what_is_kept_stays_what_it_was(
             del rows[event.key]
         else:
             rows[event.key] = event.value
-    again = DoneRecords()
+    again = DoneRecords(ChangeSet())
     again.load(rows, {partition: 1 << 40})
     for each in (done, again):
         assert each.floor(partition) == min(undone, default=target)

@@ -1,4 +1,4 @@
-"""Telling a machine the time when it wants to be told."""
+"""A timer that tells a machine the time when it wants to be told."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
+from logbroker.group_runtime.deadline_heap import NEVER
+
 LATE_SECONDS: Final = 0.1
-"""A timer that is later than this tells of a stalled process: workers are heard before they are judged."""
+"""A timer that is later than this tells of a stalled process: members and workers are heard before they are judged."""
 
 
 class Timer:
@@ -20,9 +22,9 @@ class Timer:
         self._deadline = 0.0
         self._is_stopped = False
 
-    def arm(self, deadline: float | None) -> None:
-        """Call at this moment (monotonic) or before; None: there is no new one."""
-        if deadline is None or self._is_stopped:
+    def arm(self, deadline: float) -> None:
+        """Call at this moment (monotonic) or before; NEVER: there is no new one."""
+        if deadline == NEVER or self._is_stopped:
             return
         if self._handle is not None:
             if self._deadline <= deadline:

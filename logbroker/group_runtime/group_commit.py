@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from logbroker.engine import StateEvent
 from logbroker.errors import LogbrokerError
-from logbroker.group_store import GroupStore
+from logbroker.group_runtime.group_store import GroupStore
 from logbroker.queues.messages import Outputs
 from logbroker.queues.queue import Queue
 

@@ -1,0 +1,84 @@
+"""A heap of deadlines, most of which move later again and again, or are over long before they are reached.
+
+Each item has at most one live entry, which is not later than its deadline. Moving a deadline later and ending an item
+leave the heap alone: when the entry is reached, the item is asked for its deadline. So `next_at` may be early, never
+late, and a heartbeat costs nothing here.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Hashable
+from typing import Final, Generic, TypeVar
+
+NEVER: Final = float("inf")
+_SLACK: Final = 64
+"""Dead entries that are not worth a clean-up."""
+
+T = TypeVar("T", bound=Hashable)
+
+
+class DeadlineHeap(Generic[T]):
+    """Items and the moments (monotonic seconds) at which each is to be looked at."""
+
+    def __init__(self, deadline_of: Callable[[T], float]) -> None:
+        """`deadline_of` returns the present deadline of an item that was armed; NEVER: it has none."""
+        self.next_at = NEVER
+        """No deadline is before this moment."""
+        self._deadline_of = deadline_of
+        self._armed: dict[T, float] = {}
+        """The moment of each item's live entry."""
+        self._entries: list[tuple[float, int, int, T]] = []
+        self._pushed = 0
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def arm(self, item: T, deadline: float, order: int = 0) -> None:
+        """Look at an item at its deadline; among items of one moment, in the order of `order`.
+
+        Needed for a new item and where a deadline moves earlier; costs little where it did not.
+        """
+        if deadline >= self._armed.get(item, NEVER):
+            return
+        self._armed[item] = deadline
+        self._pushed += 1
+        heapq.heappush(self._entries, (deadline, order, self._pushed, item))
+        if len(self._entries) > 2 * len(self._armed) + _SLACK:
+            self._entries = [entry for entry in self._entries if self._armed.get(entry[3]) == entry[0]]
+            heapq.heapify(self._entries)
+        self.next_at = self._entries[0][0]
+
+    def disarm(self, item: T) -> None:
+        """Forget an item, if it is armed."""
+        self._armed.pop(item, None)
+
+    def is_due(self, now: float) -> bool:
+        """Whether any deadline is reached; where not, `next_at` is later than `now`."""
+        while self.next_at <= now:
+            armed_for, order, _, item = self._entries[0]
+            if self._armed.get(item) == armed_for:
+                deadline = self._deadline_of(item)
+                if deadline <= now:
+                    return True
+                self._take_first()
+                self.arm(item, deadline, order)
+            else:
+                self._take_first()
+        return False
+
+    def pop(self, now: float) -> T | None:
+        """Take out the first item whose deadline is reached, if there is one."""
+        return self._take_first() if self.is_due(now) else None
+
+    def clear(self) -> None:
+        self._armed.clear()
+        self._entries.clear()
+        self.next_at = NEVER
+
+    def _take_first(self) -> T:
+        armed_for, _, _, item = heapq.heappop(self._entries)
+        if self._armed.get(item) == armed_for:
+            del self._armed[item]
+        self.next_at = self._entries[0][0] if self._entries else NEVER
+        return item
