@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence, Set
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -29,11 +29,26 @@ from logbroker.consumer_groups.membership import (
     Membership,
 )
 from logbroker.consumer_groups.messages import Assignment, Fenced, Join, Joined, Message
-from logbroker.consumer_groups.offsets import CommitOutcome, EndOffset, Failures, Floors, OffsetTable, TopicCommit
+from logbroker.consumer_groups.offsets import (
+    CommitOutcome,
+    EndOffset,
+    Failures,
+    Floors,
+    OffsetTable,
+    StagedOffsets,
+    TopicCommit,
+)
 from logbroker.consumer_groups.rows import HEADER_ROW, KEY_ORDER
 from logbroker.consumer_groups.subscriptions import Subscription
 from logbroker.engine import DiskUse, StateEvent
-from logbroker.errors import GroupNotEmptyError, LogbrokerError, MemberReplacedError, UnknownMemberError
+from logbroker.errors import (
+    GroupNotEmptyError,
+    LogbrokerError,
+    MemberReplacedError,
+    UnknownGroupError,
+    UnknownMemberError,
+)
+from logbroker.group_runtime.group_commit import GroupCommit
 from logbroker.group_runtime.group_store import GroupStore
 from logbroker.group_runtime.timer import Timer
 from logbroker.pacing import Pace
@@ -49,6 +64,16 @@ class _ToRead(msgspec.Struct, gc=False):
     """A member is to hear which generations of these topics are to be read when the message leaves."""
 
     topic_ids: Set[TopicId]
+
+
+_Addressed = tuple[Membership, Message | CommitDone | Ended | _ToRead]
+
+
+class _Step(NamedTuple):
+    """What takes effect once it is stored."""
+
+    staged: StagedOffsets
+    messages: Sequence[_Addressed]
 
 
 class Coordinator:
@@ -75,16 +100,13 @@ class Coordinator:
         self._links: dict[str, Membership] = {}
         self._floors: dict[str, Floors] = {}
         self._events: list[StateEvent] = []
-        self._messages: list[tuple[Membership, Message | CommitDone | Ended | _ToRead]] = []
-        self._waiters: list[asyncio.Future[None]] = []
-        self._stepping: asyncio.Task[None] | None = None
-        self._dirty = False
+        self._messages: list[_Addressed] = []
+        self._commits = GroupCommit(f"group {group_id}", store, self._step, self._on_synced, lambda error: None)
         self._is_time = False
         self._timer = Timer(self._on_time)
         self._look: asyncio.TimerHandle | None = None
         """The next one at the partitions that generations wait for."""
         self._frozen = False
-        self._deleted = False
         self._topic_ids: Set[TopicId] | None = None
         """Given where offsets of other topics are to be dropped."""
         for member in machine.members():
@@ -132,7 +154,7 @@ class Coordinator:
         self._end(link)
         self._collect()
         self._messages.append((link, Ended(None)))
-        self._kick()
+        self._commits.request()
 
     def disconnected(self, link: Membership) -> None:
         if self._frozen:
@@ -184,9 +206,9 @@ class Coordinator:
 
     def _answer_commit(self, link: Membership, correlation_id: int, outcomes: list[CommitOutcome]) -> None:
         done = CommitDone(correlation_id, outcomes)
-        if self.offsets.has_staged or self._stepping is not None:  # Answers come in the order of the commits.
+        if self.offsets.has_staged or self._commits.is_running:  # Answers come in the order of the commits.
             self._messages.append((link, done))
-            self._kick()
+            self._commits.request()
         else:
             link.channel.send(done)
 
@@ -201,7 +223,7 @@ class Coordinator:
             outcomes = self._stage(topics, None)
         else:
             outcomes = await _in_turns(topics, self._stage_detached)
-        await self._transaction()
+        await self._commits.synced(None)
         return outcomes
 
     def _stage_detached(self, topics: Sequence[TopicCommit | LogbrokerError]) -> list[CommitOutcome]:
@@ -224,7 +246,7 @@ class Coordinator:
     @property
     def is_active(self) -> bool:
         """Whether it has members, or offsets may be on their way to the store."""
-        return bool(len(self.machine)) or self._stepping is not None
+        return bool(len(self.machine)) or self._commits.is_running
 
     def topics_changed(self, topics: Mapping[str, AssignableTopic], topic_ids: Set[TopicId]) -> None:
         """These are all topics, and their ids."""
@@ -232,11 +254,11 @@ class Coordinator:
         self.generations.topics_changed()
         if self.is_active or not self.offsets.topic_ids() <= topic_ids:
             self._topic_ids = topic_ids
-            self._kick()
+            self._commits.request()
 
     def is_expired(self, retention_ms: int) -> bool:
         """Whether it has had no members and no commits for that long, by the wall clock."""
-        if len(self.machine) or self._stepping is not None:
+        if self.is_active:
             return False
         last_used_ms = max(self.machine.empty_since_ms, self.offsets.last_commit_ms)
         return last_used_ms + retention_ms <= self._clock.wall_ms()
@@ -250,7 +272,7 @@ class Coordinator:
         await self.settle()
         # From here on its rows are those of the next group of this name.
         self.freeze()
-        self._deleted = True
+        self._commits.close(UnknownGroupError(f"group {self.group_id} was deleted"))
         await self._store.delete([StateEvent(HEADER_ROW, None), *self.offsets.drop_topics(lambda _: False)])
 
     def freeze(self) -> None:
@@ -262,15 +284,14 @@ class Coordinator:
 
     async def settle(self) -> None:
         """Wait for the transactions under way."""
-        while self._stepping is not None:
-            await asyncio.wait([self._stepping])
+        await self._commits.settle()
 
     # --- steps ---
 
     def _collect(self) -> None:
         """An input was given to the machine: a step is due."""
         self._take_outputs()
-        self._kick()
+        self._commits.request()
 
     def _take_outputs(self) -> None:
         """Gather what followed; messages belong to the stream that a member has at this moment."""
@@ -283,32 +304,8 @@ class Coordinator:
                 if isinstance(message, Fenced):
                     self._end(link)
 
-    def _kick(self) -> None:
-        if self._deleted:
-            return
-        self._dirty = True
-        if self._stepping is None:
-            self._stepping = self._loop.create_task(self._steps(), name=f"group {self.group_id}")
-
-    async def _transaction(self) -> None:
-        """Wait until what has gathered is synced; raises StorageFailedError."""
-        waiter = self._loop.create_future()
-        self._waiters.append(waiter)
-        self._kick()
-        await waiter
-
-    async def _steps(self) -> None:
-        try:
-            while self._dirty:
-                self._dirty = False
-                self._decide()
-                await self._carry_out()
-                self._follow_generations()
-        finally:
-            self._stepping = None
-        self._arm()
-
-    def _decide(self) -> None:
+    def _step(self) -> tuple[Sequence[StateEvent], _Step]:
+        """Decide what is to be decided, and take what has gathered."""
         now = self._loop.time()
         if self._is_time:
             self._is_time = False
@@ -324,31 +321,19 @@ class Coordinator:
                 self.generations.forget(member_id)
         if not len(self.machine):
             self.generations.forget_all()
-
-    async def _carry_out(self) -> None:
-        """Store what has gathered, then tell of it."""
         staged = self.offsets.take_staged()
         events, self._events = self._events, []
         messages, self._messages = self._messages, []
-        waiters, self._waiters = self._waiters, []
-        events += staged.events()
-        try:
-            if events:
-                await self._store.commit(events)
-        except LogbrokerError as error:
-            # The broker ends by this. Nobody is told anything any more.
-            for waiter in waiters:
-                if not waiter.done():
-                    waiter.set_exception(error.anew())
-            return
-        self.offsets.apply(staged)
-        for link, message in messages:
+        return [*events, *staged.events()], _Step(staged, messages)
+
+    def _on_synced(self, step: _Step) -> None:
+        self.offsets.apply(step.staged)
+        for link, message in step.messages:
             link.channel.send(self._outgoing(message))
             if isinstance(message, Joined) and message.resumed:
                 self._remind(link)
-        for waiter in waiters:
-            if not waiter.done():
-                waiter.set_result(None)
+        self._follow_generations()
+        self._arm()
 
     def _outgoing(self, message: Message | CommitDone | Ended | _ToRead) -> MemberMessage:
         if isinstance(message, Assignment):
@@ -386,7 +371,7 @@ class Coordinator:
             for link in self._links.values():
                 if topic_ids := self._held_topics(link) & changed:
                     self._messages.append((link, _ToRead(topic_ids)))
-            self._kick()
+            self._commits.request()
         if self._look is None and self.generations.are_waiting and not self._frozen:
             self._look = self._loop.call_later(LOOK_SECONDS, self._look_again)
 
@@ -403,7 +388,7 @@ class Coordinator:
         # Mostly all were heard of since: a step, and its task, for each heartbeat would be most of what idle ones cost.
         if self.machine.is_due(self._loop.time()):
             self._is_time = True
-            self._kick()
+            self._commits.request()
         else:
             self._arm()
 

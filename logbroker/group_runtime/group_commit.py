@@ -1,40 +1,41 @@
-"""The commits of one queue group: one transaction at a time, and what gathers meanwhile goes as one into the next.
+"""The commits of one group: one transaction at a time, and what gathers meanwhile goes as one into the next.
 
-So the settlements of all workers share a sync, and a page of what is done is written once for all of them.
+So the commits of all members, or the settlements of all workers, share a sync; a crowd of joins costs one assignment,
+and a row that changes many times is written once.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Generic, TypeVar
 
 from logbroker.engine import StateEvent
 from logbroker.errors import LogbrokerError
 from logbroker.group_runtime.group_store import GroupStore
-from logbroker.queues.messages import Outputs
-from logbroker.queues.queue import Queue
 
 _log = logging.getLogger(__name__)
 
+R = TypeVar("R")
 T = TypeVar("T")
 
 
-class Flush:
-    """Stores what a queue owes, then lets it take effect."""
+class GroupCommit(Generic[T]):
+    """Stores what a group owes, then lets it take effect."""
 
     def __init__(
         self,
         name: str,
-        queue: Queue,
         store: GroupStore,
-        on_synced: Callable[[Outputs], None],
+        gather: Callable[[], tuple[Sequence[StateEvent], T]],
+        on_synced: Callable[[T], None],
         on_failed: Callable[[LogbrokerError], None],
     ) -> None:
-        """`on_synced` is given outputs whose events are stored, `on_failed` why nothing more is."""
+        """`gather` returns what is to be stored now, and what follows once it is, which `on_synced` is given then;
+        `on_failed` is told why nothing more is stored."""
         self._name = name
-        self._queue = queue
+        self._gather = gather
         self._store = store
         self._on_synced = on_synced
         self._on_failed = on_failed
@@ -45,18 +46,23 @@ class Flush:
         self._running: asyncio.Task[None] | None = None
         self._error: LogbrokerError | None = None
 
+    @property
+    def is_running(self) -> bool:
+        """Whether a transaction is under way, or about to be."""
+        return self._running is not None
+
     def request(self) -> None:
-        """The queue may owe something."""
+        """The group may owe something."""
         self._due = True
         if self._running is None and self._error is None:
-            self._running = self._loop.create_task(self._run(), name=f"flush of {self._name}")
+            self._running = self._loop.create_task(self._run(), name=f"commits of {self._name}")
 
-    def synced(self, result: T, rows: Iterable[StateEvent] = ()) -> asyncio.Future[T]:
+    def synced(self, result: R, rows: Iterable[StateEvent] = ()) -> asyncio.Future[R]:
         """Return a future that has the result when all that happened up to now is synced, with some rows beside it.
 
         It raises StorageFailedError: the broker ends then.
         """
-        future: asyncio.Future[T] = self._loop.create_future()
+        future: asyncio.Future[R] = self._loop.create_future()
         self._rows += rows
         self._waiters.append((future, result))
         self.request()
@@ -81,9 +87,9 @@ class Flush:
                 rows, self._rows = self._rows, []
                 waiters, self._waiters = self._waiters, []
                 try:
-                    outputs = self._queue.take_outputs()
-                    if outputs.events or rows:
-                        await self._store.commit([*outputs.events, *rows])
+                    events, following = self._gather()
+                    if events or rows:
+                        await self._store.commit([*events, *rows])
                 except Exception as error:
                     # Nothing more is stored, and nobody is told that anything was. By a failure of the store the broker
                     # ends.
@@ -92,7 +98,7 @@ class Flush:
                     self._refuse()
                     self._on_failed(self._error)
                     return
-                self._on_synced(outputs)
+                self._on_synced(following)
                 for future, result in waiters:
                     if not future.done():
                         future.set_result(result)

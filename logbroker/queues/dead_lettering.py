@@ -46,11 +46,11 @@ from logbroker.errors import (
     StorageFailedError,
     UnknownTopicError,
 )
-from logbroker.group_runtime.group_commit import Flush
+from logbroker.group_runtime.group_commit import GroupCommit
 from logbroker.queues.dead_letters import WHOLE_TOPIC
 from logbroker.queues.decoding import INLINE_BYTES, in_decoder_if
 from logbroker.queues.letter_room import Room, made_for, stored_room
-from logbroker.queues.messages import DeadLetter, LetterProducer
+from logbroker.queues.messages import DeadLetter, LetterProducer, Outputs
 from logbroker.queues.places import Moment, offset_of, partition_of
 from logbroker.queues.queue import Queue
 from logbroker.queues.records import Records
@@ -136,7 +136,7 @@ class DeadLettering:
         engine: LogEngine,
         records: Records,
         topic: DeadLetterTopic,
-        flush: Flush,
+        commits: GroupCommit[Outputs],
         moment: Callable[[], Moment],
         touched: Callable[[], None],
     ) -> None:
@@ -147,7 +147,7 @@ class DeadLettering:
         self._engine = engine
         self._records = records
         self.topic = topic
-        self._flush = flush
+        self._commits = commits
         self._moment = moment
         self._touched = touched
         self._producers: dict[int, LetterProducer] = {}
@@ -214,7 +214,7 @@ class DeadLettering:
         """Take note of the room that the topic has; returns when that is stored."""
         if room is not None and room != self.room:
             self.room = room
-            await self._flush.synced(None, [upsert(ROOM_ROW, room)])
+            await self._commits.synced(None, [upsert(ROOM_ROW, room)])
 
     def topics_changed(self) -> None:
         """The dead-letter topic may be there again, or take more than before."""
@@ -423,7 +423,7 @@ class DeadLettering:
                 self._producers[letter.partition] = producer
                 rows.append(upsert(partition_key(PRODUCER_ROW, letter.partition), producer))
         if rows or is_new:
-            await self._flush.synced(None, rows)
+            await self._commits.synced(None, rows)
 
     async def _new_producer(self, topic: Topic, letter: DeadLetter) -> LetterProducer:
         producer_id, epoch = await self._engine.init_producer_id()

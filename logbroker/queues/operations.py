@@ -22,12 +22,13 @@ from logbroker.errors import (
     UnknownLaneError,
     quoted,
 )
-from logbroker.group_runtime.group_commit import Flush
+from logbroker.group_runtime.group_commit import GroupCommit
 from logbroker.pacing import Pace, in_turns
 from logbroker.queues import retry
 from logbroker.queues.done import Places
 from logbroker.queues.held import HELD
 from logbroker.queues.lane import NO_PLACE, Lane
+from logbroker.queues.messages import Outputs
 from logbroker.queues.operator import Operator
 from logbroker.queues.places import Moment
 from logbroker.queues.queue import Queue
@@ -74,7 +75,7 @@ class Operations:
         log: ReadableLog,
         records: Records,
         hold: RetentionHold,
-        flush: Flush,
+        commits: GroupCommit[Outputs],
         moment: Callable[[], Moment],
         check_serving: Callable[[], None],
         check_room: Callable[[], None],
@@ -90,7 +91,7 @@ class Operations:
         self._records = records
         self._hold = hold
         self._rewinding = asyncio.Lock()
-        self._flush = flush
+        self._commits = commits
         self._moment = moment
         self._check_serving = check_serving
         self._check_room = check_room
@@ -105,7 +106,7 @@ class Operations:
         self._check_room()
         result = decision(self._operator, self._moment())
         self._touched()
-        return self._flush.synced(result)
+        return self._commits.synced(result)
 
     async def drop(self, find: Callable[[Operator], Lane], pace: Pace) -> asyncio.Future[int]:
         """Count all records of a held lane as done; the future has how many, as soon as that is synced.
@@ -125,10 +126,10 @@ class Operations:
             await pace.step(2 * DROPPED_AT_ONCE)
             self._check_serving()
             if not _finds(find, operator, lane):
-                return self._flush.synced(dropped)
+                return self._commits.synced(dropped)
         dropped += operator.drop(lane)
         self._touched()
-        return self._flush.synced(dropped)
+        return self._commits.synced(dropped)
 
     async def decide_all(self, what: Literal["resume", "skip", "drop"], pace: Pace) -> DecidedAll:
         """Let an operator decide the same about every lane that is held now, one by one; returns when all is synced.
@@ -157,7 +158,7 @@ class Operations:
                 continue
             decided.lanes += 1
             self._touched()
-        await self._flush.synced(None)
+        await self._commits.synced(None)
         for dropped in dropping:
             decided.records_done += await dropped
         return decided
@@ -219,7 +220,7 @@ class Operations:
         ]
         if not dry_run:
             _log.info("queue group %s: rewound by an operator: %s", self._group_id, rewound)
-        return await self._flush.synced(rewound)
+        return await self._commits.synced(rewound)
 
     async def _standing_below(self, targets: dict[int, int | LogbrokerError]) -> dict[int, Places]:
         """Find the records of blocked and parked lanes that lie below targets, by partition; all that there are at the

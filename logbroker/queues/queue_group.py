@@ -1,7 +1,7 @@
 """The runtime of one queue group: it reads the log for the machine, tells it the time, and stores what follows.
 
 A record goes log -> Scanner -> Queue.admit -> Line -> Queue.take -> pack -> stream; a settlement, stream ->
-Queue.settle -> Flush -> answer. Decisions are the machine's, at once and in the order in which they are asked for; what
+Queue.settle -> GroupCommit -> answer. Decisions are the machine's, at once and in the order in which they are asked for; what
 takes time (reads, commits, appends) happens beside it.
 
 After a start before which something was handed out, or a session held, nothing is handed out for the grace: only who
@@ -19,7 +19,7 @@ from time import monotonic
 from typing import Any, Final
 
 from logbroker.clock import Clock
-from logbroker.engine import DiskUse, LogEngine
+from logbroker.engine import DiskUse, LogEngine, StateEvent
 from logbroker.errors import (
     BrokerUnavailableError,
     DiskFullError,
@@ -27,7 +27,7 @@ from logbroker.errors import (
     OverloadedError,
     StorageFailedError,
 )
-from logbroker.group_runtime.group_commit import Flush
+from logbroker.group_runtime.group_commit import GroupCommit
 from logbroker.group_runtime.group_store import GroupStore
 from logbroker.group_runtime.timer import Timer
 from logbroker.pacing import Pace, let_go
@@ -91,7 +91,9 @@ class QueueGroup:
         self.group_id = group_id
         self.queue = queue
         self.operator = Operator(queue)
-        self.hold = RetentionHold(group_id, queue, engine, lambda events: self._flush.synced(None, events), self.moment)
+        self.hold = RetentionHold(
+            group_id, queue, engine, lambda events: self._commits.synced(None, events), self.moment
+        )
         self.records = Records(self.hold.log, TopicId(queue.topic_id), cache)
         self.sidecar = Sidecar(group_id, queue, engine, data_dir)
         self.scanner = Scanner(
@@ -102,8 +104,8 @@ class QueueGroup:
         self.handouts = Handouts(group_id, queue, self.scanner, self.records, self.moment, self._serve, self._touched)
         self.roster = Roster(queue, self.handouts, self.moment, self._touched, max_workers)
         self._store = store
-        self._flush = Flush(f"queue group {group_id}", queue, store, self._on_synced, self._fail)
-        self.openings = SessionOpenings(queue, self.scanner, self._flush, self.moment, self._serve, self._touched)
+        self._commits = GroupCommit(f"queue group {group_id}", store, self._gather, self._on_synced, self._fail)
+        self.openings = SessionOpenings(queue, self.scanner, self._commits, self.moment, self._serve, self._touched)
         self.alarms = Alarms(group_id, self.operator, self.moment)
         self.operations = Operations(
             group_id,
@@ -113,16 +115,16 @@ class QueueGroup:
             self.hold.log,
             self.records,
             self.hold,
-            self._flush,
+            self._commits,
             self.moment,
             self._check_serving,
             self.check_room,
             self._touched,
         )
         self.dead_lettering = DeadLettering(
-            group_id, queue, engine, self.records, dead_letter_topic, self._flush, self.moment, self._touched
+            group_id, queue, engine, self.records, dead_letter_topic, self._commits, self.moment, self._touched
         )
-        self.redriving = Redriving(group_id, queue, engine, dead_letter_topic, self._flush)
+        self.redriving = Redriving(group_id, queue, engine, dead_letter_topic, self._commits)
         self._engine = engine
         self._tasks: list[asyncio.Task[None]] = []
         self._letting_go: set[asyncio.Task[None]] = set()
@@ -159,7 +161,7 @@ class QueueGroup:
     async def goodbye(self, link: WorkerLink) -> None:
         """A worker leaves; returns when that is synced."""
         self.roster.goodbye(link)
-        await self._flush.synced(None)
+        await self._commits.synced(None)
 
     def disconnected(self, link: WorkerLink) -> None:
         """The stream of a worker broke: it keeps what it has received for the grace."""
@@ -225,7 +227,7 @@ class QueueGroup:
     def _settle(self, worker_id: str, settlement: Settlement) -> asyncio.Future[list[Refusal]]:
         refusals = self.queue.settle(worker_id, settlement, self.moment())
         self._touched()
-        return self._flush.synced(refusals)
+        return self._commits.synced(refusals)
 
     async def settle_in_turns(self, worker_id: str, settlement: Settlement) -> Sequence[asyncio.Future[list[Refusal]]]:
         """Settle what may be much, part by part; return when all is settled. The futures, one for each part, have what
@@ -261,7 +263,7 @@ class QueueGroup:
 
     def _touched(self) -> None:
         """The machine was given an input: there may be something to store, and somebody to serve."""
-        self._flush.request()
+        self._commits.request()
         self._changed()
 
     def _changed(self) -> None:
@@ -321,6 +323,10 @@ class QueueGroup:
             self._reserving = None
             self._changed()
 
+    def _gather(self) -> tuple[Sequence[StateEvent], Outputs]:
+        outputs = self.queue.take_outputs()
+        return outputs.events, outputs
+
     def _on_synced(self, outputs: Outputs) -> None:
         if outputs.discarded:
             self._let_go(outputs.discarded)
@@ -365,7 +371,7 @@ class QueueGroup:
     async def start(self, *, is_new: bool = False) -> None:
         """Begin to serve, as soon as the receipts of this life are told from those of all others."""
         self.hold.open()
-        await self._flush.synced(None, self.redriving.begin() if is_new else ())
+        await self._commits.synced(None, self.redriving.begin() if is_new else ())
         is_awaited = self.queue.redelivery.marks or self.queue.sessions.have_unclaimed
         grace_seconds = self.queue.settings.grace_seconds if is_awaited else 0.0
         self._reserved_until = self._loop.time() + grace_seconds
@@ -405,7 +411,7 @@ class QueueGroup:
         self.dead_lettering.topic.name = settings.dead_letter_topic or self.dead_lettering.topic.name
         self.dead_lettering.topics_changed()
         self._touched()
-        await self._flush.synced(None)
+        await self._commits.synced(None)
 
     def topics_changed(self) -> None:
         self.scanner.wake()
@@ -425,9 +431,9 @@ class QueueGroup:
         await self._end_tasks()
         self.sidecar.close()
         with suppress(StorageFailedError):
-            await self._flush.synced(None, self.queue.stop_events())
+            await self._commits.synced(None, self.queue.stop_events())
         self._error = self._error or BrokerUnavailableError("the broker has stopped")
-        self._flush.close(self._error)
+        self._commits.close(self._error)
 
     async def end(self, error: LogbrokerError) -> None:
         """The group is no more: all streams end with the error, and nothing is stored any more."""
@@ -435,8 +441,8 @@ class QueueGroup:
         await self._end_tasks()
         await self.hold.close()
         self.records.shelf.clear()
-        await self._flush.settle()
-        self._flush.close(error)
+        await self._commits.settle()
+        self._commits.close(error)
         self._let_go(self.queue.clear())
 
     def _send_home(self, error: LogbrokerError) -> None:

@@ -36,11 +36,12 @@ from logbroker.errors import (
     StorageFailedError,
     UnknownTopicError,
 )
-from logbroker.group_runtime.group_commit import Flush
+from logbroker.group_runtime.group_commit import GroupCommit
 from logbroker.queues.batch_cache import BatchCache
 from logbroker.queues.dead_lettering import DeadLetterTopic
 from logbroker.queues.decoding import INLINE_BYTES, in_decoder_if
 from logbroker.queues.letters import Gathered, Held, Letter, Start, Wanted, gather
+from logbroker.queues.messages import Outputs
 from logbroker.queues.places import offset_of, partition_of, place_of
 from logbroker.queues.queue import Queue
 from logbroker.queues.records import Records
@@ -101,13 +102,18 @@ class Redriving:
     """The redriving of one queue group; one call at a time."""
 
     def __init__(
-        self, group_id: str, queue: Queue, engine: LogEngine, dead_letter_topic: DeadLetterTopic, flush: Flush
+        self,
+        group_id: str,
+        queue: Queue,
+        engine: LogEngine,
+        dead_letter_topic: DeadLetterTopic,
+        commits: GroupCommit[Outputs],
     ) -> None:
         self._group_id = group_id
         self._queue = queue
         self._engine = engine
         self._dead_letter_topic = dead_letter_topic
-        self._flush = flush
+        self._commits = commits
         self._lock = asyncio.Lock()
         self._progress: dict[int, Progress] = {}
         self._round: Round | None = None
@@ -217,12 +223,12 @@ class Redriving:
             if letter.place not in taken and letter.place not in held.places:
                 gathered.leave(letter.place)
         if not batches:
-            await self._flush.synced(None, self._move_on(gathered.dead_topic_id, gathered.next_offsets, (), held))
+            await self._commits.synced(None, self._move_on(gathered.dead_topic_id, gathered.next_offsets, (), held))
             return set()
         topic = self._topic()
         producer_id, epoch = await self._engine.init_producer_id()
         self._round = Round(gathered.dead_topic_id, producer_id, epoch, topic.generation, batches)
-        await self._flush.synced(None, [upsert(ROUND_ROW, self._round)])
+        await self._commits.synced(None, [upsert(ROUND_ROW, self._round)])
         letters = {letter.place: letter for letter in gathered.letters}
         records = {place: letter.record for place, letter in letters.items()}
         return await self._append(self._round, records, gathered, letters, held)
@@ -338,7 +344,7 @@ class Redriving:
         next_offsets = gathered.next_offsets if gathered is not None else {}
         events = self._move_on(round_.dead_topic_id, next_offsets, done, held)
         self._round = None
-        await self._flush.synced(None, [*events, delete(ROUND_ROW)])
+        await self._commits.synced(None, [*events, delete(ROUND_ROW)])
         if refused is not None:
             raise refused
         return done

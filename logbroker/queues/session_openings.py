@@ -8,9 +8,10 @@ from contextlib import suppress
 from typing import Final
 
 from logbroker.errors import LogbrokerError, NoFreeSessionError, SessionHeldError, StaleSessionError
-from logbroker.group_runtime.group_commit import Flush
+from logbroker.group_runtime.group_commit import GroupCommit
 from logbroker.queues.holders import Session
 from logbroker.queues.lane import lane_key
+from logbroker.queues.messages import Outputs
 from logbroker.queues.places import Moment
 from logbroker.queues.queue import Queue
 from logbroker.queues.scan_marks import NO_MARK
@@ -41,7 +42,7 @@ class SessionOpenings:
         self,
         queue: Queue,
         scanner: Scanner,
-        flush: Flush,
+        commits: GroupCommit[Outputs],
         moment: Callable[[], Moment],
         serve: Callable[[], None],
         touched: Callable[[], None],
@@ -49,7 +50,7 @@ class SessionOpenings:
         """`serve` is called when somebody came, `touched` when the queue was given an input."""
         self._queue = queue
         self._scanner = scanner
-        self._flush = flush
+        self._commits = commits
         self._moment = moment
         self._serve = serve
         self._touched = touched
@@ -78,7 +79,7 @@ class SessionOpenings:
             await self._wait(opening, wait_seconds)
             session = opening.opened.result()
             state, has_records = self._queue.sessions.state(session.key), self._queue.sessions.has_records(session)
-            return await self._flush.synced(
+            return await self._commits.synced(
                 OpenedSession(session.key if key is None else key, session.token, state, has_records)
             )
         except asyncio.CancelledError:
@@ -116,7 +117,7 @@ class SessionOpenings:
         """See `WorkerLink.close_session`."""
         self._queue.sessions.close(worker_id, lane_key(key), token, self._moment())
         self._touched()
-        await self._flush.synced(None)
+        await self._commits.synced(None)
 
     def serve(self) -> None:
         """Open what can be opened."""

@@ -257,7 +257,7 @@ async def test_what_follows_from_the_time_is_stored_though_all_is_refused(tmp_pa
         scene.queue.disconnected(scene.link)
         before = queue.deliveries.worker(scene.link.worker_id).in_flight
         assert before
-        await scene.queue._flush.settle()
+        await scene.queue._commits.settle()
         scene.member.disconnected()
         await scene.broker.groups.group("members").settle()
         await scene.broker.engine._upkeep.checkpoint()  # type: ignore[attr-defined]

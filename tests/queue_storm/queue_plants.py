@@ -58,7 +58,7 @@ def late_settlements_accepted() -> None:
 
 def answered_before_synced() -> None:
     """Answer settlements at once, and store them half a second later."""
-    from logbroker.group_runtime.group_commit import Flush
+    from logbroker.group_runtime.group_commit import GroupCommit
     from logbroker.group_runtime.group_store import GroupStore
 
     def make(synced: Any) -> Any:
@@ -79,7 +79,7 @@ def answered_before_synced() -> None:
 
         return slow
 
-    _replace(Flush, "synced", make)
+    _replace(GroupCommit, "synced", make)
     _replace(GroupStore, "commit", make_slow)
 
 

@@ -60,7 +60,7 @@ async def test_workers_come_back_to_the_next_broker_when_its_storage_failed(
         async def commit(_: object) -> None:
             raise StorageFailedError("planted")
 
-        monkeypatch.setattr(group._flush._store, "commit", commit)
+        monkeypatch.setattr(group._commits._store, "commit", commit)
         with pytest.raises(StorageFailedError):
             async with asyncio.timeout(25):
                 await link.settle(Settlement(acks=[(receipt, receipt)]))

@@ -226,7 +226,7 @@ async def test_whoever_gives_up_while_the_answer_is_on_its_way_takes_no_session(
             else:
                 tasks[-1].cancel()
 
-        synced = group._flush.synced
+        synced = group._commits.synced
 
         def answered(*given: Any) -> asyncio.Future[Any]:
             answer = synced(*given)
@@ -235,7 +235,7 @@ async def test_whoever_gives_up_while_the_answer_is_on_its_way_takes_no_session(
                 answer.add_done_callback(lambda _: give_up(len(tasks) - 1))
             return answer
 
-        monkeypatch.setattr(group._flush, "synced", answered)
+        monkeypatch.setattr(group._commits, "synced", answered)
         outcomes: list[bool] = []
         for _ in range(4):
             tasks.append(asyncio.create_task(link.open_session(b"a")))

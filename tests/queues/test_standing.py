@@ -82,7 +82,7 @@ async def life_with_a_head_that_stands(opened: Shell, stands_by: str) -> Life:
                 receipt = granted.first_receipt
                 assert group.queue.settle("w", Settlement(nacks=[Nack(receipt, receipt)]), group.moment()) == []
                 group.queue.tick(group.moment())
-        await group._flush.synced(None)
+        await group._commits.synced(None)
     elif stands_by != "delay":
         [(receipt, _)] = await take(life.link, 1)
         assert await life.link.settle(Settlement(nacks=[Nack(receipt, receipt)])) == []
