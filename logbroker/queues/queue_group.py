@@ -1,8 +1,8 @@
 """The runtime of one queue group: it reads the log for the machine, tells it the time, and stores what follows.
 
 A record goes log -> Scanner -> Queue.admit -> Line -> Queue.take -> pack -> stream; a settlement, stream ->
-Queue.settle -> GroupCommit -> answer. Decisions are the machine's, at once and in the order in which they are asked for; what
-takes time (reads, commits, appends) happens beside it.
+Queue.settle -> GroupCommit -> answer. Decisions are the machine's, at once and in the order in which they are asked
+for; what takes time (reads, commits, appends) happens beside it.
 
 After a start before which something was handed out, or a session held, nothing is handed out for the grace: only who
 held it may reclaim it. Time is the monotonic clock for leases, and the wall clock for what is stored.
