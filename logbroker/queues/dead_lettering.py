@@ -46,13 +46,12 @@ from logbroker.errors import (
     StorageFailedError,
     UnknownTopicError,
 )
-from logbroker.group_runtime.group_commit import GroupCommit
+from logbroker.queues.context import GroupContext
 from logbroker.queues.dead_letters import WHOLE_TOPIC
 from logbroker.queues.decoding import INLINE_BYTES, in_decoder_if
 from logbroker.queues.letter_room import Room, made_for, stored_room
-from logbroker.queues.messages import DeadLetter, LetterProducer, Outputs
-from logbroker.queues.places import Moment, offset_of, partition_of
-from logbroker.queues.queue import Queue
+from logbroker.queues.messages import DeadLetter, LetterProducer
+from logbroker.queues.places import offset_of, partition_of
 from logbroker.queues.records import Records
 from logbroker.queues.rows import PRODUCER_ROW, ROOM_ROW, decode, partition_in, partition_key, upsert
 from logbroker.record.codec import LogRecord, encode_to_fit, with_producer
@@ -129,27 +128,13 @@ class _Apart(msgspec.Struct):
 class DeadLettering:
     """Sends the dead letters of one queue group, however long their topic refuses them."""
 
-    def __init__(
-        self,
-        group_id: str,
-        queue: Queue,
-        engine: LogEngine,
-        records: Records,
-        topic: DeadLetterTopic,
-        commits: GroupCommit[Outputs],
-        moment: Callable[[], Moment],
-        touched: Callable[[], None],
-    ) -> None:
-        """`touched` is called when the queue was given an input."""
-        self._group_id = group_id
-        self._queue = queue
-        self._letters = queue.dead_letters
-        self._engine = engine
+    def __init__(self, context: GroupContext, records: Records, topic: DeadLetterTopic) -> None:
+        self._context = context
+        self._queue = context.queue
+        self._letters = context.queue.dead_letters
+        self._engine = context.engine
         self._records = records
         self.topic = topic
-        self._commits = commits
-        self._moment = moment
-        self._touched = touched
         self._producers: dict[int, LetterProducer] = {}
         """Of the streams."""
         self._streams: dict[int, _Stream] = {}
@@ -199,7 +184,7 @@ class DeadLettering:
                 del self._producers[letter.partition]  # Nothing may follow there.
         self._arrived.set()
         if (self._streams or self._apart) and self._sending is None:
-            self._sending = asyncio.create_task(self._send_all(), name=f"dead letters of {self._group_id}")
+            self._sending = asyncio.create_task(self._send_all(), name=f"dead letters of {self._context.group_id}")
 
     def grown_room(self) -> Room | None:
         """What the topic is to take from now on, if that has to be set: its room follows the group's own topic."""
@@ -214,7 +199,7 @@ class DeadLettering:
         """Take note of the room that the topic has; returns when that is stored."""
         if room is not None and room != self.room:
             self.room = room
-            await self._commits.synced(None, [upsert(ROOM_ROW, room)])
+            await self._context.stored([upsert(ROOM_ROW, room)])
 
     def topics_changed(self) -> None:
         """The dead-letter topic may be there again, or take more than before."""
@@ -244,7 +229,7 @@ class DeadLettering:
                     return  # The broker ends by this.
                 except Exception as error:
                     if not isinstance(error, LogbrokerError):
-                        _log.exception("queue group %s: its dead letters could not be sent", self._group_id)
+                        _log.exception("queue group %s: its dead letters could not be sent", self._context.group_id)
                     self._trouble(WHOLE_TOPIC, _words(error))
                     pause_seconds = FIRST_PAUSE_SECONDS if self.sent > sent else pause_seconds
                     await _wait(self._changed, pause_seconds)
@@ -370,7 +355,7 @@ class DeadLettering:
                 topic=origin,
                 partition=partition_of(letter.place),
                 offset=offset_of(letter.place),
-                group=self._group_id,
+                group=self._context.group_id,
                 attempts=letter.attempts,
                 first_failure_ms=letter.first_ms,
                 last_failure_ms=letter.last_ms,
@@ -423,7 +408,7 @@ class DeadLettering:
                 self._producers[letter.partition] = producer
                 rows.append(upsert(partition_key(PRODUCER_ROW, letter.partition), producer))
         if rows or is_new:
-            await self._commits.synced(None, rows)
+            await self._context.commits.synced(None, rows)
 
     async def _new_producer(self, topic: Topic, letter: DeadLetter) -> LetterProducer:
         producer_id, epoch = await self._engine.init_producer_id()
@@ -482,8 +467,8 @@ class DeadLettering:
             self._done(letter)
 
     def _done(self, letter: DeadLetter) -> None:
-        self._queue.dead_lettered(letter.place, self._moment())
-        self._touched()
+        self._queue.dead_lettered(letter.place, self._context.moment())
+        self._context.touched()
 
     def _refused(self, topic: Topic, letter: DeadLetter, batch: bytes, error: LogbrokerError) -> None:
         """The topic refused a letter that was set apart, or the first of a stream."""
@@ -519,14 +504,14 @@ class DeadLettering:
             _log.warning(
                 "queue group %s: topic %s does not take its dead letters of some lanes, which wait; others go on: the"
                 " first is of offset %d of partition %d: %s",
-                self._group_id,
+                self._context.group_id,
                 self.topic.name,
                 offset_of(letter.place),
                 partition_of(letter.place),
                 why,
             )
         self._letters.refuse(letter, f"topic {self.topic.name} does not take it: {why}")
-        self._touched()
+        self._context.touched()
 
     def _set_apart(self, topic: Topic, letter: DeadLetter) -> _Apart:
         """Take the first letter out of its stream, which goes on under another producer."""
@@ -558,7 +543,7 @@ class DeadLettering:
             self._complaint = why
             _log.warning(
                 "queue group %s: topic %s does not take its dead letters, whose lanes wait: %s",
-                self._group_id,
+                self._context.group_id,
                 self.topic.name,
                 why,
             )

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from logbroker.errors import LogbrokerError, OffsetOutOfRangeError
+from logbroker.queues.context import GroupContext
 from logbroker.queues.line import HANDOUT_BYTES, Line, Seat, Turn
 from logbroker.queues.messages import Granted, Nack, Settlement
 from logbroker.queues.packing import Delivered, Unreadable, pack
-from logbroker.queues.places import Moment
-from logbroker.queues.queue import Queue
 from logbroker.queues.records import LATER, Records
 from logbroker.queues.scanner import Scanner
 
@@ -28,25 +27,12 @@ SLICE_OF_RUN: Final = 4096
 class Handouts:
     """The line of one queue group, and what those who wait in it are handed."""
 
-    def __init__(
-        self,
-        group_id: str,
-        queue: Queue,
-        scanner: Scanner,
-        records: Records,
-        moment: Callable[[], Moment],
-        serve: Callable[[], None],
-        touched: Callable[[], None],
-    ) -> None:
-        """`serve` is called when somebody came to the line, `touched` when the queue was given an input."""
-        self._group_id = group_id
-        self._queue = queue
+    def __init__(self, context: GroupContext, scanner: Scanner, records: Records) -> None:
+        self._context = context
+        self._queue = context.queue
         self._scanner = scanner
         self._records = records
-        self._moment = moment
-        self._serve = serve
-        self._touched = touched
-        self.line = Line(queue, scanner, moment)
+        self.line = Line(self._queue, scanner, context.moment)
 
     async def next(self, seat: Seat, wait_seconds: float | None = None, *, sessions: bool = False) -> list[Delivered]:
         """Wait for records: in the line, within the credit, and with `sessions` for those of the worker's sessions.
@@ -57,7 +43,7 @@ class Handouts:
             wait_seconds = await self._scanner.reached(seat.early[-1][0], wait_seconds)
         waiting = self.line.join(seat, sessions=sessions)
         if seat.credit or self._queue.sessions.ready():
-            self._serve()
+            self._context.serve()
         try:
             if wait_seconds is None:
                 turn = await waiting
@@ -87,8 +73,8 @@ class Handouts:
         """Give back what a worker never saw: ranges in the order in which they were handed out, and are again."""
         if receipts:
             # Each comes to the front of the line.
-            self._queue.settle(worker_id, Settlement(releases=receipts[::-1]), self._moment())
-            self._touched()
+            self._queue.settle(worker_id, Settlement(releases=receipts[::-1]), self._context.moment())
+            self._context.touched()
 
     async def _pack(self, seat: Seat, turn: Turn) -> list[Delivered]:
         """Put what was granted into messages; what would make them too large is given back."""
@@ -140,12 +126,12 @@ class Handouts:
         """A record cannot be handed out: one that retention took is done, any other failed."""
         receipt, error = unreadable.receipt, unreadable.error
         if isinstance(error, OffsetOutOfRangeError):
-            self._queue.expire(worker_id, receipt, self._moment())
+            self._queue.expire(worker_id, receipt, self._context.moment())
         else:
-            _log.warning("queue group %s: a record cannot be handed out: %s", self._group_id, error.message)
+            _log.warning("queue group %s: a record cannot be handed out: %s", self._context.group_id, error.message)
             nack = Nack(receipt, receipt, error.message)
-            self._queue.settle(worker_id, Settlement(nacks=[nack]), self._moment())
-        self._touched()
+            self._queue.settle(worker_id, Settlement(nacks=[nack]), self._context.moment())
+        self._context.touched()
 
 
 def _receipts(given: Granted | Delivered) -> tuple[int, int]:

@@ -13,7 +13,6 @@ from typing import Final, Literal, TypeVar
 
 import msgspec
 
-from logbroker.engine import LogEngine, ReadableLog
 from logbroker.errors import (
     InvalidRequestError,
     LaneNotHeldError,
@@ -22,16 +21,14 @@ from logbroker.errors import (
     UnknownLaneError,
     quoted,
 )
-from logbroker.group_runtime.group_commit import GroupCommit
 from logbroker.pacing import Pace, in_turns
 from logbroker.queues import retry
+from logbroker.queues.context import GroupContext
 from logbroker.queues.done import Places
 from logbroker.queues.held import HELD
 from logbroker.queues.lane import NO_PLACE, Lane
-from logbroker.queues.messages import Outputs
 from logbroker.queues.operator import Operator
 from logbroker.queues.places import Moment
-from logbroker.queues.queue import Queue
 from logbroker.queues.records import Records
 from logbroker.queues.retention_hold import RetentionHold
 from logbroker.queues.starts import Rewound, StartAt
@@ -66,47 +63,24 @@ class DecidedAll(msgspec.Struct):
 class Operations:
     """On one queue group; all of them raise what the group has ended with, or BrokerUnavailableError."""
 
-    def __init__(
-        self,
-        group_id: str,
-        queue: Queue,
-        operator: Operator,
-        engine: LogEngine,
-        log: ReadableLog,
-        records: Records,
-        hold: RetentionHold,
-        commits: GroupCommit[Outputs],
-        moment: Callable[[], Moment],
-        check_serving: Callable[[], None],
-        check_room: Callable[[], None],
-        touched: Callable[[], None],
-    ) -> None:
-        """`log` is the topic as the group reads it. `check_serving` raises where the group serves nobody,
-        `check_room` where the disk has no room; `touched` is called when the queue was given an input."""
-        self._group_id = group_id
-        self._queue = queue
+    def __init__(self, context: GroupContext, operator: Operator, records: Records, hold: RetentionHold) -> None:
+        self._context = context
+        self._queue = context.queue
         self._operator = operator
-        self._engine = engine
-        self._log = log
         self._records = records
         self._hold = hold
         self._rewinding = asyncio.Lock()
-        self._commits = commits
-        self._moment = moment
-        self._check_serving = check_serving
-        self._check_room = check_room
-        self._touched = touched
 
     def decide(self, decision: Callable[[Operator, Moment], T]) -> asyncio.Future[T]:
         """Let an operator decide; the future has what the decision returned as soon as it is synced.
 
         Raises what the decision raises.
         """
-        self._check_serving()
-        self._check_room()
-        result = decision(self._operator, self._moment())
-        self._touched()
-        return self._commits.synced(result)
+        self._context.check_serving()
+        self._context.check_room()
+        result = decision(self._operator, self._context.moment())
+        self._context.touched()
+        return self._context.commits.synced(result)
 
     async def drop(self, find: Callable[[Operator], Lane], pace: Pace) -> asyncio.Future[int]:
         """Count all records of a held lane as done; the future has how many, as soon as that is synced.
@@ -114,22 +88,22 @@ class Operations:
         A long lane is dropped by and by, from behind its head, and its head at last: where it goes on meanwhile, by
         another's decision, the rest of it stays. Raises what `find` raises, and LaneNotHeldError.
         """
-        self._check_serving()
-        self._check_room()
+        self._context.check_serving()
+        self._context.check_room()
         operator = self._operator
         lane = find(operator)
         dropped, slices = 0, len(lane) // DROPPED_AT_ONCE
         while slices and len(lane) > DROPPED_AT_ONCE:
             slices -= 1
             dropped += operator.drop_some(lane, DROPPED_AT_ONCE)
-            self._touched()
+            self._context.touched()
             await pace.step(2 * DROPPED_AT_ONCE)
-            self._check_serving()
+            self._context.check_serving()
             if not _finds(find, operator, lane):
-                return self._commits.synced(dropped)
+                return self._context.commits.synced(dropped)
         dropped += operator.drop(lane)
-        self._touched()
-        return self._commits.synced(dropped)
+        self._context.touched()
+        return self._context.commits.synced(dropped)
 
     async def decide_all(self, what: Literal["resume", "skip", "drop"], pace: Pace) -> DecidedAll:
         """Let an operator decide the same about every lane that is held now, one by one; returns when all is synced.
@@ -139,7 +113,7 @@ class Operations:
         dropping: list[asyncio.Future[int]] = []
         for found in await in_turns(operator.held_lanes(), pace):
             await pace.step(DECIDED_STEPS)
-            self._check_serving()
+            self._context.check_serving()
             lane = operator.as_it_is(found)
             if lane is None or not operator.is_held(lane):
                 continue
@@ -148,7 +122,7 @@ class Operations:
                     operator.resume(lane)
                 elif what == "skip":
                     skipped = int(lane.head != NO_PLACE)
-                    operator.skip(lane, self._moment())
+                    operator.skip(lane, self._context.moment())
                     decided.records_done += skipped
                 else:
                     dropping.append(await self.drop(partial(_the_same, found=lane), pace))
@@ -157,8 +131,8 @@ class Operations:
                 decided.why = decided.why or error.as_value()
                 continue
             decided.lanes += 1
-            self._touched()
-        await self._commits.synced(None)
+            self._context.touched()
+        await self._context.commits.synced(None)
         for dropped in dropping:
             decided.records_done += await dropped
         return decided
@@ -192,26 +166,26 @@ class Operations:
         drop_standing: bool,
         dry_run: bool,
     ) -> list[Rewound | LogbrokerError]:
-        self._check_serving()
+        self._context.check_serving()
         if not dry_run:
-            self._check_room()
+            self._context.check_room()
         queue = self._queue
         numbers = sorted(queue.done.partitions()) if partitions is None else partitions
-        found = await start.offsets(self._engine, self._log, TopicId(queue.topic_id), numbers)
+        found = await start.offsets(self._context.engine, self._hold.log, TopicId(queue.topic_id), numbers)
         for partition, target in found.items():
             if isinstance(target, int):
                 queue.open_partition(partition, 0)  # The topic may have grown a moment ago.
         standing = await self._standing_below(found)
-        self._check_serving()
+        self._context.check_serving()
         targets = {partition: target for partition, target in found.items() if isinstance(target, int)}
         before = {partition: queue.done.floor(partition) for partition in targets}
         counts = {partition: queue.done.count_undone(places) for partition, places in standing.items()}
         if targets and not dry_run:
             queue.rewind(
-                targets, self._moment(), include_parked=include_parked, kept=None if drop_standing else standing
+                targets, self._context.moment(), include_parked=include_parked, kept=None if drop_standing else standing
             )
             self._hold.rewound(targets)
-        self._touched()
+        self._context.touched()
         rewound = [
             Rewound(partition, before[partition], target, counts.get(partition, 0))
             if isinstance(target, int)
@@ -219,8 +193,8 @@ class Operations:
             for partition, target in found.items()
         ]
         if not dry_run:
-            _log.info("queue group %s: rewound by an operator: %s", self._group_id, rewound)
-        return await self._commits.synced(rewound)
+            _log.info("queue group %s: rewound by an operator: %s", self._context.group_id, rewound)
+        return await self._context.commits.synced(rewound)
 
     async def _standing_below(self, targets: dict[int, int | LogbrokerError]) -> dict[int, Places]:
         """Find the records of blocked and parked lanes that lie below targets, by partition; all that there are at the
@@ -255,7 +229,7 @@ class Operations:
         raises, UnknownLaneError, InvalidRequestError, or what hinders the reading of the head; the decision raises
         LaneNotHeldError where the lane went on meanwhile, and what `Operator.replace_head` raises.
         """
-        self._check_serving()
+        self._context.check_serving()
         head = find(self._operator).head
         if head == NO_PLACE:
             raise UnknownLaneError("no record of the lane is scanned yet: try again later")

@@ -15,11 +15,10 @@ import logging
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from time import monotonic
 from typing import Any, Final
 
 from logbroker.clock import Clock
-from logbroker.engine import DiskUse, LogEngine, StateEvent
+from logbroker.engine import DiskUse, LogEngine
 from logbroker.errors import (
     BrokerUnavailableError,
     DiskFullError,
@@ -27,12 +26,12 @@ from logbroker.errors import (
     OverloadedError,
     StorageFailedError,
 )
-from logbroker.group_runtime.group_commit import GroupCommit
 from logbroker.group_runtime.group_store import GroupStore
 from logbroker.group_runtime.timer import Timer
 from logbroker.pacing import Pace, let_go
 from logbroker.queues.alarms import Alarms
 from logbroker.queues.batch_cache import BatchCache
+from logbroker.queues.context import GroupContext
 from logbroker.queues.dead_lettering import DeadLettering, DeadLetterTopic
 from logbroker.queues.deliveries import Refusal
 from logbroker.queues.group_bands import band_named
@@ -42,7 +41,6 @@ from logbroker.queues.messages import SMALL_STEPS, Outputs, Settlement, parts_of
 from logbroker.queues.operations import Operations
 from logbroker.queues.operator import Operator
 from logbroker.queues.packing import Delivered
-from logbroker.queues.places import Moment
 from logbroker.queues.queue import Queue
 from logbroker.queues.records import Records
 from logbroker.queues.redrive import Redriven, Redriving
@@ -90,56 +88,42 @@ class QueueGroup:
         """`data_dir` takes what it keeps of its index."""
         self.group_id = group_id
         self.queue = queue
-        self.operator = Operator(queue)
-        self.hold = RetentionHold(
-            group_id, queue, engine, lambda events: self._commits.synced(None, events), self.moment
+        self._context = context = GroupContext(
+            group_id,
+            queue,
+            engine,
+            store,
+            clock,
+            serve=self._serve,
+            on_synced=self._on_synced,
+            on_failed=self._fail,
         )
+        self._commits = context.commits
+        self.moment = context.moment
+        self.check_room = context.check_room
+        self.operator = Operator(queue)
+        self.hold = RetentionHold(context)
         self.records = Records(self.hold.log, TopicId(queue.topic_id), cache)
         self.sidecar = Sidecar(group_id, queue, engine, data_dir)
         self.scanner = Scanner(
             self.hold.log, queue, self.records, self.moment, self._on_scanned, self.sidecar, rests, self._is_used
         )
-        self._clock = clock
-        self._loop = asyncio.get_running_loop()
-        self.handouts = Handouts(group_id, queue, self.scanner, self.records, self.moment, self._serve, self._touched)
-        self.roster = Roster(queue, self.handouts, self.moment, self._touched, max_workers)
-        self._store = store
-        self._commits = GroupCommit(f"queue group {group_id}", store, self._gather, self._on_synced, self._fail)
-        self.openings = SessionOpenings(queue, self.scanner, self._commits, self.moment, self._serve, self._touched)
+        self.handouts = Handouts(context, self.scanner, self.records)
+        self.roster = Roster(context, self.handouts, max_workers)
+        self.openings = SessionOpenings(context, self.scanner)
         self.alarms = Alarms(group_id, self.operator, self.moment)
-        self.operations = Operations(
-            group_id,
-            queue,
-            self.operator,
-            engine,
-            self.hold.log,
-            self.records,
-            self.hold,
-            self._commits,
-            self.moment,
-            self._check_serving,
-            self.check_room,
-            self._touched,
-        )
-        self.dead_lettering = DeadLettering(
-            group_id, queue, engine, self.records, dead_letter_topic, self._commits, self.moment, self._touched
-        )
-        self.redriving = Redriving(group_id, queue, engine, dead_letter_topic, self._commits)
+        self.operations = Operations(context, self.operator, self.records, self.hold)
+        self.dead_lettering = DeadLettering(context, self.records, dead_letter_topic)
+        self.redriving = Redriving(context, dead_letter_topic)
         self._engine = engine
+        self._loop = asyncio.get_running_loop()
         self._tasks: list[asyncio.Task[None]] = []
         self._letting_go: set[asyncio.Task[None]] = set()
-        self._serving_due = False
         self._reserving: asyncio.Task[None] | None = None
         self._reserved_until = 0.0
         self._timer = Timer(self._on_time)
-        self._frozen = False
-        self._error: LogbrokerError | None = None
         self.has_failed = False
         """It cannot go on until the next start of the broker, whose log says why."""
-
-    def moment(self) -> Moment:
-        # Not the loop's time, which some loops keep from the beginning of a round: it would end a backoff early.
-        return Moment(monotonic(), self._clock.wall_ms())
 
     # --- workers -----------------------------------------------------------------------------------------------------
 
@@ -151,7 +135,7 @@ class QueueGroup:
     async def connect(self, hello: Hello) -> WorkerLink:
         """Make a stream a worker's. Raises InvalidRequestError, OverloadedError or WorkerIdInUseError; or, as all else
         here, what the group has ended with, or BrokerUnavailableError."""
-        self._check_serving()
+        self._context.check_serving()
         hello.check()
         link = WorkerLink(self, hello, self.band(hello.band))
         self.scanner.rouse()
@@ -165,19 +149,19 @@ class QueueGroup:
 
     def disconnected(self, link: WorkerLink) -> None:
         """The stream of a worker broke: it keeps what it has received for the grace."""
-        if self._frozen or self._error is not None:
-            link.end(self._error)  # It is the broker, or the group, that goes.
+        if self._context.is_over:
+            link.end(self._context.error)  # It is the broker, or the group, that goes.
         else:
             self.roster.disconnected(link)
 
     def credited(self, link: WorkerLink, records: int) -> None:
         """More may be handed to a worker."""
         self.handouts.line.credited(link.seat, records)
-        self._changed()
+        self._context.serve_soon()
 
     def credited_bytes(self) -> None:
         """More may be sent to a worker."""
-        self._changed()
+        self._context.serve_soon()
 
     def band(self, name: str) -> Band | None:
         """See `group_bands.band_named`."""
@@ -190,26 +174,26 @@ class QueueGroup:
 
         Raises InvalidRequestError or DiskFullError.
         """
-        self._check_serving()
+        self._context.check_serving()
         self.check_room()
         check_worker_id(worker_id)
         check_credit(max_records)
         seat = Seat(worker_id, band)
         if self.scanner.is_resting:
             wait_seconds = await self.scanner.reached(self.scanner.mark(), wait_seconds)
-            self._check_serving()
+            self._context.check_serving()
         self.handouts.line.credited(seat, max_records)
         return await self.handouts.next(seat, wait_seconds)
 
     def release(self, worker_id: str, receipts: Sequence[tuple[int, int]]) -> None:
         """Give back what a worker never saw. Nothing where the group has ended, or is about to stop: what is in flight
         then counts no attempt."""
-        if self._error is None and not self._frozen:
+        if not self._context.is_over:
             self.handouts.release(worker_id, receipts)
 
     def excuse(self, worker_id: str, receipts: Sequence[tuple[int, int]]) -> None:
         """See `Queue.excuse`."""
-        if self._error is None and not self._frozen:
+        if not self._context.is_over:
             self.queue.excuse(worker_id, receipts)
 
     # --- settling ----------------------------------------------------------------------------------------------------
@@ -220,13 +204,13 @@ class QueueGroup:
         return self._settle(worker_id, settlement)
 
     def _check_settling(self, settlement: Settlement) -> None:
-        self._check_serving(settling=True)
+        self._context.check_serving(settling=True)
         if settlement.acks or settlement.nacks or settlement.states:
             self.check_room()
 
     def _settle(self, worker_id: str, settlement: Settlement) -> asyncio.Future[list[Refusal]]:
         refusals = self.queue.settle(worker_id, settlement, self.moment())
-        self._touched()
+        self._context.touched()
         return self._commits.synced(refusals)
 
     async def settle_in_turns(self, worker_id: str, settlement: Settlement) -> Sequence[asyncio.Future[list[Refusal]]]:
@@ -239,16 +223,16 @@ class QueueGroup:
         has_sessions = bool(self.queue.deliveries.worker(worker_id).sessions)
         settling: list[asyncio.Future[list[Refusal]]] = []
         for part in parts_of(settlement, whole_ranges=has_sessions):
-            self._check_serving(settling=True)
+            self._context.check_serving(settling=True)
             settling.append(self._settle(worker_id, part.settlement))
             await pace.step(part.steps)
         return settling
 
     async def redrive(self, key: bytes | None, max_records: int, *, dry_run: bool = False) -> Redriven:
         """See `Redriving.redrive`."""
-        self._check_serving()
+        self._context.check_serving()
         if not dry_run:
-            self._store.check_room(DiskUse.TAKES_ROOM)
+            self.check_room(DiskUse.TAKES_ROOM)
         return await self.redriving.redrive(key, max_records, dry_run=dry_run)
 
     # --- steps -------------------------------------------------------------------------------------------------------
@@ -259,22 +243,11 @@ class QueueGroup:
 
     def _on_scanned(self) -> None:
         self.roster.scanned()
-        self._touched()
-
-    def _touched(self) -> None:
-        """The machine was given an input: there may be something to store, and somebody to serve."""
-        self._commits.request()
-        self._changed()
-
-    def _changed(self) -> None:
-        """Serve soon, so that what comes together is handed out together."""
-        if not self._serving_due:
-            self._serving_due = True
-            self._loop.call_soon(self._serve)
+        self._context.touched()
 
     def _serve(self) -> None:
-        self._serving_due = False
-        if self._frozen or self._error is not None:
+        self._context.serving_due = False
+        if self._context.is_over:
             return
         has_room = self._has_room()
         if has_room:
@@ -295,10 +268,6 @@ class QueueGroup:
                 return False
         return True
 
-    def check_room(self) -> None:
-        """Raises DiskFullError or OverloadedError where nothing is to be begun that is to be stored."""
-        self._store.check_room(DiskUse.USES_RESERVE)
-
     def _has_numbers(self) -> bool:
         """Whether enough receipts and tokens are reserved for what may be handed out at once; sees to more in time."""
         left = self._engine.numbers.reserved - self.queue.next_number
@@ -309,7 +278,7 @@ class QueueGroup:
     async def _reserve(self) -> None:
         pause_seconds = FIRST_PAUSE_SECONDS
         try:
-            while self._error is None:
+            while self._context.error is None:
                 try:
                     await self._engine.numbers.reserve(self.queue.next_number + NUMBERS)
                     return
@@ -321,16 +290,12 @@ class QueueGroup:
                     pause_seconds = min(2 * pause_seconds, LONGEST_PAUSE_SECONDS)
         finally:
             self._reserving = None
-            self._changed()
-
-    def _gather(self) -> tuple[Sequence[StateEvent], Outputs]:
-        outputs = self.queue.take_outputs()
-        return outputs.events, outputs
+            self._context.serve_soon()
 
     def _on_synced(self, outputs: Outputs) -> None:
         if outputs.discarded:
             self._let_go(outputs.discarded)
-        if self._error is None and not self._frozen:
+        if not self._context.is_over:
             self.dead_lettering.send(outputs.dead_letters)
         self.alarms.tell(outputs.notices)
         self.roster.tell_lost(outputs.lost_sessions)
@@ -364,7 +329,7 @@ class QueueGroup:
         self.queue.tick(now)
         self.roster.tick(now)
         self._end_reserve()
-        self._touched()
+        self._context.touched()
 
     # --- lifetime ----------------------------------------------------------------------------------------------------
 
@@ -382,7 +347,7 @@ class QueueGroup:
             self._loop.create_task(self.alarms.watch(), name=f"alarms of queue group {self.group_id}"),
             self._loop.create_task(self.redriving.finish(), name=f"redrive of queue group {self.group_id}"),
         ]
-        self._changed()
+        self._context.serve_soon()
 
     async def _scan(self) -> None:
         try:
@@ -392,7 +357,7 @@ class QueueGroup:
             self._fail(LogbrokerError(f"queue group {self.group_id} cannot go on until the next start: {error}"))
 
     def _fail(self, error: LogbrokerError) -> None:
-        if self._error is None:
+        if self._context.error is None:
             self.has_failed = True
             if isinstance(error, StorageFailedError):
                 # The broker ends; workers that are told so come back to the next one.
@@ -406,11 +371,11 @@ class QueueGroup:
 
         Raises InvalidRequestError.
         """
-        self._check_serving()
+        self._context.check_serving()
         self.queue.alter(settings)
         self.dead_lettering.topic.name = settings.dead_letter_topic or self.dead_lettering.topic.name
         self.dead_lettering.topics_changed()
-        self._touched()
+        self._context.touched()
         await self._commits.synced(None)
 
     def topics_changed(self) -> None:
@@ -419,7 +384,7 @@ class QueueGroup:
 
     def freeze(self) -> None:
         """The broker stops: nothing is handed out any more, and streams that break are not their workers' fault."""
-        self._frozen = True
+        self._context.is_frozen = True
         self._timer.stop()
         error = BrokerUnavailableError("the broker is stopping; connect again once it is back")
         self.openings.close(error)
@@ -432,8 +397,8 @@ class QueueGroup:
         self.sidecar.close()
         with suppress(StorageFailedError):
             await self._commits.synced(None, self.queue.stop_events())
-        self._error = self._error or BrokerUnavailableError("the broker has stopped")
-        self._commits.close(self._error)
+        self._context.error = self._context.error or BrokerUnavailableError("the broker has stopped")
+        self._commits.close(self._context.error)
 
     async def end(self, error: LogbrokerError) -> None:
         """The group is no more: all streams end with the error, and nothing is stored any more."""
@@ -446,7 +411,7 @@ class QueueGroup:
         self._let_go(self.queue.clear())
 
     def _send_home(self, error: LogbrokerError) -> None:
-        self._error = error
+        self._context.error = error
         self._timer.stop()
         self.roster.end_all(error)
         self.openings.close(error)
@@ -460,9 +425,3 @@ class QueueGroup:
             await asyncio.wait(tasks)
         await self.hold.stop()
         await self.dead_lettering.stop()
-
-    def _check_serving(self, *, settling: bool = False) -> None:
-        if self._error is not None:
-            raise self._error.anew()
-        if self._frozen and not settling:
-            raise BrokerUnavailableError("the broker is stopping; connect again once it is back")

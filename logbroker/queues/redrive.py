@@ -25,7 +25,7 @@ from typing import Final
 
 import msgspec
 
-from logbroker.engine import Append, LogEngine, StateEvent, Topic
+from logbroker.engine import Append, StateEvent, Topic
 from logbroker.errors import (
     BatchExpandsTooFarError,
     InvalidRequestError,
@@ -36,14 +36,12 @@ from logbroker.errors import (
     StorageFailedError,
     UnknownTopicError,
 )
-from logbroker.group_runtime.group_commit import GroupCommit
 from logbroker.queues.batch_cache import BatchCache
+from logbroker.queues.context import GroupContext
 from logbroker.queues.dead_lettering import DeadLetterTopic
 from logbroker.queues.decoding import INLINE_BYTES, in_decoder_if
 from logbroker.queues.letters import Gathered, Held, Letter, Start, Wanted, gather
-from logbroker.queues.messages import Outputs
 from logbroker.queues.places import offset_of, partition_of, place_of
-from logbroker.queues.queue import Queue
 from logbroker.queues.records import Records
 from logbroker.queues.rows import PROGRESS_ROW, ROUND_ROW, decode, delete, partition_in, partition_key, upsert
 from logbroker.record.bands import band_of
@@ -101,19 +99,11 @@ class Redriven(msgspec.Struct, frozen=True):
 class Redriving:
     """The redriving of one queue group; one call at a time."""
 
-    def __init__(
-        self,
-        group_id: str,
-        queue: Queue,
-        engine: LogEngine,
-        dead_letter_topic: DeadLetterTopic,
-        commits: GroupCommit[Outputs],
-    ) -> None:
-        self._group_id = group_id
-        self._queue = queue
-        self._engine = engine
+    def __init__(self, context: GroupContext, dead_letter_topic: DeadLetterTopic) -> None:
+        self._context = context
+        self._queue = context.queue
+        self._engine = context.engine
         self._dead_letter_topic = dead_letter_topic
-        self._commits = commits
         self._lock = asyncio.Lock()
         self._progress: dict[int, Progress] = {}
         self._round: Round | None = None
@@ -147,7 +137,7 @@ class Redriving:
                 try:
                     await self._finish_round(self._round)
                 except LogbrokerError as error:
-                    _log.warning("queue group %s: a redrive was broken off: %s", self._group_id, error.message)
+                    _log.warning("queue group %s: a redrive was broken off: %s", self._context.group_id, error.message)
 
     async def redrive(self, key: bytes | None, max_records: int, *, dry_run: bool) -> Redriven:
         """Send up to so many letters back, all or those of one ordering key; returns when that is synced.
@@ -191,8 +181,9 @@ class Redriving:
             if settings.uses_dead_letters:
                 raise
             raise UnknownTopicError(
-                f"queue group {self._group_id} dead-letters nothing (on_exhausted {settings.on_exhausted.value},"
-                f" on_undecodable {settings.on_undecodable.value}): there is nothing to redrive"
+                f"queue group {self._context.group_id} dead-letters nothing (on_exhausted"
+                f" {settings.on_exhausted.value}, on_undecodable {settings.on_undecodable.value}): there is nothing to"
+                " redrive"
             ) from None
 
     # --- gathering ---------------------------------------------------------------------------------------------------
@@ -206,7 +197,7 @@ class Redriving:
                 starts[partition] = Start(progress.position, progress.redriven, progress.left)
             else:
                 starts[partition] = Start(0)
-        wanted = Wanted(self._group_id, self._topic().name, self._queue.settings.key_header, key)
+        wanted = Wanted(self._context.group_id, self._topic().name, self._queue.settings.key_header, key)
         return await gather(self._engine, dead_topic, starts, wanted, held, limit, counting=counting)
 
     def _topic(self) -> Topic:
@@ -223,12 +214,14 @@ class Redriving:
             if letter.place not in taken and letter.place not in held.places:
                 gathered.leave(letter.place)
         if not batches:
-            await self._commits.synced(None, self._move_on(gathered.dead_topic_id, gathered.next_offsets, (), held))
+            await self._context.commits.synced(
+                None, self._move_on(gathered.dead_topic_id, gathered.next_offsets, (), held)
+            )
             return set()
         topic = self._topic()
         producer_id, epoch = await self._engine.init_producer_id()
         self._round = Round(gathered.dead_topic_id, producer_id, epoch, topic.generation, batches)
-        await self._commits.synced(None, [upsert(ROUND_ROW, self._round)])
+        await self._context.stored([upsert(ROUND_ROW, self._round)])
         letters = {letter.place: letter for letter in gathered.letters}
         records = {place: letter.record for place, letter in letters.items()}
         return await self._append(self._round, records, gathered, letters, held)
@@ -344,7 +337,7 @@ class Redriving:
         next_offsets = gathered.next_offsets if gathered is not None else {}
         events = self._move_on(round_.dead_topic_id, next_offsets, done, held)
         self._round = None
-        await self._commits.synced(None, [*events, delete(ROUND_ROW)])
+        await self._context.stored([*events, delete(ROUND_ROW)])
         if refused is not None:
             raise refused
         return done

@@ -18,20 +18,20 @@ from __future__ import annotations
 import asyncio
 import logging
 from bisect import bisect_right
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import aclosing
 from functools import partial
 from typing import Final
 
 from logbroker.config import MIB
-from logbroker.engine import LogEngine, ReadResult, StateEvent
+from logbroker.engine import ReadResult
 from logbroker.errors import LogbrokerError
+from logbroker.queues.context import GroupContext
 from logbroker.queues.copied_lanes import CopiedLanes
 from logbroker.queues.copies import Copies
 from logbroker.queues.decoding import in_decoder
 from logbroker.queues.kept_log import KeptLog
-from logbroker.queues.places import Moment, offset_of, partition_of, place_of
-from logbroker.queues.queue import Queue
+from logbroker.queues.places import offset_of, partition_of, place_of
 from logbroker.queues.standing import Sifted, Standing, StandingRecords, sift
 from logbroker.record.codec import LogRecord
 from logbroker.types import TopicId
@@ -55,25 +55,16 @@ _RECORD_BYTES: Final = 32
 class RetentionHold:
     """What one queue group still needs of its topic: retention's `Holder` there."""
 
-    def __init__(
-        self,
-        group_id: str,
-        queue: Queue,
-        engine: LogEngine,
-        commit: Callable[[Sequence[StateEvent]], Awaitable[None]],
-        moment: Callable[[], Moment],
-    ) -> None:
-        """`commit` stores rows of the group."""
+    def __init__(self, context: GroupContext) -> None:
+        self._context = context
+        self._queue = queue = context.queue
+        self._engine = context.engine
         self._topic_id = TopicId(queue.topic_id)
-        self.copies = Copies(group_id, self._topic_id, engine, queue.done, commit)
-        self.log = KeptLog(engine, self.copies)
+        self.copies = Copies(context.group_id, self._topic_id, context.engine, queue.done, context.stored)
+        self.log = KeptLog(context.engine, self.copies)
         """Where the group reads its topic."""
         self.standing = StandingRecords(queue, self.log)
         self._copied_lanes = CopiedLanes(self.copies, queue.done)
-        self._group_id = group_id
-        self._queue = queue
-        self._engine = engine
-        self._moment = moment
         self._rewinds = 0
         self._let_go: dict[int, int] = {}
         """By partition, the offset below which nothing is needed any more."""
@@ -112,7 +103,7 @@ class RetentionHold:
             return
         self._asked[partition] = offset
         if self._task is None or self._task.done():
-            self._task = asyncio.create_task(self._run(), name=f"copies of queue group {self._group_id}")
+            self._task = asyncio.create_task(self._run(), name=f"copies of queue group {self._context.group_id}")
 
     async def _run(self) -> None:
         while self._asked:
@@ -125,7 +116,7 @@ class RetentionHold:
                     self._complaints[partition] = error.reason
                     _log.warning(
                         "queue group %s: retention has to wait in partition %d, as what stands cannot be copied: %s",
-                        self._group_id,
+                        self._context.group_id,
                         partition,
                         error.message,
                     )
@@ -160,7 +151,7 @@ class RetentionHold:
         reached = kept_from
         with self._queue.held.noting() as noted:
             version = self._version()
-            now_ms = self._moment().wall_ms
+            now_ms = self._context.moment().wall_ms
             standing = await self.standing.standing(partition, kept_from, until, now_ms)
             keys = await self._copied_lanes.keys(self._queue.settings, partitions)
             await asyncio.to_thread(standing.add, keys, copied_again)
@@ -186,7 +177,7 @@ class RetentionHold:
             logging.WARNING if expired > 0 else logging.INFO,
             "queue group %s: retention takes partition %d below offset %d; %d records of lanes that stand are copied,"
             " about %d others were not done",
-            self._group_id,
+            self._context.group_id,
             partition,
             reached,
             copied,
@@ -245,7 +236,7 @@ class RetentionHold:
             if error is not None:
                 _log.warning(
                     "queue group %s: a batch that cannot be decoded goes with retention: %s",
-                    self._group_id,
+                    self._context.group_id,
                     error.message,
                 )
             if offsets:

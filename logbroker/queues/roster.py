@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import repeat
 
 from logbroker.errors import (
@@ -14,12 +14,12 @@ from logbroker.errors import (
     quoted,
 )
 from logbroker.pacing import Pace, Steps, in_turns
+from logbroker.queues.context import GroupContext
 from logbroker.queues.handouts import Handouts
 from logbroker.queues.holders import Session
 from logbroker.queues.lane import lane_key
 from logbroker.queues.lost_receipts import Loss
 from logbroker.queues.places import Moment, offset_of, partition_of
-from logbroker.queues.queue import Queue
 from logbroker.queues.worker_messages import HeldSession, Hello
 from logbroker.queues.workers import WorkerLink
 
@@ -27,21 +27,12 @@ from logbroker.queues.workers import WorkerLink
 class Roster:
     """All links of a queue group."""
 
-    def __init__(
-        self,
-        queue: Queue,
-        handouts: Handouts,
-        moment: Callable[[], Moment],
-        touched: Callable[[], None],
-        max_workers: int,
-    ) -> None:
-        """`touched` is called when the queue was given an input."""
+    def __init__(self, context: GroupContext, handouts: Handouts, max_workers: int) -> None:
         self.links: dict[str, WorkerLink] = {}
         """Of workers that are connected, or may still come back."""
-        self._queue = queue
+        self._context = context
+        self._queue = context.queue
         self._handouts = handouts
-        self._moment = moment
-        self._touched = touched
         self._max_workers = max_workers
         self._scanned = asyncio.Event()
 
@@ -72,13 +63,13 @@ class Roster:
             except BaseException:
                 link.disconnected()
                 raise
-            if link.connected and (knows_nothing or self._moment().seconds < reserved_until):
+            if link.connected and (knows_nothing or self._context.moment().seconds < reserved_until):
                 link.sessions = [
                     session for session in hello.sessions if self._has(link, session) or self._reclaim(link, session)
                 ]
-                link.reclaimed = self._queue.reclaim(link.worker_id, held, self._moment(), found)
+                link.reclaimed = self._queue.reclaim(link.worker_id, held, self._context.moment(), found)
         link.is_in = True
-        self._touched()
+        self._context.touched()
 
     def _take_place(self, link: WorkerLink) -> bool:
         """Put a link in the place of its worker's before; return whether the worker was in time for what it held. One
@@ -95,12 +86,12 @@ class Roster:
                 raise WorkerIdInUseError(
                     f"another life of worker {quoted(link.worker_id)} is connected: choose an id that nobody else has"
                 )
-            self._queue.presence.lost(link.worker_id, self._moment())
+            self._queue.presence.lost(link.worker_id, self._context.moment())
             return False
         if before.connected:
             self._end(before, WorkerReplacedError("the worker came back on another stream"))
             return before.is_in
-        return self._queue.presence.back(link.worker_id, self._moment()) and before.is_in
+        return self._queue.presence.back(link.worker_id, self._context.moment()) and before.is_in
 
     def _release_lost(self, link: WorkerLink, held: Sequence[int]) -> None:
         """What was on its way when the stream broke never came there: it is free again."""
@@ -114,7 +105,7 @@ class Roster:
         known = {(lane_key(session.key), session.token) for session in held}
         for session in self._queue.sessions.held_by(link.worker_id):
             if (session.key, session.token) not in known:
-                self._queue.sessions.close(link.worker_id, session.key, session.token, self._moment())
+                self._queue.sessions.close(link.worker_id, session.key, session.token, self._context.moment())
 
     def _may_reclaim(self, hello: Hello) -> Steps[Sequence[int]]:
         """What was surely nobody else's since the worker had it: not what failed since (a lease that ended is a
@@ -136,7 +127,9 @@ class Roster:
 
     def _reclaim(self, link: WorkerLink, held: HeldSession) -> bool:
         try:
-            self._queue.sessions.reclaim(link.worker_id, lane_key(held.key), held.token, held.prefetch, self._moment())
+            self._queue.sessions.reclaim(
+                link.worker_id, lane_key(held.key), held.token, held.prefetch, self._context.moment()
+            )
         except LogbrokerError:
             return False
         return True
@@ -170,17 +163,17 @@ class Roster:
         """A worker leaves."""
         self._end(link, None)
         del self.links[link.worker_id]
-        self._queue.presence.goodbye(link.worker_id, self._moment())
-        self._touched()
+        self._queue.presence.goodbye(link.worker_id, self._context.moment())
+        self._context.touched()
 
     def disconnected(self, link: WorkerLink) -> None:
         """The stream of a worker broke: it keeps what it has received for the grace."""
         self._end(link, None)
-        now = self._moment()
+        now = self._context.moment()
         link.kept_until = now.seconds + self._queue.settings.grace_seconds
         self._queue.presence.gone(link.worker_id, now)
         self.tick(now)
-        self._touched()
+        self._context.touched()
 
     def _end(self, link: WorkerLink, error: LogbrokerError | None) -> None:
         unsent = link.end(error)

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
 from logbroker.errors import LogbrokerError, NoFreeSessionError, SessionHeldError, StaleSessionError
-from logbroker.group_runtime.group_commit import GroupCommit
+from logbroker.queues.context import GroupContext
 from logbroker.queues.holders import Session
 from logbroker.queues.lane import lane_key
-from logbroker.queues.messages import Outputs
-from logbroker.queues.places import Moment
-from logbroker.queues.queue import Queue
 from logbroker.queues.scan_marks import NO_MARK
 from logbroker.queues.scanner import Scanner
 from logbroker.queues.worker_messages import OpenedSession
@@ -38,22 +34,10 @@ NO_FREE_SESSION: Final = NoFreeSessionError("no key has records that nobody work
 class SessionOpenings:
     """Those who wait for sessions of one queue group, in the order in which they came."""
 
-    def __init__(
-        self,
-        queue: Queue,
-        scanner: Scanner,
-        commits: GroupCommit[Outputs],
-        moment: Callable[[], Moment],
-        serve: Callable[[], None],
-        touched: Callable[[], None],
-    ) -> None:
-        """`serve` is called when somebody came, `touched` when the queue was given an input."""
-        self._queue = queue
+    def __init__(self, context: GroupContext, scanner: Scanner) -> None:
+        self._context = context
+        self._queue = context.queue
         self._scanner = scanner
-        self._commits = commits
-        self._moment = moment
-        self._serve = serve
-        self._touched = touched
         self._waiting: list[Opening] = []
         self._error: LogbrokerError | None = None
 
@@ -74,12 +58,12 @@ class SessionOpenings:
                 raise self._error.anew()
         opening = Opening(worker_id, None if key is None else lane_key(key), prefetch, mark)
         self._waiting.append(opening)
-        self._serve()
+        self._context.serve()
         try:
             await self._wait(opening, wait_seconds)
             session = opening.opened.result()
             state, has_records = self._queue.sessions.state(session.key), self._queue.sessions.has_records(session)
-            return await self._commits.synced(
+            return await self._context.commits.synced(
                 OpenedSession(session.key if key is None else key, session.token, state, has_records)
             )
         except asyncio.CancelledError:
@@ -105,19 +89,19 @@ class SessionOpenings:
         if not opened.cancel() and not opened.cancelled() and opened.exception() is None:
             session = opened.result()
             with suppress(StaleSessionError):
-                self._queue.sessions.close(opening.worker_id, session.key, session.token, self._moment())
-                self._touched()
+                self._queue.sessions.close(opening.worker_id, session.key, session.token, self._context.moment())
+                self._context.touched()
 
     def renew(self, worker_id: str, key: bytes, token: int) -> None:
         """See `WorkerLink.renew_session`."""
-        self._queue.sessions.renew(worker_id, lane_key(key), token, self._moment())
-        self._touched()
+        self._queue.sessions.renew(worker_id, lane_key(key), token, self._context.moment())
+        self._context.touched()
 
     async def close_session(self, worker_id: str, key: bytes, token: int) -> None:
         """See `WorkerLink.close_session`."""
-        self._queue.sessions.close(worker_id, lane_key(key), token, self._moment())
-        self._touched()
-        await self._commits.synced(None)
+        self._queue.sessions.close(worker_id, lane_key(key), token, self._context.moment())
+        self._context.touched()
+        await self._context.commits.synced(None)
 
     def serve(self) -> None:
         """Open what can be opened."""
@@ -129,7 +113,7 @@ class SessionOpenings:
             if opening.opened.done():
                 continue
             if not (none_free and opening.key is None) and self._may_try(opening) and self._try(opening):
-                self._touched()
+                self._context.touched()
                 continue
             none_free = none_free or opening.key is None
             if not opening.opened.done():
@@ -145,7 +129,9 @@ class SessionOpenings:
 
     def _try(self, opening: Opening) -> bool:
         try:
-            session = self._queue.sessions.open(opening.worker_id, opening.key, opening.prefetch, self._moment())
+            session = self._queue.sessions.open(
+                opening.worker_id, opening.key, opening.prefetch, self._context.moment()
+            )
         except SessionHeldError as error:
             opening.why_not = error.as_value()
             return False

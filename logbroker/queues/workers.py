@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from logbroker.errors import InvalidRequestError, LogbrokerError
 from logbroker.queues.deliveries import Refusal
+from logbroker.queues.handouts import Handouts
 from logbroker.queues.line import Seat
 from logbroker.queues.messages import Granted, Settlement
 from logbroker.queues.packing import Delivered
+from logbroker.queues.session_openings import SessionOpenings
 from logbroker.queues.worker_messages import (
     MAX_CREDIT_BYTES,
     HeldSession,
@@ -22,8 +24,24 @@ from logbroker.queues.worker_messages import (
 )
 from logbroker.record.bands import Band
 
-if TYPE_CHECKING:
-    from logbroker.queues.queue_group import QueueGroup
+
+class WorkerHost(Protocol):
+    """What the stream of a worker asks of its queue group."""
+
+    @property
+    def handouts(self) -> Handouts: ...
+    @property
+    def openings(self) -> SessionOpenings: ...
+    def check_room(self) -> None: ...
+    def credited(self, link: WorkerLink, records: int) -> None: ...
+    def credited_bytes(self) -> None: ...
+    def settle(self, worker_id: str, settlement: Settlement) -> asyncio.Future[list[Refusal]]: ...
+    async def settle_in_turns(
+        self, worker_id: str, settlement: Settlement
+    ) -> Sequence[asyncio.Future[list[Refusal]]]: ...
+    def excuse(self, worker_id: str, receipts: Sequence[tuple[int, int]]) -> None: ...
+    async def goodbye(self, link: WorkerLink) -> None: ...
+    def disconnected(self, link: WorkerLink) -> None: ...
 
 
 class WorkerLink:
@@ -32,7 +50,7 @@ class WorkerLink:
     Records are handed out when `next_deliveries` asks for them, so a stream that is slow to write holds back none.
     """
 
-    def __init__(self, group: QueueGroup, hello: Hello, band: Band | None) -> None:
+    def __init__(self, group: WorkerHost, hello: Hello, band: Band | None) -> None:
         self._group = group
         self.worker_id = hello.worker_id
         self.incarnation = hello.incarnation

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import copy
 from pathlib import Path
 from typing import Any
 
@@ -155,7 +156,9 @@ async def test_many_go_in_rounds_and_small_batches(tmp_path: Path, monkeypatch: 
 async def test_letters_of_other_groups_are_not_touched(tmp_path: Path) -> None:
     async with shell(tmp_path) as opened:
         group = await dead(opened, b"a", dead_letter_topic="letters")
-        monkey = Redriving("other", group.queue, opened.engine, group.dead_lettering.topic, group._commits)
+        context = copy(group._context)
+        context.group_id = "other"
+        monkey = Redriving(context, group.dead_lettering.topic)
         assert await monkey.redrive(None, 100, dry_run=True) == Redriven(0, 0, False)
 
 
