@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import msgspec
 
@@ -13,9 +13,6 @@ from logbroker.consumer_groups.offsets import CommitOutcome, Committed, TopicCom
 from logbroker.consumer_groups.subscriptions import Subscription
 from logbroker.errors import LogbrokerError, MemberFencedError
 from logbroker.types import PartitionKey, TopicId
-
-if TYPE_CHECKING:
-    from logbroker.consumer_groups.coordinator import Coordinator
 
 
 class AssignedOffsets(msgspec.Struct, gc=False):
@@ -64,11 +61,28 @@ class Channel(Protocol):
         ...
 
 
+class MemberHost(Protocol):
+    """What a member's stream asks of its group."""
+
+    def heartbeat(self, link: Membership, *, polled: bool) -> None: ...
+    def tell(self, link: Membership, positions: Sequence[ToldPosition]) -> None: ...
+    def taken(self, link: Membership, epoch: int) -> None: ...
+    def subscribe(self, link: Membership, subscription: Subscription) -> None: ...
+    def commit(
+        self, link: Membership, correlation_id: int, epoch: int, topics: Sequence[TopicCommit | LogbrokerError]
+    ) -> None: ...
+    async def commit_in_turns(
+        self, link: Membership, correlation_id: int, epoch: int, topics: Sequence[TopicCommit | LogbrokerError]
+    ) -> None: ...
+    def leave(self, link: Membership) -> None: ...
+    def disconnected(self, link: Membership) -> None: ...
+
+
 class Membership:
     """One stream's place in its group. After its end it changes nothing any more, and its commits are refused."""
 
-    def __init__(self, coordinator: Coordinator, member_id: str, channel: Channel) -> None:
-        self._coordinator = coordinator
+    def __init__(self, group: MemberHost, member_id: str, channel: Channel) -> None:
+        self._group = group
         self.member_id = member_id
         self.channel = channel
         self.ended = False
@@ -76,39 +90,39 @@ class Membership:
     def heartbeat(self, *, polled: bool) -> bool:
         """Return whether it is to be answered: the answer says that the member is one, so none follows the end."""
         if not self.ended:
-            self._coordinator.heartbeat(self, polled=polled)
+            self._group.heartbeat(self, polled=polled)
         return not self.ended
 
     def tell(self, positions: Sequence[ToldPosition]) -> None:
         """Note where the member stands: see `generations`."""
         if not self.ended:
-            self._coordinator.tell(self, positions)
+            self._group.tell(self, positions)
 
     def taken(self, epoch: int) -> None:
         if not self.ended:
-            self._coordinator.taken(self, epoch)
+            self._group.taken(self, epoch)
 
     def subscribe(self, subscription: Subscription) -> None:
         """Raises InvalidRequestError."""
         if not self.ended:
-            self._coordinator.subscribe(self, subscription)
+            self._group.subscribe(self, subscription)
 
     def commit(self, correlation_id: int, epoch: int, topics: Sequence[TopicCommit | LogbrokerError]) -> None:
         """Answered by a CommitDone, as soon as what is committed is synced."""
-        self._coordinator.commit(self, correlation_id, epoch, topics)
+        self._group.commit(self, correlation_id, epoch, topics)
 
     async def commit_in_turns(
         self, correlation_id: int, epoch: int, topics: Sequence[TopicCommit | LogbrokerError]
     ) -> None:
         """As `commit`, however much it is; returns when its answer is under way."""
-        await self._coordinator.commit_in_turns(self, correlation_id, epoch, topics)
+        await self._group.commit_in_turns(self, correlation_id, epoch, topics)
 
     def leave(self) -> None:
         """Answered by Ended, as soon as that is synced."""
         if not self.ended:
-            self._coordinator.leave(self)
+            self._group.leave(self)
 
     def disconnected(self) -> None:
         """The stream broke, or is over."""
         if not self.ended:
-            self._coordinator.disconnected(self)
+            self._group.disconnected(self)
