@@ -1,7 +1,7 @@
 # Every target does its own set-up: Python 3.11 or newer and make are all that must be there.
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help demo test torture check format proto lock peers clean
+.PHONY: help demo test torture check format proto lock peers compare clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -48,11 +48,14 @@ lock: $(READY) ## Resolve the newest versions that pyproject.toml allows into th
 	$(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-header \
 	    --no-emit-index-url --no-emit-find-links --group dev pyproject.toml --output-file $(LOCK)
 
-peers: $(READY) ## Install what bench compare measures beside logbroker, but for the servers of the system's packages
+peers: $(READY) ## Install what make compare measures beside logbroker, but for the servers of the system's packages
 	@$(BIN)/uv pip install --quiet --python $(BIN)/python --group compare
-	@mvn --quiet --batch-mode --file tools/bench/compare/kafka-pom.xml dependency:copy-dependencies \
+	@mvn --quiet --batch-mode --file compare/kafka-pom.xml dependency:copy-dependencies \
 	    -DincludeScope=runtime -DoutputDirectory="$(CURDIR)/build/peers/kafka"
 	@echo "The other servers: apt-get install nats-server rabbitmq-server redis-server, and do not start them"
+
+compare: $(READY) ## Run logbroker beside its peers, as docs/COMPARISON.md does (ARGS="--peers logbroker,redis")
+	@$(BIN)/python -m compare $(ARGS)
 
 clean: ## Remove the virtual environment, caches and build products
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -8,7 +8,6 @@ from typing import Any
 import click
 
 from logbroker.cli.arguments import Real, Whole
-from logbroker.cli.bench_compare import compare_command
 from logbroker.cli.bench_groups import groups, queue
 from logbroker.cli.bench_options import setup_of, shared_options
 from logbroker.cli.bench_priority import priority
@@ -62,7 +61,6 @@ def bench() -> None:
       logbroker bench groups --only disturbance --seconds 20
       logbroker bench queue --only drain
       logbroker bench priority --only merge
-      logbroker bench compare --peers logbroker,redis
     """
 
 
@@ -250,7 +248,6 @@ def verify(batch_bytes: int, gigabytes: float, **shared: Any) -> None:
     run([lambda: verify_segments(setup, batch_bytes=batch_bytes, gigabytes=gigabytes)], **shared)
 
 
-bench.add_command(compare_command)
 bench.add_command(groups)
 bench.add_command(queue)
 bench.add_command(priority)

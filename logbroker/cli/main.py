@@ -86,8 +86,8 @@ def cli() -> None:
     """
 
 
-def main() -> None:
-    """Run the command line and exit."""
+def main(command: click.Command = cli, name: str = "logbroker") -> None:
+    """Run the command line, or another one of this project, and exit."""
     take_standard_streams()
     # What gRPC's core would write to standard error comes back as an error anyway, and is told in our words.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
@@ -95,15 +95,15 @@ def main() -> None:
     if not shows_errors():
         # Reconnects are told to people who watch; a program gets one line where a command fails.
         logging.getLogger("logbroker").addHandler(logging.NullHandler())
-    code = run(sys.argv[1:])
+    code = run(sys.argv[1:], command, name)
     end_standard_output()
     sys.exit(code)
 
 
-def run(arguments: Sequence[str]) -> int:
+def run(arguments: Sequence[str], command: click.Command = cli, name: str = "logbroker") -> int:
     """Run one command line; return its exit code: 0, 1 for what failed, 2 for a wrong call, 130 for Ctrl-C."""
     try:
-        code = cli.main(list(arguments), prog_name="logbroker", standalone_mode=False)
+        code = command.main(list(arguments), prog_name=name, standalone_mode=False)
         sys.stdout.flush()
     except click.ClickException as error:
         show_wrong_call(error)

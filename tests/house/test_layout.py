@@ -16,7 +16,7 @@ MAPPED = ("storage", "consumer_groups", "tools")
 
 def modules() -> list[Path]:
     """Every module written by hand, once (the folders at the root are not followed again as symlinks)."""
-    found = [path for folder in ("logbroker", *MAPPED, "tests") for path in (ROOT / folder).rglob("*.py")]
+    found = [path for folder in ("logbroker", "compare", *MAPPED, "tests") for path in (ROOT / folder).rglob("*.py")]
     return sorted({path.resolve() for path in found if not path.name.endswith("_pb2.py")})
 
 

@@ -24,7 +24,7 @@ ALLOWED = {
     "logbroker/client/lifetime.py": {"sys.stderr"},
     # Processes that talk with the process that started them.
     "tools/bench/bare_server.py": {"sys.stdout"},
-    "tools/bench/compare/child.py": {"sys.stdout"},
+    "compare/child.py": {"sys.stdout"},
     "tools/bench/group_child.py": {"sys.stdout"},
     "tools/bench/queue_child.py": {"sys.stdout"},
 }

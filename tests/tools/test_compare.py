@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+import sys
 import time
 import uuid
 from collections.abc import Iterator
@@ -14,19 +15,20 @@ from typing import Any
 import msgspec
 import pytest
 
+from compare import machine, report
+from compare.all_peers import PEERS
+from compare.child import Latencies
+from compare.load import KEYS, Kind, Load, Stopwatch, Worked, WorkLog, key_of, pace, shard_of
+from compare.peers import kafka_server
+from compare.peers.logbroker import LogbrokerClient
+from compare.peers.peer import WORKLOADS
+from compare.run import Comparison, compare
+from compare.tally import Tally
+from compare.workloads import Figure, Plan, check_worked
 from logbroker.errors import BrokerUnavailableError, LogbrokerError
-from logbroker.tools.bench.compare import kafka_server, machine, report
-from logbroker.tools.bench.compare.child import Latencies
-from logbroker.tools.bench.compare.load import KEYS, Kind, Load, Stopwatch, Worked, WorkLog, key_of, pace, shard_of
-from logbroker.tools.bench.compare.peer import WORKLOADS
-from logbroker.tools.bench.compare.peer_logbroker import LogbrokerClient
-from logbroker.tools.bench.compare.roster import PEERS
-from logbroker.tools.bench.compare.run import Comparison, compare
-from logbroker.tools.bench.compare.tally import Tally
-from logbroker.tools.bench.compare.workloads import Figure, Plan, check_worked
 from logbroker.types import Durability
-from tests.cli.command import output_of
 
+ROOT = Path(__file__).resolve().parents[2]
 WRITTEN, SYNCED = Durability.WRITTEN, Durability.SYNCED
 
 
@@ -102,7 +104,7 @@ def test_workers_know_when_all_of_them_are_done(tmp_path: Path) -> None:
 
 
 def test_workers_that_stand_still_are_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("logbroker.tools.bench.compare.tally.IDLE_SECONDS", 0.0)
+    monkeypatch.setattr("compare.tally.IDLE_SECONDS", 0.0)
     Tally.create(tmp_path / "tally", workers=1, records=10)
     tally = Tally(tmp_path / "tally", worker=0, workers=1, records=10)
     with pytest.raises(LogbrokerError, match="stand still at 0 of 10"):
@@ -225,7 +227,7 @@ def test_a_peer_that_is_not_installed_is_left_out_with_how_to_install_it() -> No
 
 
 def test_a_server_that_does_not_start_is_left_out_with_its_last_words(tmp_path: Path) -> None:
-    from logbroker.tools.bench.compare.server import ServerProcess
+    from compare.peers.server import ServerProcess
 
     def server(directory: Path, _: Durability) -> ServerProcess:
         command = ["/bin/sh", "-c", "echo no luck today; exit 3"]
@@ -253,7 +255,8 @@ def test_a_directory_in_memory_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path
 def _compared(peer: str, workloads: set[str]) -> dict[str, Any]:
     arguments = ["--peers", peer, "--workloads", ",".join(workloads), "--records", "1000", "--seconds", "0.2"]
     arguments += ["--rounds", "1", "--restart-gb", "0.01"]
-    found: dict[str, Any] = json.loads(output_of("bench", "compare", *arguments, "--json"))
+    command = [sys.executable, "-m", "compare", *arguments, "--json"]
+    found: dict[str, Any] = json.loads(subprocess.run(command, cwd=ROOT, capture_output=True, check=True).stdout)
     assert {line["workload"] for line in found["lines"]} == workloads
     assert all(line["median"] > 0 for line in found["lines"])
     return found

@@ -9,8 +9,8 @@ from typing import Any, Final, Self, TypeVar
 
 import msgspec
 
+from compare.child import Call
 from logbroker.errors import LogbrokerError
-from logbroker.tools.bench.compare.child import Call
 
 Answer = TypeVar("Answer")
 
@@ -23,7 +23,7 @@ class ChildClient:
     def __init__(self, peer: str, address: str) -> None:
         """Return when the library is imported; raises LogbrokerError where it cannot be."""
         self._peer = peer
-        command = [sys.executable, "-m", "logbroker.tools.bench.compare.child", peer, address]
+        command = [sys.executable, "-m", "compare.child", peer, address]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         self._line()
 

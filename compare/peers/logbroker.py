@@ -10,16 +10,16 @@ from typing import Final
 
 import uvloop
 
+from compare.load import Job, Load, Published, Stopwatch, Worked, WorkLog, key_of, paced
+from compare.peers.peer import Peer
+from compare.peers.server import HOST, ServerProcess, free_port
+from compare.tally import Tally
 from logbroker import __version__
 from logbroker.client import Admin, Consumer, Producer
 from logbroker.client.queue_admin import QueueAdmin
 from logbroker.client.queue_descriptions import QueueSettings
 from logbroker.client.worker import Worker
 from logbroker.errors import LogbrokerError
-from logbroker.tools.bench.compare.load import Job, Load, Published, Stopwatch, Worked, WorkLog, key_of, paced
-from logbroker.tools.bench.compare.peer import Peer
-from logbroker.tools.bench.compare.server import HOST, ServerProcess, free_port
-from logbroker.tools.bench.compare.tally import Tally
 from logbroker.types import Durability, TopicPartition
 
 PREFETCH: Final = 2000

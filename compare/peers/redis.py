@@ -9,8 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from logbroker.errors import LogbrokerError
-from logbroker.tools.bench.compare.load import (
+from compare.load import (
     Job,
     Load,
     Published,
@@ -21,9 +20,10 @@ from logbroker.tools.bench.compare.load import (
     shard_names,
     shard_of,
 )
-from logbroker.tools.bench.compare.peer import Peer
-from logbroker.tools.bench.compare.server import HOST, ServerProcess, free_port
-from logbroker.tools.bench.compare.tally import Tally
+from compare.peers.peer import Peer
+from compare.peers.server import HOST, ServerProcess, free_port
+from compare.tally import Tally
+from logbroker.errors import LogbrokerError
 from logbroker.types import Durability
 
 READ_COUNT: Final = 1000

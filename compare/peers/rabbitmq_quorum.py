@@ -7,9 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
 
-from logbroker.errors import LogbrokerError
-from logbroker.tools.bench.compare import rabbitmq_server
-from logbroker.tools.bench.compare.load import (
+from compare.load import (
     TICK_SECONDS,
     Job,
     Load,
@@ -20,9 +18,11 @@ from logbroker.tools.bench.compare.load import (
     shard_names,
     shard_of,
 )
-from logbroker.tools.bench.compare.peer import Client, Peer
-from logbroker.tools.bench.compare.rabbitmq_server import RabbitServer
-from logbroker.tools.bench.compare.tally import Tally
+from compare.peers import rabbitmq_server
+from compare.peers.peer import Client, Peer
+from compare.peers.rabbitmq_server import RabbitServer
+from compare.tally import Tally
+from logbroker.errors import LogbrokerError
 from logbroker.types import Durability
 
 IN_FLIGHT: Final = 5000

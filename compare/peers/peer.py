@@ -14,8 +14,8 @@ from typing import Final, Protocol
 
 import msgspec
 
-from logbroker.tools.bench.compare.load import Job, Load, Published, Worked
-from logbroker.tools.bench.compare.tally import Tally
+from compare.load import Job, Load, Published, Worked
+from compare.tally import Tally
 from logbroker.types import Durability
 
 WORKLOADS: Final = {

@@ -9,8 +9,8 @@ from base64 import urlsafe_b64encode
 from pathlib import Path
 from typing import Final
 
+from compare.peers.server import HOST, ServerProcess, free_port
 from logbroker.errors import BrokerUnavailableError
-from logbroker.tools.bench.compare.server import HOST, ServerProcess, free_port
 from logbroker.types import Durability
 
 JARS: Final = Path("build/peers/kafka")

@@ -7,8 +7,8 @@ import time
 from pathlib import Path
 from typing import Final, Self
 
+from compare.load import IDLE_SECONDS
 from logbroker.errors import LogbrokerError
-from logbroker.tools.bench.compare.load import IDLE_SECONDS
 
 _SLOT_BYTES: Final = 8
 

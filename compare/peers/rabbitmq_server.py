@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from logbroker.tools.bench.compare.server import HOST, ServerProcess, free_port
+from compare.peers.server import HOST, ServerProcess, free_port
 
 COMMAND: Final = "/usr/lib/rabbitmq/bin/rabbitmq-server"
 """The one in the path changes the user first."""

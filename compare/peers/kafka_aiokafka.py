@@ -8,10 +8,10 @@ from typing import Any, Final
 
 import uvloop
 
-from logbroker.tools.bench.compare import kafka_server
-from logbroker.tools.bench.compare.load import Job, Load, Published, Stopwatch, Worked, WorkLog, key_of, paced
-from logbroker.tools.bench.compare.peer import Peer
-from logbroker.tools.bench.compare.tally import Tally
+from compare.load import Job, Load, Published, Stopwatch, Worked, WorkLog, key_of, paced
+from compare.peers import kafka_server
+from compare.peers.peer import Peer
+from compare.tally import Tally
 from logbroker.types import Durability
 
 READ_COUNT: Final = 10_000

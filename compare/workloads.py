@@ -13,12 +13,12 @@ from typing import Any, Final
 
 import msgspec
 
+from compare.child import Await, Create, Latencies, Prepare, Publish, Replay, Work
+from compare.clients import ChildClient
+from compare.load import Job, Kind, Load, Published, Worked
+from compare.peers.peer import Peer, Server
+from compare.tally import Tally
 from logbroker.errors import LogbrokerError
-from logbroker.tools.bench.compare.child import Await, Create, Latencies, Prepare, Publish, Replay, Work
-from logbroker.tools.bench.compare.clients import ChildClient
-from logbroker.tools.bench.compare.load import Job, Kind, Load, Published, Worked
-from logbroker.tools.bench.compare.peer import Peer, Server
-from logbroker.tools.bench.compare.tally import Tally
 from logbroker.types import Durability
 
 VALUE_BYTES: Final = (100, 1000)

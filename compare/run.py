@@ -8,10 +8,10 @@ from pathlib import Path
 
 import msgspec
 
+from compare import machine
+from compare.peers.peer import Peer
+from compare.workloads import Figure, Plan, Side, measure, measure_restart
 from logbroker.errors import LogbrokerError
-from logbroker.tools.bench.compare import machine
-from logbroker.tools.bench.compare.peer import Peer
-from logbroker.tools.bench.compare.workloads import Figure, Plan, Side, measure, measure_restart
 
 
 class Comparison(msgspec.Struct, frozen=True, kw_only=True):

@@ -9,9 +9,9 @@ from typing import Final
 
 import msgspec
 
-from logbroker.tools.bench.compare.peer import WORKLOADS, Peer
-from logbroker.tools.bench.compare.run import Comparison
-from logbroker.tools.bench.compare.workloads import Figure
+from compare.peers.peer import WORKLOADS, Peer
+from compare.run import Comparison
+from compare.workloads import Figure
 from logbroker.types import Durability
 
 OURS: Final = "logbroker"

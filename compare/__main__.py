@@ -1,4 +1,4 @@
-"""`logbroker bench compare`: logbroker beside what people would pick instead."""
+"""`make compare`: logbroker beside what people would pick instead. It runs from a checkout."""
 
 from __future__ import annotations
 
@@ -10,16 +10,17 @@ from typing import Any
 import click
 import msgspec
 
+from compare import report
+from compare.all_peers import PEERS
+from compare.peers.peer import WORKLOADS, Peer
+from compare.run import Comparison, compare, steps_of
+from compare.workloads import Plan
 from logbroker.cli import terminal
 from logbroker.cli.arguments import PathType, Real, Whole
 from logbroker.cli.lines import write_line
+from logbroker.cli.main import main
 from logbroker.cli.options import json_option
 from logbroker.errors import LogbrokerError
-from logbroker.tools.bench.compare import report
-from logbroker.tools.bench.compare.peer import WORKLOADS, Peer
-from logbroker.tools.bench.compare.roster import PEERS
-from logbroker.tools.bench.compare.run import Comparison, compare, steps_of
-from logbroker.tools.bench.compare.workloads import Plan
 
 
 def _choices(known: Sequence[str]) -> Any:
@@ -94,10 +95,10 @@ def compare_command(
 
     \b
     Examples:
-      logbroker bench compare
-      logbroker bench compare --peers logbroker,redis --workloads publish,replay --records 50000 --rounds 1
-      logbroker bench compare --workloads restart --restart-gb 1
-      logbroker bench compare --markdown > comparison.md
+      make compare
+      make compare ARGS="--peers logbroker,redis --workloads publish,replay --records 50000 --rounds 1"
+      make compare ARGS="--workloads restart --restart-gb 1"
+      make --silent compare ARGS=--markdown > comparison.md
     """
     # Whoever ends this command ends the servers that it has started: as with Ctrl-C, every `finally` runs.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
@@ -156,3 +157,7 @@ def _show(found: Comparison, peers: Sequence[Peer]) -> None:
     for each in found.left_out:
         write_line(f"left out: {each}")
     write_line(f"Measured on: {found.machine}")
+
+
+if __name__ == "__main__":
+    main(compare_command, "compare")

@@ -9,11 +9,11 @@ from typing import Any, Final
 
 import uvloop
 
+from compare.load import IDLE_SECONDS, Load, Published, Stopwatch, paced
+from compare.peers import rabbitmq_server
+from compare.peers.peer import Client, Peer
+from compare.peers.rabbitmq_server import RabbitServer
 from logbroker.errors import LogbrokerError
-from logbroker.tools.bench.compare import rabbitmq_server
-from logbroker.tools.bench.compare.load import IDLE_SECONDS, Load, Published, Stopwatch, paced
-from logbroker.tools.bench.compare.peer import Client, Peer
-from logbroker.tools.bench.compare.rabbitmq_server import RabbitServer
 from logbroker.types import Durability
 
 IN_FLIGHT: Final = 20_000

@@ -7,11 +7,11 @@ import threading
 import time
 from typing import Any, Final
 
+from compare.load import Job, Load, Published, Stopwatch, Worked, WorkLog, key_of, pace
+from compare.peers import kafka_server
+from compare.peers.peer import Peer
+from compare.tally import Tally
 from logbroker.errors import LogbrokerError
-from logbroker.tools.bench.compare import kafka_server
-from logbroker.tools.bench.compare.load import Job, Load, Published, Stopwatch, Worked, WorkLog, key_of, pace
-from logbroker.tools.bench.compare.peer import Peer
-from logbroker.tools.bench.compare.tally import Tally
 from logbroker.types import Durability
 
 CONSUME_COUNT: Final = 10_000

@@ -1,6 +1,6 @@
 """A process of its own for one peer's client library.
 
-    python -m logbroker.tools.bench.compare.child PEER HOST:PORT
+    python -m compare.child PEER HOST:PORT
 
 It prints `null` when the library is imported. Then each line of standard input is {"call": NAME, ...}, answered by one
 line, {"result": ...} or {"error": TEXT}, until standard input ends.
@@ -17,12 +17,12 @@ from typing import Any, Final
 
 import msgspec
 
+from compare.all_peers import PEERS
+from compare.load import Job, Load, Published, Worked
+from compare.peers.peer import Client
+from compare.peers.server import accepts
+from compare.tally import Tally
 from logbroker.errors import LogbrokerError
-from logbroker.tools.bench.compare.load import Job, Load, Published, Worked
-from logbroker.tools.bench.compare.peer import Client
-from logbroker.tools.bench.compare.roster import PEERS
-from logbroker.tools.bench.compare.server import accepts
-from logbroker.tools.bench.compare.tally import Tally
 from logbroker.types import Durability
 
 _RETRY_SECONDS: Final = 0.01

@@ -11,8 +11,7 @@ from typing import Any, Final
 
 import uvloop
 
-from logbroker.errors import LogbrokerError
-from logbroker.tools.bench.compare.load import (
+from compare.load import (
     IDLE_SECONDS,
     Job,
     Load,
@@ -24,9 +23,10 @@ from logbroker.tools.bench.compare.load import (
     shard_names,
     shard_of,
 )
-from logbroker.tools.bench.compare.peer import Peer
-from logbroker.tools.bench.compare.server import HOST, ServerProcess, free_port
-from logbroker.tools.bench.compare.tally import Tally
+from compare.peers.peer import Peer
+from compare.peers.server import HOST, ServerProcess, free_port
+from compare.tally import Tally
+from logbroker.errors import LogbrokerError
 from logbroker.types import Durability
 
 IN_FLIGHT: Final = 4000

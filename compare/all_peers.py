@@ -1,0 +1,27 @@
+"""Who takes part."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from compare.peers import kafka_aiokafka as peer_kafka_aiokafka
+from compare.peers import kafka_confluent as peer_kafka_confluent
+from compare.peers import logbroker as peer_logbroker
+from compare.peers import nats as peer_nats
+from compare.peers import rabbitmq_quorum as peer_rabbitmq_quorum
+from compare.peers import rabbitmq_streams as peer_rabbitmq_streams
+from compare.peers import redis as peer_redis
+from compare.peers.peer import Peer
+
+PEERS: Final[dict[str, Peer]] = {
+    peer.name: peer
+    for peer in (
+        peer_logbroker.PEER,
+        peer_kafka_confluent.PEER,
+        peer_kafka_aiokafka.PEER,
+        peer_redis.PEER,
+        peer_nats.PEER,
+        peer_rabbitmq_streams.PEER,
+        peer_rabbitmq_quorum.PEER,
+    )
+}

@@ -1,1 +1,0 @@
-"""The same workload on logbroker and on what people would pick instead."""
