@@ -96,7 +96,9 @@ class Presence:
         if not worker.grants:
             self.going.popleft()
             return 1
-        settled, excused = self._deliveries.lose_some(worker, why, last=why is Loss.WORKER_LEFT)
+        # What is given back comes to the front of the line: the last of it first.
+        comes_back = why is Loss.WORKER_LEFT or next(reversed(worker.grants.values())).excused
+        settled, excused = self._deliveries.lose_some(worker, why, last=comes_back)
         if excused or why is Loss.WORKER_LEFT:
             self._ledger.give_back(settled)
         else:

@@ -253,11 +253,12 @@ class Sessions:
         self._deliveries.remove_session(session)
         self._table.remove(session)
         self._lanes.offered.pop(key, None)
+        excused = first is not None and first.excused
         if reason is not None:
             self._changes.lost_sessions.append((session, why))
-            self._ledger.tally.leases_lost += len(records)
+            if not excused:
+                self._ledger.tally.leases_lost += len(records)
         if records:
-            excused = first is not None and first.excused
             self._put_back(key, records, None if excused else reason, None, now)
         lane = self._lanes.get(key)
         if lane is not None and lane.state == IN_SESSION:
