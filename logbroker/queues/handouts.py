@@ -83,15 +83,16 @@ class Handouts:
         slices = [piece for whole in turn.granted for piece in _sliced(whole)]
         session = None if turn.session is None else (turn.session.token, turn.session.key)
         unused = 0
+        unsent: list[tuple[int, int]] = []
         is_full = False
         try:
             for piece in slices:
-                if packed:
-                    await asyncio.sleep(0)  # What is kept in memory is packed without a wait.
                 if is_full:
                     unused += len(piece)
-                    self.release(seat.worker_id, [_receipts(piece)])
+                    unsent.append(_receipts(piece))
                     continue
+                if packed:
+                    await asyncio.sleep(0)  # What is kept in memory is packed without a wait.
                 result = await pack(
                     self._records,
                     piece,
@@ -104,7 +105,7 @@ class Handouts:
                 unused += len(result.unreadable)
                 for each in result.unreadable:
                     if each.error is LATER:
-                        self.release(seat.worker_id, [(each.receipt, _receipts(piece)[1])])
+                        unsent.append((each.receipt, _receipts(piece)[1]))
                         break
                     self._drop(seat.worker_id, each)
                 # In a session nothing goes ahead of a record that comes again.
@@ -116,6 +117,8 @@ class Handouts:
         except BaseException:
             self.release(seat.worker_id, [_receipts(piece) for piece in slices])
             raise
+        # At once: of pieces that are given back one by one, the last would come first.
+        self.release(seat.worker_id, unsent)
         if session is None and unused:
             self.line.credited(seat, unused)
         if packed:
