@@ -168,10 +168,11 @@ class _Walk:
 
     def run(self) -> None:
         """Raises _DamageError."""
-        self._file_bytes = os.fstat(self._fd).st_size
-        if not self._file_bytes:
+        if not os.fstat(self._fd).st_size:
             return
         meta = _newest_meta(self._fd)
+        # Looked at last: a commit beside this may make the file longer, and does so before it writes its meta page.
+        self._file_bytes = os.fstat(self._fd).st_size
         self.transaction, self._page_bytes, self._last_page = meta.transaction, meta.page_bytes, meta.last_page
         pages = -(-self._file_bytes // self._page_bytes)
         self._seen = bytearray(pages)

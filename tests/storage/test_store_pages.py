@@ -134,6 +134,37 @@ def test_an_empty_store_is_sound(tmp_path: Path) -> None:
     check_pages(file)
 
 
+def test_a_file_that_grows_while_it_is_read_is_sound(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wherever in the reading the commit falls that makes it longer."""
+    with fast_directory() as directory:
+        store = MetadataStore.open(directory / "meta", on_failure=print)
+        file = directory / "meta" / "data.mdb"
+        steps = 0
+
+        def grow_at(chosen: int) -> None:
+            nonlocal steps
+            if steps == chosen:
+                long_before = file.stat().st_size
+                while file.stat().st_size == long_before:
+                    store.submit([("state", b"%d" % file.stat().st_size, bytes(200_000))]).result(30)
+            steps += 1
+
+        def read_beside_growth(chosen: int) -> None:
+            def read(fd: int, size: int, position: int) -> bytes:
+                grow_at(chosen)
+                return os.pread(fd, size, position)
+
+            monkeypatch.setattr(store_pages, "pread", read)
+            check_pages(file, live=True)
+
+        read_beside_growth(-1)
+        for chosen in range(steps):
+            steps = 0
+            read_beside_growth(chosen)
+        assert chosen > 5
+        store.close()
+
+
 def test_a_meta_page_that_is_read_while_it_is_written_is_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """A read may get what was there up to some byte and what is written from there on; here, the end alone is new."""
     with fast_directory() as directory:
