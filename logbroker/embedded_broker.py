@@ -51,7 +51,8 @@ class EmbeddedBroker:
         # Not a TemporaryDirectory: a forked child that ends would remove it from under the broker.
         self._own_dir = tempfile.mkdtemp(prefix="logbroker-")
         self._remove_own_dir = weakref.finalize(self, _remove, self._own_dir, self._pid)
-        self.data_dir: Final = Path(data_dir) if data_dir is not None else Path(self._own_dir, "data")
+        # Absolute, as the program may change its working directory between two starts.
+        self.data_dir: Final = Path(self._own_dir, "data") if data_dir is None else Path(data_dir).absolute()
         """Lasts after the broker where it was given; else removed with it."""
         self.log_path: Final = Path(self._own_dir, "broker.log")
         """What the broker writes to its standard error."""

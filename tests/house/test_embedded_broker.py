@@ -60,6 +60,21 @@ def test_a_given_directory_outlives_it_and_settings_reach_it(tmp_path: Path) -> 
         assert topic_names(broker) == ["t"]
 
 
+def test_a_program_that_changes_its_directory_keeps_its_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path)
+    with logbroker.embedded("data") as broker:
+        with Admin(broker.address) as admin:
+            admin.create_topic("t")
+        monkeypatch.chdir(tmp_path / "elsewhere")
+        broker.restart()
+        assert topic_names(broker) == ["t"]
+        broker.kill()
+        broker.start()
+        assert topic_names(broker) == ["t"]
+    assert not list((tmp_path / "elsewhere").iterdir())
+
+
 def test_what_it_refuses_is_said_in_its_own_words() -> None:
     with pytest.raises(LogbrokerError, match="colour"):
         logbroker.embedded(colour="red").__enter__()
