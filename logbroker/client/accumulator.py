@@ -334,7 +334,7 @@ class Accumulator(Generic[Handle]):
         """Give a batch its outcome."""
         self._release(batch)
         if error is not None:
-            self._unseen_failures = [failed for failed in self._unseen_failures if not failed.seen]
+            self._unseen_failures = [failed for failed in self._unseen_failures if failed.count_untold()]
             if len(self._unseen_failures) < _MAX_UNSEEN_FAILURES:
                 self._unseen_failures.append(batch)
         batch.finish(base_offset=base_offset, log_append_time_ms=log_append_time_ms, error=error)
@@ -412,10 +412,10 @@ class Accumulator(Generic[Handle]):
 
     def take_unseen_failure(self) -> LogbrokerError | None:
         """Return the first failure that nobody was told of, and count all of them as told."""
-        unseen = [batch for batch in self._unseen_failures if not batch.seen]
+        unseen = [batch for batch in self._unseen_failures if batch.count_untold()]
         self._unseen_failures.clear()
         for batch in unseen:
-            batch.seen = True
+            batch.tell_all()
         return unseen[0].error if unseen else None
 
     def shut(self) -> None:
@@ -429,11 +429,12 @@ class Accumulator(Generic[Handle]):
         """Return how many records failed, or have no outcome, of which nobody was told, and the first error of them;
         count them as told."""
         with self.lock:
-            untold = [batch for batch in (*self._unseen_failures, *self.unfinished) if not (batch.seen or batch.heard)]
+            untold = [batch for batch in (*self._unseen_failures, *self.unfinished) if batch.count_untold()]
             self._unseen_failures.clear()
+            count = sum(batch.count_untold() for batch in untold)
             for batch in untold:
-                batch.seen = True
-            return sum(batch.count for batch in untold), next((batch.error for batch in untold if batch.error), None)
+                batch.tell_all()
+            return count, next((batch.error for batch in untold if batch.error), None)
 
     def give_up(self, error: LogbrokerError) -> None:
         """Fail all, in the child of a fork, where it is not this process that delivers it. No waiter is told: they are

@@ -7,7 +7,7 @@ import contextlib
 import logging
 import threading
 from collections.abc import Callable, Generator
-from typing import Any, Self
+from typing import Any, Final, Self
 
 import msgspec
 
@@ -38,6 +38,9 @@ def waiter() -> tuple[asyncio.Future[None], Callable[[], None]]:
                 loop.call_soon_threadsafe(end)
 
     return told, tell
+
+
+NO_RECORD: Final = -1
 
 
 def _check_nothing() -> None:
@@ -71,7 +74,6 @@ class Batch:
         "deadline",
         "done",
         "error",
-        "heard",
         "last_error",
         "log_append_time_ms",
         "moved",
@@ -82,8 +84,8 @@ class Batch:
         "payload",
         "ready_at",
         "record_bytes",
-        "seen",
         "sent_as",
+        "told",
         "topic",
         "uncertain",
         "waiters",
@@ -128,15 +130,14 @@ class Batch:
 
         self.done = False
         self.error: LogbrokerError | None = None
-        self.seen = False
-        """Somebody was told of `error`."""
-        self.heard = False
-        """Somebody was waiting for the outcome when it came."""
+        self.told: set[int] = set()
+        """The indexes of the records of whose `error` somebody was told."""
         self.base_offset = -1
         self.log_append_time_ms = -1
         self.moved: list[tuple[Batch, Any]] | None = None
         """Where each record went when the topic grew or the batch was split: its batch, and what `append` returned."""
-        self.waiters: list[Callable[[], None]] = []
+        self.waiters: dict[Callable[[], None], int] = {}
+        """Who is to be told when it is done, and of which record; NO_RECORD: of none."""
 
     def look_what_was_appended(self) -> None:
         """An error came out of `append`: the codec has added nothing for its own, but it may be a signal handler's."""
@@ -157,12 +158,26 @@ class Batch:
         self.error = error
         self._finish()
 
-    def when_done(self, tell: Callable[[], None]) -> None:
-        """Have `tell` called when it is done, also by going on in other batches; from any thread."""
-        self.waiters.append(tell)
+    def count_untold(self) -> int:
+        """Return of how many records nobody was told that they failed, or have no outcome."""
+        return self.count - len(self.told)
+
+    def tell_all(self) -> None:
+        """Count all as told."""
+        self.told.update(range(self.count))
+
+    def when_done(self, tell: Callable[[], None], index: int) -> None:
+        """Have `tell` called when it is done, also by going on in other batches; from any thread. Whoever waits for
+        the record with this index is told of its outcome; NO_RECORD: of none."""
+        self.waiters[tell] = index
         # It may have been finished between the caller's look and the append.
         if self.done:
             tell()
+
+    def wait_no_longer(self, tell: Callable[[], None], index: int) -> None:
+        """Do not have `tell` called; where it was, nobody heard of it. From any thread."""
+        if self.waiters.pop(tell, None) is None:
+            self.told.discard(index)
 
     def finish_moved(self, moved: list[tuple[Batch, Any]]) -> None:
         """Say that these records go on in other batches."""
@@ -174,9 +189,11 @@ class Batch:
         self.payload = b""
         self.builder = None
         del self.append
-        waiters, self.waiters = self.waiters, []
-        self.heard = bool(waiters)
-        for tell in waiters:
+        waiters, self.waiters = self.waiters, {}
+        if self.error is not None:
+            self.told.update(waiters.values())
+            self.told.discard(NO_RECORD)
+        for tell in list(waiters):  # Other threads may add to it.
             tell()
 
 
@@ -216,11 +233,11 @@ class _Handle(msgspec.Struct, gc=False, eq=False):
         if batch.done:
             once.call()
         else:
-            batch.when_done(once)
+            batch.when_done(once, self.place.offset)
 
     def _outcome(self, batch: Batch) -> RecordMetadata:
         if batch.error is not None:
-            batch.seen = True
+            batch.told.add(self.place.offset)
             # A new one each time: a raised error collects the traceback of its raiser.
             raise type(batch.error)(batch.error.message)
         timestamp_ms = batch.log_append_time_ms if batch.log_append_time_ms >= 0 else self.place.timestamp
@@ -240,7 +257,8 @@ class _Once:
     def __call__(self) -> None:
         if self._handle.batch.moved is not None:
             # The record goes on in another batch.
-            self._handle._settle().when_done(self)
+            batch = self._handle._settle()
+            batch.when_done(self, self._handle.place.offset)
         elif self._lock.acquire(blocking=False):
             # Never released: the batch may tell twice.
             try:
@@ -272,13 +290,11 @@ class Delivery(_Handle):
             batch.check_loop()
             # A future of its own for each who waits: cancelling one must not cancel the others.
             told, tell = waiter()
-            batch.when_done(tell)
+            batch.when_done(tell, self.place.offset)
             try:
                 await told
-            except asyncio.CancelledError:
-                # Nobody hears of it here.
-                if tell in batch.waiters:
-                    batch.waiters.remove(tell)
+            except BaseException:
+                batch.wait_no_longer(tell, self.place.offset)
                 raise
         return self._outcome(batch)
 
@@ -303,7 +319,11 @@ class SyncDelivery(_Handle):
         timeout_seconds = timeout if timeout_seconds is None else timeout_seconds
         while not (batch := self._settle()).done:
             told = Latch()
-            batch.when_done(told.set)
-            if not wait_for(told, timeout_seconds):
-                raise RequestTimeoutError(f"no answer for the record within {timeout_seconds} s; it may still come")
+            batch.when_done(told.set, self.place.offset)
+            try:
+                if not wait_for(told, timeout_seconds):
+                    raise RequestTimeoutError(f"no answer for the record within {timeout_seconds} s; it may still come")
+            except BaseException:
+                batch.wait_no_longer(told.set, self.place.offset)
+                raise
         return self._outcome(batch)

@@ -268,7 +268,7 @@ class Producer(Droppable):
         await self._sender.flush()
 
     async def close(self) -> None:
-        """GroupCommit, and let go of the connection. Raises what `flush` raises, after closing.
+        """Flush, and let go of the connection. Raises what `flush` raises, after closing.
 
         Where it is cancelled, it does not wait for the broker any longer: what is not delivered by then fails, and the
         producer is closed all the same.

@@ -16,7 +16,7 @@ from logbroker.client import forking
 from logbroker.client.accumulator import Accumulator
 from logbroker.client.background import Background, end_works
 from logbroker.client.connection import Connection, Stream, backoff_seconds, run_stream
-from logbroker.client.delivery import Batch, waiter
+from logbroker.client.delivery import NO_RECORD, Batch, waiter
 from logbroker.client.metadata import DEFAULT_MAX_REQUEST_BYTES, TopicInfo, find_topic
 from logbroker.client.partition_queue import ANONYMOUS, PartitionQueue, ProducerIdentity
 from logbroker.client.status import error_of_item
@@ -196,14 +196,12 @@ class Sender:
             batch = unfinished.pop()
             if not batch.done:
                 told, tell = waiter()
-                batch.waiters.append(tell)
+                # Whoever waits for all of them hears of this one below, if at all.
+                batch.when_done(tell, NO_RECORD)
                 try:
                     await told
                 finally:
-                    if tell in batch.waiters:
-                        batch.waiters.remove(tell)
-                # Whoever waits for all of them hears of this one below, if at all.
-                batch.heard = False
+                    batch.wait_no_longer(tell, NO_RECORD)
             if batch.moved is not None:
                 with accumulator.lock:
                     accumulator.close_open_batches()

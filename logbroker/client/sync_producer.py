@@ -212,7 +212,7 @@ class Producer(Droppable):
         run(self._sender.flush())
 
     def close(self) -> None:
-        """GroupCommit, and let go of the connection. Raises what `flush` raises, after closing.
+        """Flush, and let go of the connection. Raises what `flush` raises, after closing.
 
         Ctrl-C bounds the flush by `last_flush_seconds`, and comes out of this after that; a second one ends the flush:
         what is not delivered by then fails.

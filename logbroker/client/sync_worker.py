@@ -254,7 +254,7 @@ class Worker(Droppable):
         self._core.stop()
 
     def close(self) -> None:
-        """GroupCommit, say goodbye, and let go of the connection. Raises what `flush` raises, after closing."""
+        """Flush, say goodbye, and let go of the connection. Raises what `flush` raises, after closing."""
         if not self._core.lifetime.is_forked:
             run(self._core.close_link(flush=True))
 

@@ -250,7 +250,7 @@ class Worker(Droppable):
         self._core.stop()
 
     async def close(self) -> None:
-        """GroupCommit, say goodbye, and let go of the connection. Raises what `flush` raises, after closing."""
+        """Flush, say goodbye, and let go of the connection. Raises what `flush` raises, after closing."""
         await self._core.close_link(flush=True)
 
     async def __aenter__(self) -> Self:

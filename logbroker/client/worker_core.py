@@ -272,7 +272,7 @@ class WorkerCore(Generic[D]):
             raise type(error)(error.message)
 
     async def close_link(self, *, flush: bool) -> None:
-        """GroupCommit, say goodbye, and let go of the connection."""
+        """Flush, say goodbye, and let go of the connection."""
         if self.closed or not self.lifetime.may_close():
             return
         self.closed = True

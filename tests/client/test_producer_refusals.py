@@ -13,7 +13,7 @@ import pytest
 
 from logbroker.client import Admin, Delivery, Producer, sync
 from logbroker.embedded_broker import EmbeddedBroker, embedded
-from logbroker.errors import InvalidTimestampError, LogbrokerError, RecordTooLargeError
+from logbroker.errors import InvalidTimestampError, LogbrokerError, RecordTooLargeError, UnknownTopicError
 from logbroker.record.partitioner import partition_for_key
 from tests.client.reading import numbers_by_key, numbers_over_growth, read_all
 
@@ -244,3 +244,37 @@ async def test_bounds_that_change_while_records_are_on_their_way(
         assert await numbers_over_growth(address, "t") == {
             key: [n for n in range(number, len(deliveries), 5) if n not in failed] for number, key in enumerate(KEYS)
         }
+
+
+async def test_flush_raises_what_nobody_was_told_of_though_one_record_of_the_batch_was_awaited(
+    address: str, topic: str
+) -> None:
+    await create(address, topic)
+    producer = Producer(address, linger_ms=60_000)
+    deliveries = [await producer.send(topic, b"%d" % number) for number in range(10)]
+    async with Admin(address) as admin:
+        await admin.delete_topic(topic)
+    waiting = asyncio.gather(*deliveries[:9], return_exceptions=True)
+    await asyncio.sleep(0)
+    with pytest.raises(LogbrokerError, match="deleted"):
+        await producer.flush()
+    assert {type(error) for error in await waiting} == {UnknownTopicError}
+
+    await producer.flush()
+    await producer.close()
+
+
+async def test_flush_raises_nothing_where_all_were_told(address: str, topic: str) -> None:
+    await create(address, topic)
+    producer = Producer(address, linger_ms=60_000)
+    deliveries = [await producer.send(topic, b"%d" % number) for number in range(10)]
+    told: list[Delivery] = []
+    deliveries[9].add_done_callback(told.append)
+    async with Admin(address) as admin:
+        await admin.delete_topic(topic)
+    waiting = asyncio.gather(*deliveries[:9], return_exceptions=True)
+    await asyncio.sleep(0)
+    await producer.flush()
+    assert {type(error) for error in await waiting} == {UnknownTopicError}
+    assert told == [deliveries[9]]
+    await producer.close()

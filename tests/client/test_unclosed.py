@@ -24,7 +24,7 @@ END_SECONDS = 50
 COUNT = 200
 
 BEGINNING = """
-import asyncio, concurrent.futures, multiprocessing, os, signal, sys, threading
+import asyncio, concurrent.futures, logbroker, multiprocessing, os, signal, sys, threading
 from logbroker import client
 from logbroker.client import sync
 
@@ -137,6 +137,33 @@ LOST = {
     "a bound of 0 s": "producer = opened(last_flush_seconds=0); send(producer)",
 }
 
+TOLD_OF_ONE = {
+    "a callback": (1, "producer.send(topic, b'').add_done_callback(lambda delivery: None)"),
+    "a result in a thread": (
+        1,
+        """
+        waiting = producer.send(topic, b'')
+        threading.Thread(target=waiting.result, daemon=True).start()
+        while not waiting.batch.waiters: pass
+        """,
+    ),
+    "a result whose time is over": (
+        0,
+        """
+        try: producer.send(topic, b'').result(timeout=0.01)
+        except logbroker.RequestTimeoutError: pass
+        """,
+    ),
+    "a result that was interrupted": (
+        0,
+        """
+        signal.signal(signal.SIGALRM, lambda number, frame: 1 / 0); signal.setitimer(signal.ITIMER_REAL, 0.05)
+        try: producer.send(topic, b'').result()
+        except ZeroDivisionError: pass
+        """,
+    ),
+}
+
 
 def program(text: str, *arguments: str, options: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
@@ -177,6 +204,24 @@ def test_what_is_lost_is_counted(address: str, topic: str, end: str) -> None:
     done = program(LOST[end], address, topic, str(COUNT))
     told = re.findall(r"logbroker: (\d+) records sent to \S+ were not confirmed: .", done.stderr)
     assert [int(number) for number in told] == [COUNT], done.stderr
+
+
+@pytest.mark.parametrize("why", ["no time to flush", "a topic that is gone"])
+@pytest.mark.parametrize("told_of", list(TOLD_OF_ONE))
+def test_whoever_is_told_of_one_record_is_not_told_of_the_others_of_its_batch(
+    address: str, topic: str, told_of: str, why: str
+) -> None:
+    topic = f"one-{topic}"
+    create(address, topic)
+    told_count, text = TOLD_OF_ONE[told_of]
+    if why == "no time to flush":
+        text = f"producer = opened(last_flush_seconds=0); send(producer)\n{textwrap.dedent(text)}"
+    else:
+        delete = "with sync.Admin(address) as admin: admin.delete_topic(topic)"
+        text = f"producer = opened(); send(producer)\n{textwrap.dedent(text)}\n{delete}"
+    done = program(text, address, topic, str(COUNT))
+    told = re.findall(r"logbroker: (\d+) records sent to \S+ were not confirmed: .", done.stderr)
+    assert [int(number) for number in told] == [COUNT + 1 - told_count], done.stderr
 
 
 def test_a_broker_that_is_away_holds_the_end_up_for_the_bound_only(logbroker_broker: EmbeddedBroker) -> None:
