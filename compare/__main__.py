@@ -15,11 +15,11 @@ from compare.all_peers import PEERS
 from compare.peers.peer import WORKLOADS, Peer
 from compare.run import Comparison, compare, steps_of
 from compare.workloads import Plan
-from logbroker.cli import terminal
-from logbroker.cli.arguments import PathType, Real, Whole
-from logbroker.cli.lines import write_line
+from logbroker.cli.common import terminal
+from logbroker.cli.common.arguments import PathType, Real, Whole
+from logbroker.cli.common.lines import write_line
+from logbroker.cli.common.options import json_option
 from logbroker.cli.main import main
-from logbroker.cli.options import json_option
 from logbroker.errors import LogbrokerError
 
 

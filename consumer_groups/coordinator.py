@@ -25,8 +25,8 @@ from logbroker.consumer_groups.membership import (
     CommitDone,
     Ended,
     GenerationsToRead,
+    MemberLink,
     MemberMessage,
-    Membership,
 )
 from logbroker.consumer_groups.messages import Assignment, Fenced, Join, Joined, Message
 from logbroker.consumer_groups.offsets import (
@@ -66,7 +66,7 @@ class _ToRead(msgspec.Struct, gc=False):
     topic_ids: Set[TopicId]
 
 
-_Addressed = tuple[Membership, Message | CommitDone | Ended | _ToRead]
+_Addressed = tuple[MemberLink, Message | CommitDone | Ended | _ToRead]
 
 
 class _Step(NamedTuple):
@@ -97,7 +97,7 @@ class Coordinator:
         self._end_offset = end_offset
         self.generations = Generations(logs, offsets.of_topic)
         self._loop = asyncio.get_running_loop()
-        self._links: dict[str, Membership] = {}
+        self._links: dict[str, MemberLink] = {}
         self._floors: dict[str, Floors] = {}
         self._events: list[StateEvent] = []
         self._messages: list[_Addressed] = []
@@ -115,7 +115,7 @@ class Coordinator:
 
     # --- members ---
 
-    def join(self, join: Join, channel: Channel) -> Membership:
+    def join(self, join: Join, channel: Channel) -> MemberLink:
         """Make a stream a member's; raises InvalidRequestError, MemberIdInUseError, InstanceIdInUseError, ..."""
         self.machine.join(join, self._loop.time())
         member_id = join.member_id
@@ -123,15 +123,15 @@ class Coordinator:
         if before is not None:
             self._end(before)
             before.channel.send(Ended(MemberReplacedError("the member came back on another stream")))
-        link = self._links[member_id] = Membership(self, member_id, channel)
+        link = self._links[member_id] = MemberLink(self, member_id, channel)
         self._collect()
         self._refresh_floors(member_id)
         return link
 
-    def heartbeat(self, link: Membership, *, polled: bool) -> None:
+    def heartbeat(self, link: MemberLink, *, polled: bool) -> None:
         self.machine.heartbeat(link.member_id, self._loop.time(), polled=polled)
 
-    def tell(self, link: Membership, positions: Sequence[ToldPosition]) -> None:
+    def tell(self, link: MemberLink, positions: Sequence[ToldPosition]) -> None:
         member = self.machine.member(link.member_id)
         assert member is not None
         now = self._loop.time()
@@ -140,30 +140,30 @@ class Coordinator:
                 self.generations.tell(member.member_id, position, now, member.join.max_poll_interval_ms / 1000)
         self._follow_generations()
 
-    def taken(self, link: Membership, epoch: int) -> None:
+    def taken(self, link: MemberLink, epoch: int) -> None:
         self.machine.taken(link.member_id, epoch, self._loop.time())
         self._collect()
         self._refresh_floors(link.member_id)
 
-    def subscribe(self, link: Membership, subscription: Subscription) -> None:
+    def subscribe(self, link: MemberLink, subscription: Subscription) -> None:
         self.machine.subscribe(link.member_id, subscription, self._loop.time())
         self._collect()
 
-    def leave(self, link: Membership) -> None:
+    def leave(self, link: MemberLink) -> None:
         self.machine.leave(link.member_id, self._loop.time())
         self._end(link)
         self._collect()
         self._messages.append((link, Ended(None)))
         self._commits.request()
 
-    def disconnected(self, link: Membership) -> None:
+    def disconnected(self, link: MemberLink) -> None:
         if self._frozen:
             return  # It is the broker that goes; its members are expected back.
         self.machine.disconnected(link.member_id, self._loop.time())
         self._end(link)
         self._collect()
 
-    def _end(self, link: Membership) -> None:
+    def _end(self, link: MemberLink) -> None:
         link.ended = True
         del self._links[link.member_id]
 
@@ -176,12 +176,12 @@ class Coordinator:
     # --- commits ---
 
     def commit(
-        self, link: Membership, correlation_id: int, epoch: int, topics: Sequence[TopicCommit | LogbrokerError]
+        self, link: MemberLink, correlation_id: int, epoch: int, topics: Sequence[TopicCommit | LogbrokerError]
     ) -> None:
         self._answer_commit(link, correlation_id, self._stage_of_member(link, epoch, topics))
 
     async def commit_in_turns(
-        self, link: Membership, correlation_id: int, epoch: int, topics: Sequence[TopicCommit | LogbrokerError]
+        self, link: MemberLink, correlation_id: int, epoch: int, topics: Sequence[TopicCommit | LogbrokerError]
     ) -> None:
         """As `commit`, where it may be of many partitions: other inputs come in between, and where they end the member,
         the rest is refused."""
@@ -192,7 +192,7 @@ class Coordinator:
         self._answer_commit(link, correlation_id, outcomes)
 
     def _stage_of_member(
-        self, link: Membership, epoch: int, topics: Sequence[TopicCommit | LogbrokerError]
+        self, link: MemberLink, epoch: int, topics: Sequence[TopicCommit | LogbrokerError]
     ) -> list[CommitOutcome]:
         try:
             if link.ended:
@@ -204,7 +204,7 @@ class Coordinator:
             return [error.as_value()] * len(topics)
         return self._stage(topics, self._floors[link.member_id])
 
-    def _answer_commit(self, link: Membership, correlation_id: int, outcomes: list[CommitOutcome]) -> None:
+    def _answer_commit(self, link: MemberLink, correlation_id: int, outcomes: list[CommitOutcome]) -> None:
         done = CommitDone(correlation_id, outcomes)
         if self.offsets.has_staged or self._commits.is_running:  # Answers come in the order of the commits.
             self._messages.append((link, done))
@@ -354,14 +354,14 @@ class Coordinator:
         now = self._loop.time()
         return GenerationsToRead({topic_id: self.generations.of(topic_id, now) for topic_id in topic_ids})
 
-    def _remind(self, link: Membership) -> None:
+    def _remind(self, link: MemberLink) -> None:
         """Tell a member that came back: it may know others from the broker before, and no assignment need follow."""
         told = self._generations_of(self._held_topics(link))
         grown = {topic.id for topic, _ in self.generations.grown()}
         if topics := {topic_id: each for topic_id, each in told.topics.items() if topic_id in grown}:
             link.channel.send(GenerationsToRead(topics))
 
-    def _held_topics(self, link: Membership) -> set[TopicId]:
+    def _held_topics(self, link: MemberLink) -> set[TopicId]:
         member = self.machine.member(link.member_id)
         return set() if member is None else {topic_id for topic_id, _ in member.held}
 

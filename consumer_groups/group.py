@@ -39,7 +39,7 @@ from typing import Final
 from logbroker.consumer_groups.admission import check_room, check_settings, replaced_by
 from logbroker.consumer_groups.assignors import DEFAULT_ASSIGNOR, AssignableTopic
 from logbroker.consumer_groups.member import Input, Member, State, loaded_member, slot_of
-from logbroker.consumer_groups.messages import Assignment, Fenced, Join, Joined, Message, Outputs
+from logbroker.consumer_groups.messages import Assignment, Fenced, GroupOutputs, Join, Joined, Message
 from logbroker.consumer_groups.outbox import Outbox
 from logbroker.consumer_groups.rows import KEY_ORDER, decode_group, group_row
 from logbroker.consumer_groups.subscriptions import Subscription
@@ -54,7 +54,18 @@ from logbroker.errors import (
 from logbroker.group_runtime.deadline_heap import DeadlineHeap
 from logbroker.types import PartitionKey
 
-__all__ = ["Assignment", "Fenced", "Group", "Join", "Joined", "Member", "Message", "Outputs", "State", "Subscription"]
+__all__ = [
+    "Assignment",
+    "Fenced",
+    "Group",
+    "Join",
+    "Joined",
+    "Member",
+    "Message",
+    "GroupOutputs",
+    "State",
+    "Subscription",
+]
 
 _NOTHING: Final[frozenset[PartitionKey]] = frozenset()
 
@@ -258,7 +269,7 @@ class Group:
                 self._assign(member, now)
         self._unsettled.clear()
 
-    def take_outputs(self, wall_ms: int) -> Outputs:
+    def take_outputs(self, wall_ms: int) -> GroupOutputs:
         """Return what followed since the last call. The events are one transaction, the messages wait for it."""
         if not self._members and self.empty_since_ms < 0:
             self.empty_since_ms = wall_ms

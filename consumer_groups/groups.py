@@ -14,7 +14,7 @@ from logbroker.config import BrokerConfig
 from logbroker.consumer_groups.assignors import AssignableTopic
 from logbroker.consumer_groups.coordinator import Coordinator
 from logbroker.consumer_groups.group import Group
-from logbroker.consumer_groups.membership import Channel, Membership
+from logbroker.consumer_groups.membership import Channel, MemberLink
 from logbroker.consumer_groups.messages import Join
 from logbroker.consumer_groups.offsets import OFFSET_ROW, CommitOutcome, OffsetBudget, OffsetTable, TopicCommit
 from logbroker.consumer_groups.rows import GROUP_TYPE
@@ -129,7 +129,7 @@ class Groups:
 
     # --- changes ---
 
-    async def join(self, group_id: str, join: Join, channel: Channel) -> Membership:
+    async def join(self, group_id: str, join: Join, channel: Channel) -> MemberLink:
         """Join a group, which begins with its first member.
 
         Raises InvalidGroupIdError, WrongGroupTypeError, OverloadedError, DiskFullError, or what the group raises: see

@@ -108,7 +108,7 @@ class Fenced(msgspec.Struct, frozen=True):
 Message = Joined | Assignment | Fenced
 
 
-class Outputs(msgspec.Struct, frozen=True):
+class GroupOutputs(msgspec.Struct, frozen=True):
     """What followed from the inputs since the last time. No message may leave before the events are durable."""
 
     events: list[StateEvent]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from logbroker.consumer_groups.member import Member
-from logbroker.consumer_groups.messages import Message, Outputs
+from logbroker.consumer_groups.messages import GroupOutputs, Message
 from logbroker.consumer_groups.rows import HEADER_ROW, GroupRow, encode_row, member_key
 from logbroker.engine import StateEvent
 
@@ -31,12 +31,12 @@ class Outbox:
         if any(to == member_id for to, _ in self._messages):
             self._messages = [message for message in self._messages if message[0] != member_id]
 
-    def take(self, header: GroupRow, members: Mapping[str, Member]) -> Outputs:
+    def take(self, header: GroupRow, members: Mapping[str, Member]) -> GroupOutputs:
         """Return everything, and begin anew."""
         events = [StateEvent(HEADER_ROW, encode_row(header))] if self.header_changed else []
         for member_id in self._changed:
             member = members.get(member_id)
             events.append(StateEvent(member_key(member_id), None if member is None else encode_row(member.to_row())))
-        outputs = Outputs(events, self._messages)
+        outputs = GroupOutputs(events, self._messages)
         self.header_changed, self._changed, self._messages = False, {}, []
         return outputs

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from typing import Final
 
 from logbroker.consumer_groups.assignors import ASSIGNORS, AssignableTopic, Subscriber
-from logbroker.consumer_groups.parts import Parts
+from logbroker.consumer_groups.band_topics import BandTopics
 from logbroker.consumer_groups.subscriptions import Subscription
 from logbroker.types import PartitionKey
 
@@ -39,7 +39,7 @@ class TargetTable:
     ) -> bool:
         """Assign the topics to slots by their subscriptions; False: nothing that matters has changed."""
         resolved = {subscription: subscription.resolve(topics) for subscription in {each for _, each in subscriptions}}
-        parts = Parts(topics[name] for name in frozenset[str]().union(*resolved.values()))
+        parts = BandTopics(topics[name] for name in frozenset[str]().union(*resolved.values()))
         wanted = {
             subscription: list(parts.named(names, subscription.bands)) for subscription, names in resolved.items()
         }

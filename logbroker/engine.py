@@ -21,7 +21,7 @@ from logbroker.types import Durability, PartitionKey, PriorityRouting, TopicId
 Buffer = bytes | memoryview
 
 
-class TopicGeneration(msgspec.Struct, frozen=True):
+class LogGeneration(msgspec.Struct, frozen=True):
     """A span of a topic's life with one partition count. A key has one partition within it."""
 
     generation: int
@@ -39,7 +39,7 @@ class Topic(msgspec.Struct, frozen=True, kw_only=True):
     config: TopicConfig
     overrides: dict[str, str]
     """The configs that the topic sets itself, as text."""
-    generations: tuple[TopicGeneration, ...]
+    generations: tuple[LogGeneration, ...]
     created_at_ms: int
 
     @property

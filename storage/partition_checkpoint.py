@@ -14,7 +14,7 @@ import msgspec
 
 from logbroker.config import MAX_INT64
 from logbroker.errors import unreadable_row
-from logbroker.storage.metadata_store import Write
+from logbroker.storage.metadata.metadata_store import Write
 from logbroker.storage.partition_files import EpochStart
 from logbroker.storage.producer_state import ProducerBatch, ProducerSnapshot, ProducerStates
 from logbroker.storage.segment import Segment

@@ -26,7 +26,7 @@ from logbroker.storage.partition_checkpoint import PartitionCheckpoint, boot_id,
 from logbroker.storage.partition_files import EpochStart, check_epoch, create_partition
 from logbroker.storage.producer_state import ProducerCount
 from logbroker.storage.progress import LogEnd, LogProgress
-from logbroker.storage.recovery import RecoveredPartition, recover_partition
+from logbroker.storage.recovery.partition import RecoveredPartition, recover_partition
 from logbroker.storage.retention import ExpiredOffsets, SyncedSegment, expired_offsets
 from logbroker.storage.segment import Segment
 from logbroker.storage.write_group import Staged, WriteGroup
@@ -131,7 +131,7 @@ class PartitionLog:
         stopped_cleanly: bool = False,
         producer_count: ProducerCount | None = None,
     ) -> PartitionLog:
-        """Open a partition as the last run left it; `logbroker.storage.recovery` says what that does after a crash.
+        """Open a partition as the last run left it; `recovery.partition` says what that does after a crash.
 
         All that is there is readable: the high watermark is the log end offset. `stopped_cleanly` says that the last
         run synced everything before it stopped; `producer_count` is raised by the producers that this partition

@@ -27,7 +27,7 @@ from logbroker.errors import CorruptLogError, DataDirError
 from logbroker.private_files import private_opener
 from logbroker.storage.data_dir import META_NAME
 from logbroker.storage.files import RealFiles, open_regular
-from logbroker.storage.metadata_store import DATA_NAME, TABLES, MetadataReader, copy_store
+from logbroker.storage.metadata.metadata_store import DATA_NAME, TABLES, MetadataReader, copy_store
 from logbroker.storage.system_calls import sync_all
 
 _MAGIC: Final = b"LBMETA1\n"

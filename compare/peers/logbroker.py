@@ -16,9 +16,9 @@ from compare.peers.server import HOST, ServerProcess, free_port
 from compare.tally import Tally
 from logbroker import __version__
 from logbroker.client import Admin, Consumer, Producer
-from logbroker.client.queue_admin import QueueAdmin
-from logbroker.client.queue_descriptions import QueueSettings
-from logbroker.client.worker import Worker
+from logbroker.client.admin.queue_admin import QueueAdmin
+from logbroker.client.admin.queue_descriptions import QueueSettings
+from logbroker.client.worker.worker import Worker
 from logbroker.errors import LogbrokerError
 from logbroker.types import Durability, TopicPartition
 

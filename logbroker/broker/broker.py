@@ -12,8 +12,8 @@ from logbroker.clock import Clock, SystemClock
 from logbroker.config import BrokerConfig
 from logbroker.consumer_groups.groups import Groups, open_groups
 from logbroker.engine import LogEngine, StateStore
-from logbroker.queues.queue_groups import QueueGroups, open_queue_groups
-from logbroker.queues.sidecar_files import DIRECTORY as INDEX_DIRECTORY
+from logbroker.queues.registry import QueueGroupRegistry, open_queue_groups
+from logbroker.queues.scan.index_cache.files import DIRECTORY as INDEX_DIRECTORY
 
 
 class Broker:
@@ -26,7 +26,7 @@ class Broker:
         engine: LogEngine,
         state: StateStore,
         groups: Groups,
-        queues: QueueGroups,
+        queues: QueueGroupRegistry,
     ) -> None:
         self.config = config
         self.clock = clock

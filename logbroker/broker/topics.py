@@ -16,7 +16,7 @@ from logbroker.config import (
     config_text,
     topic_config,
 )
-from logbroker.engine import Topic, TopicGeneration
+from logbroker.engine import LogGeneration, Topic
 from logbroker.errors import (
     FixedTopicError,
     InvalidConfigError,
@@ -92,7 +92,7 @@ def new_topic(
         partitions=partitions,
         config=config,
         overrides=canonical_texts(config, overrides),
-        generations=(TopicGeneration(1, partitions, ()),),
+        generations=(LogGeneration(1, partitions, ()),),
         created_at_ms=created_at_ms,
     )
 
@@ -143,5 +143,5 @@ def check_growth(topic: Topic, partitions: int) -> None:
 
 def grown(topic: Topic, partitions: int, end_offsets: Sequence[int]) -> Topic:
     """Return the topic in a new generation that began at these end offsets of its old partitions."""
-    generation = TopicGeneration(topic.generation + 1, partitions, tuple(end_offsets))
+    generation = LogGeneration(topic.generation + 1, partitions, tuple(end_offsets))
     return msgspec.structs.replace(topic, partitions=partitions, generations=(*topic.generations, generation))

@@ -8,15 +8,15 @@ from typing import Final
 
 import click
 
-from logbroker.cli.arguments import COUNT, PARTITION
-from logbroker.cli.clients import Admin, Consumer
-from logbroker.cli.lines import shows_output, warn
-from logbroker.cli.options import PLACE_METAVAR, Place, PlaceType, broker_option
-from logbroker.cli.output_formats import FORMATS, lines, shown_lines
-from logbroker.cli.standard_output import OutputClosedError, TakenOutput
-from logbroker.cli.stops import PutOff, Stopped, stops_are_interrupts
-from logbroker.client.metadata import check_bands
-from logbroker.client.offset_reset import reset_policy
+from logbroker.cli.common.arguments import COUNT, PARTITION
+from logbroker.cli.common.clients import CommandAdmin, CommandConsumer
+from logbroker.cli.common.lines import shows_output, warn
+from logbroker.cli.common.options import PLACE_METAVAR, Place, PlaceType, broker_option
+from logbroker.cli.common.output_formats import FORMATS, lines, shown_lines
+from logbroker.cli.common.standard_output import OutputClosedError, TakenOutput
+from logbroker.cli.common.stops import PutOff, Stopped, stops_are_interrupts
+from logbroker.client.consumer.offset_reset import reset_policy
+from logbroker.client.transport.metadata import check_bands
 from logbroker.errors import InvalidRequestError
 from logbroker.types import TopicPartition
 
@@ -171,10 +171,10 @@ def _open(
     partitions: tuple[int, ...],
     bands: tuple[str, ...],
     put_off: PutOff,
-) -> Iterator[Consumer]:
+) -> Iterator[CommandConsumer]:
     """Yield a consumer that reads what the options say."""
     if group is None:
-        with Consumer(broker, auto_offset_reset=reset) as consumer:
+        with CommandConsumer(broker, auto_offset_reset=reset) as consumer:
             numbered = [TopicPartition(topic, partition) for partition in partitions]
             consumer.assign(numbered or topic, "earliest" if start is None else start, bands=bands)
             yield consumer
@@ -183,14 +183,14 @@ def _open(
         raise click.UsageError("with --group the broker assigns the partitions; leave out --partition")
     if not isinstance(start, str | None):
         raise click.UsageError("with --group, --from takes earliest or latest; see `logbroker group reset-offsets`")
-    with Admin(broker) as admin:
+    with CommandAdmin(broker) as admin:
         # A member may wait for its topic, or its bands, to be created; a person has mistyped them.
         check_bands([admin.describe_topic(topic).info], bands)
     # A service manager's stop is a goodbye, too: what was written is committed, and others take over at once.
     # What retention has taken away before the group read it cannot be waited for.
     with (
         stops_are_interrupts(put_off),
-        Consumer(broker, group=group, start=start, auto_offset_reset=reset or "earliest") as consumer,
+        CommandConsumer(broker, group=group, start=start, auto_offset_reset=reset or "earliest") as consumer,
     ):
         consumer.subscribe(topic, bands=bands)
         yield consumer

@@ -15,11 +15,11 @@ from typing import Final
 import click
 import msgspec
 
-from logbroker.cli import terminal
-from logbroker.cli.input_formats import InputRecord, read_csv
-from logbroker.cli.lines import write_line
-from logbroker.cli.options import json_option
-from logbroker.cli.stops import Stopped, stops_are_interrupts
+from logbroker.cli.common import terminal
+from logbroker.cli.common.input_formats import InputRecord, read_csv
+from logbroker.cli.common.lines import write_line
+from logbroker.cli.common.options import json_option
+from logbroker.cli.common.stops import Stopped, stops_are_interrupts
 from logbroker.client import Record
 from logbroker.client.sync import Admin, Consumer, Producer
 from logbroker.embedded_broker import EmbeddedBroker, embedded

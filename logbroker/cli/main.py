@@ -13,16 +13,16 @@ from typing import Final
 import click
 
 from logbroker import __version__
-from logbroker.cli.arguments import take_texts_as_utf8
-from logbroker.cli.lines import escape_all_errors, show_wrong_call, shows_errors, warn
-from logbroker.cli.standard_output import (
+from logbroker.cli.common.arguments import take_texts_as_utf8
+from logbroker.cli.common.lines import escape_all_errors, show_wrong_call, shows_errors, warn
+from logbroker.cli.common.standard_output import (
     OutputClosedError,
     OutputFailedError,
     end_standard_output,
     stop_waiting_for_readers,
     take_standard_streams,
 )
-from logbroker.cli.stops import Stopped
+from logbroker.cli.common.stops import Stopped
 from logbroker.errors import LogbrokerError
 from logbroker.errors.system import system_error_text
 from logbroker.platform_needs import check_broker_platform
@@ -41,7 +41,9 @@ _COMMANDS: Final = {
     "experiment": "See what order costs, and what partitions and consumers give, on this machine.",
     "plan": "How many partitions and consumers a rate, the work and the keys need.",
 }
-"""In the order of the help. Each is a click command of that name in the module logbroker.cli.<name>."""
+"""In the order of the help. Each is a click command of that name in the module logbroker.cli.<name> or, of a family of
+commands, in logbroker.cli.<name>.commands."""
+_FAMILIES: Final = ("group", "queue", "segment", "bench", "experiment")
 
 _RUN_BROKERS: Final = ("serve", "demo", "bench", "experiment")
 _SIGNALLED: Final = 128
@@ -60,7 +62,8 @@ class _LazyGroup(click.Group):
             return None
         if cmd_name in _RUN_BROKERS:
             check_broker_platform()  # Else a module that the system lacks would be told.
-        command = getattr(importlib.import_module(f"logbroker.cli.{cmd_name}"), cmd_name)
+        module = f"logbroker.cli.{cmd_name}.commands" if cmd_name in _FAMILIES else f"logbroker.cli.{cmd_name}"
+        command = getattr(importlib.import_module(module), cmd_name)
         assert isinstance(command, click.Command)
         take_texts_as_utf8(command)
         return command

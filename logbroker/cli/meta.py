@@ -8,10 +8,10 @@ from pathlib import Path
 
 import click
 
-from logbroker.cli import terminal
-from logbroker.cli.arguments import PathType
-from logbroker.cli.lines import confirm, tell, write_line
-from logbroker.cli.options import json_option
+from logbroker.cli.common import terminal
+from logbroker.cli.common.arguments import PathType
+from logbroker.cli.common.lines import confirm, tell, write_line
+from logbroker.cli.common.options import json_option
 from logbroker.config import BrokerConfig
 from logbroker.errors import DataDirError
 from logbroker.tools.metadata_backup import Backup, back_up, read_backup

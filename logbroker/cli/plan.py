@@ -8,15 +8,15 @@ from typing import Final
 import click
 import msgspec
 
-from logbroker.cli import terminal
-from logbroker.cli.arguments import PathType, Real, Whole
-from logbroker.cli.options import json_option
+from logbroker.cli.common import terminal
+from logbroker.cli.common.arguments import PathType, Real, Whole
+from logbroker.cli.common.options import json_option
 from logbroker.errors import InvalidRequestError
 from logbroker.tools.experiments import planning
 from logbroker.tools.experiments.capacity import GROUP, MODES, QUEUE, Service
 from logbroker.tools.experiments.keys import SKEWS, hot_shares, key_shares
 from logbroker.tools.experiments.planning import Demand, Option
-from logbroker.tools.experiments.scaling_run import Run, Scaling, calibrated
+from logbroker.tools.experiments.scaling_run import Scaling, ScalingRun, calibrated
 
 MAX_KEYS: Final = 100_000
 
@@ -90,7 +90,7 @@ def plan(
     terminal.say(*planning.words(demand, service, found), _costs(service, mode, measured))
 
 
-def _read(path: Path) -> list[Run]:
+def _read(path: Path) -> list[ScalingRun]:
     try:
         return msgspec.json.decode(path.read_bytes(), type=Scaling).runs
     except msgspec.MsgspecError as error:

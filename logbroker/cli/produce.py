@@ -11,13 +11,13 @@ from typing import Final
 
 import click
 
-from logbroker.cli import terminal
-from logbroker.cli.arguments import PARTITION, BytesType, Whole, raw_bytes
-from logbroker.cli.clients import Producer
-from logbroker.cli.input_formats import InputRecord, read_csv, read_json, read_lines
-from logbroker.cli.lines import shows_errors, warn
-from logbroker.cli.options import broker_option, json_option
-from logbroker.cli.stops import stops_are_interrupts
+from logbroker.cli.common import terminal
+from logbroker.cli.common.arguments import PARTITION, BytesType, Whole, raw_bytes
+from logbroker.cli.common.clients import CommandProducer
+from logbroker.cli.common.input_formats import InputRecord, read_csv, read_json, read_lines
+from logbroker.cli.common.lines import shows_errors, warn
+from logbroker.cli.common.options import broker_option, json_option
+from logbroker.cli.common.stops import stops_are_interrupts
 from logbroker.client.sync import Delivery
 from logbroker.errors import LogbrokerError
 from logbroker.record.message_headers import MAX_PRIORITY, MIN_PRIORITY
@@ -111,7 +111,7 @@ def produce(
     with (
         stops_are_interrupts(),
         _told_how_far() as told,
-        Producer(broker, compression=compression) as producer,
+        CommandProducer(broker, compression=compression) as producer,
         terminal.progress(f"to {topic}", None, "records") as count,
     ):
         sending = _Sending(producer, topic, partition, priority)
@@ -144,7 +144,7 @@ def _told_how_far() -> Iterator[list[_Sending]]:
 class _Sending:
     """Sends records and keeps account of them, in their order."""
 
-    def __init__(self, producer: Producer, topic: str, partition: int | None, priority: int | None) -> None:
+    def __init__(self, producer: CommandProducer, topic: str, partition: int | None, priority: int | None) -> None:
         self._producer = producer
         self._topic = topic
         self._partition = partition

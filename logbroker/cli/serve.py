@@ -13,9 +13,9 @@ from pathlib import Path
 import click
 import uvloop
 
-from logbroker.cli.arguments import PathType
-from logbroker.cli.lines import LogFormatter, tell
-from logbroker.cli.standard_output import OutputClosedError
+from logbroker.cli.common.arguments import PathType
+from logbroker.cli.common.lines import LogFormatter, tell
+from logbroker.cli.common.standard_output import OutputClosedError
 from logbroker.config import BrokerConfig, load_broker_config
 from logbroker.grpc_api.process_tuning import check_descriptors
 from logbroker.grpc_api.server import serve as serve_grpc

@@ -7,11 +7,11 @@ from typing import Any
 
 import click
 
-from logbroker.cli import terminal
-from logbroker.cli.arguments import Whole
-from logbroker.cli.clients import Admin
-from logbroker.cli.lines import confirm, tell, write_line
-from logbroker.cli.options import broker_option, json_option
+from logbroker.cli.common import terminal
+from logbroker.cli.common.arguments import Whole
+from logbroker.cli.common.clients import CommandAdmin
+from logbroker.cli.common.lines import confirm, tell, write_line
+from logbroker.cli.common.options import broker_option, json_option
 from logbroker.client.sync import TopicDescription, TopicInfo
 from logbroker.errors import CorruptLogError
 from logbroker.record.bands import bands_text
@@ -87,7 +87,7 @@ def create(
             raise click.UsageError(f"{option} is the config {config}: give one of them")
         if value is not None:
             configs[config] = value
-    with Admin(broker) as admin:
+    with CommandAdmin(broker) as admin:
         info = admin.create_topic(name, partitions, configs)
     _tell(info, f"created {_sketch(info)}", as_json=as_json)
 
@@ -97,7 +97,7 @@ def create(
 @json_option
 def list_topics(broker: str, as_json: bool) -> None:
     """List all topics."""
-    with Admin(broker) as admin:
+    with CommandAdmin(broker) as admin:
         infos = admin.list_topics()
     if as_json:
         terminal.write_json([_info_document(info) for info in infos])
@@ -118,7 +118,7 @@ def list_topics(broker: str, as_json: bool) -> None:
 @json_option
 def describe(name: str, broker: str, as_json: bool) -> None:
     """Show the partitions, configs and generations of topic NAME."""
-    with Admin(broker) as admin:
+    with CommandAdmin(broker) as admin:
         description = admin.describe_topic(name)
     if as_json:
         terminal.write_json(_document(description))
@@ -143,7 +143,7 @@ def alter(
     """
     if partitions is None and not configs and not unset:
         raise click.UsageError("give --partitions, --config or --unset")
-    with Admin(broker) as admin:
+    with CommandAdmin(broker) as admin:
         info = admin.alter_topic(name, partitions=partitions, set_configs=configs, unset_configs=unset)
     _tell(info, f"altered {_sketch(info)}", as_json=as_json)
 
@@ -157,7 +157,7 @@ def delete(name: str, yes: bool, broker: str, as_json: bool) -> None:
     """Delete topic NAME and all its records."""
     if not yes:
         confirm(f"Delete topic {name} and all its records?")
-    with Admin(broker) as admin:
+    with CommandAdmin(broker) as admin:
         info = admin.delete_topic(name)
     _tell(info, f"deleted {_sketch(info)}", as_json=as_json)
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 # First of all: it decides how gRPC is loaded.
-from logbroker.client import forking as _forking  # noqa: F401
+from logbroker.client.runtime import forking as _forking  # noqa: F401
 
 # isort: split
-from logbroker.client.admin import (
+from logbroker.client.admin.admin import (
     Admin,
     BrokerDescription,
     ConfigValue,
@@ -15,11 +15,7 @@ from logbroker.client.admin import (
     TopicDescription,
     TopicGeneration,
 )
-from logbroker.client.consumer import Consumer
-from logbroker.client.cursor import Record
-from logbroker.client.delivery import Delivery, RecordMetadata
-from logbroker.client.group_offsets import CommittedOffset
-from logbroker.client.groups import (
+from logbroker.client.admin.groups import (
     AwaitedPartition,
     GenerationDescription,
     GroupDescription,
@@ -27,12 +23,8 @@ from logbroker.client.groups import (
     MemberDescription,
     PartitionLag,
 )
-from logbroker.client.leased_record import WorkerDelivery
-from logbroker.client.metadata import TopicInfo
-from logbroker.client.offsets import ListedOffset
-from logbroker.client.producer import Producer
-from logbroker.client.queue_admin import QueueAdmin
-from logbroker.client.queue_descriptions import (
+from logbroker.client.admin.queue_admin import QueueAdmin
+from logbroker.client.admin.queue_descriptions import (
     DecidedAll,
     LaneDescription,
     LaneList,
@@ -46,7 +38,15 @@ from logbroker.client.queue_descriptions import (
     RewoundPartition,
     WorkerDescription,
 )
-from logbroker.client.worker import Session, Worker
+from logbroker.client.consumer.consumer import Consumer
+from logbroker.client.consumer.cursor import Record
+from logbroker.client.consumer.group_offsets import CommittedOffset
+from logbroker.client.producer.delivery import Delivery, RecordMetadata
+from logbroker.client.producer.producer import Producer
+from logbroker.client.transport.metadata import TopicInfo
+from logbroker.client.transport.offsets import ListedOffset
+from logbroker.client.worker.leased_record import WorkerDelivery
+from logbroker.client.worker.worker import Session, Worker
 from logbroker.types import Durability, TopicPartition
 
 __all__ = [

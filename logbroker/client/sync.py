@@ -5,7 +5,7 @@ All of them share one background thread with an event loop; records are encoded 
 
 from __future__ import annotations
 
-from logbroker.client.admin import (
+from logbroker.client.admin.admin import (
     BrokerDescription,
     ConfigValue,
     NewTopic,
@@ -13,11 +13,7 @@ from logbroker.client.admin import (
     TopicDescription,
     TopicGeneration,
 )
-from logbroker.client.cursor import Record
-from logbroker.client.delivery import RecordMetadata
-from logbroker.client.delivery import SyncDelivery as Delivery
-from logbroker.client.group_offsets import CommittedOffset
-from logbroker.client.groups import (
+from logbroker.client.admin.groups import (
     AwaitedPartition,
     GenerationDescription,
     GroupDescription,
@@ -25,10 +21,7 @@ from logbroker.client.groups import (
     MemberDescription,
     PartitionLag,
 )
-from logbroker.client.leased_record import SyncWorkerDelivery as WorkerDelivery
-from logbroker.client.metadata import TopicInfo
-from logbroker.client.offsets import ListedOffset
-from logbroker.client.queue_descriptions import (
+from logbroker.client.admin.queue_descriptions import (
     DecidedAll,
     LaneDescription,
     LaneList,
@@ -42,11 +35,18 @@ from logbroker.client.queue_descriptions import (
     RewoundPartition,
     WorkerDescription,
 )
-from logbroker.client.sync_admin import Admin
-from logbroker.client.sync_consumer import Consumer
-from logbroker.client.sync_producer import Producer
-from logbroker.client.sync_queue_admin import QueueAdmin
-from logbroker.client.sync_worker import Session, Worker
+from logbroker.client.blocking.admin import Admin
+from logbroker.client.blocking.consumer import Consumer
+from logbroker.client.blocking.producer import Producer
+from logbroker.client.blocking.queue_admin import QueueAdmin
+from logbroker.client.blocking.worker import Session, Worker
+from logbroker.client.consumer.cursor import Record
+from logbroker.client.consumer.group_offsets import CommittedOffset
+from logbroker.client.producer.delivery import RecordMetadata
+from logbroker.client.producer.delivery import SyncDelivery as Delivery
+from logbroker.client.transport.metadata import TopicInfo
+from logbroker.client.transport.offsets import ListedOffset
+from logbroker.client.worker.leased_record import SyncWorkerDelivery as WorkerDelivery
 from logbroker.types import Durability, TopicPartition
 
 __all__ = [

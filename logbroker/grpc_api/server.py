@@ -17,14 +17,14 @@ from logbroker.broker.broker import Broker, open_broker
 from logbroker.config import BrokerConfig
 from logbroker.errors import ListenError, StorageFailedError, quoted
 from logbroker.grpc_api.admin_service import AdminService
-from logbroker.grpc_api.budget import ReadBudget
 from logbroker.grpc_api.exposure import reachable_from_outside
 from logbroker.grpc_api.frozen_heap import FrozenHeap
-from logbroker.grpc_api.groups_service import GroupsService
-from logbroker.grpc_api.log_service import LogService
+from logbroker.grpc_api.groups.service import GroupsService
+from logbroker.grpc_api.log.budget import ReadBudget
+from logbroker.grpc_api.log.service import LogService
 from logbroker.grpc_api.methods import method_table
 from logbroker.grpc_api.process_tuning import max_connections, tune_process
-from logbroker.grpc_api.queues_service import QueuesService
+from logbroker.grpc_api.queues.service import QueuesService
 from logbroker.grpc_api.reflection import add_reflection
 from logbroker.grpc_api.under_way import UnderWay
 from logbroker.v1 import admin_pb2, common_pb2, groups_pb2, log_pb2, queues_pb2

@@ -9,9 +9,9 @@ from typing import Final
 
 from logbroker.errors import quoted
 from logbroker.pacing import Pace, Steps, in_turns
-from logbroker.queues.messages import Notice, NoticeKind
-from logbroker.queues.operator import Alarm, AlarmKind, Operator
-from logbroker.queues.places import Moment
+from logbroker.queues.machine.inspect import Alarm, AlarmKind, Inspector
+from logbroker.queues.model.messages import Notice, NoticeKind
+from logbroker.queues.model.record_id import Moment
 
 _log = logging.getLogger(__name__)
 
@@ -25,7 +25,7 @@ MAX_LINES: Final = 20
 class Alarms:
     """What one queue group has to tell."""
 
-    def __init__(self, group_id: str, operator: Operator, moment: Callable[[], Moment]) -> None:
+    def __init__(self, group_id: str, operator: Inspector, moment: Callable[[], Moment]) -> None:
         self._group_id = group_id
         self._operator = operator
         self._moment = moment

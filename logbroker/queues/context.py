@@ -11,9 +11,9 @@ from logbroker.engine import DiskUse, LogEngine, StateEvent
 from logbroker.errors import BrokerUnavailableError, LogbrokerError
 from logbroker.group_runtime.group_commit import GroupCommit
 from logbroker.group_runtime.group_store import GroupStore
-from logbroker.queues.messages import Outputs
-from logbroker.queues.places import Moment
-from logbroker.queues.queue import Queue
+from logbroker.queues.machine.queue import Queue
+from logbroker.queues.model.messages import Outputs
+from logbroker.queues.model.record_id import Moment
 
 
 class GroupContext:

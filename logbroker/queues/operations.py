@@ -22,16 +22,16 @@ from logbroker.errors import (
     quoted,
 )
 from logbroker.pacing import Pace, in_turns
-from logbroker.queues import retry
 from logbroker.queues.context import GroupContext
-from logbroker.queues.done import Places
-from logbroker.queues.held import HELD
-from logbroker.queues.lane import NO_PLACE, Lane
-from logbroker.queues.operator import Operator
-from logbroker.queues.places import Moment
-from logbroker.queues.records import Records
-from logbroker.queues.retention_hold import RetentionHold
-from logbroker.queues.starts import Rewound, StartAt
+from logbroker.queues.machine.inspect import Inspector
+from logbroker.queues.machine.stalled_lanes import HELD
+from logbroker.queues.model.lane import NO_PLACE, Lane
+from logbroker.queues.model.record_id import Moment
+from logbroker.queues.model.starts import Rewound, StartAt
+from logbroker.queues.records.fetch import Records
+from logbroker.queues.retention.holder import RetentionHolder
+from logbroker.queues.state import failures as retry
+from logbroker.queues.state.completion import Places
 from logbroker.record.codec import Headers, LogRecord
 from logbroker.types import TopicId
 
@@ -48,7 +48,7 @@ MAX_LOOKS: Final = 20
 T = TypeVar("T")
 
 
-class DecidedAll(msgspec.Struct):
+class BulkDecision(msgspec.Struct):
     """What became of a decision about all lanes that stand."""
 
     lanes: int = 0
@@ -63,7 +63,7 @@ class DecidedAll(msgspec.Struct):
 class Operations:
     """On one queue group; all of them raise what the group has ended with, or BrokerUnavailableError."""
 
-    def __init__(self, context: GroupContext, operator: Operator, records: Records, hold: RetentionHold) -> None:
+    def __init__(self, context: GroupContext, operator: Inspector, records: Records, hold: RetentionHolder) -> None:
         self._context = context
         self._queue = context.queue
         self._operator = operator
@@ -71,7 +71,7 @@ class Operations:
         self._hold = hold
         self._rewinding = asyncio.Lock()
 
-    def decide(self, decision: Callable[[Operator, Moment], T]) -> asyncio.Future[T]:
+    def decide(self, decision: Callable[[Inspector, Moment], T]) -> asyncio.Future[T]:
         """Let an operator decide; the future has what the decision returned as soon as it is synced.
 
         Raises what the decision raises.
@@ -82,7 +82,7 @@ class Operations:
         self._context.touched()
         return self._context.commits.synced(result)
 
-    async def drop(self, find: Callable[[Operator], Lane], pace: Pace) -> asyncio.Future[int]:
+    async def drop(self, find: Callable[[Inspector], Lane], pace: Pace) -> asyncio.Future[int]:
         """Count all records of a held lane as done; the future has how many, as soon as that is synced.
 
         A long lane is dropped by and by, from behind its head, and its head at last: where it goes on meanwhile, by
@@ -105,11 +105,11 @@ class Operations:
         self._context.touched()
         return self._context.commits.synced(dropped)
 
-    async def decide_all(self, what: Literal["resume", "skip", "drop"], pace: Pace) -> DecidedAll:
+    async def decide_all(self, what: Literal["resume", "skip", "drop"], pace: Pace) -> BulkDecision:
         """Let an operator decide the same about every lane that is held now, one by one; returns when all is synced.
         What one of them refuses keeps none of the others."""
         operator = self._operator
-        decided = DecidedAll()
+        decided = BulkDecision()
         dropping: list[asyncio.Future[int]] = []
         for found in await in_turns(operator.held_lanes(), pace):
             await pace.step(DECIDED_STEPS)
@@ -221,13 +221,13 @@ class Operations:
         raise OverloadedError("lanes are blocked or parked faster than they can be looked up: try again later")
 
     async def replacement(
-        self, find: Callable[[Operator], Lane], value: bytes | None, headers: Headers, key: bytes | None = None
-    ) -> Callable[[Operator, Moment], None]:
+        self, find: Callable[[Inspector], Lane], value: bytes | None, headers: Headers, key: bytes | None = None
+    ) -> Callable[[Inspector, Moment], None]:
         """Return the decision to go on with another record in the place of a held lane's head, for this group.
 
         It has the head's key (`key` may say so), its time and the header with its ordering key. Raises what `find`
         raises, UnknownLaneError, InvalidRequestError, or what hinders the reading of the head; the decision raises
-        LaneNotHeldError where the lane went on meanwhile, and what `Operator.replace_head` raises.
+        LaneNotHeldError where the lane went on meanwhile, and what `Inspector.replace_head` raises.
         """
         self._context.check_serving()
         head = find(self._operator).head
@@ -243,7 +243,7 @@ class Operations:
         headers = _with_ordering_key(headers, old.headers, self._queue.settings.key_header)
         new = LogRecord(old.offset, old.timestamp_ms, old.key, value, headers)
 
-        def replace(operator: Operator, _: Moment) -> None:
+        def replace(operator: Inspector, _: Moment) -> None:
             lane = find(operator)
             if lane.head != head:
                 raise LaneNotHeldError("the lane went on meanwhile, and has another head: look at it again")
@@ -252,14 +252,14 @@ class Operations:
         return replace
 
 
-def _the_same(operator: Operator, found: Lane) -> Lane:
+def _the_same(operator: Inspector, found: Lane) -> Lane:
     """Return a lane that was found before; raises UnknownLaneError where it is no more."""
     if operator.as_it_is(found) is not found:
         raise UnknownLaneError("the lane is no more: what it held is done, or goes on")
     return found
 
 
-def _finds(find: Callable[[Operator], Lane], operator: Operator, lane: Lane) -> bool:
+def _finds(find: Callable[[Inspector], Lane], operator: Inspector, lane: Lane) -> bool:
     """Whether a lane is still there, and held."""
     try:
         return find(operator) is lane and lane.state in HELD

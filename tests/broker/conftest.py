@@ -20,7 +20,7 @@ from logbroker.clock import SystemClock
 from logbroker.config import BrokerConfig
 from logbroker.engine import Append, Appended
 from logbroker.errors import LogbrokerError
-from logbroker.queues.sidecar_files import DIRECTORY
+from logbroker.queues.scan.index_cache.files import DIRECTORY
 from logbroker.record.codec import NewRecord, encode_batch
 from logbroker.types import Durability, TopicId
 

@@ -11,7 +11,7 @@ import pytest
 from logbroker.broker.local_engine.catalog import decode_topic, encode_topic
 from logbroker.broker.topics import with_configs
 from logbroker.config import BROKER_BOUNDS, BrokerConfig, TopicConfig, load_broker_config
-from logbroker.engine import TopicGeneration
+from logbroker.engine import LogGeneration
 from logbroker.errors import ConfigFileError
 from logbroker.types import TopicId
 
@@ -97,7 +97,7 @@ def test_configs_that_earlier_brokers_stored_as_they_were_given_are_read() -> No
         "priority.bands": " hot=7-9:1" + " " * 5_000 + ",cold=0-6:2\n",
         "durability": "written",
     }
-    generations = [TopicGeneration(1, 3, ())]
+    generations = [LogGeneration(1, 3, ())]
     row = {"name": "t", "partitions": 3, "overrides": overrides, "generations": generations, "created_at_ms": 5}
     topic, _ = decode_topic(TopicId(bytes(16)), msgspec.msgpack.encode(row), TopicConfig())
     assert (topic.config.retention_ms, topic.config.max_message_bytes, len(topic.config.priority_bands)) == (

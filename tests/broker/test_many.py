@@ -14,10 +14,10 @@ import pytest
 from logbroker.broker.broker import Broker
 from logbroker.engine import Append, Appended, Topic
 from logbroker.errors import UnknownTopicError
-from logbroker.queues.queue_group import QueueGroup
-from logbroker.queues.rests import LEAST_PAUSE_SECONDS, LOOK_SHARE, Rests
-from logbroker.queues.settings import OnExhausted, QueueSettings
-from logbroker.queues.starts import StartAt
+from logbroker.queues.group import QueueGroup
+from logbroker.queues.model.settings import OnExhausted, QueueGroupSettings
+from logbroker.queues.model.starts import StartAt
+from logbroker.queues.scan.rests import LEAST_PAUSE_SECONDS, LOOK_SHARE, Rests
 from logbroker.storage.files import RealFiles
 from tests.broker.conftest import HeldSync, Opened, OpenEngine, batch, broker_on
 from tests.calls import counted
@@ -139,7 +139,7 @@ async def test_a_recovery_point_under_way_is_waited_for_where_its_topic_is_delet
 
 async def idle_groups(broker: Broker, topic: Topic, count: int) -> None:
     for number in range(count):
-        await broker.queues.create(f"g{number}", topic, QueueSettings(), StartAt())
+        await broker.queues.create(f"g{number}", topic, QueueGroupSettings(), StartAt())
 
 
 async def append(broker: Broker, topic: Topic, *values: bytes) -> None:
@@ -173,11 +173,11 @@ async def test_a_group_is_created_at_the_same_cost_however_many_there_are(tmp_pa
         counts = []
         for many in (FEW, MANY):
             for number in range(len(broker.queues.ids()), many):
-                await broker.queues.create(f"g{number}", topic, QueueSettings(), StartAt())
+                await broker.queues.create(f"g{number}", topic, QueueGroupSettings(), StartAt())
             of_many = []
             for repeat in range(REPEATS):
                 with counted() as calls:
-                    await broker.queues.create(f"x{many}-{repeat}", topic, QueueSettings(), StartAt())
+                    await broker.queues.create(f"x{many}-{repeat}", topic, QueueGroupSettings(), StartAt())
                     await asyncio.sleep(0)
                 of_many.append(calls.count)
             counts.append(min(of_many))
@@ -239,9 +239,9 @@ async def test_only_groups_that_have_to_do_with_a_topic_are_told_that_it_changed
     async with broker_on(tmp_path) as broker:
         topics = [await broker.engine.create_topic(f"t{number}", 1, {}) for number in range(3)]
         for number, topic in enumerate(topics):
-            settings = QueueSettings()
+            settings = QueueGroupSettings()
             if number == 2:
-                settings = QueueSettings(on_exhausted=OnExhausted.DEAD_LETTER, dead_letter_topic="letters")
+                settings = QueueGroupSettings(on_exhausted=OnExhausted.DEAD_LETTER, dead_letter_topic="letters")
             await broker.queues.create(f"g{number}", topic, settings, StartAt())
         await asyncio.sleep(0)
         monkeypatch.setattr(QueueGroup, "topics_changed", noted)

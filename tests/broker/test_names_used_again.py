@@ -22,17 +22,17 @@ from logbroker.consumer_groups import groups as consumer_groups
 from logbroker.consumer_groups.offsets import TopicCommit
 from logbroker.engine import Append, Appended, Topic
 from logbroker.errors import GroupExistsError, LogbrokerError, UnknownGroupError, UnknownTopicError
-from logbroker.queues.messages import Settlement
-from logbroker.queues.places import offset_of
-from logbroker.queues.settings import QueueSettings
-from logbroker.queues.starts import StartAt
-from logbroker.queues.worker_messages import Hello
+from logbroker.queues.model.messages import Settlement
+from logbroker.queues.model.record_id import offset_of
+from logbroker.queues.model.settings import QueueGroupSettings
+from logbroker.queues.model.starts import StartAt
+from logbroker.queues.model.worker_messages import Hello
 from logbroker.record.codec import NewRecord, decode_batch, encode_batch, split_batches
 from logbroker.types import TopicId
 from tests.fast_directory import fast_directory
 
 RECORDS = 5
-SETTINGS = QueueSettings(grace_seconds=0.0)
+SETTINGS = QueueGroupSettings(grace_seconds=0.0)
 
 
 class Expected(msgspec.Struct):

@@ -13,7 +13,7 @@ import pytest
 from logbroker.broker.local_engine import lifetime
 from logbroker.broker.local_engine.numbers import MAX_FROM_CLOCK
 from logbroker.errors import DiskFullError, OverloadedError
-from logbroker.storage.issued_numbers import ISSUED_NAME, IssuedNumbers, write_issued
+from logbroker.storage.metadata.issued_numbers import ISSUED_NAME, IssuedNumbers, write_issued
 from logbroker.tools.metadata_backup import Backup, back_up
 from logbroker.tools.metadata_restore import extracted, plan_restore, restore
 from tests.broker.conftest import OpenEngine

@@ -14,7 +14,7 @@ from logbroker.config import DAY_MS, MAX_INT64
 from logbroker.engine import Append, Appended
 from logbroker.errors import LogbrokerError, ProducerForgottenError, UnknownProducerIdError
 from logbroker.storage import producer_state
-from logbroker.storage.metadata_store import MetadataStore, Write
+from logbroker.storage.metadata.metadata_store import MetadataStore, Write
 from logbroker.types import Durability, TopicId
 from tests.broker.conftest import Opened, OpenEngine, batch
 

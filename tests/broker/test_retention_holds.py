@@ -11,9 +11,9 @@ from logbroker.broker.broker import open_broker
 from logbroker.broker.local_engine.partition import Partition
 from logbroker.config import BrokerConfig
 from logbroker.engine import Append, Topic
-from logbroker.queues.queue_groups import QueueGroups
-from logbroker.queues.settings import QueueSettings
-from logbroker.queues.starts import StartAt
+from logbroker.queues.model.settings import QueueGroupSettings
+from logbroker.queues.model.starts import StartAt
+from logbroker.queues.registry import QueueGroupRegistry
 from logbroker.storage.partition_checkpoint import PartitionCheckpoint
 from tests.broker.conftest import Opened, OpenEngine, batch
 
@@ -107,15 +107,15 @@ async def test_at_a_start_nothing_goes_before_queue_groups_hold_it(
         topic = await broker.engine.create_topic("t", 1, {"segment.bytes": "1000", "retention.bytes": "-1"})
         for number in range(30):
             await broker.engine.append([Append(topic.id, 0, batch(b"%0200d" % number))])
-        await broker.queues.create("g", topic, QueueSettings(), StartAt())
+        await broker.queues.create("g", topic, QueueGroupSettings(), StartAt())
         await broker.engine.alter_topic(topic.id, set_configs={"retention.bytes": "1000"})
-    real = QueueGroups.load
+    real = QueueGroupRegistry.load
 
-    async def load_late(groups: QueueGroups) -> None:
+    async def load_late(groups: QueueGroupRegistry) -> None:
         await asyncio.sleep(0.2)
         await real(groups)
 
-    monkeypatch.setattr(QueueGroups, "load", load_late)
+    monkeypatch.setattr(QueueGroupRegistry, "load", load_late)
     async with open_broker(config, failure) as broker:
         await asyncio.sleep(0.2)
         assert broker.engine.partition_facts(topic.id, 0).log_start_offset == 0

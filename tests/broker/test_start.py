@@ -12,7 +12,7 @@ from logbroker.broker.local_engine.catalog import PARTITIONS
 from logbroker.engine import Append, Read, ReadResult
 from logbroker.errors import PartitionOfflineError
 from logbroker.record.codec import decode_batch, split_batches
-from logbroker.storage.metadata_store import MetadataStore
+from logbroker.storage.metadata.metadata_store import MetadataStore
 from tests.broker.conftest import Opened, OpenEngine, batch
 
 TOPICS = {"a": 5, "b": 3}

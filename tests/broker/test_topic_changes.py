@@ -14,7 +14,7 @@ from logbroker.engine import Append, LogEngine, Topic
 from logbroker.errors import PartitionOfflineError, StorageFailedError, TooManyOpenFilesError, UnknownTopicError
 from logbroker.record.codec import NewRecord, encode_batch
 from logbroker.storage.log_reader import LogReader
-from logbroker.storage.metadata_store import MetadataStore
+from logbroker.storage.metadata.metadata_store import MetadataStore
 from logbroker.storage.partition_log import PartitionLog
 from logbroker.storage.segment import Segment
 from tests.broker.conftest import Opened, OpenEngine

@@ -16,7 +16,7 @@ from logbroker.client.sync import Admin, Consumer, Producer, QueueAdmin, QueueSe
 from logbroker.config import BrokerConfig
 from logbroker.embedded_broker import embedded
 from logbroker.errors import CorruptLogError
-from logbroker.storage.metadata_store import MetadataStore
+from logbroker.storage.metadata.metadata_store import MetadataStore
 from tests.fast_directory import fast_directory
 
 TABLES = ("broker", "topics", "partitions", "producers", "state")

@@ -13,7 +13,7 @@ from logbroker.config import DAY_MS
 from logbroker.engine import Append, Appended, Read, ReadResult, StateEvent, Topic
 from logbroker.errors import DataDirError, InvalidRequestError, OffsetOutOfRangeError, UnknownTopicError
 from logbroker.record.codec import NewRecord, encode_batch
-from logbroker.storage.metadata_store import MetadataStore
+from logbroker.storage.metadata.metadata_store import MetadataStore
 from tests.broker.conftest import HeldSync, Opened, OpenEngine, batch
 
 

@@ -18,8 +18,8 @@ from typing import BinaryIO, NamedTuple
 
 import pytest
 
-from logbroker.cli import child_process
-from logbroker.cli.child_process import CommandRunner, Ended
+from logbroker.cli.common import child_process
+from logbroker.cli.common.child_process import CommandOutcome, CommandRunner
 from tests.waiting import until
 
 WHOLE_SECONDS = 60
@@ -32,7 +32,7 @@ def runner(script: str, timeout_seconds: float | None = WHOLE_SECONDS) -> Iterat
         yield commands
 
 
-def run(script: str, value: bytes = b"", timeout_seconds: float | None = WHOLE_SECONDS) -> Ended:
+def run(script: str, value: bytes = b"", timeout_seconds: float | None = WHOLE_SECONDS) -> CommandOutcome:
     with runner(script, timeout_seconds) as commands:
         return commands.run(value, os.environb, lambda: True)
 
@@ -84,11 +84,11 @@ def test_how_it_ended(script: str, status: int, last_line: str, capfd: pytest.Ca
     "script", ["exit 0", "exec <&-; exit 0", "head -c 5 >/dev/null", "read line; exit 0", "cat >/dev/null"]
 )
 def test_what_it_does_not_read_is_its_own_affair(script: str, capfd: pytest.CaptureFixture[str]) -> None:
-    assert run(script, b"x" * 5_000_000) == Ended(0, None, "")
+    assert run(script, b"x" * 5_000_000) == CommandOutcome(0, None, "")
 
 
 def test_it_gets_the_whole_value(capfd: pytest.CaptureFixture[str]) -> None:
-    assert run("test $(wc -c) = 5000000", b"x" * 5_000_000) == Ended(0, None, "")
+    assert run("test $(wc -c) = 5000000", b"x" * 5_000_000) == CommandOutcome(0, None, "")
 
 
 @pytest.mark.usefixtures("either_wait")
@@ -96,7 +96,7 @@ def test_it_is_over_though_a_background_child_holds_its_standard_error(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     with runner(f"sleep {WHOLE_SECONDS} & echo $! > {tmp_path}/pid; echo told >&2") as commands:
-        assert commands.run(b"", os.environb, lambda: True) == Ended(0, None, "told")
+        assert commands.run(b"", os.environb, lambda: True) == CommandOutcome(0, None, "told")
         pid = pid_in(tmp_path / "pid")
         assert lives(pid)
         os.kill(pid, signal.SIGKILL)
@@ -107,7 +107,7 @@ def test_a_background_child_may_go_on_writing(tmp_path: Path, capfd: pytest.Capt
     go, done = tmp_path / "go", tmp_path / "done"
     script = f"(while ! test -e {go}; do sleep 0.01; done; echo late >&2; touch {done}) & exit 0"
     with runner(script) as commands:
-        assert commands.run(b"", os.environb, lambda: True) == Ended(0, None, "")
+        assert commands.run(b"", os.environb, lambda: True) == CommandOutcome(0, None, "")
         go.touch()
         until(done.exists)
         heard = ""
@@ -180,7 +180,7 @@ def test_nothing_is_begun_after_a_stop(capfd: pytest.CaptureFixture[str]) -> Non
 def test_many_at_once_are_each_their_own(capfd: pytest.CaptureFixture[str]) -> None:
     with runner("read n; echo line $n >&2; exit $n") as commands, ThreadPoolExecutor(8) as pool:
         ended = list(pool.map(lambda n: commands.run(b"%d\n" % n, os.environb, lambda: True), range(40)))
-    assert ended == [Ended(n, None, f"line {n}") for n in range(40)]
+    assert ended == [CommandOutcome(n, None, f"line {n}") for n in range(40)]
     assert sorted(capfd.readouterr().err.splitlines()) == sorted(f"line {n}" for n in range(40))
 
 
@@ -194,7 +194,7 @@ def test_of_what_it_writes_only_the_end_is_kept(monkeypatch: pytest.MonkeyPatch)
             _, peak = tracemalloc.get_traced_memory()
         finally:
             tracemalloc.stop()
-    assert ended == Ended(1, None, "end")
+    assert ended == CommandOutcome(1, None, "end")
     assert peak < 8 * 1024 * 1024
 
 
@@ -246,7 +246,7 @@ def test_what_is_dropped_where_nobody_reads_is_counted_and_told(blocked_errors: 
     with runner("yes | head -c 600000 >&2") as commands:
         commands.errors.is_stopping = True
         for _ in range(20):
-            assert commands.run(b"", os.environb, lambda: True) == Ended(0, None, "y")
+            assert commands.run(b"", os.environb, lambda: True) == CommandOutcome(0, None, "y")
         until(lambda: has_received(b" bytes of standard error were dropped: nobody read them\n"))
     ours = received.index(b"logbroker: ")
     dropped = int(received[ours:].split()[1].replace(b",", b""))
@@ -276,7 +276,9 @@ def test_a_slow_reader_gets_every_byte(
         running = [pool.submit(commands.run, b"%d\n" % n, os.environb, lambda: True) for n in range(count)]
         until(lambda: not commands.errors.offer(b""))
         reader.start()
-        assert [each.result(WHOLE_SECONDS) for each in running] == [Ended(n, None, f"{n}007500") for n in range(count)]
+        assert [each.result(WHOLE_SECONDS) for each in running] == [
+            CommandOutcome(n, None, f"{n}007500") for n in range(count)
+        ]
     assert not any(map(is_writer, threading.enumerate()))  # All is written.
     reader.join(WHOLE_SECONDS / 2)
     assert sorted(received.decode().splitlines()) == [f"{n}{line:06}" for n in range(count) for line in range(1, 7501)]
@@ -287,7 +289,7 @@ def test_an_environment_that_is_too_large_is_an_error_of_its_own() -> None:
         with pytest.raises(OSError, match=os.strerror(errno.E2BIG)) as caught:
             commands.run(b"", {b"A%d" % n: b"x" * 100_000 for n in range(100)}, lambda: True)
         assert caught.value.errno == errno.E2BIG
-        assert commands.run(b"", os.environb, lambda: True) == Ended(0, None, "")
+        assert commands.run(b"", os.environb, lambda: True) == CommandOutcome(0, None, "")
 
 
 def test_nothing_is_left_open(capfd: pytest.CaptureFixture[str]) -> None:
@@ -302,7 +304,7 @@ def test_nothing_is_left_open(capfd: pytest.CaptureFixture[str]) -> None:
 
 GUARDED = """
 import os, sys
-from logbroker.cli.child_process import CommandRunner
+from logbroker.cli.common.child_process import CommandRunner
 with CommandRunner(sys.argv[1], None) as commands:
     commands.run(b"", os.environb, lambda: True)
     commands.run(b"", os.environb, lambda: True)
@@ -327,7 +329,7 @@ def test_who_is_killed_takes_its_commands_along(tmp_path: Path) -> None:
 
 KILLED_EARLY = """
 import os, signal, sys
-from logbroker.cli import child_process
+from logbroker.cli.common import child_process
 def killed(guard, pid):
     with open(sys.argv[2], "w") as file:
         print(pid, file=file)

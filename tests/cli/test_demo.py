@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from logbroker.cli.common.input_formats import InputRecord
 from logbroker.cli.demo import check_order
-from logbroker.cli.input_formats import InputRecord
 from logbroker.client import Record
 from logbroker.errors import LogbrokerError
 from tests.cli.command import ENVIRONMENT, LOGBROKER, output_of

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import click
 import pytest
 
-from logbroker.cli.lines import LogFormatter
+from logbroker.cli.common.lines import LogFormatter
 from logbroker.cli.main import cli, run
 from logbroker.client.sync import Admin, Consumer, Producer, QueueAdmin, QueueSettings, Worker, WorkerDelivery
 from logbroker.errors import LogbrokerError

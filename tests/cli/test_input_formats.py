@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logbroker.cli.input_formats import InputRecord, read_csv, read_json, read_lines
+from logbroker.cli.common.input_formats import InputRecord, read_csv, read_json, read_lines
 from logbroker.errors import InvalidRequestError
 
 

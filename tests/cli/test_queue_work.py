@@ -18,9 +18,9 @@ from typing import Any, cast
 
 import pytest
 
+from logbroker.cli.common.standard_output import TakenOutput
 from logbroker.cli.main import run
-from logbroker.cli.queue_work import _stopped_at_end
-from logbroker.cli.standard_output import TakenOutput
+from logbroker.cli.queue.work import _stopped_at_end
 from logbroker.client.sync import Admin, LaneDescription, Producer, QueueAdmin, QueueCounts, QueueSettings, Worker
 from logbroker.embedded_broker import embedded
 from tests.cli.command import ENVIRONMENT, LOGBROKER, line_of, logbroker, output_of, unread_bytes

@@ -14,8 +14,8 @@ from pathlib import Path
 import click
 import pytest
 
+from logbroker.cli.common.reach import reach
 from logbroker.cli.main import cli
-from logbroker.cli.reach import reach
 from logbroker.client import sync
 from logbroker.embedded_broker import embedded
 from logbroker.errors import BrokerUnavailableError, InvalidRequestError
@@ -165,7 +165,7 @@ def http2(connection: socket.socket) -> None:
 def test_what_else_listens_there_is_told_at_once(
     monkeypatch: pytest.MonkeyPatch, serve: Callable[[socket.socket], None], words: str
 ) -> None:
-    monkeypatch.setattr("logbroker.cli.reach.ANSWER_SECONDS", 0.5 if serve is nothing else 30)
+    monkeypatch.setattr("logbroker.cli.common.reach.ANSWER_SECONDS", 0.5 if serve is nothing else 30)
     with listener(serve) as address, pytest.raises(BrokerUnavailableError) as caught:
         reach(address)
     assert words in str(caught.value)
@@ -178,7 +178,7 @@ def test_a_broker_that_does_not_run_is_told_after_one_attempt(
     def no_wait(seconds: float) -> None:
         raise AssertionError("it waits, and nobody asked it to")
 
-    monkeypatch.setattr("logbroker.cli.reach.sleep", no_wait)
+    monkeypatch.setattr("logbroker.cli.common.reach.sleep", no_wait)
     for address in (f"127.0.0.1:{unused_tcp_port}", f"localhost:{unused_tcp_port}"):
         with pytest.raises(BrokerUnavailableError, match=f"{address} cannot be reached: connection refused; is it run"):
             reach(address)
@@ -205,7 +205,7 @@ def test_a_name_that_is_none_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_name_server_that_says_nothing_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     over = threading.Event()
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: over.wait(60))
-    monkeypatch.setattr("logbroker.cli.reach.ANSWER_SECONDS", 0.05)
+    monkeypatch.setattr("logbroker.cli.common.reach.ANSWER_SECONDS", 0.05)
     with pytest.raises(BrokerUnavailableError, match="could not be looked up within"):
         reach("slow.invalid:9192")
     over.set()
@@ -213,8 +213,8 @@ def test_a_name_server_that_says_nothing_is_not_waited_for(monkeypatch: pytest.M
 
 def test_wait_tries_again_for_so_long_and_no_longer(monkeypatch: pytest.MonkeyPatch, unused_tcp_port: int) -> None:
     now = [1000.0]
-    monkeypatch.setattr("logbroker.cli.reach.monotonic", lambda: now[0])
-    monkeypatch.setattr("logbroker.cli.reach.sleep", lambda seconds: now.__setitem__(0, now[0] + seconds))
+    monkeypatch.setattr("logbroker.cli.common.reach.monotonic", lambda: now[0])
+    monkeypatch.setattr("logbroker.cli.common.reach.sleep", lambda seconds: now.__setitem__(0, now[0] + seconds))
     with pytest.raises(BrokerUnavailableError, match="waited 7 s"):
         reach(f"127.0.0.1:{unused_tcp_port}", 7)
     assert now[0] == pytest.approx(1007.0)

@@ -7,8 +7,8 @@ import uuid
 
 import pytest
 
+from logbroker.cli.common.standard_output import TakenOutput
 from logbroker.cli.main import run
-from logbroker.cli.standard_output import TakenOutput
 from logbroker.client.sync import Admin
 
 

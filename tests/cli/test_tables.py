@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from logbroker.cli import terminal
+from logbroker.cli.common import terminal
 from logbroker.cli.main import run
 from logbroker.client.sync import Consumer, QueueAdmin
 from tests.cli.queues import Queue, exhaust

@@ -22,7 +22,7 @@ from typing import Any, Final
 
 from logbroker import client, embedded
 from logbroker.client import sync
-from logbroker.client.sync_loop import shared_loop
+from logbroker.client.runtime.sync_loop import shared_loop
 from logbroker.errors import LogbrokerError
 
 _CHILD_SECONDS: Final = 25.0

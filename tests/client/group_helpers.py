@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TypedDict
 
 from logbroker.client import Admin, Consumer, Producer, Record, TopicPartition
-from logbroker.client.consumer_core import ConsumerCore
+from logbroker.client.consumer.consumer_core import ConsumerCore
 
 
 async def fill(address: str, topic: str, partitions: int, records: int) -> None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from logbroker.client.held_session import HeldSession
-from logbroker.client.holdings import Holdings
-from logbroker.client.leased_record import WorkerDelivery
-from logbroker.client.shelf import Shelf
+from logbroker.client.worker.held_session import HeldSession
+from logbroker.client.worker.in_flight import InFlight
+from logbroker.client.worker.leased_record import WorkerDelivery
+from logbroker.client.worker.prefetch_buffer import PrefetchBuffer
 from logbroker.errors import (
     LogbrokerError,
 )
@@ -22,7 +22,7 @@ class Worker:
     """Holdings with a broker by hand: the test says what comes, and sees what goes."""
 
     def __init__(self, max_extension_seconds: float = 1000.0) -> None:
-        self.holdings = Holdings(WorkerDelivery, wake=lambda: None, max_extension_seconds=max_extension_seconds)
+        self.holdings = InFlight(WorkerDelivery, wake=lambda: None, max_extension_seconds=max_extension_seconds)
         self.welcome()
 
     def welcome(self, *, resumed: bool = False, reclaimed: Iterable[queues_pb2.Deliveries] = ()) -> int:
@@ -37,7 +37,9 @@ class Worker:
     ) -> None:
         self.holdings.received(deliveries(receipt, offsets, session), now)
 
-    def take(self, count: int, now: float = NOW, shelf: Shelf[WorkerDelivery] | None = None) -> list[WorkerDelivery]:
+    def take(
+        self, count: int, now: float = NOW, shelf: PrefetchBuffer[WorkerDelivery] | None = None
+    ) -> list[WorkerDelivery]:
         """Take so many, and no more are there."""
         taken = []
         while (delivery := self.holdings.take(shelf or self.holdings.shelf, now)) is not None:

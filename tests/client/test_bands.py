@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from logbroker.client import Admin, Consumer, Producer, Record, TopicInfo, TopicPartition, sync
-from logbroker.client.topic_route import TopicRoute
+from logbroker.client.producer.topic_route import TopicRoute
 from logbroker.embedded_broker import embedded
 from logbroker.errors import InvalidRequestError
 from logbroker.record.bands import Band, parse_bands, partitions_of
@@ -69,7 +69,7 @@ def test_a_key_that_is_counted_over_the_whole_topic_is_found_out(monkeypatch: py
     """The planted bug: the partitions of the topic instead of those of the band."""
     check_route(BANDS, b"key", 9)
     monkeypatch.setattr(
-        "logbroker.client.topic_route.PartitionCache",
+        "logbroker.client.producer.topic_route.PartitionCache",
         lambda partitions, *, first: PartitionCache(partitions_of((HOT, WARM, COLD)), first=first),
     )
     with pytest.raises(AssertionError):

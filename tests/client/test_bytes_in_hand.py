@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from logbroker.client import Admin, Consumer, Producer, Record, Worker, WorkerDelivery, sync
-from logbroker.client.holdings import Holdings
-from logbroker.client.worker import Session
+from logbroker.client.worker.in_flight import InFlight
+from logbroker.client.worker.worker import Session
 from logbroker.errors import InvalidRequestError
 from logbroker.record.codec import NewRecord, encode_batch
 from logbroker.record.compression import Codec
@@ -170,16 +170,16 @@ class Unread:
         self.now: dict[int, int] = defaultdict(int)
         self.most: dict[int, int] = defaultdict(int)
         self.messages = 0
-        receive = Holdings.received
+        receive = InFlight.received
 
-        def received(holdings: Holdings[Any], message: queues_pb2.Deliveries, now: float) -> int:
+        def received(holdings: InFlight[Any], message: queues_pb2.Deliveries, now: float) -> int:
             self.messages += 1
             token = message.session_token
             self.now[token] += len(message.batches)
             self.most[token] = max(self.most[token], self.now[token])
             return receive(holdings, message, now)
 
-        monkeypatch.setattr(Holdings, "received", received)
+        monkeypatch.setattr(InFlight, "received", received)
 
 
 async def fill_random(address: str, group: str, count: int, size: int, key: bytes | None = None) -> None:
@@ -282,7 +282,7 @@ async def test_records_of_a_delivery_are_decoded_as_they_are_taken() -> None:
         made.append(len(made))
         return WorkerDelivery(*arguments)
 
-    worker.holdings = Holdings(make, wake=lambda: None, max_extension_seconds=1000.0)
+    worker.holdings = InFlight(make, wake=lambda: None, max_extension_seconds=1000.0)
     worker.welcome()
     message = deliveries(1, range(200))
     message.batches = encode_batch([NewRecord(bytes(1000), b"k") for _ in range(200)], codec=Codec.ZSTD)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from logbroker.client import Admin, Consumer, Producer, Record, TopicPartition
-from logbroker.client.connection import Connection
+from logbroker.client.transport.connection import Connection
 from logbroker.errors import (
     BatchExpandsTooFarError,
     CorruptBatchError,

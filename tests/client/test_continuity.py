@@ -6,8 +6,8 @@ from typing import Final
 
 import pytest
 
-from logbroker.client.cursor import Cursor
-from logbroker.client.fetcher import Assigned, Chunk
+from logbroker.client.consumer.cursor import Cursor
+from logbroker.client.consumer.fetcher import Assigned, Chunk
 from logbroker.errors import CorruptLogError
 from logbroker.record.codec import NewRecord, encode_batch
 from logbroker.types import TopicId, TopicPartition

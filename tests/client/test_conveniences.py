@@ -15,7 +15,7 @@ import msgspec
 import pytest
 
 from logbroker.client import Admin, Consumer, Producer, QueueAdmin, QueueSettings, Record, TopicPartition, Worker, sync
-from logbroker.client.arguments import fits
+from logbroker.client.runtime.arguments import fits
 from logbroker.errors import (
     BrokerUnavailableError,
     DeserializationError,

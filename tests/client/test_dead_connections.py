@@ -7,9 +7,10 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from logbroker.client import Admin, Consumer, Producer, Worker, connection, sync
+from logbroker.client import Admin, Consumer, Producer, Worker, sync
+from logbroker.client.transport import connection
 from logbroker.embedded_broker import embedded
-from logbroker.grpc_api.group_messages import MAX_IDLE_HEARTBEAT_INTERVAL_MS
+from logbroker.grpc_api.groups.messages import MAX_IDLE_HEARTBEAT_INTERVAL_MS
 from tests.client.group_helpers import Events, add, fill, numbers
 from tests.client.links import Link
 from tests.client.worker_helpers import create, describe, take

@@ -21,8 +21,8 @@ import pytest
 
 from logbroker import client
 from logbroker.client import sync
-from logbroker.client.background import Background
-from logbroker.client.connection import Connection
+from logbroker.client.transport.background import Background
+from logbroker.client.transport.connection import Connection
 from logbroker.errors import LogbrokerError
 
 END_SECONDS = 40

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from logbroker.client import Admin, Consumer, Producer, QueueAdmin, TopicPartition, Worker
-from logbroker.client.background import CANCELLED
+from logbroker.client.transport.background import CANCELLED
 from logbroker.errors import BrokerUnavailableError, InvalidRequestError
 from tests.client.worker_helpers import create, fill
 

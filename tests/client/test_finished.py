@@ -7,8 +7,8 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logbroker.client.cursor import Cursor, Record
-from logbroker.client.fetcher import Assigned, Chunk
+from logbroker.client.consumer.cursor import Cursor, Record
+from logbroker.client.consumer.fetcher import Assigned, Chunk
 from logbroker.record.codec import NewRecord, encode_batch
 from logbroker.record.header import HEADER
 from logbroker.types import TopicId, TopicPartition

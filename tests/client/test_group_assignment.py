@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from logbroker.client import Admin, Consumer, TopicPartition
-from logbroker.client.group_reader import GroupReader
-from logbroker.client.membership import State
+from logbroker.client.consumer.group_reader import GroupReader
+from logbroker.client.consumer.membership import MembershipState
 from logbroker.errors import (
     AssignorMismatchError,
     BrokerUnavailableError,
@@ -254,7 +254,7 @@ async def test_a_subscription_that_changes_while_the_member_comes_back_counts(ad
         await settle(consumer, partitions=1)
         way.cut()
         async with asyncio.timeout(20):
-            while consumer._in_group().member.membership.state is not State.JOINING:
+            while consumer._in_group().member.membership.state is not MembershipState.JOINING:
                 await asyncio.sleep(0)
             await consumer.subscribe(f"{topic}-other")
             while consumer.assignment() != [TopicPartition(f"{topic}-other", 0)]:

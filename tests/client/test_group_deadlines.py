@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from logbroker.client import Consumer, group_reader, sync
-from logbroker.client.connection import Connection
-from logbroker.client.offsets import list_offsets
+from logbroker.client import Consumer, sync
+from logbroker.client.consumer import group_reader
+from logbroker.client.transport.connection import Connection
+from logbroker.client.transport.offsets import list_offsets
 from logbroker.embedded_broker import EmbeddedBroker
 from logbroker.errors import BrokerUnavailableError, OverloadedError, RequestTimeoutError
 from tests.client.group_helpers import Events, committed, drain, fill, numbers, take

@@ -11,9 +11,10 @@ from typing import Any
 import grpc
 import pytest
 
-from logbroker.client import Admin, Consumer, Record, TopicPartition, group_reader
-from logbroker.client.connection import Connection
-from logbroker.client.offsets import list_offsets
+from logbroker.client import Admin, Consumer, Record, TopicPartition
+from logbroker.client.consumer import group_reader
+from logbroker.client.transport.connection import Connection
+from logbroker.client.transport.offsets import list_offsets
 from logbroker.embedded_broker import EmbeddedBroker, embedded
 from tests.client.group_helpers import Events, add, committed, drain, fill, rest, settle, take
 from tests.groups.members import GroupsApi, Member

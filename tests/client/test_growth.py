@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from logbroker.client import Admin, Consumer, Producer, Record, TopicPartition, sync
-from logbroker.client.groups import GenerationDescription
+from logbroker.client.admin.groups import GenerationDescription
 from logbroker.embedded_broker import EmbeddedBroker
 from logbroker.errors import (
     CorruptLogError,
@@ -218,7 +218,7 @@ async def test_a_synchronous_consumer_reads_added_partitions_too(growing: Growin
 async def test_added_partitions_are_read_where_order_is_given_up(
     growing: GrowingTopic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("logbroker.client.generations.LOOK_SECONDS", 0.05)
+    monkeypatch.setattr("logbroker.client.consumer.generations.LOOK_SECONDS", 0.05)
     await growing.grow_and_fill(2)
     async with Consumer(growing.address, growth_order="none") as consumer:
         await consumer.assign(growing.name, "latest")

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from logbroker.client import Consumer
-from logbroker.client.member import Member
-from logbroker.client.membership import next_heartbeat
+from logbroker.client.consumer.member import GroupMember
+from logbroker.client.consumer.membership import next_heartbeat
 from logbroker.embedded_broker import EmbeddedBroker, embedded
 from tests.client.group_helpers import Events, add, fill, numbers
 
@@ -31,16 +31,16 @@ def broker() -> Iterator[EmbeddedBroker]:
 
 
 @pytest.fixture
-def sent_at(monkeypatch: pytest.MonkeyPatch) -> dict[Member, list[float]]:
+def sent_at(monkeypatch: pytest.MonkeyPatch) -> dict[GroupMember, list[float]]:
     """When members sent heartbeats."""
-    sent_at: dict[Member, list[float]] = defaultdict(list)
-    send = Member._send_heartbeat
+    sent_at: dict[GroupMember, list[float]] = defaultdict(list)
+    send = GroupMember._send_heartbeat
 
-    def note(self: Member, *arguments: Any, **options: Any) -> None:
+    def note(self: GroupMember, *arguments: Any, **options: Any) -> None:
         sent_at[self].append(time.monotonic())
         send(self, *arguments, **options)
 
-    monkeypatch.setattr(Member, "_send_heartbeat", note)
+    monkeypatch.setattr(GroupMember, "_send_heartbeat", note)
     return sent_at
 
 
@@ -50,7 +50,7 @@ async def poll_until_cancelled(consumer: Consumer) -> None:
 
 
 async def test_idle_members_send_two_heartbeats_a_session(
-    broker: EmbeddedBroker, topic: str, sent_at: dict[Member, list[float]]
+    broker: EmbeddedBroker, topic: str, sent_at: dict[GroupMember, list[float]]
 ) -> None:
     """Also where their programs ask for records all the time: permission is asked for once there are some."""
     await fill(broker.address, topic, MEMBERS, 0)
@@ -80,7 +80,7 @@ async def test_idle_members_send_two_heartbeats_a_session(
 
 
 async def test_records_come_to_an_idle_member_at_once(
-    broker: EmbeddedBroker, topic: str, sent_at: dict[Member, list[float]]
+    broker: EmbeddedBroker, topic: str, sent_at: dict[GroupMember, list[float]]
 ) -> None:
     """It asks the broker first, once, and then keeps its permission while it delivers."""
     await fill(broker.address, topic, 1, 0)

@@ -15,6 +15,7 @@ import threading
 import time
 import warnings
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -22,15 +23,19 @@ import msgspec
 import pytest
 
 from logbroker import client
-from logbroker.client import Admin, Consumer, Producer, QueueAdmin, Worker, member, sync, sync_loop, worker_link
-from logbroker.client.group_reader import GroupReader
-from logbroker.client.lifetime import Lifetime
+from logbroker.client import Admin, Consumer, Producer, QueueAdmin, Worker, sync
+from logbroker.client.consumer import member
+from logbroker.client.consumer.group_reader import GroupReader
+from logbroker.client.runtime import sync_loop
+from logbroker.client.runtime.lifetime import Lifetime
+from logbroker.client.worker import worker_link
 from logbroker.embedded_broker import EmbeddedBroker
 from logbroker.errors import BrokerUnavailableError, LogbrokerError, RequestTimeoutError
 from tests.client.links import Link
 from tests.client.worker_helpers import create, fill
 
 CLIENT_FILES = client.__path__[0]
+SYNC_FILES = (str(Path(CLIENT_FILES, "blocking")), str(Path(CLIENT_FILES, "runtime", "sync_loop")))
 TURNS = range(1, 7)
 CANCELS = (1, 2, 3)
 ENDED_SECONDS = 20
@@ -264,7 +269,7 @@ def interrupted(*points: int) -> Iterator[list[int]]:
     left, passed = list(points), 0
 
     def is_client(frame: FrameType | None) -> bool:
-        return frame is not None and frame.f_code.co_filename.startswith(f"{CLIENT_FILES}{os.sep}sync")
+        return frame is not None and frame.f_code.co_filename.startswith(SYNC_FILES)
 
     def look(frame: FrameType, event: str, argument: Any) -> None:
         nonlocal passed

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from logbroker.client.held_session import HeldSession
-from logbroker.client.holdings import Holdings
-from logbroker.client.leased_record import SyncWorkerDelivery
-from logbroker.client.lot import LOST
+from logbroker.client.worker.delivery_batch import LOST
+from logbroker.client.worker.held_session import HeldSession
+from logbroker.client.worker.in_flight import InFlight
+from logbroker.client.worker.leased_record import SyncWorkerDelivery
 from logbroker.v1 import queues_pb2
 from tests.client.holdings_by_hand import NOW, Worker, acks, releases
 
@@ -60,7 +60,7 @@ class SyncWorker(Worker):
         super().__init__()
         self.woken = 0
         make: Callable[..., Any] = SyncWorkerDelivery
-        self.holdings = Holdings(make, wake=self._wake, max_extension_seconds=1000.0)
+        self.holdings = InFlight(make, wake=self._wake, max_extension_seconds=1000.0)
         self.welcome()
 
     def _wake(self) -> None:

@@ -15,7 +15,9 @@ from typing import Any
 
 import pytest
 
-from logbroker.client import lot, sync, sync_loop
+from logbroker.client import sync
+from logbroker.client.runtime import sync_loop
+from logbroker.client.worker import delivery_batch as lot
 from logbroker.types import TopicPartition
 from tests.client.worker_helpers import create, describe, fill
 
@@ -59,14 +61,14 @@ def test_what_an_interrupt_takes_comes_again_uncounted(
 ) -> None:
     keys = 1 if in_session else RECORDS
     asyncio.run(prepare(address, topic, keys))
-    records = lot.Lot.records
+    records = lot.DeliveryBatch.records
     interrupts = 0
 
-    def interrupted(self: lot.Lot, make: Any) -> Iterator[Any]:
+    def interrupted(self: lot.DeliveryBatch, make: Any) -> Iterator[Any]:
         found = records(self, make)
         return interrupt(found) if not interrupts else found
 
-    monkeypatch.setattr(lot.Lot, "records", interrupted)
+    monkeypatch.setattr(lot.DeliveryBatch, "records", interrupted)
     seen: list[int] = []
 
     def take(deliveries: Any) -> None:

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from logbroker.client.membership import Assignment, Granted, Membership, State
+from logbroker.client.consumer.membership import AssignedPartitions, GrantedPartitions, Membership, MembershipState
 from logbroker.errors import (
     InstanceIdInUseError,
     LogbrokerError,
@@ -20,8 +20,10 @@ SESSION_SECONDS = 10.0
 POLL_SECONDS = 25.0
 
 
-def assignment(epoch: int, *partitions: int) -> Assignment:
-    return Assignment(epoch, {TopicPartition("t", number): Granted(TopicId(b"t" * 16), -1) for number in partitions})
+def assignment(epoch: int, *partitions: int) -> AssignedPartitions:
+    return AssignedPartitions(
+        epoch, {TopicPartition("t", number): GrantedPartitions(TopicId(b"t" * 16), -1) for number in partitions}
+    )
 
 
 def numbers(membership: Membership) -> list[int]:
@@ -46,7 +48,7 @@ def member() -> Membership:
     return membership
 
 
-def give(membership: Membership, pushed: Assignment) -> bool:
+def give(membership: Membership, pushed: AssignedPartitions) -> bool:
     membership.assigned(pushed)
     taken = membership.take(pushed)
     membership.place()
@@ -212,7 +214,7 @@ def test_let_in_anew_it_has_lost_everything(member: Membership) -> None:
 
 def test_one_that_was_fenced_joins_again_when_the_program_has_seen_it(member: Membership) -> None:
     member.fenced(SessionTimedOutError("silent"))
-    assert member.state is State.OUT
+    assert member.state is MembershipState.OUT
     assert member.lost
     assert not may_join(member)
     assert member.permit.until == -math.inf

@@ -12,8 +12,8 @@ from random import Random
 
 import pytest
 
-from logbroker.client.delivery import Batch
-from logbroker.client.partition_queue import ANONYMOUS, MAX_IN_FLIGHT, PartitionQueue, ProducerIdentity
+from logbroker.client.producer.delivery import Batch
+from logbroker.client.producer.partition_queue import ANONYMOUS, MAX_IN_FLIGHT, PartitionQueue, ProducerIdentity
 from logbroker.errors import (
     BrokerUnavailableError,
     LogbrokerError,

@@ -12,14 +12,15 @@ from typing import Any
 import msgspec
 import pytest
 
-from logbroker.client import Admin, Producer, TopicInfo, delivery, sender, sync
-from logbroker.client.connection import Connection, Stream
-from logbroker.client.delivery import Batch, Delivery, SyncDelivery
-from logbroker.client.metadata import find_topic
-from logbroker.client.producer import new_accumulator, sender_options
-from logbroker.client.sender import Sender
-from logbroker.client.sync_loop import Latch
-from logbroker.client.topic_route import TopicRoute
+from logbroker.client import Admin, Producer, TopicInfo, sync
+from logbroker.client.producer import delivery, sender
+from logbroker.client.producer.delivery import Batch, Delivery, SyncDelivery
+from logbroker.client.producer.producer import new_accumulator, sender_options
+from logbroker.client.producer.sender import Sender
+from logbroker.client.producer.topic_route import TopicRoute
+from logbroker.client.runtime.sync_loop import Latch
+from logbroker.client.transport.connection import Connection, Stream
+from logbroker.client.transport.metadata import find_topic
 from logbroker.embedded_broker import EmbeddedBroker
 from logbroker.errors import BrokerUnavailableError, RequestTimeoutError, UnknownPartitionError, UnknownTopicError
 from logbroker.record.codec import BatchBuilder

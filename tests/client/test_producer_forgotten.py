@@ -13,7 +13,7 @@ import pytest
 
 import logbroker
 from logbroker.client import Admin, Producer
-from logbroker.client.partition_queue import ProducerIdentity
+from logbroker.client.producer.partition_queue import ProducerIdentity
 from logbroker.errors import ProducerForgottenError, RecordTooLargeError, UnknownTopicError
 from logbroker.record.codec import NewRecord, encode_batch
 from logbroker.record.partitioner import partition_for_key

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from logbroker.client import Admin, Producer
-from logbroker.client.delivery import Delivery
+from logbroker.client.producer.delivery import Delivery
 from logbroker.record.partitioner import partition_for_key
 from tests.client.reading import read_all
 

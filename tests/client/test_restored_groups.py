@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from logbroker.client import Admin, Consumer, TopicPartition, group_reader
-from logbroker.client.fetcher import Assigned, Fetcher
+from logbroker.client import Admin, Consumer, TopicPartition
+from logbroker.client.consumer import group_reader
+from logbroker.client.consumer.fetcher import Assigned, Fetcher
 from logbroker.embedded_broker import EmbeddedBroker
 from logbroker.tools.metadata_backup import Backup, back_up, read_backup
 from logbroker.tools.metadata_restore import extracted, plan_restore, restore

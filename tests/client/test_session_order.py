@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from logbroker.client.held_session import HeldSession
-from logbroker.client.leased_record import WorkerDelivery
+from logbroker.client.worker.held_session import HeldSession
+from logbroker.client.worker.leased_record import WorkerDelivery
 from logbroker.errors import LeaseLostError, StaleSessionError
 from logbroker.v1 import queues_pb2
 from tests.client.holdings_by_hand import LEASE_SECONDS, NOW, Worker, acks, releases

@@ -23,13 +23,13 @@ from logbroker.client import (
     QueueSettings,
     TopicPartition,
     Worker,
-    connection,
-    fetcher,
     sync,
 )
-from logbroker.client.connection import Connection
-from logbroker.client.offset_reset import OffsetReset, reset_policy
-from logbroker.client.offsets import find_offsets
+from logbroker.client.consumer import fetcher
+from logbroker.client.consumer.offset_reset import OffsetReset, reset_policy
+from logbroker.client.transport import connection
+from logbroker.client.transport.connection import Connection
+from logbroker.client.transport.offsets import find_offsets
 from logbroker.embedded_broker import EmbeddedBroker, embedded
 from logbroker.errors import (
     CorruptBatchError,
@@ -723,7 +723,7 @@ async def test_a_fault_of_the_client_silences_nobody(
         return stream(self, method_name)
 
     monkeypatch.setattr(Connection, "stream", faulty)
-    caplog.set_level(logging.CRITICAL, "logbroker.client.connection")
+    caplog.set_level(logging.CRITICAL, "logbroker.client.transport.connection")
     async with asyncio.timeout(30):
         if method == "Work":
             async with QueueAdmin(place.address) as admin, Worker(place.address, "q" + place.name) as worker:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import grpc
 import pytest
 
-from logbroker.client.status import error_of_call
+from logbroker.client.transport.status import error_of_call
 from logbroker.errors import BrokerUnavailableError, RequestTimeoutError
 
 

@@ -15,7 +15,8 @@ from typing import Any
 
 import pytest
 
-from logbroker.client import sync, sync_loop
+from logbroker.client import sync
+from logbroker.client.runtime import sync_loop
 from logbroker.client.sync import Admin, Consumer, Producer, QueueAdmin, QueueSettings, Worker
 from logbroker.embedded_broker import EmbeddedBroker, embedded
 from logbroker.errors import BrokerUnavailableError, InvalidRequestError, LogbrokerError

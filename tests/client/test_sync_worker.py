@@ -12,7 +12,7 @@ from types import CodeType, FrameType
 
 import pytest
 
-from logbroker.client import sync_worker
+from logbroker.client.blocking import worker as sync_worker
 from logbroker.client.sync import (
     Admin,
     Producer,

@@ -77,7 +77,7 @@ FLUSHED = {
     """,
     "os.fork": "pid = os.fork()\nif not pid: work(); sys.exit(3)\nos.waitpid(pid, 0)",
     "dropped in an event loop that goes on": """
-        from logbroker.client import lifetime
+        from logbroker.client.runtime import lifetime
         async def main():
             await asend(aopened())
             # Who reads the last record may be faster than its answer.
@@ -253,7 +253,7 @@ def test_a_daemon_thread_that_sends_to_the_end_loses_nothing_that_send_took(addr
         begun.wait()
         import atexit
         # Called first, and so registered after the client's: the thread has until then.
-        from logbroker.client import lifetime
+        from logbroker.client.runtime import lifetime
         atexit.unregister(lifetime._at_exit)
         atexit.register(thread.join)
         atexit.register(lifetime._at_exit)

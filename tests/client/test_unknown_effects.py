@@ -11,8 +11,8 @@ import pytest
 
 from logbroker import client
 from logbroker.client import TopicPartition
-from logbroker.client.connection import _CHANGING, METHODS, Connection
-from logbroker.client.status import error_of_call, may_have_taken_effect
+from logbroker.client.transport.connection import _CHANGING, METHODS, Connection
+from logbroker.client.transport.status import error_of_call, may_have_taken_effect
 from logbroker.errors import BrokerUnavailableError, LogbrokerError, RequestTimeoutError, UnknownTopicError
 from logbroker.v1 import admin_pb2, groups_pb2
 from tests.client.links import Link

@@ -13,9 +13,10 @@ from typing import Any
 
 import pytest
 
-from logbroker.client import Producer, Session, Worker, WorkerDelivery, sync, worker_core
-from logbroker.client.held_session import HeldSession
-from logbroker.client.session_calls import SessionCalls
+from logbroker.client import Producer, Session, Worker, WorkerDelivery, sync
+from logbroker.client.worker import worker_core
+from logbroker.client.worker.held_session import HeldSession
+from logbroker.client.worker.session_calls import SessionCalls
 from logbroker.embedded_broker import EmbeddedBroker
 from logbroker.errors import (
     BrokerUnavailableError,

@@ -2,28 +2,28 @@
 
 from __future__ import annotations
 
-from logbroker.client.connection import Connection
-from logbroker.client.leased_record import WorkerDelivery
-from logbroker.client.worker_link import WorkerLink, WorkerOptions
+from logbroker.client.transport.connection import Connection
+from logbroker.client.worker.leased_record import WorkerDelivery
+from logbroker.client.worker.worker_link import WorkerConnection, WorkerOptions
 from logbroker.v1 import queues_pb2
 from tests.client.holdings_by_hand import NOW, Worker, acks
 
 
-def request(link: WorkerLink[WorkerDelivery]) -> queues_pb2.WorkerRequest | None:
+def request(link: WorkerConnection[WorkerDelivery]) -> queues_pb2.WorkerRequest | None:
     """The next one, as the stream's writer asks for it."""
     return link._next_request()
 
 
-async def linked(worker: Worker, prefetch: int) -> WorkerLink[WorkerDelivery]:
+async def linked(worker: Worker, prefetch: int) -> WorkerConnection[WorkerDelivery]:
     options = WorkerOptions(group_id="g", worker_id="w", client_name="", band="")
-    link: WorkerLink[WorkerDelivery] = WorkerLink(
+    link: WorkerConnection[WorkerDelivery] = WorkerConnection(
         Connection("127.0.0.1:1", request_timeout_seconds=1.0), options, worker.holdings
     )
     link._prefetch = prefetch
     return link
 
 
-def receive(link: WorkerLink[WorkerDelivery], worker: Worker, receipt: int, count: int) -> None:
+def receive(link: WorkerConnection[WorkerDelivery], worker: Worker, receipt: int, count: int) -> None:
     worker.receive(receipt, range(receipt, receipt + count))
     link._credit -= count
 

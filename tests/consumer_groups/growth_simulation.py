@@ -24,14 +24,14 @@ from logbroker.consumer_groups.membership import (
     CommitDone,
     Ended,
     GenerationsToRead,
+    MemberLink,
     MemberMessage,
-    Membership,
 )
 from logbroker.consumer_groups.messages import Join, Joined
 from logbroker.consumer_groups.offsets import OffsetTable, TopicCommit
 from logbroker.consumer_groups.rows import GROUP_TYPE
 from logbroker.consumer_groups.subscriptions import Subscription
-from logbroker.engine import DiskUse, PartitionFacts, StateEvent, Topic, TopicGeneration
+from logbroker.engine import DiskUse, LogGeneration, PartitionFacts, StateEvent, Topic
 from logbroker.errors import GroupNotEmptyError, PartitionOfflineError, StorageFailedError, UnknownTopicError
 from logbroker.group_runtime.group_store import GroupStore
 from logbroker.types import PartitionKey, TopicId
@@ -59,7 +59,7 @@ class TopicLog:
         self.records: list[list[tuple[int, int]]] = [[] for _ in range(partitions)]
         self.starts = [0] * partitions
         self.offline: set[int] = set()
-        self.spans = [TopicGeneration(1, partitions, ())]
+        self.spans = [LogGeneration(1, partitions, ())]
         self.sent = 0
         self.topic = self._now()
 
@@ -80,7 +80,7 @@ class TopicLog:
         self.sent += 1
 
     def grow(self, partitions: int) -> None:
-        self.spans.append(TopicGeneration(len(self.spans) + 1, partitions, tuple(map(len, self.records))))
+        self.spans.append(LogGeneration(len(self.spans) + 1, partitions, tuple(map(len, self.records))))
         added = partitions - len(self.records)
         self.records += [[] for _ in range(added)]
         self.starts += [0] * added
@@ -169,7 +169,7 @@ class Client:
         world.lives += 1
         self.incarnation = world.lives
         self.inbox: list[MemberMessage] = []
-        self.link: Membership | None = None
+        self.link: MemberLink | None = None
         self.stream: Stream | None = None
         self.joined = False
         self.epoch = 0

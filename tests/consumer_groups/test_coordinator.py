@@ -12,7 +12,7 @@ from logbroker.clock import SystemClock
 from logbroker.consumer_groups.assignors import AssignableTopic
 from logbroker.consumer_groups.coordinator import Coordinator
 from logbroker.consumer_groups.group import Group
-from logbroker.consumer_groups.membership import AssignedOffsets, CommitDone, Ended, MemberMessage, Membership
+from logbroker.consumer_groups.membership import AssignedOffsets, CommitDone, Ended, MemberLink, MemberMessage
 from logbroker.consumer_groups.messages import Join, Joined
 from logbroker.consumer_groups.offsets import OffsetTable, TopicCommit
 from logbroker.consumer_groups.rows import GROUP_TYPE
@@ -109,12 +109,12 @@ class Scene:
         store = GroupStore(self.store, "g", GROUP_TYPE, is_stored=True)
         return Coordinator("g", machine, OffsetTable(self.store.rows), store, SystemClock(), lambda *_: END, NoLogs())
 
-    def join(self, member_id: str) -> tuple[Membership, Inbox]:
+    def join(self, member_id: str) -> tuple[MemberLink, Inbox]:
         inbox = Inbox()
         join = Join(member_id=member_id, incarnation=1, subscription=Subscription(("t",)))
         return self.group.join(join, inbox), inbox
 
-    async def member(self, member_id: str) -> tuple[Membership, Inbox, int]:
+    async def member(self, member_id: str) -> tuple[MemberLink, Inbox, int]:
         """A member that has taken its first assignment; and its epoch."""
         link, inbox = self.join(member_id)
         await self.group.settle()

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logbroker.consumer_groups import parts
+from logbroker.consumer_groups import band_topics as parts
 from logbroker.consumer_groups.assignors import ASSIGNORS, AssignableTopic
 from logbroker.consumer_groups.subscriptions import Subscription
 from logbroker.consumer_groups.target import TargetTable
@@ -123,10 +123,10 @@ def test_a_partition_counted_in_the_topic_instead_of_the_band_is_found_out(monke
     members = {"x": Subscription(("a",), bands=("cold",))}
     check("sticky", {}, members)
 
-    def in_topic(self: parts.Parts, partition: PartitionKey) -> PartitionKey:
+    def in_topic(self: parts.BandTopics, partition: PartitionKey) -> PartitionKey:
         return PartitionKey(TopicId(partition.topic_id[:16]), partition.partition)
 
-    monkeypatch.setattr(parts.Parts, "_in_topic", in_topic)
+    monkeypatch.setattr(parts.BandTopics, "_in_topic", in_topic)
     with pytest.raises(AssertionError, match="outside its bands"):
         check("sticky", {}, members)
 

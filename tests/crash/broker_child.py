@@ -12,7 +12,8 @@ from pathlib import Path
 
 from logbroker.broker.local_engine import lifetime
 from logbroker.cli.main import main
-from logbroker.storage import files, metadata_store, partition_checkpoint
+from logbroker.storage import files, partition_checkpoint
+from logbroker.storage.metadata import metadata_store
 from tests.crash.plants import PLANTS
 from tests.crash.volatile_files import VolatileFiles
 

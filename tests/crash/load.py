@@ -16,10 +16,10 @@ from contextlib import suppress
 from typing import Any, Final
 
 from logbroker.client import Consumer, Producer
-from logbroker.client.connection import Connection
-from logbroker.client.delivery import Delivery
-from logbroker.client.metadata import find_topic
-from logbroker.client.status import error_of_item
+from logbroker.client.producer.delivery import Delivery
+from logbroker.client.transport.connection import Connection
+from logbroker.client.transport.metadata import find_topic
+from logbroker.client.transport.status import error_of_item
 from logbroker.errors import (
     BrokerUnavailableError,
     InvalidTimestampError,

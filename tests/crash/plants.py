@@ -30,7 +30,7 @@ def ack_before_sync() -> None:
 
 def torn_tail_kept() -> None:
     """Recover every batch whose length fits, whatever its bytes are."""
-    from logbroker.storage import log_scan
+    from logbroker.storage.recovery import log_scan
 
     class AnyCrc:
         @staticmethod

@@ -6,7 +6,7 @@ import asyncio
 import random
 
 from logbroker.client import Admin, Producer
-from logbroker.client.metadata import TopicInfo
+from logbroker.client.transport.metadata import TopicInfo
 from logbroker.errors import (
     BrokerUnavailableError,
     LogbrokerError,

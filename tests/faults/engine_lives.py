@@ -26,7 +26,7 @@ from logbroker.broker.local_engine.state_store import LocalStateStore
 from logbroker.clock import SystemClock
 from logbroker.config import BrokerConfig
 from logbroker.errors import LogbrokerError
-from logbroker.storage.metadata_store import MetadataReader
+from logbroker.storage.metadata.metadata_store import MetadataReader
 from tests.fast_directory import fast_directory
 from tests.faults.engine_checker import Expected, check_files
 from tests.faults.engine_plants import PLANTS

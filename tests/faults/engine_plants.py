@@ -12,10 +12,11 @@ from logbroker.broker.local_engine.partition import Partition
 from logbroker.broker.local_engine.partition_table import PartitionTable
 from logbroker.broker.local_engine.producer_ids import ProducerIds
 from logbroker.broker.local_engine.upkeep import Upkeep
-from logbroker.storage import partition_log, recovery
-from logbroker.storage.metadata_store import MetadataStore, Write
+from logbroker.storage import partition_log
+from logbroker.storage.metadata.metadata_store import MetadataStore, Write
 from logbroker.storage.producer_state import ProducerStates
-from logbroker.storage.tail_recovery import TailRecovery
+from logbroker.storage.recovery import partition as recovery
+from logbroker.storage.recovery.tail import TailRecovery
 
 
 def acknowledged_before_it_is_written() -> None:

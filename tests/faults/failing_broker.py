@@ -15,7 +15,7 @@ from typing import Any
 import lmdb
 
 from logbroker.cli.main import main
-from logbroker.storage.metadata_store import MetadataStore
+from logbroker.storage.metadata.metadata_store import MetadataStore
 
 
 def path_of(target: Any) -> str:

@@ -10,7 +10,7 @@ from typing import Final, Protocol
 
 from logbroker.broker.local_engine import lifetime
 from logbroker.storage.files import Buffer, RealFiles
-from logbroker.storage.metadata_store import MetadataStore, Write
+from logbroker.storage.metadata.metadata_store import MetadataStore, Write
 
 SHORT: Final = -1
 """Instead of an errno: a write that takes half of its bytes."""

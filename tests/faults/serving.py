@@ -15,7 +15,7 @@ import grpc
 
 from logbroker.errors import LogbrokerError, from_status
 from logbroker.record.codec import NewRecord, encode_batch
-from logbroker.storage.metadata_store import MetadataReader
+from logbroker.storage.metadata.metadata_store import MetadataReader
 from tests.cli.command import line_of
 from tests.grpc_api.api import Api
 

@@ -13,7 +13,7 @@ from logbroker.broker.local_engine.catalog import PARTITIONS, partition_row_key
 from logbroker.config import MAX_STORED_BATCH_BYTES, BrokerConfig
 from logbroker.engine import Append
 from logbroker.errors import StorageFailedError
-from logbroker.storage.metadata_store import MetadataReader, MetadataStore
+from logbroker.storage.metadata.metadata_store import MetadataReader, MetadataStore
 from logbroker.storage.partition_checkpoint import PRODUCERS, PartitionCheckpoint
 from logbroker.types import TopicId
 from tests.broker.conftest import HeldSync, Opened, OpenEngine, batch

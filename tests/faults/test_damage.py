@@ -12,7 +12,7 @@ import pytest
 
 from logbroker.errors import CorruptLogError
 from logbroker.record.header import HEADER_BYTES
-from logbroker.storage.metadata_store import MetadataStore
+from logbroker.storage.metadata.metadata_store import MetadataStore
 from tests.faults.damaged_tail import FILLERS, Tail, check_cut, check_flip, check_overwritten, flipped
 from tests.storage.partition import NOW_MS, PartitionOnDisk, batch_of
 

@@ -19,10 +19,10 @@ from logbroker.consumer_groups.offsets import CommitOutcome, TopicCommit
 from logbroker.consumer_groups.subscriptions import Subscription
 from logbroker.engine import Append, Topic
 from logbroker.errors import DiskFullError, LogbrokerError
-from logbroker.queues.messages import Nack, Settlement
-from logbroker.queues.queue_group import QueueGroup
-from logbroker.queues.settings import QueueSettings
-from logbroker.queues.starts import StartAt
+from logbroker.queues.group import QueueGroup
+from logbroker.queues.model.messages import Nack, Settlement
+from logbroker.queues.model.settings import QueueGroupSettings
+from logbroker.queues.model.starts import StartAt
 from tests.broker.conftest import batch
 from tests.faults.fake_disk import FakeDisk
 from tests.queues.shell import hello, take, until
@@ -103,7 +103,7 @@ class Scene:
         await self.broker.engine.init_producer_id()
 
     async def create_queue(self) -> None:
-        await self.broker.queues.create(self.name(), self.topic, QueueSettings(), StartAt())
+        await self.broker.queues.create(self.name(), self.topic, QueueGroupSettings(), StartAt())
 
     async def begin_group_by_a_commit(self) -> None:
         await self.broker.groups.commit_offsets(self.name(), self.commit_of())
@@ -174,7 +174,7 @@ async def scene_on(path: Path, disk: FakeDisk, min_free_disk_bytes: int = MARK) 
     failure = asyncio.get_running_loop().create_future()
     async with open_broker(config, failure) as broker:
         topic = await broker.engine.create_topic("t", 1, {})
-        queue, _ = await broker.queues.create("q", topic, QueueSettings(lease_seconds=600.0), StartAt())
+        queue, _ = await broker.queues.create("q", topic, QueueGroupSettings(lease_seconds=600.0), StartAt())
         scene = Scene(broker, disk, topic, queue)
         await broker.engine.append([Append(topic.id, 0, batch(*(b"%d" % number for number in range(RECORDS))))])
         scene.link = await queue.connect(hello())

@@ -11,7 +11,7 @@ import pytest
 
 from logbroker.errors import DataDirError
 from logbroker.storage.files import RealFiles
-from logbroker.storage.metadata_store import MetadataStore
+from logbroker.storage.metadata.metadata_store import MetadataStore
 from logbroker.v1 import admin_pb2 as pb
 from logbroker.v1 import log_pb2
 from tests.broker.conftest import OpenEngine

@@ -21,7 +21,7 @@ from logbroker.client.sync import Admin, Consumer, Producer, QueueAdmin, QueueSe
 from logbroker.errors import CorruptLogError
 from logbroker.record.codec import decode_batch, split_batches
 from logbroker.record.header import parse_header
-from logbroker.storage.metadata_store import MetadataStore
+from logbroker.storage.metadata.metadata_store import MetadataStore
 from logbroker.types import TopicPartition
 from tests.cli.command import failure_of
 from tests.faults.serving import TOPIC, Served, in_directory

@@ -12,12 +12,15 @@ import pytest
 from logbroker.broker.local_engine.partition import Partition
 from logbroker.errors import CorruptLogError, LogbrokerError, StorageFailedError
 from logbroker.record.header import HEADER_BYTES, parse_header
-from logbroker.storage import log_scan, partition_log, recovery, tail_recovery
+from logbroker.storage import partition_log
 from logbroker.storage.log_writer import LogWriter
 from logbroker.storage.partition_log import PartitionLog
 from logbroker.storage.producer_state import ProducerStates
+from logbroker.storage.recovery import log_scan
+from logbroker.storage.recovery import partition as recovery
+from logbroker.storage.recovery import tail as tail_recovery
+from logbroker.storage.recovery.tail import TailRecovery
 from logbroker.storage.segment import Segment
-from logbroker.storage.tail_recovery import TailRecovery
 from tests.faults import test_clean_stop, test_failing_calls
 from tests.faults.crash_disk import MemoryFiles
 from tests.faults.crash_trace import Trace
@@ -37,7 +40,7 @@ def no_directory_sync(patch: pytest.MonkeyPatch) -> None:
 
 
 def crc_unchecked(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr("logbroker.storage.log_scan.google_crc32c.value", lambda _content: _AnyCrc())
+    patch.setattr("logbroker.storage.recovery.log_scan.google_crc32c.value", lambda _content: _AnyCrc())
 
 
 def torn_tail_kept(patch: pytest.MonkeyPatch) -> None:
@@ -99,7 +102,7 @@ def kept_tail_not_synced(patch: pytest.MonkeyPatch) -> None:
 
 
 def epoch_not_raised(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr("logbroker.storage.recovery._Recovery._raise_epoch", lambda *_: None)
+    patch.setattr("logbroker.storage.recovery.partition._Recovery._raise_epoch", lambda *_: None)
 
 
 def caught() -> str:

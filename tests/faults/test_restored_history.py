@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from logbroker.client.sync import Admin
-from logbroker.storage.metadata_store import MetadataStore
+from logbroker.storage.metadata.metadata_store import MetadataStore
 from logbroker.storage.partition_checkpoint import PartitionCheckpoint
 from tests.cli.command import output_of
 from tests.faults.serving import TOPIC, Served, in_directory

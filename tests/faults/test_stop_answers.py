@@ -23,7 +23,7 @@ REQUESTS = 30
 GATED = """
 import os, pathlib, time
 import logbroker.grpc_api.server, logbroker.cli.main
-from logbroker.storage.metadata_store import MetadataStore
+from logbroker.storage.metadata.metadata_store import MetadataStore
 gate = pathlib.Path({gate!r})
 logbroker.grpc_api.server.STOP_GRACE_SECONDS = 0.05
 def gated(function):

@@ -63,7 +63,7 @@ def offsets_ahead_of_a_cut_log() -> None:
 
 def committed_while_in_hand() -> None:
     """Count a record as finished as soon as the program is given it."""
-    from logbroker.client.cursor import Cursor
+    from logbroker.client.consumer.cursor import Cursor
 
     def make(finished: Any) -> Any:
         def too_far(self: Any, assigned: Any) -> int:
@@ -79,7 +79,7 @@ def committed_while_in_hand() -> None:
 
 def frozen_member_reads_on() -> None:
     """Trust that all is as it was until something else is heard, however long nothing at all was heard."""
-    from logbroker.client.membership import Membership
+    from logbroker.client.consumer.membership import Membership
 
     def make(joined: Any) -> Any:
         def for_ever(self: Any, **fields: Any) -> None:

@@ -23,11 +23,12 @@ from typing import Any, Final
 
 import msgspec
 
-from logbroker.client import Consumer, consumer, group_reader, permit
-from logbroker.client.cursor import Record
-from logbroker.client.group_messages import Offsets, failures_of, topic_offsets
-from logbroker.client.member import Member
-from logbroker.client.membership import State
+from logbroker.client import Consumer
+from logbroker.client.consumer import consumer, group_reader, permit
+from logbroker.client.consumer.cursor import Record
+from logbroker.client.consumer.group_messages import Offsets, failures_of, topic_offsets
+from logbroker.client.consumer.member import GroupMember
+from logbroker.client.consumer.membership import MembershipState
 from logbroker.errors import BrokerUnavailableError, InstanceIdInUseError, LogbrokerError
 from logbroker.types import TopicPartition
 from logbroker.v1 import groups_pb2
@@ -220,10 +221,10 @@ class _MemberProcess:
 
     def _write_down_commits(self) -> None:
         """Let every commit of this process, those of the client itself too, be written down."""
-        commit = Member.commit
+        commit = GroupMember.commit
 
         async def written_down(
-            member: Member, offsets: Offsets, deadline: float | None = None
+            member: GroupMember, offsets: Offsets, deadline: float | None = None
         ) -> dict[TopicPartition, LogbrokerError]:
             membership = member.membership
             self._held = (membership.life, membership.epoch, offsets)
@@ -232,7 +233,7 @@ class _MemberProcess:
                 refused.update(failures)
             return failures
 
-        Member.commit = written_down  # type: ignore[method-assign, assignment]
+        GroupMember.commit = written_down  # type: ignore[method-assign, assignment]
 
     @contextlib.contextmanager
     def _commit(self, offsets: Offsets, *, stale: bool = False) -> Any:
@@ -255,7 +256,7 @@ class _MemberProcess:
         assert reader is not None
         member = reader.member
         deadline = monotonic() + _ZOMBIE_SECONDS
-        while member.membership.life == life or member.membership.state is not State.MEMBER:
+        while member.membership.life == life or member.membership.state is not MembershipState.MEMBER:
             if not offsets or monotonic() > deadline:
                 return
             await asyncio.sleep(0.01)

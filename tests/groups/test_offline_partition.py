@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from logbroker.client.queue_admin import QueueStart
+from logbroker.client.admin.queue_admin import QueueStart
 from logbroker.client.sync import Admin, Consumer, Producer, QueueAdmin, Worker
 from logbroker.embedded_broker import EmbeddedBroker, embedded
 from logbroker.errors import PartitionOfflineError

@@ -11,7 +11,7 @@ import pytest
 
 from logbroker.consumer_groups.offsets import OffsetTable, TopicCommit
 from logbroker.embedded_broker import EmbeddedBroker, embedded
-from logbroker.storage.metadata_store import MetadataStore
+from logbroker.storage.metadata.metadata_store import MetadataStore
 from logbroker.types import TopicId, new_topic_id
 from tests.groups.conftest import Group
 from tests.groups.group_plants import RESTART_PLANTS

@@ -16,7 +16,7 @@ from grpc_reflection.v1alpha import reflection_pb2
 
 from logbroker.embedded_broker import embedded
 from logbroker.errors import Code
-from logbroker.storage.metadata_store import MetadataReader
+from logbroker.storage.metadata.metadata_store import MetadataReader
 from logbroker.v1 import admin_pb2 as pb
 from tests.grpc_api.api import Api, batch_of
 

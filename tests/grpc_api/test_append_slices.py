@@ -11,8 +11,8 @@ import pytest
 from logbroker.clock import SystemClock
 from logbroker.engine import Append, Appended, Read, ReadResult, RoutingFence
 from logbroker.errors import LogbrokerError
-from logbroker.grpc_api.produce import APPENDS_AT_ONCE, PreparedProduce
-from logbroker.grpc_api.produce_wire import read_produce
+from logbroker.grpc_api.log.produce import APPENDS_AT_ONCE, PreparedProduce
+from logbroker.grpc_api.log.produce_wire import read_produce
 from logbroker.record.codec import decode_batch, split_batches
 from logbroker.v1.common_pb2 import Record
 from logbroker.v1.log_pb2 import PlainRecords, ProduceItem, ProduceRequest

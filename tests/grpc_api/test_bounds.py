@@ -10,10 +10,10 @@ import grpc
 import pytest
 
 from logbroker.errors import Code, UnknownTopicError
-from logbroker.grpc_api.budget import ReadBudget
-from logbroker.grpc_api.fetch import Position
-from logbroker.grpc_api.fetch_session import FetchSession
-from logbroker.grpc_api.fetch_stream import FetchStream
+from logbroker.grpc_api.log.budget import ReadBudget
+from logbroker.grpc_api.log.fetch import Position
+from logbroker.grpc_api.log.fetch_session import FetchSession
+from logbroker.grpc_api.log.fetch_stream import FetchStream
 from logbroker.record.codec import NewRecord, encode_batch
 from logbroker.record.compression import Codec
 from logbroker.v1 import log_pb2 as pb

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from logbroker.errors import OverloadedError
-from logbroker.grpc_api.budget import MIN_RESPONSE_BYTES, ReadBudget
+from logbroker.grpc_api.log.budget import MIN_RESPONSE_BYTES, ReadBudget
 
 MIB = 1024 * 1024
 

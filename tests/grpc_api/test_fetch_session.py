@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from logbroker.broker.topics import new_topic
 from logbroker.config import TopicConfig
 from logbroker.errors import InvalidRequestError
-from logbroker.grpc_api.fetch import Position
-from logbroker.grpc_api.fetch_session import FetchSession
+from logbroker.grpc_api.log.fetch import Position
+from logbroker.grpc_api.log.fetch_session import FetchSession
 from logbroker.types import TopicId
 
 TOPIC = new_topic("t", TopicId(bytes(16)), 8, {}, TopicConfig(), 0)

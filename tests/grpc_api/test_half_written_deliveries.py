@@ -10,14 +10,14 @@ from typing import Any, cast
 
 import pytest
 
-from logbroker.grpc_api.budget import ReadBudget
+from logbroker.grpc_api.log.budget import ReadBudget
+from logbroker.grpc_api.queues.worker_stream import WorkerStream
 from logbroker.grpc_api.status import Context
-from logbroker.grpc_api.worker_stream import WorkerStream
-from logbroker.queues.packing import Delivered
-from logbroker.queues.places import place_of
-from logbroker.queues.queue_group import QueueGroup
-from logbroker.queues.settings import Ordering
-from logbroker.queues.worker_messages import HeldSession
+from logbroker.queues.delivery.packing import Delivered
+from logbroker.queues.group import QueueGroup
+from logbroker.queues.model.record_id import place_of
+from logbroker.queues.model.settings import Ordering
+from logbroker.queues.model.worker_messages import ListedSession
 from logbroker.v1 import queues_pb2 as pb
 from tests.grpc_api.test_worker_stream_breaks import StuckClient
 from tests.queues.shell import DEADLINE_SECONDS, ack, hello, shell
@@ -79,7 +79,7 @@ async def test_what_was_being_written_when_the_stream_broke_is_the_workers_if_it
         other = await group.connect(hello("other"))
         other.add_credit(1)
         held = [place_of(0, delivered.offsets[0])]
-        sessions = [HeldSession(b"k", delivered.session[0])] if delivered.session is not None else []
+        sessions = [ListedSession(b"k", delivered.session[0])] if delivered.session is not None else []
         back = await group.connect(hello("gone", held=held, sessions=sessions))
         assert back.resumed
         await ack(back, delivered.first_receipt)
@@ -116,7 +116,7 @@ async def test_what_a_worker_came_back_with_it_may_fail_with(tmp_path: Path, ses
         if not is_late:
             await end()
         held = [place_of(0, delivered.offsets[0])]
-        sessions = [HeldSession(b"k", delivered.session[0])] if delivered.session is not None else []
+        sessions = [ListedSession(b"k", delivered.session[0])] if delivered.session is not None else []
         back = await group.connect(hello("gone", held=held, sessions=sessions))
         assert back.resumed
         if is_late:

@@ -14,14 +14,14 @@ import pytest
 from logbroker import pacing
 from logbroker.consumer_groups.offsets import TopicCommit
 from logbroker.engine import Append, Appended
-from logbroker.grpc_api.queue_admin_messages import described_queue
+from logbroker.grpc_api.queues.admin_messages import described_queue
 from logbroker.pacing import Pace
-from logbroker.queues.messages import Nack, Settlement
-from logbroker.queues.queue_group import QueueGroup
-from logbroker.queues.scanner import MARK_SECONDS
-from logbroker.queues.settings import OnExhausted, QueueSettings
-from logbroker.queues.starts import StartAt
-from logbroker.queues.worker_messages import Hello
+from logbroker.queues.group import QueueGroup
+from logbroker.queues.model.messages import Nack, Settlement
+from logbroker.queues.model.settings import OnExhausted, QueueGroupSettings
+from logbroker.queues.model.starts import StartAt
+from logbroker.queues.model.worker_messages import Hello
+from logbroker.queues.scan.scanner import MARK_SECONDS
 from logbroker.record.codec import NewRecord, encode_batch
 from logbroker.v1 import groups_pb2
 from tests.grpc_api.turns import Served, served
@@ -55,7 +55,7 @@ async def queue_group(broker: Served) -> QueueGroup:
         batch = encode_batch([NewRecord(b"", b"%d-%d" % (partition, number)) for number in range(30)])
         [appended] = await engine.append([Append(topic.id, partition, batch)])
         assert isinstance(appended, Appended)
-    settings = QueueSettings(max_attempts=1, on_exhausted=OnExhausted.PARK)
+    settings = QueueGroupSettings(max_attempts=1, on_exhausted=OnExhausted.PARK)
     group, _ = await broker.broker.queues.create("g", topic, settings, StartAt())
     await until(lambda: group.queue.open_records == 30 * PARTITIONS)
     return group

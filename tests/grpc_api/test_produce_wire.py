@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from logbroker.errors import InvalidRequestError
-from logbroker.grpc_api import produce_wire
-from logbroker.grpc_api.produce_wire import WireRequest, read_produce_request
+from logbroker.grpc_api.log import produce_wire
+from logbroker.grpc_api.log.produce_wire import WireRequest, read_produce_request
 from logbroker.v1 import log_pb2 as pb
 from logbroker.v1.common_pb2 import Record
 

@@ -6,11 +6,11 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-from logbroker.grpc_api.budget import ReadBudget
-from logbroker.grpc_api.worker_sessions import WorkerSessions
-from logbroker.grpc_api.worker_stream import WorkerStream
-from logbroker.queues.packing import Delivered
-from logbroker.queues.queue_group import QueueGroup
+from logbroker.grpc_api.log.budget import ReadBudget
+from logbroker.grpc_api.queues.worker_sessions import WorkerSessions
+from logbroker.grpc_api.queues.worker_stream import WorkerStream
+from logbroker.queues.delivery.packing import Delivered
+from logbroker.queues.group import QueueGroup
 from logbroker.v1 import queues_pb2 as pb
 from tests.queues.shell import Shell, hello, shell, until
 

@@ -13,15 +13,15 @@ from typing import Any, Final
 import pytest
 
 from logbroker.config import MIB
-from logbroker.consumer_groups.membership import AssignedOffsets, Membership
+from logbroker.consumer_groups.membership import AssignedOffsets, MemberLink
 from logbroker.consumer_groups.messages import Join
 from logbroker.consumer_groups.offsets import TopicCommit
 from logbroker.consumer_groups.subscriptions import Subscription
 from logbroker.engine import Append, Appended
-from logbroker.queues.messages import Nack, Settlement
-from logbroker.queues.queue_group import QueueGroup
-from logbroker.queues.settings import OnExhausted, Ordering, QueueSettings
-from logbroker.queues.starts import StartAt
+from logbroker.queues.group import QueueGroup
+from logbroker.queues.model.messages import Nack, Settlement
+from logbroker.queues.model.settings import OnExhausted, Ordering, QueueGroupSettings
+from logbroker.queues.model.starts import StartAt
 from logbroker.record.codec import NewRecord, encode_batch
 from logbroker.v1 import admin_pb2, groups_pb2, log_pb2, queues_pb2
 from logbroker.v1.common_pb2 import Header, Record
@@ -85,7 +85,7 @@ class Scene:
             "lease_seconds": 3600.0,
             **settings,
         }
-        group, _ = await queues.create(group_id, engine.topic(topic), QueueSettings(**settings), StartAt())
+        group, _ = await queues.create(group_id, engine.topic(topic), QueueGroupSettings(**settings), StartAt())
         assert await group.scanner.catch_up(60)  # Else it looks in its turn, when others have rested.
         return group
 
@@ -100,7 +100,7 @@ class Scene:
 
     async def _join(self, group_id: str, topic: str) -> None:
         taken = asyncio.Event()
-        links: list[Membership] = []
+        links: list[MemberLink] = []
 
         class Channel:
             def send(self, message: Any) -> None:

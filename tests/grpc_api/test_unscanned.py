@@ -12,10 +12,10 @@ import pytest
 from logbroker.broker.broker import Broker
 from logbroker.engine import Append, Appended, Read
 from logbroker.errors import CorruptLogError
-from logbroker.grpc_api.budget import ReadBudget
-from logbroker.grpc_api.queues_service import QueuesService
-from logbroker.queues.settings import Priority, QueueSettings
-from logbroker.queues.starts import StartAt
+from logbroker.grpc_api.log.budget import ReadBudget
+from logbroker.grpc_api.queues.service import QueuesService
+from logbroker.queues.model.settings import Priority, QueueGroupSettings
+from logbroker.queues.model.starts import StartAt
 from logbroker.record.codec import NewRecord, encode_batch
 from logbroker.v1 import queues_pb2 as pb
 from tests.broker.conftest import broker_on
@@ -23,7 +23,7 @@ from tests.queues.shell import until
 
 GROUPS: Final = 40
 KEYS: Final = 30
-KINDS: Final = (QueueSettings(), QueueSettings(priority=Priority.STRICT))
+KINDS: Final = (QueueGroupSettings(), QueueGroupSettings(priority=Priority.STRICT))
 
 
 class Operator:

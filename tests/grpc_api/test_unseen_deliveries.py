@@ -12,9 +12,9 @@ import grpc
 import pytest
 
 from logbroker.embedded_broker import EmbeddedBroker
-from logbroker.grpc_api.budget import ReadBudget
+from logbroker.grpc_api.log.budget import ReadBudget
+from logbroker.grpc_api.queues.worker_stream import WorkerStream
 from logbroker.grpc_api.status import Context
-from logbroker.grpc_api.worker_stream import WorkerStream
 from logbroker.record.codec import NewRecord, encode_batch
 from logbroker.record.compression import Codec
 from logbroker.v1 import queues_pb2 as pb

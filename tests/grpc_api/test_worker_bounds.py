@@ -10,12 +10,12 @@ import pytest
 
 from logbroker.embedded_broker import embedded
 from logbroker.errors import UnknownReceiptError, UnknownTopicError
-from logbroker.grpc_api.budget import ReadBudget
-from logbroker.grpc_api.worker_stream import MAX_ANSWERS_DUE, MAX_UNSENT_BYTES, WorkerStream
-from logbroker.queues.deliveries import Refusal
-from logbroker.queues.line import Seat
-from logbroker.queues.packing import Delivered
-from logbroker.queues.settings import QueueSettings
+from logbroker.grpc_api.log.budget import ReadBudget
+from logbroker.grpc_api.queues.worker_stream import MAX_ANSWERS_DUE, MAX_UNSENT_BYTES, WorkerStream
+from logbroker.queues.delivery.packing import Delivered
+from logbroker.queues.delivery.pull_line import PullRequest
+from logbroker.queues.machine.leases import Refusal
+from logbroker.queues.model.settings import QueueGroupSettings
 from logbroker.v1 import queues_pb2 as pb
 from tests.grpc_api.api import Api
 from tests.grpc_api.queue_workers import QueueGroup, Worker
@@ -29,7 +29,7 @@ class Link:
     """A worker's link whose settlements are synced when the test says so, and refused at length."""
 
     def __init__(self, refusals: int) -> None:
-        self.seat = Seat("worker")
+        self.seat = PullRequest("worker")
         self.resumed = False
         self.reclaimed: list[Any] = []
         self.sessions: list[Any] = []
@@ -92,7 +92,9 @@ def stream_of(link: Link, context: Any) -> WorkerStream:
     def no_topic(_: object) -> None:
         raise UnknownTopicError("gone")
 
-    group = SimpleNamespace(connect=connect, queue=SimpleNamespace(topic_id=b"t", settings=QueueSettings(), life=1))
+    group = SimpleNamespace(
+        connect=connect, queue=SimpleNamespace(topic_id=b"t", settings=QueueGroupSettings(), life=1)
+    )
     queues: Any = SimpleNamespace(group=lambda _: group)
     engine: Any = SimpleNamespace(topic_by_id=no_topic)
     return WorkerStream(queues, engine, context, ReadBudget(64 * MIB, 1.0), asyncio.Event())

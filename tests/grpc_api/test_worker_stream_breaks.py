@@ -11,9 +11,9 @@ import grpc
 import pytest
 
 from logbroker.embedded_broker import EmbeddedBroker, embedded
-from logbroker.grpc_api.budget import ReadBudget
+from logbroker.grpc_api.log.budget import ReadBudget
+from logbroker.grpc_api.queues.worker_stream import WorkerStream
 from logbroker.grpc_api.status import Context
-from logbroker.grpc_api.worker_stream import WorkerStream
 from logbroker.v1 import queues_pb2 as pb
 from tests.grpc_api.api import Api
 from tests.grpc_api.queue_workers import QueueGroup, receipts

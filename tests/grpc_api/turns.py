@@ -19,11 +19,11 @@ from google.protobuf.message import Message
 from logbroker.broker.broker import Broker, open_broker
 from logbroker.config import BrokerConfig
 from logbroker.grpc_api.admin_service import AdminService
-from logbroker.grpc_api.budget import ReadBudget
-from logbroker.grpc_api.groups_service import GroupsService
-from logbroker.grpc_api.log_service import LogService
+from logbroker.grpc_api.groups.service import GroupsService
+from logbroker.grpc_api.log.budget import ReadBudget
+from logbroker.grpc_api.log.service import LogService
 from logbroker.grpc_api.methods import method_table
-from logbroker.grpc_api.queues_service import QueuesService
+from logbroker.grpc_api.queues.service import QueuesService
 from logbroker.v1 import admin_pb2, groups_pb2, log_pb2, queues_pb2
 
 SERVICES: Final = {
@@ -66,7 +66,7 @@ class CountingLoop(asyncio.SelectorEventLoop):
             sys.settrace(None)
         lines: Counter[str] = Counter()
         for step in self._steps:
-            if any(name.startswith("Lanes.admit") for name in step):
+            if any(name.startswith("LaneIndex.admit") for name in step):
                 self.most_of_scan = max(self.most_of_scan, sum(step.values()))
                 self.total += sum(step.values())
             else:

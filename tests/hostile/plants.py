@@ -11,7 +11,8 @@ from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
 from logbroker.broker.local_engine import engine
-from logbroker.grpc_api import methods, plain_records, produce_wire, request_parsing, wire_format
+from logbroker.grpc_api import methods, request_parsing, wire_format
+from logbroker.grpc_api.log import plain_records, produce_wire
 from logbroker.record.header import parse_header
 
 

@@ -11,7 +11,7 @@ import pytest
 from google.protobuf.message import DecodeError
 
 from logbroker.errors import InvalidRequestError
-from logbroker.grpc_api.produce_wire import WireItem, read_produce_request
+from logbroker.grpc_api.log.produce_wire import WireItem, read_produce_request
 from logbroker.v1 import log_pb2 as log
 from logbroker.v1 import queues_pb2 as pb
 from tests.hostile import barrage, queue_inputs

@@ -13,11 +13,11 @@ import pytest
 
 from logbroker.clock import SystemClock
 from logbroker.errors import InvalidRequestError, OverloadedError
-from logbroker.grpc_api.budget import ReadBudget
-from logbroker.grpc_api.fetch_stream import FetchStream
+from logbroker.grpc_api.log.budget import ReadBudget
+from logbroker.grpc_api.log.fetch_stream import FetchStream
+from logbroker.grpc_api.log.produce_stream import ProduceStream
 from logbroker.grpc_api.process_tuning import max_connections
-from logbroker.grpc_api.produce_stream import ProduceStream
-from logbroker.storage.metadata_store import MetadataStore
+from logbroker.storage.metadata.metadata_store import MetadataStore
 from logbroker.v1 import log_pb2 as log
 from tests.broker.conftest import OpenEngine, open_at
 from tests.hostile.api import Api

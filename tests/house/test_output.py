@@ -9,24 +9,24 @@ import pytest
 
 from tests.house.test_layout import ROOT, modules
 
-LINES = "logbroker/cli/lines.py"
-TERMINAL = "logbroker/cli/terminal.py"
+LINES = "logbroker/cli/common/lines.py"
+TERMINAL = "logbroker/cli/common/terminal.py"
 ALLOWED = {
     LINES: {"sys.stdout", "sys.stderr", "click.confirm"},
     TERMINAL: {"rich"},
     # Puts errors of its own under standard output, and writes bytes that another program reads.
-    "logbroker/cli/standard_output.py": {"sys.stdout"},
+    "logbroker/cli/common/standard_output.py": {"sys.stdout"},
     # Pictures made of its own signs.
-    "logbroker/cli/experiment_view.py": {"rich"},
+    "logbroker/cli/experiment/view.py": {"rich"},
     # Whose formatter is that of `lines`.
     "logbroker/cli/serve.py": {"logging.basicConfig", "logging.StreamHandler"},
     # The last words of clients that nobody closed, when logging has ended; escaped, too.
-    "logbroker/client/lifetime.py": {"sys.stderr"},
+    "logbroker/client/runtime/lifetime.py": {"sys.stderr"},
     # Processes that talk with the process that started them.
-    "tools/bench/bare_server.py": {"sys.stdout"},
+    "tools/bench/harness/baseline_server.py": {"sys.stdout"},
     "compare/child.py": {"sys.stdout"},
-    "tools/bench/group_child.py": {"sys.stdout"},
-    "tools/bench/queue_child.py": {"sys.stdout"},
+    "tools/bench/groups/group_child.py": {"sys.stdout"},
+    "tools/bench/queues/queue_child.py": {"sys.stdout"},
 }
 WAYS_OUT = {
     *("sys.stdout", "sys.stderr", "sys.__stdout__", "sys.__stderr__"),

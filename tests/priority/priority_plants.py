@@ -15,25 +15,25 @@ from typing import Any, Final
 
 def head_not_reread_after_pop() -> None:
     """Leave a run of records where its first one was in the line, however old those behind that one are."""
-    from logbroker.queues.cursors import Cursor
+    from logbroker.queues.priority.runs import RunCursor
 
-    def stale_head(self: Cursor) -> tuple[int, int]:
+    def stale_head(self: RunCursor) -> tuple[int, int]:
         return self.times[0], self.base | self.offsets[self.at]
 
-    Cursor.head = property(stale_head)  # type: ignore[method-assign, assignment]
+    RunCursor.head = property(stale_head)  # type: ignore[method-assign, assignment]
 
 
 def inheritance_dropped() -> None:
     """Rank a lane as its head, whatever waits behind that."""
-    from logbroker.queues.lane import RankedLane
+    from logbroker.queues.model.lane import RankedLane
 
     RankedLane.urgency = property(lambda self: self.priority)  # type: ignore[method-assign, assignment]
 
 
 def heap_rebuilt_without_leased_lanes() -> None:
     """Never let into the line what workers had at a restart, and have again."""
-    from logbroker.queues.lane import Lane
-    from logbroker.queues.priority_line import PriorityLine
+    from logbroker.queues.model.lane import Lane
+    from logbroker.queues.priority.ready_queue import PriorityLine
 
     take_these, append = PriorityLine.take_these, PriorityLine.append
     leased: dict[int, Lane] = {}
@@ -53,7 +53,7 @@ def heap_rebuilt_without_leased_lanes() -> None:
 
 def mark_not_awaited() -> None:
     """Hand out what is known, though there is more to scan that was readable when the worker asked."""
-    from logbroker.queues.scanner import Scanner
+    from logbroker.queues.scan.scanner import Scanner
 
     slow_scan()
     Scanner.may_serve = lambda _self, mark: True  # type: ignore[method-assign, assignment]
@@ -61,7 +61,7 @@ def mark_not_awaited() -> None:
 
 def slow_scan() -> None:
     """No bug: the scan of a group takes its time over each partition, as if the disk was slow."""
-    from logbroker.queues.scanner import Scanner
+    from logbroker.queues.scan.scanner import Scanner
 
     scan_some = Scanner._scan_some
 

@@ -21,10 +21,10 @@ from typing import Any, Final
 import msgspec
 
 from logbroker.client import Producer
-from logbroker.client.connection import Connection
-from logbroker.client.delivery import Delivery as SentDelivery
-from logbroker.client.leased_record import WorkerDelivery
-from logbroker.client.worker import Worker
+from logbroker.client.producer.delivery import Delivery as SentDelivery
+from logbroker.client.transport.connection import Connection
+from logbroker.client.worker.leased_record import WorkerDelivery
+from logbroker.client.worker.worker import Worker
 from logbroker.errors import BrokerUnavailableError, LeaseLostError, LogbrokerError
 from logbroker.record.bands import DEFAULT_BANDS
 from logbroker.record.message_headers import MAX_PRIORITY, MIN_PRIORITY

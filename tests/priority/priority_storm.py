@@ -13,8 +13,8 @@ from time import monotonic
 from typing import Final
 
 from logbroker.client import Admin
-from logbroker.client.connection import Connection
-from logbroker.client.status import error_of_item
+from logbroker.client.transport.connection import Connection
+from logbroker.client.transport.status import error_of_item
 from logbroker.v1 import queues_pb2 as pb
 from tests.anomalies import Anomaly, BrokenPromisesError
 from tests.crash.broker_process import BrokerProcess

@@ -10,9 +10,9 @@ from typing import Final
 import pytest
 
 from logbroker.client import Admin, Producer
-from logbroker.client.queue_admin import QueueAdmin
-from logbroker.client.queue_descriptions import QueueSettings
-from logbroker.client.worker import Worker
+from logbroker.client.admin.queue_admin import QueueAdmin
+from logbroker.client.admin.queue_descriptions import QueueSettings
+from logbroker.client.worker.worker import Worker
 from logbroker.embedded_broker import EmbeddedBroker, embedded
 from logbroker.record.bands import DEFAULT_BANDS, band_of
 from tests.queue_storm.worker_process import receipt_of

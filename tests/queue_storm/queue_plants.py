@@ -19,8 +19,8 @@ def _replace(owner: Any, name: str, make: Callable[[Any], Any]) -> None:
 
 def two_in_flight_in_a_lane() -> None:
     """Hand out the successor of a lane beside its head."""
-    from logbroker.queues.lane import Lane
-    from logbroker.queues.lanes import Lanes
+    from logbroker.queues.machine.lane_index import LaneIndex
+    from logbroker.queues.model.lane import Lane
 
     def make(take: Any) -> Any:
         def greedy(self: Any, *given: int) -> Any:
@@ -34,12 +34,12 @@ def two_in_flight_in_a_lane() -> None:
 
         return greedy
 
-    _replace(Lanes, "take", make)
+    _replace(LaneIndex, "take", make)
 
 
 def late_settlements_accepted() -> None:
     """Accept settlements after the lease has ended, though the record is handed out again."""
-    from logbroker.queues.deliveries import Deliveries
+    from logbroker.queues.machine.leases import Deliveries
 
     finish = Deliveries._finish
 
@@ -85,22 +85,22 @@ def answered_before_synced() -> None:
 
 def attempts_forgotten_at_restart() -> None:
     """Load a queue group without its failures."""
-    from logbroker.queues.retry import Failures
+    from logbroker.queues.state.failures import Failures
 
     _replace(Failures, "load", lambda _: lambda *_: None)
 
 
 def backoffs_ignored() -> None:
     """Hand a record that failed out again at once."""
-    from logbroker.queues.held import HeldLanes
+    from logbroker.queues.machine.stalled_lanes import StalledLanes
 
-    _replace(HeldLanes, "wait", lambda _: lambda self, lane, _due: self._lanes.make_ready(lane))
+    _replace(StalledLanes, "wait", lambda _: lambda self, lane, _due: self._lanes.make_ready(lane))
 
 
 def parked_lanes_leak() -> None:
     """Let one successor out of each lane that is parked."""
-    from logbroker.queues.held import HeldLanes
-    from logbroker.queues.lane import Lane
+    from logbroker.queues.machine.stalled_lanes import StalledLanes
+    from logbroker.queues.model.lane import Lane
 
     def make(park: Any) -> Any:
         def leaky(self: Any, lane: Any, *rest: Any) -> None:
@@ -111,12 +111,12 @@ def parked_lanes_leak() -> None:
 
         return leaky
 
-    _replace(HeldLanes, "_park", make)
+    _replace(StalledLanes, "_park", make)
 
 
 def stale_tokens_accepted() -> None:
     """Let whoever names the key of a session write its state."""
-    from logbroker.queues.sessions import Sessions
+    from logbroker.queues.machine.sessions import Sessions
 
     def make(own: Any) -> Any:
         def anybody(self: Any, worker_id: str, key: bytes, token: int) -> Any:

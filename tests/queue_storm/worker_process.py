@@ -22,8 +22,8 @@ from typing import Final
 
 import msgspec
 
-from logbroker.client.leased_record import WorkerDelivery
-from logbroker.client.worker import Session, Worker
+from logbroker.client.worker.leased_record import WorkerDelivery
+from logbroker.client.worker.worker import Session, Worker
 from logbroker.errors import BrokerUnavailableError, LeaseLostError, LogbrokerError, StaleSessionError
 from logbroker.v1 import queues_pb2
 from tests.history import HistoryFile

@@ -8,10 +8,10 @@ from typing import Any, cast
 import google_crc32c
 
 from logbroker.config import TopicConfig
-from logbroker.engine import LogEngine, PartitionFacts, Read, ReadResult, Topic, TopicGeneration
+from logbroker.engine import LogEngine, LogGeneration, PartitionFacts, Read, ReadResult, Topic
 from logbroker.errors import LogbrokerError, OffsetOutOfRangeError, UnknownPartitionError, UnknownTopicError
-from logbroker.queues.queue import Queue
-from logbroker.queues.settings import QueueSettings
+from logbroker.queues.machine.queue import Queue
+from logbroker.queues.model.settings import QueueGroupSettings
 from logbroker.record.codec import NewRecord, encode_batch
 from logbroker.record.header import CONTROL_FLAG, CRC_START, parse_header, stored_prefix
 from logbroker.types import PartitionKey, TopicId
@@ -32,7 +32,7 @@ class FakeLog:
 
     def __init__(self, partitions: int = 1) -> None:
         self.partitions = [FakePartition() for _ in range(partitions)]
-        self.generations = [TopicGeneration(1, partitions, ())]
+        self.generations = [LogGeneration(1, partitions, ())]
         self.deleted = False
         self.reads: list[Read] = []
         self.before_read: Callable[[], Awaitable[None]] | None = None
@@ -80,7 +80,7 @@ class FakeLog:
     def grow(self, partitions: int) -> None:
         ends = tuple(log.end for log in self.partitions)
         self.partitions += [FakePartition() for _ in range(partitions - len(self.partitions))]
-        self.generations.append(TopicGeneration(len(self.generations) + 1, partitions, ends))
+        self.generations.append(LogGeneration(len(self.generations) + 1, partitions, ends))
         self._topic = None
 
     boot_id = "this boot"
@@ -185,4 +185,4 @@ def undecodable_batch(*values: bytes) -> bytes:
 
 def unopened_queue(topic_id: bytes = TOPIC_ID, **settings: Any) -> Queue:
     """A queue whose partitions the scan is to open."""
-    return Queue(topic_id, QueueSettings(**settings), random=lambda: 0.0, route=lambda key: 0)
+    return Queue(topic_id, QueueGroupSettings(**settings), random=lambda: 0.0, route=lambda key: 0)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from logbroker.queues.messages import Granted, Nack, Outputs, Settlement
-from logbroker.queues.places import Moment
-from logbroker.queues.queue import Queue
-from logbroker.queues.restart import load_queue
-from logbroker.queues.settings import QueueSettings
+from logbroker.queues.machine.load import load_queue
+from logbroker.queues.machine.queue import Queue
+from logbroker.queues.model.messages import Granted, Nack, Outputs, Settlement
+from logbroker.queues.model.record_id import Moment
+from logbroker.queues.model.settings import QueueGroupSettings
 
 TOPIC_ID = bytes(range(16))
 
@@ -21,7 +21,7 @@ def at(seconds: float) -> Moment:
 
 def new_queue(partitions: int = 1, **settings: Any) -> Queue:
     settings = {"backoff_jitter": 0.0, **settings}
-    queue = Queue(TOPIC_ID, QueueSettings(**settings), random=lambda: 0.0, route=lambda key: 0)
+    queue = Queue(TOPIC_ID, QueueGroupSettings(**settings), random=lambda: 0.0, route=lambda key: 0)
     for partition in range(partitions):
         queue.open_partition(partition, 0)
     queue.begin_generation(1, ())

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass, field
 
-from logbroker.queues.messages import DeadLetter, LetterProducer
-from logbroker.queues.places import place_of
+from logbroker.queues.model.messages import DeadLetter, LetterProducer
+from logbroker.queues.model.record_id import place_of
 
 
 @dataclass

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from logbroker.queues.queue import Queue
+from logbroker.queues.machine.queue import Queue
 from tests.queues.groups import at
 
 

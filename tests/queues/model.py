@@ -14,9 +14,9 @@ from logbroker.errors import (
     StaleSessionError,
     UnknownReceiptError,
 )
-from logbroker.queues.deliveries import COUNTER_BITS
-from logbroker.queues.places import Moment
-from logbroker.queues.settings import OnExhausted, Ordering, Priority, PriorityRank, QueueSettings
+from logbroker.queues.machine.leases import COUNTER_BITS
+from logbroker.queues.model.record_id import Moment
+from logbroker.queues.model.settings import OnExhausted, Ordering, Priority, PriorityRank, QueueGroupSettings
 from tests.queues.lasting import Durable, Hold, Log
 
 WALL_MS = 1_000_000
@@ -27,7 +27,7 @@ Unit = bytes | int
 class Model(Log):
     """What is known of all lives of a queue, and of the present one."""
 
-    def __init__(self, settings: QueueSettings, partitions: int) -> None:
+    def __init__(self, settings: QueueGroupSettings, partitions: int) -> None:
         super().__init__(partitions)
         self.settings = settings
         self.seconds = 0.0
@@ -62,7 +62,7 @@ class Model(Log):
         self.waits: dict[int, float] = {}
         self.gone: dict[str, float] = {}
         self.admitted: set[int] = set()
-        self.altered: QueueSettings | None = None
+        self.altered: QueueGroupSettings | None = None
 
     @property
     def now(self) -> Moment:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from logbroker.queues.settings import PriorityRank
+from logbroker.queues.model.settings import PriorityRank
 
 
 @dataclass

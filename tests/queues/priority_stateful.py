@@ -8,15 +8,15 @@ from functools import partial
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from logbroker.queues.change_set import ChangeSet
-from logbroker.queues.choosers import ALL_LEVELS, chooser_of, levels_of
-from logbroker.queues.cursors import Unread
-from logbroker.queues.lane import IN_FLIGHT, WAITING, Lane
-from logbroker.queues.lanes import Lanes
-from logbroker.queues.levels import counts_of, heads_of, of_level
-from logbroker.queues.places import place_of
-from logbroker.queues.ranking import Ranking
-from logbroker.queues.settings import Priority, PriorityRank, QueueSettings
+from logbroker.queues.machine.lane_index import LaneIndex
+from logbroker.queues.model.lane import IN_FLIGHT, WAITING, Lane
+from logbroker.queues.model.record_id import place_of
+from logbroker.queues.model.settings import Priority, PriorityRank, QueueGroupSettings
+from logbroker.queues.priority.levels import counts_of, heads_of, of_level
+from logbroker.queues.priority.policy import ALL_LEVELS, chooser_of, levels_of
+from logbroker.queues.priority.ranking import Ranking
+from logbroker.queues.priority.runs import Unread
+from logbroker.queues.state.change_set import ChangeSet
 from logbroker.record.bands import DEFAULT_BANDS
 from tests.queues.priority_model import ModelLane, ModelRecord, aged_order, overtaken, strict_order
 
@@ -37,8 +37,8 @@ class PriorityMachine(RuleBasedStateMachine):
     def begin(self, data: st.DataObject) -> None:
         self.rank = data.draw(st.sampled_from(self.ranks))
         self.priority = data.draw(st.sampled_from(self.priorities))
-        settings = QueueSettings(priority=self.priority, age_seconds=AGE_MS / 1000)
-        self.lanes = Lanes(ChangeSet())
+        settings = QueueGroupSettings(priority=self.priority, age_seconds=AGE_MS / 1000)
+        self.lanes = LaneIndex(ChangeSet())
         self.lanes.rank_by(chooser_of(settings, DEFAULT_BANDS), by_head=self.rank is PriorityRank.HEAD)
         assert self.lanes.ranking is not None
         self.ranking: Ranking = self.lanes.ranking

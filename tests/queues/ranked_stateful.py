@@ -6,7 +6,7 @@ import msgspec
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
-from logbroker.queues.settings import Ordering, Priority, PriorityRank
+from logbroker.queues.model.settings import Ordering, Priority, PriorityRank
 from tests.queues.session_stateful import SessionMachine
 
 

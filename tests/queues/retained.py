@@ -7,11 +7,11 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from logbroker.engine import PartitionFacts
-from logbroker.queues.messages import Nack, Settlement
-from logbroker.queues.operator import Operator
-from logbroker.queues.places import Moment
-from logbroker.queues.queue_group import QueueGroup
-from logbroker.queues.workers import WorkerLink
+from logbroker.queues.delivery.worker_stream import WorkerLink
+from logbroker.queues.group import QueueGroup
+from logbroker.queues.machine.inspect import Inspector
+from logbroker.queues.model.messages import Nack, Settlement
+from logbroker.queues.model.record_id import Moment
 from tests.queues.shell import DEADLINE_SECONDS, Shell, hello, records, until
 
 SEGMENT_BYTES = 2_000
@@ -92,7 +92,7 @@ class Life:
     async def resume(self, *keys: bytes) -> None:
         """Let these lanes that stand go on; all of them where none is named."""
 
-        def resume(operator: Operator, now: Moment) -> None:
+        def resume(operator: Inspector, now: Moment) -> None:
             for lane in operator.held():
                 if not keys or lane.key in keys:
                     operator.resume(lane)

@@ -7,10 +7,10 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
-from logbroker.queues.batch_cache import BatchCache
-from logbroker.queues.queue import Queue
-from logbroker.queues.records import Records
-from logbroker.queues.scanner import Scanner
+from logbroker.queues.machine.queue import Queue
+from logbroker.queues.records.batch_cache import BatchCache
+from logbroker.queues.records.fetch import Records
+from logbroker.queues.scan.scanner import Scanner
 from logbroker.record.codec import LogRecord
 from logbroker.types import TopicId
 from tests.queues.fake_log import FakeLog, unopened_queue

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from logbroker.errors import InvalidRequestError, LogbrokerError, OverloadedError, SessionHeldError, StaleSessionError
-from logbroker.queues.done import Places
-from logbroker.queues.holders import Session
-from logbroker.queues.settings import Ordering
+from logbroker.queues.model.holders import WorkerSession
+from logbroker.queues.model.settings import Ordering
+from logbroker.queues.state.completion import Places
 from tests.queues.lasting import Hold
 from tests.queues.simulation import World
 
@@ -51,7 +51,7 @@ class SessionWorld(World):
         taken = any(self.unit(place) == key for place, _, _ in self.in_flight.values())
         return SessionHeldError if taken or key in self.holds else None
 
-    def hold(self, session: Session) -> None:
+    def hold(self, session: WorkerSession) -> None:
         self.holds[session.key] = Hold(
             session.token, session.worker.id, session.prefetch, self.seconds + self.settings.lease_seconds
         )

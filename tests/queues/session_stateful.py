@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
-from logbroker.queues.messages import SessionWrite
+from logbroker.queues.model.messages import SessionWrite
 from tests.queues.stateful import KEYS, WORKERS, QueueMachine
 
 HOW = st.sampled_from(["ack", "nack", "release", "extend"])

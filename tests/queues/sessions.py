@@ -5,13 +5,15 @@ from __future__ import annotations
 from logbroker.errors import (
     LogbrokerError,
 )
-from logbroker.queues.holders import Session
-from logbroker.queues.messages import Granted, Settlement
-from logbroker.queues.queue import Queue
+from logbroker.queues.machine.queue import Queue
+from logbroker.queues.model.holders import WorkerSession
+from logbroker.queues.model.messages import Granted, Settlement
 from tests.queues.groups import at
 
 
-def opened(queue: Queue, key: bytes | None = b"k", prefetch: int = 2, seconds: float = 0, worker: str = "w") -> Session:
+def opened(
+    queue: Queue, key: bytes | None = b"k", prefetch: int = 2, seconds: float = 0, worker: str = "w"
+) -> WorkerSession:
     session = queue.sessions.open(worker, key, prefetch, at(seconds))
     assert session is not None
     return session

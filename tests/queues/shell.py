@@ -15,14 +15,14 @@ from logbroker.clock import SystemClock
 from logbroker.config import BrokerConfig
 from logbroker.engine import Append, Appended, Read, ReadResult, StateEvent, Topic
 from logbroker.errors import BrokerUnavailableError
-from logbroker.queues.messages import Nack, Settlement
-from logbroker.queues.packing import Delivered
-from logbroker.queues.queue_group import QueueGroup
-from logbroker.queues.queue_groups import QueueGroups
-from logbroker.queues.settings import QueueSettings
-from logbroker.queues.starts import StartAt
-from logbroker.queues.worker_messages import Hello
-from logbroker.queues.workers import WorkerLink
+from logbroker.queues.delivery.packing import Delivered
+from logbroker.queues.delivery.worker_stream import WorkerLink
+from logbroker.queues.group import QueueGroup
+from logbroker.queues.model.messages import Nack, Settlement
+from logbroker.queues.model.settings import QueueGroupSettings
+from logbroker.queues.model.starts import StartAt
+from logbroker.queues.model.worker_messages import Hello
+from logbroker.queues.registry import QueueGroupRegistry
 from logbroker.record.codec import LogRecord, NewRecord, decode_batch, encode_batch, split_batches
 
 DEADLINE_SECONDS = 25.0
@@ -31,7 +31,7 @@ DEADLINE_SECONDS = 25.0
 class Shell:
     """An engine, and the queue groups over it."""
 
-    def __init__(self, engine: LocalEngine, state: LocalStateStore, groups: QueueGroups) -> None:
+    def __init__(self, engine: LocalEngine, state: LocalStateStore, groups: QueueGroupRegistry) -> None:
         self.engine = engine
         self.state = state
         self.groups = groups
@@ -42,7 +42,7 @@ class Shell:
     async def group(self, topic: str = "t", start: StartAt | None = None, **settings: Any) -> QueueGroup:
         settings = {"grace_seconds": 0.2, "backoff_jitter": 0.0, **settings}
         group, _ = await self.groups.create(
-            "g", self.engine.topic(topic), QueueSettings(**settings), start or StartAt()
+            "g", self.engine.topic(topic), QueueGroupSettings(**settings), start or StartAt()
         )
         return group
 
@@ -89,7 +89,7 @@ async def shell(path: Path, *, crash: bool = False) -> AsyncIterator[Shell]:
     config = BrokerConfig(data_dir=str(path / "data"))
     failures: list[Exception] = []
     async with open_engine(config, SystemClock(), failures.append) as (engine, state):
-        groups = QueueGroups(config, SystemClock(), engine, state, path / "data")
+        groups = QueueGroupRegistry(config, SystemClock(), engine, state, path / "data")
         await groups.load()
         try:
             yield Shell(engine, state, groups)

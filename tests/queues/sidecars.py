@@ -13,10 +13,10 @@ import pytest
 
 from logbroker.engine import Append, Appended, Read, ReadResult
 from logbroker.errors import LogbrokerError
-from logbroker.queues import sidecar as sidecar_module
-from logbroker.queues.queue_group import QueueGroup
-from logbroker.queues.settings import Ordering, Priority
-from logbroker.queues.sidecar_files import DIRECTORY
+from logbroker.queues.group import QueueGroup
+from logbroker.queues.model.settings import Ordering, Priority
+from logbroker.queues.scan.index_cache import cache as sidecar_module
+from logbroker.queues.scan.index_cache.files import DIRECTORY
 from logbroker.record.codec import NewRecord, encode_batch
 from logbroker.record.message_headers import PRIORITY
 from tests.queues.shell import Shell, ack, hello, records, shell, take, until

@@ -6,12 +6,20 @@ import math
 
 from logbroker.engine import StateEvent
 from logbroker.errors import StaleSessionError
-from logbroker.queues.messages import DeadLetter, Extension, Granted, LetterProducer, Nack, SessionWrite, Settlement
-from logbroker.queues.operator import Operator
-from logbroker.queues.places import place_of
-from logbroker.queues.queue import Queue
-from logbroker.queues.restart import load_queue
-from logbroker.queues.settings import Ordering, QueueSettings
+from logbroker.queues.machine.inspect import Inspector
+from logbroker.queues.machine.load import load_queue
+from logbroker.queues.machine.queue import Queue
+from logbroker.queues.model.messages import (
+    DeadLetter,
+    Extension,
+    Granted,
+    LetterProducer,
+    Nack,
+    SessionWrite,
+    Settlement,
+)
+from logbroker.queues.model.record_id import place_of
+from logbroker.queues.model.settings import Ordering, QueueGroupSettings
 from tests.queues.lasting import DeadTopic, Hold
 from tests.queues.model import Model
 
@@ -19,7 +27,7 @@ from tests.queues.model import Model
 class World(Model):
     """All that lasts, and the present life of the queue."""
 
-    def __init__(self, settings: QueueSettings, partitions: int) -> None:
+    def __init__(self, settings: QueueGroupSettings, partitions: int) -> None:
         self.held_before_crash: dict[str, list[int]] = {}
         self.old_receipts: set[int] = set()
         self.rows: dict[bytes, bytes] = {}
@@ -332,7 +340,7 @@ class World(Model):
 
     def check_parked(self) -> None:
         """What is told of a parked lane is what it was parked for, scanned or not."""
-        operator, heads = Operator(self.queue), self.heads()
+        operator, heads = Inspector(self.queue), self.heads()
         for unit, failed in self.state.parked.items():
             facts = operator.explain(operator.lane(unit), self.now)
             head = heads.get(unit, failed)
@@ -351,7 +359,7 @@ class World(Model):
 
     def decide(self, place: int, how: str) -> None:
         """An operator moves a held lane."""
-        operator, unit = Operator(self.queue), self.unit(place)
+        operator, unit = Inspector(self.queue), self.unit(place)
         lane = operator.lane(unit) if isinstance(unit, bytes) else operator.lane_of_record(place)
         if isinstance(unit, bytes) and unit in self.state.parked:
             self.forget(self.state.parked.pop(unit))

@@ -8,17 +8,17 @@ import time
 import tracemalloc
 from collections.abc import Callable, Sequence
 
-from logbroker.queues.messages import Settlement
-from logbroker.queues.places import Moment
-from logbroker.queues.queue import Queue
-from logbroker.queues.settings import Ordering, QueueSettings
+from logbroker.queues.machine.queue import Queue
+from logbroker.queues.model.messages import Settlement
+from logbroker.queues.model.record_id import Moment
+from logbroker.queues.model.settings import Ordering, QueueGroupSettings
 
 NOW = Moment(0.0, 0)
 BATCH = 1000
 
 
 def new_queue(ordering: Ordering) -> Queue:
-    settings = QueueSettings(ordering=ordering, max_in_flight=1_000_000)
+    settings = QueueGroupSettings(ordering=ordering, max_in_flight=1_000_000)
     queue = Queue(bytes(16), settings, random=random.random, route=lambda key: 0)
     queue.open_partition(0, 0)
     queue.begin_generation(1, ())

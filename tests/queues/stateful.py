@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from logbroker.queues.operator import Operator
-from logbroker.queues.settings import OnExhausted, Ordering, Priority, PriorityRank, QueueSettings
+from logbroker.queues.machine.inspect import Inspector
+from logbroker.queues.model.settings import OnExhausted, Ordering, Priority, PriorityRank, QueueGroupSettings
 from tests.queues.session_simulation import SessionWorld
 
 WORKERS = st.sampled_from(["v", "w"])
@@ -19,8 +19,8 @@ def settings_of(
     max_attempts: int = 2,
     priority: Priority = Priority.NONE,
     priority_rank: PriorityRank = PriorityRank.LANE,
-) -> QueueSettings:
-    return QueueSettings(
+) -> QueueGroupSettings:
+    return QueueGroupSettings(
         priority=priority,
         priority_rank=priority_rank,
         age_seconds=0.01,
@@ -222,7 +222,7 @@ class QueueMachine(RuleBasedStateMachine):
         if world is not None and world.altered is None:
             world.expire()
             world.queue.tick(world.now)
-            counts = Operator(world.queue).counts()
+            counts = Inspector(world.queue).counts()
             assert counts.in_flight == len(world.in_flight)
             assert counts.ready == len(world.ready())
             assert counts.sessions == len(world.holds)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from logbroker.queues.batch_cache import BatchCache
-from logbroker.queues.records import Records
+from logbroker.queues.records.batch_cache import BatchCache
+from logbroker.queues.records.fetch import Records
 from logbroker.record.codec import NewRecord
 from logbroker.types import TopicId
 from tests.queues.fake_log import FakeLog

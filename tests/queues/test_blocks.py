@@ -12,16 +12,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from logbroker.queues import admissions
-from logbroker.queues.batch_cache import BatchCache
-from logbroker.queues.columns import Block, Columns
-from logbroker.queues.messages import PriorityCounts, Settlement
-from logbroker.queues.places import place_of
-from logbroker.queues.priority_line import MAX_READS, UNREAD_RECORDS
-from logbroker.queues.queue import Queue
-from logbroker.queues.records import Records
-from logbroker.queues.settings import Ordering, Priority, QueueSettings
-from logbroker.queues.sidecar import Sidecar
+from logbroker.queues.machine.queue import Queue
+from logbroker.queues.model.messages import PriorityCounts, Settlement
+from logbroker.queues.model.record_id import place_of
+from logbroker.queues.model.settings import Ordering, Priority, QueueGroupSettings
+from logbroker.queues.priority.ready_queue import MAX_READS, UNREAD_RECORDS
+from logbroker.queues.records.batch_cache import BatchCache
+from logbroker.queues.records.columns import Block, Columns
+from logbroker.queues.records.fetch import Records
+from logbroker.queues.scan import admitter as admissions
+from logbroker.queues.scan.index_cache.cache import IndexCache
 from logbroker.types import TopicId
 from tests.queues.fake_log import FakeLog
 from tests.queues.groups import ack, at, commit, nack, new_queue, places, receipts, restart
@@ -286,7 +286,7 @@ def test_counts_by_priority() -> None:
         PriorityCounts(4, 0, None, 1, 1),
         PriorityCounts(0, 1, 10, 0, 4),
     ]
-    assert QueueSettings(priority=Priority.STRICT).has_priorities
+    assert QueueGroupSettings(priority=Priority.STRICT).has_priorities
 
 
 class Kept:
@@ -311,7 +311,7 @@ async def test_others_have_their_turn_while_many_blocks_are_taken_up(
     kept.blocks[10 * (blocks - 1)].is_last = True
     monkeypatch.setattr(admissions, "monotonic", lambda: kept.now)
     records = Records(log.engine, TopicId(queue.topic_id), BatchCache(0))
-    taking = admissions.Admissions(queue, records, cast(Sidecar, kept), lambda: at(0))
+    taking = admissions.Admitter(queue, records, cast(IndexCache, kept), lambda: at(0))
     stalls, begun = [0.0], 0.0
 
     async def watch() -> None:

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logbroker.queues.choosers import ALL_LEVELS, Ageing, Strict, Weighted, default_weights, levels_of
-from logbroker.queues.lane import Lane
-from logbroker.queues.places import place_of
-from logbroker.queues.priority_line import PriorityLine
+from logbroker.queues.model.lane import Lane
+from logbroker.queues.model.record_id import place_of
+from logbroker.queues.priority.policy import ALL_LEVELS, Ageing, Strict, Weighted, default_weights, levels_of
+from logbroker.queues.priority.ready_queue import PriorityLine
 from logbroker.record.bands import DEFAULT_BANDS, Band
 
 NOTHING: list[list[tuple[int]]] = [[] for _ in range(10)]
@@ -189,7 +189,7 @@ def test_timestamps_in_disorder_cost_few_cursors_and_no_order(shape: str) -> Non
 
 
 def test_a_lane_that_rises_many_times_leaves_few_entries_behind() -> None:
-    from logbroker.queues.lane import READY, RankedLane
+    from logbroker.queues.model.lane import READY, RankedLane
 
     line = PriorityLine(Strict(), by_head=False)
     lanes: list[Lane] = [RankedLane(b"k", number, READY, priority=4, timestamp_ms=number) for number in range(10)]

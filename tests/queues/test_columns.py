@@ -5,8 +5,8 @@ from __future__ import annotations
 from array import array
 from collections.abc import Sequence
 
-from logbroker.queues.columns import MAX_RECORDS, Columns, Undecodable, columns_of
-from logbroker.queues.settings import Ordering, Priority, QueueSettings
+from logbroker.queues.model.settings import Ordering, Priority, QueueGroupSettings
+from logbroker.queues.records.columns import MAX_RECORDS, Columns, Undecodable, columns_of
 from logbroker.record.codec import NewRecord, encode_batch
 from logbroker.record.compression import Codec, compress
 from logbroker.record.header import HEADER
@@ -14,7 +14,7 @@ from logbroker.record.message_headers import DEFAULT_PRIORITY, NOT_BEFORE, PRIOR
 from logbroker.record.stored_batch import KEPT_EXPANDED_BYTES, StoredBatch, stored_batches
 from tests.hostile.batch_mutants import sealed
 
-STRICT = QueueSettings(priority=Priority.STRICT)
+STRICT = QueueGroupSettings(priority=Priority.STRICT)
 
 
 def record(time: int, priority: bytes | None = None, key: bytes | None = None, *others: tuple[str, bytes]) -> NewRecord:
@@ -27,7 +27,7 @@ def batch_of(records: Sequence[NewRecord]) -> StoredBatch:
     return batch
 
 
-def columns(records: Sequence[NewRecord], settings: QueueSettings) -> Columns:
+def columns(records: Sequence[NewRecord], settings: QueueGroupSettings) -> Columns:
     [found] = columns_of([batch_of(records)], 0, settings)
     assert isinstance(found, Columns)
     return found
@@ -50,14 +50,14 @@ def test_without_such_a_header_all_are_of_the_default_priority() -> None:
 
 
 def test_a_group_without_priorities_pays_for_none() -> None:
-    found = columns([record(1, b"9"), record(2, b"1")], QueueSettings())
+    found = columns([record(1, b"9"), record(2, b"1")], QueueGroupSettings())
     assert (found.priorities, found.times) == (b"", array("q"))
 
 
 def test_all_is_taken_in_one_piece_whatever_is_asked_for() -> None:
     for ordering in (Ordering.KEY, Ordering.NONE):
         for key_header in ("", "customer") if ordering is Ordering.KEY else ("",):
-            settings = QueueSettings(priority=Priority.STRICT, ordering=ordering, key_header=key_header)
+            settings = QueueGroupSettings(priority=Priority.STRICT, ordering=ordering, key_header=key_header)
             found = columns([record(7, b"3", b"k", ("customer", b"c"), (NOT_BEFORE, b"99"))], settings)
             assert found.keys == ([] if ordering is Ordering.NONE else [b"c"] if key_header else [b"k"])
             assert (found.priorities, found.times, found.not_before) == (bytes([3]), array("q", [7]), [(0, 99)])
@@ -80,6 +80,6 @@ def test_what_cannot_be_decoded_is_not_kept_expanded() -> None:
     [batch] = stored_batches(
         sealed(HEADER.unpack_from(encode_batch([NewRecord(b"v" * 99)], codec=Codec.ZSTD)), damaged)
     )
-    [found] = columns_of([batch], 0, QueueSettings())
+    [found] = columns_of([batch], 0, QueueGroupSettings())
     assert isinstance(found, Undecodable)
     assert batch.size_bytes == len(batch.raw)

@@ -12,9 +12,10 @@ from logbroker.broker.local_engine.state_store import state_key
 from logbroker.config import MAX_BATCH_BYTES
 from logbroker.engine import Append, Appended, StateEvent
 from logbroker.errors import DiskFullError
-from logbroker.queues import copies, retention_hold
-from logbroker.queues.places import place_of
-from logbroker.queues.rows import (
+from logbroker.queues.model.record_id import place_of
+from logbroker.queues.retention import copies
+from logbroker.queues.retention import holder as retention_hold
+from logbroker.queues.state.rows import (
     COPIES_ROW,
     COPIES_TOPIC_ROW,
     GROUP_TYPE,
@@ -28,7 +29,7 @@ from logbroker.queues.rows import (
 from logbroker.record.codec import LogRecord, NewRecord, encode_batch, encode_to_fit
 from logbroker.record.compression import Codec
 from logbroker.record.header import HEADER_BYTES, MAX_EXPANDED_BYTES
-from logbroker.storage.metadata_store import MetadataStore
+from logbroker.storage.metadata.metadata_store import MetadataStore
 from tests.queues.retained import CONFIGS, COPIES, KEYS, again, all_held, begin
 from tests.queues.shell import shell, until
 

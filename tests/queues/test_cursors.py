@@ -7,8 +7,8 @@ from array import array
 
 import pytest
 
-from logbroker.queues import cursors
-from logbroker.queues.cursors import Cursor, Cursors
+from logbroker.queues.priority import runs as cursors
+from logbroker.queues.priority.runs import Cursors, RunCursor
 
 SEED = 7
 
@@ -17,7 +17,7 @@ class Runs:
     """Cursors of one partition and priority, and those that left the line."""
 
     def __init__(self) -> None:
-        self.left: list[Cursor] = []
+        self.left: list[RunCursor] = []
         self.entered: list[int] = []
         """How long each was."""
         self.cursors = Cursors(lambda cursor: self.entered.append(len(cursor)), self.left.append)

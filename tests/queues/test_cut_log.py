@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from logbroker.queues.operator import Operator
-from logbroker.queues.queue import Queue
-from logbroker.queues.rows import FAILURE_ROW, INTENT_ROW, PARKED_ROW
-from logbroker.queues.settings import OnExhausted
+from logbroker.queues.machine.inspect import Inspector
+from logbroker.queues.machine.queue import Queue
+from logbroker.queues.model.settings import OnExhausted
+from logbroker.queues.state.rows import FAILURE_ROW, INTENT_ROW, PARKED_ROW
 from tests.queues.groups import ack, admit, at, commit, nack, new_queue, places, restart
 
 KEPT, CUT = b"kept", b"cut"
@@ -55,7 +55,7 @@ def test_lanes_that_a_lost_record_parked_go_on() -> None:
     assert kinds(rows, PARKED_ROW) == 1
     admit(queue, [KEPT, CUT])
     assert places(queue.take("w", 9, at(100))) == [1]
-    operator = Operator(queue)
+    operator = Inspector(queue)
     operator.resume(operator.lane(KEPT))
     assert places(queue.take("w", 9, at(100))) == [0]
 

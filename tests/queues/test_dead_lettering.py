@@ -13,9 +13,9 @@ import pytest
 from logbroker.config import TOPIC_CONFIGS
 from logbroker.engine import Append
 from logbroker.errors import OverloadedError
-from logbroker.queues.dead_lettering import DeadLettering
-from logbroker.queues.queue_group import QueueGroup
-from logbroker.queues.settings import OnExhausted
+from logbroker.queues.dead_letters.sender import DeadLetterSender
+from logbroker.queues.group import QueueGroup
+from logbroker.queues.model.settings import OnExhausted
 from logbroker.record import dead_letter
 from logbroker.record.codec import LogRecord
 from tests.queues.shell import Shell, ack, hello, nack, shell, take, until
@@ -90,7 +90,7 @@ async def test_a_crash_between_append_and_done_doubles_no_letter(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patched:
-        patched.setattr(DeadLettering, "_done", lambda self, letter: None)
+        patched.setattr(DeadLetterSender, "_done", lambda self, letter: None)
         async with shell(tmp_path, crash=True) as opened:
             await opened.topic()
             await opened.append(*[(b"%d" % number, b"%d" % number) for number in range(5)])

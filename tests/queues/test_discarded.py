@@ -9,16 +9,16 @@ from typing import Any
 import pytest
 
 from logbroker.pacing import TURN_STEPS, Pace, let_go
-from logbroker.queues.places import Moment
-from logbroker.queues.queue import Queue
-from logbroker.queues.settings import Ordering, Priority, QueueSettings
+from logbroker.queues.machine.queue import Queue
+from logbroker.queues.model.record_id import Moment
+from logbroker.queues.model.settings import Ordering, Priority, QueueGroupSettings
 
 LANES = 20_000
 NOW = Moment(1.0, 1000)
 
 
 def filled(**settings: Any) -> Queue:
-    queue = Queue(bytes(16), QueueSettings(**settings), random=lambda: 0.5, route=lambda key: 0)
+    queue = Queue(bytes(16), QueueGroupSettings(**settings), random=lambda: 0.5, route=lambda key: 0)
     queue.open_partition(0, 0)
     queue.begin_generation(1, [])
     keys = [b"%d" % number for number in range(LANES)]
@@ -34,7 +34,7 @@ def test_an_index_is_not_freed_where_it_is_emptied(by: str, priority: Priority) 
     if by == "rewind":
         queue.rewind({0: 0}, NOW)
     else:
-        queue.alter(QueueSettings(ordering=Ordering.NONE, priority=priority))
+        queue.alter(QueueGroupSettings(ordering=Ordering.NONE, priority=priority))
     assert queue.lanes.count == queue.lanes.ready_records == 0
     outputs = queue.take_outputs()
     assert outputs.rescan

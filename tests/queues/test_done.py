@@ -7,9 +7,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from logbroker.errors import CorruptLogError
-from logbroker.queues.change_set import ChangeSet
-from logbroker.queues.done import PAGE_RECORDS, DoneRecords
-from logbroker.queues.places import OFFSET_MASK, place_of
+from logbroker.queues.model.record_id import OFFSET_MASK, place_of
+from logbroker.queues.state.change_set import ChangeSet
+from logbroker.queues.state.completion import PAGE_RECORDS, DoneRecords
 
 END = 3 * PAGE_RECORDS
 OFFSETS = st.integers(0, END - 1) | st.integers(0, 40) | st.integers(PAGE_RECORDS - 20, PAGE_RECORDS + 20)

@@ -11,10 +11,10 @@ import pytest
 
 from logbroker.engine import Append, Read, ReadResult
 from logbroker.errors import BrokerUnavailableError, LogbrokerError, NoFreeSessionError, PartitionOfflineError
-from logbroker.queues.queue_group import QueueGroup
-from logbroker.queues.scan_marks import NO_MARK
-from logbroker.queues.scanner import Scanner
-from logbroker.queues.settings import Priority
+from logbroker.queues.group import QueueGroup
+from logbroker.queues.model.settings import Priority
+from logbroker.queues.scan.barriers import NO_MARK
+from logbroker.queues.scan.scanner import Scanner
 from logbroker.record.codec import NewRecord, encode_batch
 from logbroker.record.message_headers import PRIORITY
 from tests.queues.fake_log import FakeLog

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from logbroker.queues.settings import Ordering
+from logbroker.queues.model.settings import Ordering
 from tests.queues.groups import admit, at, new_queue, places, receipts
 from tests.queues.sessions import opened, taken
 

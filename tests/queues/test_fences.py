@@ -16,16 +16,17 @@ from logbroker.broker.local_engine import lifetime
 from logbroker.broker.local_engine.state_store import state_key
 from logbroker.engine import Append, Appended
 from logbroker.errors import LeaseLostError, LogbrokerError, PartitionOfflineError, UnknownGroupError
-from logbroker.queues import queue_group, queue_groups
-from logbroker.queues.messages import Extension, Nack, SessionWrite, Settlement
-from logbroker.queues.queue_group import QueueGroup
-from logbroker.queues.rows import GROUP_TYPE, HEADER_ROW, SESSION_ROW, VERSION, HeaderRow, hashed_key, upsert
-from logbroker.queues.settings import OnExhausted, QueueSettings
-from logbroker.queues.starts import StartAt
-from logbroker.queues.worker_messages import HeldSession
-from logbroker.queues.workers import WorkerLink
+from logbroker.queues import group as queue_group
+from logbroker.queues import registry as queue_groups
+from logbroker.queues.delivery.worker_stream import WorkerLink
+from logbroker.queues.group import QueueGroup
+from logbroker.queues.model.messages import Extension, Nack, SessionWrite, Settlement
+from logbroker.queues.model.settings import OnExhausted, QueueGroupSettings
+from logbroker.queues.model.starts import StartAt
+from logbroker.queues.model.worker_messages import ListedSession
+from logbroker.queues.state.rows import GROUP_TYPE, HEADER_ROW, SESSION_ROW, VERSION, HeaderRow, hashed_key, upsert
 from logbroker.record.codec import NewRecord, encode_batch
-from logbroker.storage.metadata_store import MetadataStore
+from logbroker.storage.metadata.metadata_store import MetadataStore
 from logbroker.tools.metadata_backup import Backup, back_up
 from logbroker.tools.metadata_restore import extracted, plan_restore, restore
 from tests.queues.shell import Shell, ack, hello, nack, shell, take, until
@@ -122,7 +123,7 @@ class Fences:
             engine = self.opened.engine
             topics = {topic.name for topic in engine.topics()}
             topic = engine.topic("t") if "t" in topics else await engine.create_topic("t", 1, {})
-            settings = QueueSettings(grace_seconds=0.0, backoff_jitter=0.0)
+            settings = QueueGroupSettings(grace_seconds=0.0, backoff_jitter=0.0)
             return (await self.opened.groups.create(name, topic, settings, StartAt(latest=True)))[0]
 
     async def link(self, name: str) -> WorkerLink:
@@ -253,10 +254,10 @@ def file_is_not_written(patch: pytest.MonkeyPatch) -> None:
 
 
 def deleted_groups_are_forgotten(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(queue_groups.QueueGroups, "_new_life", first_life)
+    patch.setattr(queue_groups.QueueGroupRegistry, "_new_life", first_life)
 
 
-async def first_life(self: queue_groups.QueueGroups) -> int:
+async def first_life(self: queue_groups.QueueGroupRegistry) -> int:
     await self._engine.numbers.reserve(self._next_life + queue_group.NUMBERS)
     return self._engine.numbers.first
 
@@ -296,7 +297,7 @@ async def test_a_directory_of_a_broker_that_counted_lives_goes_on_above_them(tmp
     (tmp_path / "data" / "issued-numbers").unlink()
     async with shell(tmp_path) as opened:
         group = opened.groups.group("g")
-        held = [HeldSession(b"a", old_token, 1)]
+        held = [ListedSession(b"a", old_token, 1)]
         link = await group.connect(hello(sessions=held, life=200_000))
         assert link.sessions == held
         assert group.queue.life >= 200_001 << 44

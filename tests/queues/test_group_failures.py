@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from logbroker.errors import BrokerUnavailableError, LogbrokerError, StorageFailedError
-from logbroker.grpc_api.queue_admin_messages import queue_state
-from logbroker.queues.lane import CHUNK_RECORDS
-from logbroker.queues.messages import Outputs, Settlement
-from logbroker.queues.queue_group import QueueGroup
-from logbroker.queues.spill import SpillFile
-from logbroker.queues.workers import WorkerLink
+from logbroker.grpc_api.queues.admin_messages import queue_state
+from logbroker.queues.delivery.worker_stream import WorkerLink
+from logbroker.queues.group import QueueGroup
+from logbroker.queues.model.lane import CHUNK_RECORDS
+from logbroker.queues.model.messages import Outputs, Settlement
+from logbroker.queues.scan.spill import SpillFile
 from tests.queues.shell import ack, hello, shell, take, until
 
 
@@ -92,7 +92,7 @@ async def test_a_group_whose_scan_breaks_says_so(
 async def test_a_group_whose_temporary_file_cannot_be_read_scans_anew_and_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("logbroker.queues.successors.CHUNKS_IN_MEMORY", 1)
+    monkeypatch.setattr("logbroker.queues.machine.successors.CHUNKS_IN_MEMORY", 1)
     count = 4 * CHUNK_RECORDS
     async with shell(tmp_path) as opened:
         await opened.topic()

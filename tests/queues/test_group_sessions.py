@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from logbroker.errors import NoFreeSessionError, SessionHeldError, StaleSessionError
-from logbroker.queues.holders import Session
-from logbroker.queues.messages import Nack, SessionWrite, Settlement
-from logbroker.queues.packing import Delivered
-from logbroker.queues.queue_group import QueueGroup
-from logbroker.queues.worker_messages import HeldSession, OpenedSession
-from logbroker.queues.workers import WorkerLink
+from logbroker.queues.delivery.packing import Delivered
+from logbroker.queues.delivery.worker_stream import WorkerLink
+from logbroker.queues.group import QueueGroup
+from logbroker.queues.model.holders import WorkerSession
+from logbroker.queues.model.messages import Nack, SessionWrite, Settlement
+from logbroker.queues.model.worker_messages import ListedSession, OpenedSession
 from tests.queues.shell import Shell, ack, hello, shell, until, values
 
 
@@ -113,7 +113,7 @@ async def test_a_holder_keeps_its_session_over_a_reconnect_and_a_crash(tmp_path:
         session = await link.open_session(b"a", prefetch=3)
         delivered = await next_of(link)
         link.disconnected()
-        held = [HeldSession(b"a", session.token, 3)]
+        held = [ListedSession(b"a", session.token, 3)]
         link = await group.connect(hello(held=[0, 1, 3], sessions=held))
         assert (link.resumed, link.sessions) == (True, held)
         await ack(link, delivered.first_receipt)
@@ -198,7 +198,7 @@ async def test_who_waits_for_a_session_that_is_taken_costs_little(
         tries: list[bytes | None] = []
         open_session = group.queue.sessions.open
 
-        def tried(worker_id: str, key: bytes | None, *given: Any) -> Session | None:
+        def tried(worker_id: str, key: bytes | None, *given: Any) -> WorkerSession | None:
             tries.append(key)
             return open_session(worker_id, key, *given)
 
@@ -257,7 +257,7 @@ async def test_a_holder_keeps_its_session_over_a_crash_also_where_nothing_waits(
         await ack(link, (await next_of(link)).first_receipt)
     async with shell(tmp_path) as opened:
         group = opened.groups.group("g")
-        held = [HeldSession(b"a", session.token, 1)]
+        held = [ListedSession(b"a", session.token, 1)]
         link = await group.connect(hello(sessions=held))
         assert link.sessions == held
         link.renew_session(b"a", session.token)

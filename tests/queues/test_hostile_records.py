@@ -13,9 +13,9 @@ import pytest
 
 from logbroker.config import MAX_INT64
 from logbroker.engine import Append, Appended
-from logbroker.queues.queue_group import QueueGroup
-from logbroker.queues.redrive import Redriven
-from logbroker.queues.settings import OnExhausted, OnUndecodable, Ordering, Priority
+from logbroker.queues.dead_letters.redrive import RedriveOutcome
+from logbroker.queues.group import QueueGroup
+from logbroker.queues.model.settings import OnExhausted, OnUndecodable, Ordering, Priority
 from logbroker.record import dead_letter
 from logbroker.record.codec import Headers, NewRecord, encode_batch, with_producer
 from logbroker.record.compression import Codec
@@ -155,7 +155,7 @@ async def test_neighbours_of_hostile_records_go_on(tmp_path: Path, kind: str) ->
         await link.goodbye()
         sent = await group.redrive(None, 10_000)
         assert sent.held == 0, sent.why
-        assert await group.redrive(None, 10_000) == Redriven(0, 0, False)
+        assert await group.redrive(None, 10_000) == RedriveOutcome(0, 0, False)
         assert sent.records >= hostile - 3, "all but what cannot be decoded"
         later = await produce(opened, late=False)
         await work(group, later, "another")

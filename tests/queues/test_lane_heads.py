@@ -12,15 +12,15 @@ from typing import Any
 import pytest
 
 from logbroker import pacing
-from logbroker.grpc_api.queue_admin_messages import described_queue
-from logbroker.grpc_api.queue_lanes import explain_lanes, list_lanes
+from logbroker.grpc_api.queues.admin_messages import described_queue
+from logbroker.grpc_api.queues.lanes import explain_lanes, list_lanes
 from logbroker.pacing import Pace
-from logbroker.queues.messages import Nack, Settlement
-from logbroker.queues.operator import AlarmKind
-from logbroker.queues.queue_group import QueueGroup
-from logbroker.queues.scanner import MARK_SECONDS
-from logbroker.queues.settings import OnExhausted
-from logbroker.queues.starts import StartAt
+from logbroker.queues.group import QueueGroup
+from logbroker.queues.machine.inspect import AlarmKind
+from logbroker.queues.model.messages import Nack, Settlement
+from logbroker.queues.model.settings import OnExhausted
+from logbroker.queues.model.starts import StartAt
+from logbroker.queues.scan.scanner import MARK_SECONDS
 from logbroker.record.message_headers import NOT_BEFORE
 from logbroker.v1 import queues_pb2 as pb
 from tests.queues.shell import Shell, ack, hello, nack, shell, take, until

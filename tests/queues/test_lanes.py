@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logbroker.queues.change_set import ChangeSet
-from logbroker.queues.fifo_line import FifoLine
-from logbroker.queues.lane import CHUNK_RECORDS, PARKED, Lane, Run, lane_key
-from logbroker.queues.lanes import Lanes
-from logbroker.queues.successors import CHUNKS_IN_MEMORY
+from logbroker.queues.machine.fifo import FifoLine
+from logbroker.queues.machine.lane_index import LaneIndex
+from logbroker.queues.machine.successors import CHUNKS_IN_MEMORY
+from logbroker.queues.model.lane import CHUNK_RECORDS, PARKED, Lane, Run, lane_key
+from logbroker.queues.state.change_set import ChangeSet
 
 
 class DictStore:
@@ -42,7 +42,7 @@ def no_entry(lane: Lane) -> None:
     raise AssertionError(f"nothing is to be looked at in {lane}")
 
 
-def taken(lanes: Lanes, credit: int) -> list[Lane]:
+def taken(lanes: LaneIndex, credit: int) -> list[Lane]:
     """What the line has for so much credit; only lanes."""
     found: list[Lane] = []
     for piece in lanes.take(credit):
@@ -54,7 +54,7 @@ def taken(lanes: Lanes, credit: int) -> list[Lane]:
 @pytest.mark.parametrize("stored", [False, True])
 def test_a_deep_lane_gives_its_records_in_order_and_keeps_little_in_memory(stored: bool) -> None:
     store = DictStore() if stored else None
-    lanes = Lanes(ChangeSet(), store)
+    lanes = LaneIndex(ChangeSet(), store)
     count = CHUNK_RECORDS * (CHUNKS_IN_MEMORY + 4) + 100
     lanes.admit(0, range(count), [b"k"] * count, None)
     lane = lanes.get(b"k")
@@ -78,7 +78,7 @@ def test_a_deep_lane_gives_its_records_in_order_and_keeps_little_in_memory(store
 
 def test_clearing_drops_what_is_stored() -> None:
     store = DictStore()
-    lanes = Lanes(ChangeSet(), store)
+    lanes = LaneIndex(ChangeSet(), store)
     count = CHUNK_RECORDS * (CHUNKS_IN_MEMORY + 4)
     lanes.admit(0, range(count), [b"k"] * count, None)
     assert store.chunks
@@ -88,7 +88,7 @@ def test_clearing_drops_what_is_stored() -> None:
 
 
 def test_lanes_go_round_and_what_was_given_back_comes_first() -> None:
-    lanes = Lanes(ChangeSet())
+    lanes = LaneIndex(ChangeSet())
     lanes.admit(0, range(6), [b"a", b"b", b"a", b"c", None, b"b"], None)
     first = taken(lanes, 2)
     assert [lane.head for lane in first] == [0, 1]
@@ -113,7 +113,7 @@ def test_runs_join_split_and_stay_in_line() -> None:
 
 
 def test_a_parked_lane_takes_all_that_arrives_and_gives_nothing() -> None:
-    lanes = Lanes(ChangeSet())
+    lanes = LaneIndex(ChangeSet())
     lane = lanes.add_parked(b"k")
     assert len(lane) == 0
     lanes.admit(0, range(3), [b"k", b"other", b"k"], None)
@@ -133,7 +133,7 @@ def test_long_keys_are_kept_by_a_hash() -> None:
 
 @given(st.lists(st.lists(st.sampled_from([b"a", b"b", b"c"]), max_size=12), max_size=6), st.integers(1, 4))
 def test_each_key_keeps_its_order_however_the_credit_falls(batches: list[list[bytes]], credit: int) -> None:
-    lanes = Lanes(ChangeSet())
+    lanes = LaneIndex(ChangeSet())
     seen: dict[bytes | None, list[int]] = {}
     expected: dict[bytes | None, list[int]] = {}
     offset = 0

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from logbroker.engine import Append, Appended
-from logbroker.queues.messages import Settlement
-from logbroker.queues.queue_group import QueueGroup
-from logbroker.queues.redrive import Redriven
-from logbroker.queues.settings import OnExhausted, OnUndecodable, Ordering, QueueSettings
-from logbroker.queues.starts import StartAt
+from logbroker.queues.dead_letters.redrive import RedriveOutcome
+from logbroker.queues.group import QueueGroup
+from logbroker.queues.model.messages import Settlement
+from logbroker.queues.model.settings import OnExhausted, OnUndecodable, Ordering, QueueGroupSettings
+from logbroker.queues.model.starts import StartAt
 from logbroker.record import dead_letter
 from logbroker.record.codec import LogRecord
 from tests.queues.fake_log import undecodable_batch
@@ -36,7 +36,10 @@ async def group_on(opened: Shell, group_id: str, topic: str, **settings: Any) ->
     """A queue group that gives up at the first failure, to `group_id`.dead-letters."""
     fields: dict[str, Any] = {"max_attempts": 1, "backoff_initial_seconds": 0.0, "grace_seconds": 0.0, **settings}
     group, _ = await opened.groups.create(
-        group_id, opened.engine.topic(topic), QueueSettings(on_exhausted=OnExhausted.DEAD_LETTER, **fields), StartAt()
+        group_id,
+        opened.engine.topic(topic),
+        QueueGroupSettings(on_exhausted=OnExhausted.DEAD_LETTER, **fields),
+        StartAt(),
     )
     return group
 
@@ -146,20 +149,20 @@ async def test_what_is_redriven_and_fails_again_tells_its_first_origin_also_afte
         await opened.append((b"k", b"v"))
         a = await group_on(opened, "a", "t")
         await fail(a)
-        assert await a.redrive(None, 10) == Redriven(1, 1, False)
+        assert await a.redrive(None, 10) == RedriveOutcome(1, 1, False)
     async with shell(tmp_path, crash=True) as opened:
         a = opened.groups.group("a")
         assert len(a.queue.origins) == 1
         await fail(a)
         assert len(a.queue.origins) == 0
         assert first((await letters(opened, "a"))[-1]) == ["t", "0", "0", "a", "2"]
-        assert await a.redrive(None, 10) == Redriven(1, 1, False)
+        assert await a.redrive(None, 10) == RedriveOutcome(1, 1, False)
     async with shell(tmp_path) as opened:
         a = opened.groups.group("a")
         await fail(a)
         last = (await letters(opened, "a"))[-1]
         assert (latest(last), first(last)) == (["t", "0", "2", "a"], ["t", "0", "0", "a", "3"])
-        assert await a.redrive(None, 10) == Redriven(1, 1, False)
+        assert await a.redrive(None, 10) == RedriveOutcome(1, 1, False)
         link = await a.connect(hello("working"))
         [(receipt, _)] = await take(link, 1)
         await link.settle(Settlement(acks=[(receipt, receipt)]))
@@ -193,7 +196,7 @@ async def test_a_forged_letter_does_no_harm(tmp_path: Path) -> None:
         await opened.append_records([(b"k", b"v", broken), (b"l", b"w", [])], topic="a.dead-letters")
         b = await group_on(opened, "b", "a.dead-letters")
         await fail(b, 2)
-        assert await b.redrive(None, 10) == Redriven(2, 2, False)
+        assert await b.redrive(None, 10) == RedriveOutcome(2, 2, False)
         back = (await opened.stored("a.dead-letters"))[2:]
         assert sorted((record.key, list(record.headers)) for record in back) == [(b"k", broken), (b"l", [])]
 
@@ -214,10 +217,10 @@ async def test_a_raw_letter_comes_back_as_it_was(tmp_path: Path) -> None:
         assert first(letter) == ["t", "0", "0", "a", "2"]
         assert letter.value == raw.value
         assert dead_letter.header_value(letter.headers, dead_letter.UNDECODABLE) is None
-        assert await b.redrive(None, 10) == Redriven(1, 0, False)
+        assert await b.redrive(None, 10) == RedriveOutcome(1, 0, False)
         back = (await letters(opened, "a"))[-1]
         assert (back.value, list(back.headers)) == (raw.value, list(raw.headers))
-        assert await a.redrive(None, 10) == Redriven(0, 0, False), "what no group can decode stays where it is"
+        assert await a.redrive(None, 10) == RedriveOutcome(0, 0, False), "what no group can decode stays where it is"
 
 
 async def test_bands_keep_their_origin(tmp_path: Path) -> None:
@@ -239,9 +242,9 @@ async def test_a_group_of_a_used_name_does_not_redrive_the_letters_of_the_one_be
         await fail(await group_on(opened, "a", "t"), 2)
         await opened.groups.delete("a")
         a = await group_on(opened, "a", "t", ordering=Ordering.NONE)
-        assert await a.redrive(None, 10, dry_run=True) == Redriven(0, 0, False)
+        assert await a.redrive(None, 10, dry_run=True) == RedriveOutcome(0, 0, False)
         await fail(a, 2)
-        assert await a.redrive(None, 1) == Redriven(1, 1, True)
+        assert await a.redrive(None, 1) == RedriveOutcome(1, 1, True)
     async with shell(tmp_path) as opened:
-        assert await opened.groups.group("a").redrive(None, 10) == Redriven(1, 1, False)
+        assert await opened.groups.group("a").redrive(None, 10) == RedriveOutcome(1, 1, False)
         assert len(await opened.stored("t")) == 4

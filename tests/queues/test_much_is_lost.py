@@ -8,9 +8,9 @@ from collections.abc import Callable
 import pytest
 
 from logbroker.errors import LeaseLostError, StaleSessionError
-from logbroker.queues.messages import Settlement
-from logbroker.queues.queue import Queue
-from logbroker.queues.settings import Ordering
+from logbroker.queues.machine.queue import Queue
+from logbroker.queues.model.messages import Settlement
+from logbroker.queues.model.settings import Ordering
 from tests.queues.groups import ack, at, new_queue, places, receipts
 from tests.queues.losses import goodbye, grace_ends, lease_ends
 from tests.queues.sessions import taken

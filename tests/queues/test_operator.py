@@ -5,18 +5,18 @@ from __future__ import annotations
 import pytest
 
 from logbroker.errors import LaneNotHeldError, OverloadedError, RecordTooLargeError, UnknownLaneError
-from logbroker.queues.ages import MAX_SAMPLES, Ages
-from logbroker.queues.operator import AlarmKind, Operator
-from logbroker.queues.places import place_of
-from logbroker.queues.queue import Queue
-from logbroker.queues.settings import OnExhausted, Ordering
+from logbroker.queues.machine.ages import MAX_SAMPLES, Ages
+from logbroker.queues.machine.inspect import AlarmKind, Inspector
+from logbroker.queues.machine.queue import Queue
+from logbroker.queues.model.record_id import place_of
+from logbroker.queues.model.settings import OnExhausted, Ordering
 from logbroker.record.codec import LogRecord
 from tests.queues.groups import ack, admit, at, commit, keep, nack, new_queue, places, restart
 
 
 def test_explain_says_why_a_key_stands_still() -> None:
     queue = new_queue(max_attempts=2, backoff_initial_seconds=5.0)
-    operator = Operator(queue)
+    operator = Inspector(queue)
     admit(queue, [b"k", b"k", b"k"])
     facts = operator.explain(operator.lane(b"k"), at(0))
     assert (facts.state, facts.waiting, facts.attempt, facts.worker_id) == ("ready", 3, 1, "")
@@ -35,7 +35,7 @@ def test_explain_says_why_a_key_stands_still() -> None:
 
 def test_only_held_lanes_can_be_moved() -> None:
     queue = new_queue()
-    operator = Operator(queue)
+    operator = Inspector(queue)
     with pytest.raises(UnknownLaneError, match="nothing of key"):
         operator.lane(b"k")
     with pytest.raises(UnknownLaneError, match="not the head"):
@@ -59,7 +59,7 @@ def test_resume_skip_and_drop(policy: OnExhausted, restarted: bool) -> None:
         if restarted:
             queue = restart(rows, 3)
             admit(queue, [b"k", b"k", b"k"])
-        operator = Operator(queue)
+        operator = Inspector(queue)
         (lane,) = operator.held()
         if how == "resume":
             operator.resume(lane)
@@ -81,7 +81,7 @@ def test_resume_skip_and_drop(policy: OnExhausted, restarted: bool) -> None:
 
 def test_a_record_without_a_key_is_found_by_its_place() -> None:
     queue = new_queue(max_attempts=1, ordering=Ordering.NONE, on_exhausted=OnExhausted.PARK)
-    operator = Operator(queue)
+    operator = Inspector(queue)
     queue.admit(0, 1, range(3), 3, (), (), at(0))
     nack(queue, queue.take("w", 1, at(0)))
     assert operator.counts().parked == 1
@@ -99,7 +99,7 @@ def test_a_head_is_replaced_until_it_is_done(policy: OnExhausted, restarted: boo
     rows: dict[bytes, bytes] = {}
     dead = "dead" if policy is OnExhausted.DEAD_LETTER else ""
     queue = new_queue(max_attempts=2, on_exhausted=policy, dead_letter_topic=dead, backoff_initial_seconds=9.0)
-    operator = Operator(queue)
+    operator = Inspector(queue)
     admit(queue, [b"k", b"k"])
     nack(queue, queue.take("w", 1, at(0)))
     operator.replace_head(operator.lane(b"k"), replacement(0))
@@ -120,7 +120,7 @@ def test_a_head_is_replaced_until_it_is_done(policy: OnExhausted, restarted: boo
         assert queue.replacements.get(letter.place) == replacement(0)
         queue.dead_lettered(letter.place, at(0))
     else:
-        operator = Operator(queue)
+        operator = Inspector(queue)
         operator.skip(operator.lane(b"k"), at(0))
     assert places(queue.take("w", 9, at(0))) == [1]
     assert not queue.replacements.records
@@ -131,7 +131,7 @@ def test_without_an_order_a_replaced_record_leaves_its_run() -> None:
     queue = new_queue(ordering=Ordering.NONE, max_attempts=1)
     queue.admit(0, 1, range(3), 3, (), (), at(0))
     nack(queue, queue.take("w", 1, at(0)))
-    operator = Operator(queue)
+    operator = Inspector(queue)
     operator.replace_head(operator.lane_of_record(0), replacement(0))
     queue = restart(commit(queue, {}), 3)
     queue.admit(0, 1, range(3), 3, (), (), at(0))
@@ -140,7 +140,7 @@ def test_without_an_order_a_replaced_record_leaves_its_run() -> None:
 
 def test_replacements_are_bounded_and_of_what_the_log_has() -> None:
     queue = new_queue(max_attempts=1, on_exhausted=OnExhausted.PARK)
-    operator = Operator(queue)
+    operator = Inspector(queue)
     admit(queue, [b"k"])
     nack(queue, queue.take("w", 1, at(0)))
     with pytest.raises(RecordTooLargeError, match="skip"):
@@ -158,7 +158,7 @@ def test_replacements_are_bounded_and_of_what_the_log_has() -> None:
     commit(queue, rows)
     assert not [key for key in rows if key[:1] == b"r"]
     queue = restart({**rows, **commit(park_only(), {})}, 1)
-    operator = Operator(queue)
+    operator = Inspector(queue)
     with pytest.raises(UnknownLaneError, match="scanned"):
         operator.replace_head(operator.lane(b"k"), replacement(0))
 
@@ -172,7 +172,7 @@ def park_only() -> Queue:
 
 def test_the_hottest_lanes_and_the_alarms() -> None:
     queue = new_queue(max_attempts=1, on_exhausted=OnExhausted.PARK, max_parked_records=100, alarm_age_seconds=60.0)
-    operator = Operator(queue)
+    operator = Inspector(queue)
     admit(queue, [b"hot"] * 2000 + [b"cold"] * 5)
     assert [lane.key for lane in operator.hottest(1)] == [b"hot"]
     assert [(alarm.kind, alarm.key) for alarm in operator.alarms(at(0))] == [(AlarmKind.SHARE, b"hot")]
@@ -184,7 +184,7 @@ def test_the_hottest_lanes_and_the_alarms() -> None:
 def test_a_lane_of_512_records_raises_no_alarm_by_its_share_and_one_more_does() -> None:
     """As settings, help and docs say: whether the lane grows to it, or shrinks to it."""
     queue = new_queue(alarm_share=0.0)
-    operator = Operator(queue)
+    operator = Inspector(queue)
     shares = []
     for offset in range(600):
         admit(queue, [b"hot"], start=offset)
@@ -199,7 +199,7 @@ def test_a_lane_of_512_records_raises_no_alarm_by_its_share_and_one_more_does() 
 
 def test_a_record_that_waits_for_too_long_raises_an_alarm() -> None:
     queue = new_queue(partitions=2, alarm_age_seconds=60.0, alarm_share=1.0)
-    operator = Operator(queue)
+    operator = Inspector(queue)
     queue.admit(0, 1, range(1000), 1000, [b"slow"] * 1000, (), at(0), 10_000)
     queue.admit(0, 1, range(1000, 1010), 1010, [b"other"] * 10, (), at(0), 20_000)
     queue.admit(1, 1, range(1), 1, [b"delayed"], [(0, 200_000)], at(0), 10_000)
@@ -225,7 +225,7 @@ def test_ages_take_little_memory_and_stay_about_right() -> None:
 
 def test_a_dropped_lane_leaves_nothing_of_the_times_that_its_records_waited_for() -> None:
     queue = new_queue(max_attempts=1, max_delayed_records=2)
-    operator = Operator(queue)
+    operator = Inspector(queue)
     queue.admit(0, 1, range(3), 3, [b"k", b"k", b"k"], [(1, 10_000), (2, 10_000)], at(0))
     pauses = [not queue.wants_more]
     nack(queue, queue.take("w", 1, at(0)))

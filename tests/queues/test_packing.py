@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 from logbroker.config import MIB
 from logbroker.errors import CorruptBatchError, OffsetOutOfRangeError
-from logbroker.queues.batch_cache import BatchCache
-from logbroker.queues.messages import Granted
-from logbroker.queues.packing import MAX_BATCHES_BYTES, Delivered, Packed, pack
-from logbroker.queues.places import offset_of, partition_of, place_of
-from logbroker.queues.records import LATER, MAX_READ_BYTES, Records
+from logbroker.queues.delivery.packing import MAX_BATCHES_BYTES, Delivered, Packed, pack
+from logbroker.queues.model.messages import Granted
+from logbroker.queues.model.record_id import offset_of, partition_of, place_of
+from logbroker.queues.records.batch_cache import BatchCache
+from logbroker.queues.records.fetch import LATER, MAX_READ_BYTES, Records
 from logbroker.record.codec import LogRecord, NewRecord, decode_batch, split_batches
 from logbroker.record.compression import Codec
 from logbroker.record.header import MAX_EXPANDED_BYTES

@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 
 from logbroker.errors import UnknownLaneError
-from logbroker.grpc_api.queue_lanes import explain_lanes, list_lanes
-from logbroker.queues.messages import Nack, Settlement
-from logbroker.queues.operator import Alarm
-from logbroker.queues.places import Moment
-from logbroker.queues.queue_group import QueueGroup
-from logbroker.queues.scanner import Scanner
-from logbroker.queues.settings import OnExhausted, Priority, PriorityRank
-from logbroker.queues.starts import StartAt
+from logbroker.grpc_api.queues.lanes import explain_lanes, list_lanes
+from logbroker.queues.group import QueueGroup
+from logbroker.queues.machine.inspect import Alarm
+from logbroker.queues.model.messages import Nack, Settlement
+from logbroker.queues.model.record_id import Moment
+from logbroker.queues.model.settings import OnExhausted, Priority, PriorityRank
+from logbroker.queues.model.starts import StartAt
+from logbroker.queues.scan.scanner import Scanner
 from logbroker.v1 import queues_pb2 as pb
 from tests.queues.retained import Life, again
 from tests.queues.shell import Shell, ack, hello, shell, take, until

@@ -10,24 +10,25 @@ from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
 
 from logbroker.errors import LogbrokerError
-from logbroker.queues import done, intake
-from logbroker.queues.alteration import Alteration
-from logbroker.queues.change_set import ChangeSet
-from logbroker.queues.dead_letters import DeadLetters
-from logbroker.queues.deliveries import Deliveries, Settled
-from logbroker.queues.done import DoneRecords
-from logbroker.queues.fifo_line import FifoLine
-from logbroker.queues.held import HeldLanes
-from logbroker.queues.holders import Worker
-from logbroker.queues.lane import Lane, Run
-from logbroker.queues.lanes import Lanes
-from logbroker.queues.ledger import Ledger
-from logbroker.queues.lost_receipts import Loss
-from logbroker.queues.messages import DeadLetter, LetterProducer
-from logbroker.queues.redelivery import Redelivery
-from logbroker.queues.retry import Failure, Failures
-from logbroker.queues.settings import OnExhausted, Ordering
-from logbroker.queues.waits import Waits
+from logbroker.queues.machine import admission as intake
+from logbroker.queues.machine.alteration import Alteration
+from logbroker.queues.machine.delay_queue import DelayQueue
+from logbroker.queues.machine.fifo import FifoLine
+from logbroker.queues.machine.lane_index import LaneIndex
+from logbroker.queues.machine.leases import Deliveries, Settled
+from logbroker.queues.machine.outcomes import Outcomes
+from logbroker.queues.machine.stalled_lanes import StalledLanes
+from logbroker.queues.model.holders import LeaseHolder
+from logbroker.queues.model.lane import Lane, Run
+from logbroker.queues.model.lost_receipts import Loss
+from logbroker.queues.model.messages import DeadLetter, LetterProducer
+from logbroker.queues.model.settings import OnExhausted, Ordering
+from logbroker.queues.state import completion as done
+from logbroker.queues.state.change_set import ChangeSet
+from logbroker.queues.state.completion import DoneRecords
+from logbroker.queues.state.dead_letter_intents import DeadLetters
+from logbroker.queues.state.failures import Failure, Failures
+from logbroker.queues.state.redelivery import Redelivery
 from tests.queues.session_stateful import SessionMachine
 from tests.queues.stateful import QueueMachine
 
@@ -46,15 +47,15 @@ Plant = Callable[[pytest.MonkeyPatch], None]
 
 
 def two_in_flight_in_a_lane(patch: pytest.MonkeyPatch) -> None:
-    take = Lanes.take
+    take = LaneIndex.take
 
-    def bug(self: Lanes, *given: int) -> list[list[Lane] | Run]:
+    def bug(self: LaneIndex, *given: int) -> list[list[Lane] | Run]:
         taken = take(self, *given)
         for lane in (lane for piece in taken if isinstance(piece, list) for lane in piece):
             self.line.append(lane)
         return taken
 
-    patch.setattr(Lanes, "take", bug)
+    patch.setattr(LaneIndex, "take", bug)
 
 
 def ack_after_lease_loss_accepted(patch: pytest.MonkeyPatch) -> None:
@@ -96,47 +97,47 @@ def attempts_never_written(patch: pytest.MonkeyPatch) -> None:
 
 
 def backoff_not_holding_the_lane(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(HeldLanes, "wait", lambda self, lane, due: self._lanes.make_ready(lane))
+    patch.setattr(StalledLanes, "wait", lambda self, lane, due: self._lanes.make_ready(lane))
 
 
 def backoff_forgotten_at_restart(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr("logbroker.queues.retry.Failure.wait_seconds", lambda *_: 0.0)
+    patch.setattr("logbroker.queues.state.failures.Failure.wait_seconds", lambda *_: 0.0)
 
 
 def one_of_many_waits_forgotten(patch: pytest.MonkeyPatch) -> None:
-    pop = Waits.pop
-    patch.setattr(Waits, "pop", lambda self, now: pop(self, now)[:1])
+    pop = DelayQueue.pop
+    patch.setattr(DelayQueue, "pop", lambda self, now: pop(self, now)[:1])
 
 
 def parked_lane_leaks_what_arrives(patch: pytest.MonkeyPatch) -> None:
-    park = HeldLanes._park
+    park = StalledLanes._park
 
-    def bug(self: HeldLanes, lane: Lane, failure: Failure) -> None:
+    def bug(self: StalledLanes, lane: Lane, failure: Failure) -> None:
         park(self, lane, failure)
         if lane.key is not None:
             self._lanes.remove(lane)
 
-    patch.setattr(HeldLanes, "_park", bug)
+    patch.setattr(StalledLanes, "_park", bug)
 
 
 def parked_lane_not_met_again_after_a_restart(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(HeldLanes, "meet_parked", lambda *_: None)
+    patch.setattr(StalledLanes, "meet_parked", lambda *_: None)
 
 
 def parked_lane_leaks_a_successor(patch: pytest.MonkeyPatch) -> None:
-    park = HeldLanes._park
+    park = StalledLanes._park
 
-    def bug(self: HeldLanes, lane: Lane, failure: Failure) -> None:
+    def bug(self: StalledLanes, lane: Lane, failure: Failure) -> None:
         park(self, lane, failure)
         if lane.key is not None and lane.tail:
             self._lanes.make_ready(Lane(None, lane.tail.pop(), 0))
             lane.tail = lane.tail or None
 
-    patch.setattr(HeldLanes, "_park", bug)
+    patch.setattr(StalledLanes, "_park", bug)
 
 
 def parked_lane_forgotten_at_restart(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(HeldLanes, "load", lambda *_: None)
+    patch.setattr(StalledLanes, "load", lambda *_: None)
 
 
 def floor_moved_over_an_undone_record(patch: pytest.MonkeyPatch) -> None:
@@ -154,10 +155,10 @@ def done_records_admitted_again(patch: pytest.MonkeyPatch) -> None:
 
 
 def growth_order_ignored(patch: pytest.MonkeyPatch) -> None:
-    def bug(self: intake.Intake, generation: int, start_offsets: Sequence[int]) -> None:
+    def bug(self: intake.Admission, generation: int, start_offsets: Sequence[int]) -> None:
         self.generation = generation
 
-    patch.setattr(intake.Intake, "begin_generation", bug)
+    patch.setattr(intake.Admission, "begin_generation", bug)
 
 
 def repeats_unmarked_after_a_crash(patch: pytest.MonkeyPatch) -> None:
@@ -165,14 +166,14 @@ def repeats_unmarked_after_a_crash(patch: pytest.MonkeyPatch) -> None:
 
 
 def repeats_unmarked_after_a_release(patch: pytest.MonkeyPatch) -> None:
-    def bug(self: Ledger, settled: Settled) -> None:
+    def bug(self: Outcomes, settled: Settled) -> None:
         if isinstance(settled, range):
             assert isinstance(self._lanes.line, FifoLine)
             self._lanes.line.admit_run(settled.start, settled.stop, redelivered=False)
         else:
             self._lanes.give_back(settled)
 
-    patch.setattr(Ledger, "give_back", bug)
+    patch.setattr(Outcomes, "give_back", bug)
 
 
 def receipts_used_again(patch: pytest.MonkeyPatch) -> None:
@@ -181,8 +182,8 @@ def receipts_used_again(patch: pytest.MonkeyPatch) -> None:
 
 
 def not_before_ignored(patch: pytest.MonkeyPatch) -> None:
-    admit: Callable[..., int] = intake.Intake.admit
-    patch.setattr(intake.Intake, "admit", lambda self, *given: admit(self, *given[:6], (), *given[7:]))
+    admit: Callable[..., int] = intake.Admission.admit
+    patch.setattr(intake.Admission, "admit", lambda self, *given: admit(self, *given[:6], (), *given[7:]))
 
 
 def dead_letters_forgotten_at_restart(patch: pytest.MonkeyPatch) -> None:
@@ -199,7 +200,7 @@ def dead_letters_of_a_new_sequence_after_a_crash(patch: pytest.MonkeyPatch) -> N
 
 
 def too_many_dead_letters_at_once(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr("logbroker.queues.dead_letters.MAX_OUTSTANDING", 100)
+    patch.setattr("logbroker.queues.state.dead_letter_intents.MAX_OUTSTANDING", 100)
 
 
 def the_producer_of_a_letter_set_apart_is_forgotten(patch: pytest.MonkeyPatch) -> None:
@@ -219,7 +220,7 @@ def what_may_be_a_dead_letter_is_resumed(patch: pytest.MonkeyPatch) -> None:
 def a_goodbye_drops_what_was_held(patch: pytest.MonkeyPatch) -> None:
     lose_some: Callable[..., tuple[Settled, bool]] = Deliveries.lose_some
 
-    def bug(self: Deliveries, worker: Worker, why: Loss, *, last: bool) -> tuple[Settled, bool]:
+    def bug(self: Deliveries, worker: LeaseHolder, why: Loss, *, last: bool) -> tuple[Settled, bool]:
         lost, excused = lose_some(self, worker, why, last=last)
         return [] if why is Loss.WORKER_LEFT else lost, excused
 
@@ -239,14 +240,14 @@ def a_changed_ordering_does_not_drain(patch: pytest.MonkeyPatch) -> None:
 
 
 def done_records_forgotten_by_a_changed_ordering(patch: pytest.MonkeyPatch) -> None:
-    rewind = intake.Intake.rewind
+    rewind = intake.Admission.rewind
 
-    def bug(self: intake.Intake) -> None:
+    def bug(self: intake.Admission) -> None:
         if self._positions:
             self._scanned_to.clear()
         rewind(self)
 
-    patch.setattr(intake.Intake, "rewind", bug)
+    patch.setattr(intake.Admission, "rewind", bug)
 
 
 def hunt(machine: type[RuleBasedStateMachine]) -> None:

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from logbroker.queues.alteration import Alteration
-from logbroker.queues.cursors import Cursor
-from logbroker.queues.index import Index
-from logbroker.queues.lane import READY, Lane, RankedLane, ranked
-from logbroker.queues.lanes import Lanes
-from logbroker.queues.priority_line import PriorityLine
-from logbroker.queues.ranking import Ranking
-from logbroker.queues.settings import OnExhausted, Ordering, Priority, PriorityRank
+from logbroker.queues.machine.alteration import Alteration
+from logbroker.queues.machine.lane_index import LaneIndex
+from logbroker.queues.machine.reindex import Index
+from logbroker.queues.model.lane import READY, Lane, RankedLane, ranked
+from logbroker.queues.model.settings import OnExhausted, Ordering, Priority, PriorityRank
+from logbroker.queues.priority.ranking import Ranking
+from logbroker.queues.priority.ready_queue import PriorityLine
+from logbroker.queues.priority.runs import RunCursor
 from tests.queues.priority_stateful import PriorityMachine
 from tests.queues.ranked_stateful import RankedMachine
 from tests.queues.test_planted_bugs import Plant, hunt
@@ -28,7 +28,7 @@ def head_not_read_again_after_pop(patch: pytest.MonkeyPatch) -> None:
     def bug(self: PriorityLine, level: int) -> RankedLane | None:
         before, _, _, source = self._heaps[level][0]
         lane = take_front(self, level)
-        if isinstance(source, Cursor) and len(source):
+        if isinstance(source, RunCursor) and len(source):
             heap = self._heaps[level]
             heap[:] = [(before, *entry[1:]) if entry[3] is source else entry for entry in heap]
             heapq.heapify(heap)
@@ -96,12 +96,12 @@ def the_first_lane_with_a_key_is_not_the_best(patch: pytest.MonkeyPatch) -> None
 
 
 def a_reserved_lane_stays_in_its_heap(patch: pytest.MonkeyPatch) -> None:
-    def bug(self: Lanes, key: bytes) -> None:
+    def bug(self: LaneIndex, key: bytes) -> None:
         lane = self.get(key)
         if lane is not None and lane.state == READY:
             self.make_ready(lane)
 
-    patch.setattr(Lanes, "reserve", bug)
+    patch.setattr(LaneIndex, "reserve", bug)
 
 
 def ranks_stay_when_their_records_are_done(patch: pytest.MonkeyPatch) -> None:

@@ -7,20 +7,20 @@ from typing import Any
 
 import pytest
 
-from logbroker.queues.change_set import ChangeSet
-from logbroker.queues.deliveries import Deliveries
-from logbroker.queues.done import DoneRecords
-from logbroker.queues.holders import Session
-from logbroker.queues.lane import READY, Lane
-from logbroker.queues.lanes import Lanes
-from logbroker.queues.lost_receipts import Loss
-from logbroker.queues.places import Moment
-from logbroker.queues.redelivery import Redelivery
-from logbroker.queues.session_states import SessionStates
-from logbroker.queues.session_table import SessionTable
-from logbroker.queues.sessions import Sessions
-from logbroker.queues.settings import OnExhausted, Ordering
-from logbroker.queues.settling import Settling
+from logbroker.queues.machine.lane_index import LaneIndex
+from logbroker.queues.machine.leases import Deliveries
+from logbroker.queues.machine.session_table import SessionTable
+from logbroker.queues.machine.sessions import Sessions
+from logbroker.queues.machine.settlement import Settling
+from logbroker.queues.model.holders import WorkerSession
+from logbroker.queues.model.lane import READY, Lane
+from logbroker.queues.model.lost_receipts import Loss
+from logbroker.queues.model.record_id import Moment
+from logbroker.queues.model.settings import OnExhausted, Ordering
+from logbroker.queues.state.change_set import ChangeSet
+from logbroker.queues.state.completion import DoneRecords
+from logbroker.queues.state.redelivery import Redelivery
+from logbroker.queues.state.session_store import SessionStates
 from tests.queues.session_stateful import SessionMachine
 from tests.queues.test_planted_bugs import CALM, ONE_LIFE, Plant, hunt, without
 
@@ -30,21 +30,21 @@ def a_held_session_is_opened_again(patch: pytest.MonkeyPatch) -> None:
 
 
 def a_lane_in_session_stays_in_the_line(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Lanes, "reserve", lambda *_: None)
+    patch.setattr(LaneIndex, "reserve", lambda *_: None)
 
 
 def what_arrives_for_a_session_goes_to_the_line(patch: pytest.MonkeyPatch) -> None:
-    def bug(self: Lanes, lane: Lane) -> None:
+    def bug(self: LaneIndex, lane: Lane) -> None:
         lane.state = READY
         self.line.append(lane)
 
-    patch.setattr(Lanes, "make_ready", bug)
+    patch.setattr(LaneIndex, "make_ready", bug)
 
 
 def a_stale_token_is_accepted(patch: pytest.MonkeyPatch) -> None:
-    own: Callable[..., Session] = Sessions._own
+    own: Callable[..., WorkerSession] = Sessions._own
 
-    def bug(self: Sessions, worker_id: str, key: bytes, token: int) -> Session:
+    def bug(self: Sessions, worker_id: str, key: bytes, token: int) -> WorkerSession:
         return self.get(key) or own(self, worker_id, key, token)
 
     patch.setattr(Sessions, "_own", bug)
@@ -62,7 +62,9 @@ def sessions_forgotten_at_a_start(patch: pytest.MonkeyPatch) -> None:
 def a_failure_returns_only_itself(patch: pytest.MonkeyPatch) -> None:
     lose_from: Callable[..., list[Lane]] = Deliveries.lose_from
 
-    def bug(self: Deliveries, session: Session, why: Loss, receipt: int = 0, *, ended: bool = False) -> list[Lane]:
+    def bug(
+        self: Deliveries, session: WorkerSession, why: Loss, receipt: int = 0, *, ended: bool = False
+    ) -> list[Lane]:
         return lose_from(self, session, why, receipt, ended=ended) if ended else []
 
     patch.setattr(Deliveries, "lose_from", bug)
@@ -84,12 +86,12 @@ def all_in_flight_has_failed_when_a_lock_ends(patch: pytest.MonkeyPatch) -> None
 
 
 def what_comes_back_is_in_another_order(patch: pytest.MonkeyPatch) -> None:
-    put_back: Callable[..., Lane] = Lanes.put_back
+    put_back: Callable[..., Lane] = LaneIndex.put_back
 
-    def bug(self: Lanes, key: bytes, records: Sequence[Lane]) -> Lane:
+    def bug(self: LaneIndex, key: bytes, records: Sequence[Lane]) -> Lane:
         return put_back(self, key, records[::-1])
 
-    patch.setattr(Lanes, "put_back", bug)
+    patch.setattr(LaneIndex, "put_back", bug)
 
 
 def a_session_ends_with_what_it_had_in_flight(patch: pytest.MonkeyPatch) -> None:
@@ -97,7 +99,7 @@ def a_session_ends_with_what_it_had_in_flight(patch: pytest.MonkeyPatch) -> None
 
 
 def a_failing_head_is_handed_out_at_once(patch: pytest.MonkeyPatch) -> None:
-    def bug(self: Sessions, session: Session, now: Moment) -> None:
+    def bug(self: Sessions, session: WorkerSession, now: Moment) -> None:
         lane = self._lanes.get(session.key)
         if lane is not None:
             self._held.attention.discard(lane.head)
@@ -109,7 +111,7 @@ def a_failing_head_is_handed_out_at_once(patch: pytest.MonkeyPatch) -> None:
 def prefetch_is_not_a_bound(patch: pytest.MonkeyPatch) -> None:
     take: Callable[..., list[Any]] = Sessions.take
 
-    def bug(self: Sessions, session: Session, now: Moment) -> list[Any]:
+    def bug(self: Sessions, session: WorkerSession, now: Moment) -> list[Any]:
         session.prefetch += 1
         granted = take(self, session, now)
         session.prefetch -= 1

@@ -8,9 +8,9 @@ import msgspec
 import pytest
 
 from logbroker.errors import InvalidRequestError
-from logbroker.queues.places import place_of
-from logbroker.queues.queue import Queue
-from logbroker.queues.settings import OnExhausted, Ordering, Priority, PriorityRank
+from logbroker.queues.machine.queue import Queue
+from logbroker.queues.model.record_id import place_of
+from logbroker.queues.model.settings import OnExhausted, Ordering, Priority, PriorityRank
 from logbroker.record.bands import DEFAULT_BANDS, parse_bands
 from tests.queues.groups import ack, at, commit, nack, new_queue, places, receipts, restart
 from tests.queues.sessions import opened

@@ -8,12 +8,12 @@ import msgspec
 import pytest
 
 from logbroker.errors import CorruptLogError, InvalidRequestError
-from logbroker.queues.messages import Extension, Nack, NoticeKind, Settlement
-from logbroker.queues.operator import Operator
-from logbroker.queues.places import place_of
-from logbroker.queues.queue import Queue
-from logbroker.queues.rows import HEADER_ROW
-from logbroker.queues.settings import OnExhausted, Ordering, QueueSettings
+from logbroker.queues.machine.inspect import Inspector
+from logbroker.queues.machine.queue import Queue
+from logbroker.queues.model.messages import Extension, Nack, NoticeKind, Settlement
+from logbroker.queues.model.record_id import place_of
+from logbroker.queues.model.settings import OnExhausted, Ordering, QueueGroupSettings
+from logbroker.queues.state.rows import HEADER_ROW
 from tests.queues.groups import TOPIC_ID, ack, admit, at, commit, keep, nack, new_queue, places, receipts, restart
 
 
@@ -122,7 +122,7 @@ def test_an_ordering_changes_when_what_is_in_flight_is_settled() -> None:
     held = queue.take("w", 10, at(0))
     assert places(held) == [0]
     assert queue.wants_more
-    queue.alter(QueueSettings(ordering=Ordering.KEY))
+    queue.alter(QueueGroupSettings(ordering=Ordering.KEY))
     assert queue.take("w", 10, at(0)) == []
     paused = not queue.wants_more
     assert paused
@@ -220,7 +220,7 @@ def test_a_parked_lane_can_be_resumed_before_the_scan_has_met_it() -> None:
     admit(queue, [b"k"])
     nack(queue, queue.take("w", 1, at(0)))
     queue = restart(commit(queue, {}), 1)
-    operator = Operator(queue)
+    operator = Inspector(queue)
     operator.resume(operator.lane(b"k"))
     admit(queue, [b"k"])
     (granted,) = queue.take("w", 1, at(0))
@@ -309,7 +309,7 @@ def test_any_number_of_records_that_are_done_behind_a_head_is_passed_over() -> N
     """Dead letters that were on their way when another ordering made one lane of their records."""
     count = 1_000
     numbers = itertools.count()
-    settings = QueueSettings(
+    settings = QueueGroupSettings(
         ordering=Ordering.NONE, max_attempts=1, on_exhausted=OnExhausted.DEAD_LETTER, dead_letter_topic="dead"
     )
     queue = Queue(TOPIC_ID, settings, random=lambda: 0.0, route=lambda key: next(numbers))

@@ -16,9 +16,9 @@ from logbroker.errors import (
     LeaseLostError,
     UnknownLaneError,
 )
-from logbroker.queues.messages import Notice, NoticeKind, Settlement
-from logbroker.queues.settings import Ordering
-from logbroker.queues.starts import StartAt
+from logbroker.queues.model.messages import Notice, NoticeKind, Settlement
+from logbroker.queues.model.settings import Ordering
+from logbroker.queues.model.starts import StartAt
 from tests.queues.shell import ack, hello, nack, records, shell, take, until, values
 
 

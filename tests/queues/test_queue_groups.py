@@ -22,22 +22,22 @@ from logbroker.errors import (
     WrongGroupTypeError,
 )
 from logbroker.group_runtime.group_store import GROUPS_SCOPE
-from logbroker.queues.messages import Settlement
-from logbroker.queues.rows import GROUP_TYPE
-from logbroker.queues.settings import OnExhausted, Ordering, QueueSettings
-from logbroker.queues.starts import Rewound, StartAt
+from logbroker.queues.model.messages import Settlement
+from logbroker.queues.model.settings import OnExhausted, Ordering, QueueGroupSettings
+from logbroker.queues.model.starts import Rewound, StartAt
+from logbroker.queues.state.rows import GROUP_TYPE
 from tests.queues.shell import ack, hello, nack, shell, take, until, values
 
 
 async def test_creating_twice_is_once_and_other_settings_are_refused(tmp_path: Path) -> None:
     async with shell(tmp_path) as opened:
         topic, other = await opened.topic(), await opened.topic("other")
-        settings = QueueSettings(max_attempts=3)
+        settings = QueueGroupSettings(max_attempts=3)
         create = opened.groups.create
         both = await asyncio.gather(*(create("g", topic, settings, StartAt()) for _ in range(2)))
         assert both[0][0] is both[1][0]
         assert sorted(created for _, created in both) == [False, True]
-        for wanted, of in ((QueueSettings(), topic), (settings, other)):
+        for wanted, of in ((QueueGroupSettings(), topic), (settings, other)):
             with pytest.raises(GroupExistsError):
                 await create("g", of, wanted, StartAt())
         with pytest.raises(InvalidGroupIdError):
@@ -54,10 +54,10 @@ async def test_settings_that_cannot_be_are_refused(tmp_path: Path) -> None:
     async with shell(tmp_path) as opened:
         topic = await opened.topic(partitions=2)
         for settings in (
-            QueueSettings(lease_seconds=0),
-            QueueSettings(lease_seconds=31_536_000),
-            QueueSettings(ordering=Ordering.SINGLE),
-            QueueSettings(on_exhausted=OnExhausted.DEAD_LETTER, dead_letter_topic="t"),
+            QueueGroupSettings(lease_seconds=0),
+            QueueGroupSettings(lease_seconds=31_536_000),
+            QueueGroupSettings(ordering=Ordering.SINGLE),
+            QueueGroupSettings(on_exhausted=OnExhausted.DEAD_LETTER, dead_letter_topic="t"),
         ):
             with pytest.raises(InvalidRequestError):
                 await opened.groups.create("g", topic, settings, StartAt())
@@ -69,13 +69,13 @@ async def test_a_group_is_of_one_type(tmp_path: Path) -> None:
     config = BrokerConfig(data_dir=str(tmp_path))
     async with open_broker(config, asyncio.get_running_loop().create_future()) as broker:
         topic = await broker.engine.create_topic("t", 1, {})
-        await broker.queues.create("work", topic, QueueSettings(), StartAt())
+        await broker.queues.create("work", topic, QueueGroupSettings(), StartAt())
         commit = TopicCommit(topic.id, [0], [0], [], [])
         with pytest.raises(WrongGroupTypeError):
             await broker.groups.commit_offsets("work", [commit])
         await broker.groups.commit_offsets("readers", [commit])
         with pytest.raises(WrongGroupTypeError):
-            await broker.queues.create("readers", topic, QueueSettings(), StartAt())
+            await broker.queues.create("readers", topic, QueueGroupSettings(), StartAt())
         with pytest.raises(WrongGroupTypeError):
             broker.queues.group("readers")
         await broker.queues.delete("work")

@@ -7,10 +7,10 @@ import random
 import pytest
 
 from logbroker.pacing import TURN_STEPS, at_once
-from logbroker.queues.change_set import ChangeSet
-from logbroker.queues.lanes import Lanes
-from logbroker.queues.queue import Queue
-from logbroker.queues.settings import Ordering, Priority
+from logbroker.queues.machine.lane_index import LaneIndex
+from logbroker.queues.machine.queue import Queue
+from logbroker.queues.model.settings import Ordering, Priority
+from logbroker.queues.state.change_set import ChangeSet
 from tests.queues.groups import ack, at, new_queue, places
 
 COUNT = 400
@@ -62,7 +62,7 @@ def test_what_went_on_meanwhile_is_left_out(priority: Priority) -> None:
 
 
 def test_the_search_gives_way() -> None:
-    lanes = Lanes(ChangeSet())
+    lanes = LaneIndex(ChangeSet())
     count = 100_000
     lanes.admit(0, range(count), [b"%d" % number for number in range(count)], None)
     steps = list(lanes.find_heads([5, 99_999]))

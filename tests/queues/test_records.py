@@ -16,9 +16,9 @@ from logbroker.errors import (
     OverloadedError,
     PartitionOfflineError,
 )
-from logbroker.queues.batch_cache import BatchCache
-from logbroker.queues.places import place_of
-from logbroker.queues.records import MAX_READ_BYTES, Records
+from logbroker.queues.model.record_id import place_of
+from logbroker.queues.records.batch_cache import BatchCache
+from logbroker.queues.records.fetch import MAX_READ_BYTES, Records
 from logbroker.record import stored_batch
 from logbroker.record.codec import LogRecord, NewRecord, decode_batch, split_batches
 from logbroker.record.compression import Codec

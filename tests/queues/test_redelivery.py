@@ -7,12 +7,12 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from logbroker.queues.done import PAGE_RECORDS
-from logbroker.queues.messages import Nack, Settlement
-from logbroker.queues.operator import Operator
-from logbroker.queues.queue import Queue
-from logbroker.queues.restart import load_queue
-from logbroker.queues.settings import OnExhausted, Ordering, Priority, QueueSettings
+from logbroker.queues.machine.inspect import Inspector
+from logbroker.queues.machine.load import load_queue
+from logbroker.queues.machine.queue import Queue
+from logbroker.queues.model.messages import Nack, Settlement
+from logbroker.queues.model.settings import OnExhausted, Ordering, Priority, QueueGroupSettings
+from logbroker.queues.state.completion import PAGE_RECORDS
 from tests.queues.groups import ack, admit, at, commit, keep, nack, new_queue, places, receipts
 
 
@@ -106,11 +106,11 @@ def flags(queue: Queue, count: int, worker_id: str = "v") -> dict[int, bool]:
 
 def other_ordering(queue: Queue) -> None:
     changed = Ordering.NONE if queue.settings.ordering is Ordering.KEY else Ordering.KEY
-    queue.alter(QueueSettings(ordering=changed, max_in_flight=1_000))
+    queue.alter(QueueGroupSettings(ordering=changed, max_in_flight=1_000))
 
 
 def priorities(queue: Queue) -> None:
-    queue.alter(QueueSettings(ordering=queue.settings.ordering, max_in_flight=1_000, priority=Priority.STRICT))
+    queue.alter(QueueGroupSettings(ordering=queue.settings.ordering, max_in_flight=1_000, priority=Priority.STRICT))
 
 
 def rewind_elsewhere(queue: Queue) -> None:
@@ -187,6 +187,6 @@ def test_a_resumed_lane_does_not_forget_that_the_record_behind_was_handed_out() 
     assert queue.take_outputs().rescan
     queue.begin_generation(1, ())
     admit(queue, [b"k", b"k"])
-    operator = Operator(queue)
+    operator = Inspector(queue)
     operator.skip(operator.lane(b"k"), at(0))
     assert flags(queue, 1) == {1: True}

@@ -10,9 +10,9 @@ import pytest
 
 from logbroker.engine import Append, Appended
 from logbroker.errors import UnknownTopicError
-from logbroker.queues.queue_group import QueueGroup
-from logbroker.queues.redrive import Redriven, Redriving
-from logbroker.queues.settings import OnExhausted, Ordering
+from logbroker.queues.dead_letters.redrive import RedriveOutcome, Redriving
+from logbroker.queues.group import QueueGroup
+from logbroker.queues.model.settings import OnExhausted, Ordering
 from logbroker.record import dead_letter
 from logbroker.record.codec import NewRecord, encode_batch
 from logbroker.record.message_headers import with_priority
@@ -61,27 +61,27 @@ async def tail(opened: Shell, start: int) -> list[tuple[bytes | None, bytes | No
 async def test_all_go_back_in_their_order_and_as_they_were(tmp_path: Path) -> None:
     async with shell(tmp_path) as opened:
         group = await dead(opened, b"a", b"b", b"a", b"a", b"c")
-        assert await group.redrive(None, 100, dry_run=True) == Redriven(5, 3, False)
+        assert await group.redrive(None, 100, dry_run=True) == RedriveOutcome(5, 3, False)
         assert await tail(opened, 5) == []
-        assert await group.redrive(None, 100) == Redriven(5, 3, False)
+        assert await group.redrive(None, 100) == RedriveOutcome(5, 3, False)
         found = await tail(opened, 5)
         assert [value for key, value in found if key == b"a"] == [b"0", b"2", b"3"]
         assert sorted(found) == sorted([(b"a", b"0"), (b"b", b"1"), (b"a", b"2"), (b"a", b"3"), (b"c", b"4")])
         assert not any(name in dead_letter.HEADERS for record in await opened.stored("t") for name, _ in record.headers)
-        assert await group.redrive(None, 100) == Redriven(0, 0, False)
+        assert await group.redrive(None, 100) == RedriveOutcome(0, 0, False)
         # They are records as any other, and may fail again.
         await fail_all(opened, group, 3)
-        assert await group.redrive(None, 100) == Redriven(3, 3, False)
+        assert await group.redrive(None, 100) == RedriveOutcome(3, 3, False)
 
 
 async def test_one_key_goes_back_before_the_others(tmp_path: Path) -> None:
     async with shell(tmp_path) as opened:
         group = await dead(opened, b"a", b"b", b"a", b"b")
-        assert await group.redrive(b"b", 100) == Redriven(2, 1, False)
+        assert await group.redrive(b"b", 100) == RedriveOutcome(2, 1, False)
         assert await tail(opened, 4) == [(b"b", b"1"), (b"b", b"3")]
-        assert await group.redrive(b"b", 100) == Redriven(0, 0, False)
-        assert await group.redrive(None, 1) == Redriven(1, 1, True)
-        assert await group.redrive(None, 100) == Redriven(1, 1, False)
+        assert await group.redrive(b"b", 100) == RedriveOutcome(0, 0, False)
+        assert await group.redrive(None, 1) == RedriveOutcome(1, 1, True)
+        assert await group.redrive(None, 100) == RedriveOutcome(1, 1, False)
         assert await tail(opened, 6) == [(b"a", b"0"), (b"a", b"2")]
 
 
@@ -92,7 +92,7 @@ async def test_what_is_redriven_stays_so_over_restarts(tmp_path: Path) -> None:
         await group.redrive(None, 1)
     async with shell(tmp_path) as opened:
         group = opened.groups.group("g")
-        assert await group.redrive(None, 100) == Redriven(1, 1, False)
+        assert await group.redrive(None, 100) == RedriveOutcome(1, 1, False)
         assert await tail(opened, 3) == [(b"b", b"1"), (b"a", b"0"), (b"c", b"2")]
 
 
@@ -123,7 +123,7 @@ async def test_a_crash_within_a_redrive_leaves_no_letter_out_and_doubles_none(
         await until(lambda: group.redriving._round is None)
         await group.redrive(None, 100)
         assert await tail(opened, 40) == [(key, b"%d" % number) for number, key in enumerate(keys)]
-        assert await group.redrive(None, 100) == Redriven(0, 0, False)
+        assert await group.redrive(None, 100) == RedriveOutcome(0, 0, False)
 
 
 async def test_a_refusal_leaves_what_it_is_about_for_another_call(tmp_path: Path) -> None:
@@ -144,12 +144,12 @@ async def test_a_refusal_leaves_what_it_is_about_for_another_call(tmp_path: Path
 
 
 async def test_many_go_in_rounds_and_small_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("logbroker.queues.letters.MAX_ROUND_RECORDS", 30)
+    monkeypatch.setattr("logbroker.queues.dead_letters.search.MAX_ROUND_RECORDS", 30)
     async with shell(tmp_path) as opened:
         keys = [b"%d" % number for number in range(100)]
         group = await dead(opened, *keys)
         await opened.engine.alter_topic(opened.engine.topic("t").id, set_configs={"max.message.bytes": "400"})
-        assert await group.redrive(None, 1000) == Redriven(100, 100, False)
+        assert await group.redrive(None, 1000) == RedriveOutcome(100, 100, False)
         assert await tail(opened, 100) == [(key, key) for key in keys]
 
 
@@ -159,7 +159,7 @@ async def test_letters_of_other_groups_are_not_touched(tmp_path: Path) -> None:
         context = copy(group._context)
         context.group_id = "other"
         monkey = Redriving(context, group.dead_lettering.topic)
-        assert await monkey.redrive(None, 100, dry_run=True) == Redriven(0, 0, False)
+        assert await monkey.redrive(None, 100, dry_run=True) == RedriveOutcome(0, 0, False)
 
 
 async def test_without_a_dead_letter_topic_there_is_nothing_to_redrive(tmp_path: Path) -> None:
@@ -185,7 +185,7 @@ async def test_a_record_goes_back_to_the_band_of_its_priority(tmp_path: Path) ->
         before = [[(each.key, each.headers) for each in await opened.stored("t", n)] for n in range(7)]
         group = await group_of(opened, ordering=Ordering.NONE)
         await fail_all(opened, group, len(records))
-        assert await group.redrive(None, 100) == Redriven(len(records), 5, False)
+        assert await group.redrive(None, 100) == RedriveOutcome(len(records), 5, False)
         for number, expected in enumerate(before):
             after = [(each.key, each.headers) for each in await opened.stored("t", number)]
             assert sorted(after, key=str) == sorted(expected * 2, key=str), f"partition {number}"

@@ -23,14 +23,14 @@ from logbroker.errors import (
     RecordTooLargeError,
 )
 from logbroker.group_runtime.group_store import GroupStore
-from logbroker.queues.dead_lettering import DeadLettering
-from logbroker.queues.lane import Lane
-from logbroker.queues.operator import AlarmKind, Operator
-from logbroker.queues.places import Moment, place_of
-from logbroker.queues.queue_group import QueueGroup
-from logbroker.queues.records import Records
-from logbroker.queues.redrive import Redriven
-from logbroker.queues.settings import OnExhausted, Ordering
+from logbroker.queues.dead_letters.redrive import RedriveOutcome
+from logbroker.queues.dead_letters.sender import DeadLetterSender
+from logbroker.queues.group import QueueGroup
+from logbroker.queues.machine.inspect import AlarmKind, Inspector
+from logbroker.queues.model.lane import Lane
+from logbroker.queues.model.record_id import Moment, place_of
+from logbroker.queues.model.settings import OnExhausted, Ordering
+from logbroker.queues.records.fetch import Records
 from logbroker.record.codec import LogRecord, NewRecord, encode_batch, with_producer
 from logbroker.record.dead_letter import GROUP, ORIGIN_OFFSET, ORIGIN_PARTITION, ORIGIN_TOPIC, header_value
 from tests.nursery import processes
@@ -177,10 +177,10 @@ async def test_operators_decide_about_a_lane_whose_letter_is_refused(tmp_path: P
         await until(lambda: len(alarms(group)) == 2)
         for key in (b"large", None):
 
-            def lane_of(operator: Operator, key: bytes | None = key) -> Lane:
+            def lane_of(operator: Inspector, key: bytes | None = key) -> Lane:
                 return operator.lane_of_record(place_of(0, 2)) if key is None else operator.lane(key)
 
-            def decide(operator: Operator, now: Moment, find: Callable[[Operator], Lane] = lane_of) -> None:
+            def decide(operator: Inspector, now: Moment, find: Callable[[Inspector], Lane] = lane_of) -> None:
                 if how == "skip":
                     operator.skip(find(operator), now)
                 elif how == "drop":
@@ -247,11 +247,11 @@ async def test_whatever_a_letter_is_refused_for_the_others_go_on(
         await opened.topic()
         await opened.append(*((b"%d" % number, b"%d" % number) for number in range(20)))
         group = await failing_group(opened)
-        batch_of = DeadLettering._batch
+        batch_of = DeadLetterSender._batch
         append = opened.engine.append
         refuse = True
 
-        async def refused(self: DeadLettering, topic: Any, origin: str, letter: Any) -> bytes:
+        async def refused(self: DeadLetterSender, topic: Any, origin: str, letter: Any) -> bytes:
             if refuse and letter.place == place_of(0, 3) and not isinstance(error, LogbrokerError):
                 raise error
             return await batch_of(self, topic, origin, letter)
@@ -267,7 +267,7 @@ async def test_whatever_a_letter_is_refused_for_the_others_go_on(
             after = await append(appends[first + 1 :], durability) if first + 1 < len(appends) else []
             return [*before, error, *after]
 
-        monkeypatch.setattr(DeadLettering, "_batch", refused)
+        monkeypatch.setattr(DeadLetterSender, "_batch", refused)
         monkeypatch.setattr(opened.engine, "append", refusing)
         await fail(group, 20)
         await until(lambda: group.dead_lettering.sent == 19)
@@ -364,7 +364,7 @@ async def test_a_topic_that_the_broker_made_has_room_for_the_largest_record_ther
         await fail(group, 1)
         await until(lambda: group.queue.done.floor(0) == 1)
         assert [letter.value for letter in await opened.stored(LETTERS)] == [value]
-        assert await group.redrive(None, 10) == Redriven(1, 1, False)
+        assert await group.redrive(None, 10) == RedriveOutcome(1, 1, False)
         assert (await opened.stored("t"))[-1].value == value
 
 
@@ -405,7 +405,7 @@ async def test_a_topic_that_somebody_else_made_is_left_alone(tmp_path: Path) -> 
 async def test_one_that_is_too_large_to_go_back_holds_its_key_and_no_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("logbroker.queues.letters.MAX_ROUND_RECORDS", 30)
+    monkeypatch.setattr("logbroker.queues.dead_letters.search.MAX_ROUND_RECORDS", 30)
     async with shell(tmp_path) as opened:
         await opened.topic()
         await opened.append(*((b"%d" % number, b"%d" % number) for number in range(60)))
@@ -424,11 +424,11 @@ async def test_one_that_is_too_large_to_go_back_holds_its_key_and_no_other(
     async with shell(tmp_path) as opened:
         group = opened.groups.group("g")
         await limit(opened, 10_000, "t")
-        assert await group.redrive(None, 1000) == Redriven(3, 1, False)
+        assert await group.redrive(None, 1000) == RedriveOutcome(3, 1, False)
         back = [(record.key, record.value) for record in (await opened.stored("t"))[243:]]
         assert [value for key, value in back if key == b"large"] == [LARGE, b"behind it"]
         assert len(back) == 3
-        assert await group.redrive(None, 1000) == Redriven(0, 0, False)
+        assert await group.redrive(None, 1000) == RedriveOutcome(0, 0, False)
 
 
 async def test_a_batch_among_the_letters_that_cannot_be_decoded_holds_no_other(tmp_path: Path) -> None:
@@ -458,7 +458,7 @@ async def test_letters_that_somebody_forged_hold_no_other(tmp_path: Path) -> Non
         await opened.engine.append([Append(opened.engine.topic(LETTERS).id, 0, batch)])
         await fail(group, 3)
         await until(lambda: group.dead_lettering.sent == 3)
-        assert await group.redrive(None, 100) == Redriven(3 + len(forged), 3, False)
+        assert await group.redrive(None, 100) == RedriveOutcome(3 + len(forged), 3, False)
 
 
 # --- crashes -------------------------------------------------------------------------------------------------------

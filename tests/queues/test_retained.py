@@ -11,12 +11,12 @@ import pytest
 from logbroker.clock import SystemClock
 from logbroker.engine import Append, Appended
 from logbroker.errors import DiskFullError, UnknownTopicError
-from logbroker.grpc_api.queue_admin_messages import described_queue
+from logbroker.grpc_api.queues.admin_messages import described_queue
 from logbroker.pacing import Pace
-from logbroker.queues import retention_hold
-from logbroker.queues.dead_lettering import DeadLettering
-from logbroker.queues.scanner import MARK_SECONDS, Scanner
-from logbroker.queues.settings import OnExhausted, OnUndecodable, Ordering
+from logbroker.queues.dead_letters.sender import DeadLetterSender
+from logbroker.queues.model.settings import OnExhausted, OnUndecodable, Ordering
+from logbroker.queues.retention import holder as retention_hold
+from logbroker.queues.scan.scanner import MARK_SECONDS, Scanner
 from logbroker.record.header import HEADER_BYTES
 from tests.queues.fake_log import undecodable_batch
 from tests.queues.retained import (
@@ -374,7 +374,7 @@ async def test_a_batch_that_is_to_be_a_dead_letter_as_it_is_stays_until_it_is_on
         life = await begin(opened, [], on_undecodable=OnUndecodable.DEAD_LETTER, dead_letter_topic="dead")
         bad = undecodable_batch(b"x", b"y")
         with monkeypatch.context() as patch:
-            patch.setattr(DeadLettering, "send", lambda self, letters: None)
+            patch.setattr(DeadLetterSender, "send", lambda self, letters: None)
             [appended] = await opened.engine.append([Append(opened.engine.topic("t").id, 0, bad)])
             assert isinstance(appended, Appended)
             await life.write(KEYS, range(20))

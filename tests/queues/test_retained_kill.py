@@ -11,8 +11,8 @@ import pytest
 from logbroker.broker.local_engine.engine import LocalEngine
 from logbroker.broker.local_engine.topic_changes import TopicChanges
 from logbroker.broker.local_engine.upkeep import Upkeep
-from logbroker.queues import retention_hold
-from logbroker.queues.copies import Copies
+from logbroker.queues.retention import holder as retention_hold
+from logbroker.queues.retention.copies import Copies
 from logbroker.storage.partition_log import PartitionLog
 from tests.nursery import processes
 from tests.queues.kills import killed_in

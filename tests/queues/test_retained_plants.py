@@ -9,10 +9,12 @@ from typing import Any
 import pytest
 
 from logbroker.config import MAX_INT64
-from logbroker.queues import copies, retention_hold, rows
-from logbroker.queues.copies import Copies
-from logbroker.queues.retention_hold import RetentionHold
-from logbroker.queues.standing import Standing, StandingRecords
+from logbroker.queues.retention import copies
+from logbroker.queues.retention import holder as retention_hold
+from logbroker.queues.retention.copies import Copies
+from logbroker.queues.retention.holder import RetentionHolder
+from logbroker.queues.retention.stalled_records import StalledRecords, Standing
+from logbroker.queues.state import rows
 from logbroker.record.compression import Codec
 from tests.queues.retained import COPIES, again, begin
 from tests.queues.shell import shell, until
@@ -57,11 +59,11 @@ async def nothing(self: Copies) -> None:
 
 
 def hold_ignored(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(RetentionHold, "needed_from", lambda self, partition: MAX_INT64)
+    patch.setattr(RetentionHolder, "needed_from", lambda self, partition: MAX_INT64)
 
 
 def never_lets_go(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(RetentionHold, "let_go", lambda self, partition, offset: None)
+    patch.setattr(RetentionHolder, "let_go", lambda self, partition, offset: None)
 
 
 def copy_order_reversed(patch: pytest.MonkeyPatch) -> None:
@@ -82,31 +84,31 @@ def copies_in_each_others_place(patch: pytest.MonkeyPatch) -> None:
 
 
 def successors_skipped(patch: pytest.MonkeyPatch) -> None:
-    standing = StandingRecords.standing
+    standing = StalledRecords.standing
 
-    async def only_heads(self: StandingRecords, *arguments: int) -> Standing:
+    async def only_heads(self: StalledRecords, *arguments: int) -> Standing:
         found = await standing(self, *arguments)
         found.keys.clear()
         return found
 
-    patch.setattr(StandingRecords, "standing", only_heads)
+    patch.setattr(StalledRecords, "standing", only_heads)
 
 
 def done_records_copied_by_key_only(patch: pytest.MonkeyPatch) -> None:
-    standing = StandingRecords.standing
+    standing = StalledRecords.standing
 
-    async def only_keys(self: StandingRecords, *arguments: int) -> Standing:
+    async def only_keys(self: StalledRecords, *arguments: int) -> Standing:
         found = await standing(self, *arguments)
         found.keys = {b"free"}
         return found
 
-    patch.setattr(StandingRecords, "standing", only_keys)
+    patch.setattr(StalledRecords, "standing", only_keys)
 
 
 def copying_begins_after_what_is_held(patch: pytest.MonkeyPatch) -> None:
-    read = StandingRecords.read
+    read = StalledRecords.read
     patch.setattr(
-        StandingRecords, "read", lambda self, partition, start, until: read(self, partition, start + 10, until)
+        StalledRecords, "read", lambda self, partition, start, until: read(self, partition, start + 10, until)
     )
 
 

@@ -7,14 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from logbroker.errors import LeaseLostError, StaleSessionError
-from logbroker.queues.change_set import ChangeSet
-from logbroker.queues.done import PAGE_RECORDS, DoneRecords, Places
-from logbroker.queues.lost_receipts import Loss
-from logbroker.queues.messages import Nack, SessionWrite, Settlement
-from logbroker.queues.operator import Operator
-from logbroker.queues.places import place_of
-from logbroker.queues.queue import Queue
-from logbroker.queues.settings import OnExhausted
+from logbroker.queues.machine.inspect import Inspector
+from logbroker.queues.machine.queue import Queue
+from logbroker.queues.model.lost_receipts import Loss
+from logbroker.queues.model.messages import Nack, SessionWrite, Settlement
+from logbroker.queues.model.record_id import place_of
+from logbroker.queues.model.settings import OnExhausted
+from logbroker.queues.state.change_set import ChangeSet
+from logbroker.queues.state.completion import PAGE_RECORDS, DoneRecords, Places
 from tests.queues.groups import ack, admit, at, commit, nack, new_queue, places, receipts, restart
 
 
@@ -80,16 +80,16 @@ def test_parked_lanes_stay_so_unless_told_otherwise(include_parked: bool) -> Non
     admit(queue, keys)
     ack(queue, queue.take("w", 1, at(0)))
     nack(queue, queue.take("w", 2, at(0)))
-    assert Operator(queue).counts().parked == 3
+    assert Inspector(queue).counts().parked == 3
     commit(queue, rows)
     queue.rewind({0: 0}, at(0), include_parked=include_parked)
     commit_rescan(queue, rows)
     for _ in range(2):
         admit(queue, keys)
-        assert Operator(queue).counts().parked == (0 if include_parked else 4)
+        assert Inspector(queue).counts().parked == (0 if include_parked else 4)
         if not include_parked:
             assert queue.take("w", 9, at(0)) == []
-            operator = Operator(queue)
+            operator = Inspector(queue)
             operator.resume(operator.lane(b"k"))
             operator.resume(operator.lane_of_record(3))
         assert sorted(places(queue.take("w", 9, at(0)))) == [0, 3]

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from logbroker.queues.messages import Nack, Settlement
-from logbroker.queues.scanner import Scanner
-from logbroker.queues.settings import OnExhausted, Ordering
-from logbroker.queues.standing import Standing, StandingRecords
-from logbroker.queues.starts import Rewound, StartAt
+from logbroker.queues.model.messages import Nack, Settlement
+from logbroker.queues.model.settings import OnExhausted, Ordering
+from logbroker.queues.model.starts import Rewound, StartAt
+from logbroker.queues.retention.stalled_records import StalledRecords, Standing
+from logbroker.queues.scan.scanner import Scanner
 from tests.queues.retained import Life, again, all_held
 from tests.queues.shell import Shell, ack, hello, nack, shell, take, until
 from tests.queues.test_standing import CONFIGS, append, scan_nothing
@@ -139,15 +139,15 @@ async def test_a_lane_that_is_blocked_while_others_are_looked_up_stays_too(
         await more(life)
         [(receipt, record)] = await take(life.link, 1)
         assert record.key == b"free"
-        below = StandingRecords.below
+        below = StalledRecords.below
 
-        async def block(self: StandingRecords, partition: int, until: int, standing: Standing) -> object:
+        async def block(self: StalledRecords, partition: int, until: int, standing: Standing) -> object:
             monkeypatch.undo()
             found = await below(self, partition, until, standing)
             assert await life.link.settle(Settlement(nacks=[Nack(receipt, receipt)])) == []
             return found
 
-        monkeypatch.setattr(StandingRecords, "below", block)
+        monkeypatch.setattr(StalledRecords, "below", block)
         [rewound] = await life.group.operations.rewind(StartAt(latest=True))
         assert isinstance(rewound, Rewound)
         assert rewound.standing_records == 2 * COUNT

@@ -14,8 +14,8 @@ from logbroker.errors import (
     WorkerIdInUseError,
     WorkerReplacedError,
 )
-from logbroker.queues.line import Line, Seat, Turn
-from logbroker.queues.worker_messages import HeldSession
+from logbroker.queues.delivery.pull_line import PullLine, PullRequest, Turn
+from logbroker.queues.model.worker_messages import ListedSession
 from tests.queues.shell import ack, hello, nack, shell, take, until, values
 
 
@@ -126,14 +126,14 @@ async def test_what_was_granted_to_who_went_at_that_moment_is_free(
     async with shell(tmp_path) as opened:
         await opened.topic()
         group = await opened.group(grace_seconds=60)
-        hand_out = Line._hand_out
+        hand_out = PullLine._hand_out
         leave: list[Callable[[], object]] = []
 
-        def hand_out_and_leave(line: Line, seat: Seat, turn: Turn) -> None:
+        def hand_out_and_leave(line: PullLine, seat: PullRequest, turn: Turn) -> None:
             hand_out(line, seat, turn)
             leave.pop(0)()
 
-        monkeypatch.setattr(Line, "_hand_out", hand_out_and_leave)
+        monkeypatch.setattr(PullLine, "_hand_out", hand_out_and_leave)
         link = await group.connect(hello())
         link.add_credit(1)
         asking = asyncio.create_task(link.next_deliveries())
@@ -226,7 +226,7 @@ async def test_what_was_reclaimed_on_a_stream_that_broke_before_its_welcome_is_r
             await link.next_deliveries()
         await take(link, 1)
         life = group.queue.life
-    sessions = [HeldSession(b"b", session.token, 2)]
+    sessions = [ListedSession(b"b", session.token, 2)]
     held = hello(held=[0, 1, 2], sessions=sessions, life=life)
     async with shell(tmp_path) as opened:
         group = opened.groups.group("g")

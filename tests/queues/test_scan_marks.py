@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from logbroker.queues.scan_marks import NO_MARK, ScanMarks
+from logbroker.queues.scan.barriers import NO_MARK, ScanBarriers
 
 PARTITIONS = 5
 
@@ -16,7 +16,7 @@ class Scanned:
 
     def __init__(self, draw: random.Random) -> None:
         self.draw = draw
-        self.marks = ScanMarks()
+        self.marks = ScanBarriers()
         self.ends = [draw.randrange(0, 30) for _ in range(PARTITIONS)]
         self.positions = [0] * PARTITIONS
         self.due: dict[int, None] = {}
@@ -105,7 +105,7 @@ def test_a_mark_passes_when_all_that_was_readable_is_scanned(seed: int) -> None:
 
 
 def test_marks_pass_though_a_partition_grows_faster_than_it_is_read() -> None:
-    marks = ScanMarks()
+    marks = ScanBarriers()
     marks.begin(0)
     marks.is_behind = False
     position, end, passed, mark = 0, 10, 0, marks.take()
@@ -123,7 +123,7 @@ def test_marks_pass_though_a_partition_grows_faster_than_it_is_read() -> None:
 
 
 def test_a_mark_that_is_taken_when_all_is_scanned_has_passed_and_stays_so() -> None:
-    marks = ScanMarks()
+    marks = ScanBarriers()
     marks.is_behind = False
     mark = marks.take()
     marks.note(3)
@@ -133,7 +133,7 @@ def test_a_mark_that_is_taken_when_all_is_scanned_has_passed_and_stays_so() -> N
 
 
 def test_nothing_passes_before_the_last_generation_is_begun_and_scanned() -> None:
-    marks = ScanMarks()
+    marks = ScanBarriers()
     marks.begin(0)
     mark = marks.take()
     marks.reading(0)
@@ -150,7 +150,7 @@ def test_nothing_passes_before_the_last_generation_is_begun_and_scanned() -> Non
 
 
 def test_marks_of_before_the_index_was_emptied_pass_when_it_is_made_anew() -> None:
-    marks = ScanMarks()
+    marks = ScanBarriers()
     marks.begin(0)
     marks.is_behind = False
     marks.note(1)

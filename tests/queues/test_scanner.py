@@ -6,9 +6,9 @@ import asyncio
 
 import pytest
 
-from logbroker.queues.columns import MAX_RECORDS
-from logbroker.queues.places import Moment
-from logbroker.queues.settings import Ordering
+from logbroker.queues.model.record_id import Moment
+from logbroker.queues.model.settings import Ordering
+from logbroker.queues.records.columns import MAX_RECORDS
 from logbroker.record.codec import NewRecord
 from logbroker.record.compression import Codec
 from logbroker.record.message_headers import NOT_BEFORE

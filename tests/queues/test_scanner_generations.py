@@ -10,10 +10,10 @@ from logbroker.clock import SystemClock
 from logbroker.config import BrokerConfig
 from logbroker.engine import Append, Appended
 from logbroker.errors import PartitionOfflineError
-from logbroker.queues.batch_cache import BatchCache
-from logbroker.queues.places import place_of
-from logbroker.queues.records import Records
-from logbroker.queues.scanner import Scanner
+from logbroker.queues.model.record_id import place_of
+from logbroker.queues.records.batch_cache import BatchCache
+from logbroker.queues.records.fetch import Records
+from logbroker.queues.scan.scanner import Scanner
 from logbroker.record.codec import LogRecord, NewRecord, encode_batch
 from tests.queues.fake_log import FakeLog, unopened_queue
 from tests.queues.groups import places

@@ -8,11 +8,11 @@ import msgspec
 import pytest
 
 from logbroker.errors import OverloadedError
-from logbroker.queues import scanner as scanner_module
-from logbroker.queues.done import PAGE_RECORDS
-from logbroker.queues.messages import Nack, Settlement
-from logbroker.queues.restart import load_queue
-from logbroker.queues.settings import OnExhausted, OnUndecodable, Ordering
+from logbroker.queues.machine.load import load_queue
+from logbroker.queues.model.messages import Nack, Settlement
+from logbroker.queues.model.settings import OnExhausted, OnUndecodable, Ordering
+from logbroker.queues.scan import scanner as scanner_module
+from logbroker.queues.state.completion import PAGE_RECORDS
 from logbroker.record.codec import NewRecord, encode_batch
 from tests.queues.fake_log import FakeLog, undecodable_batch, unopened_queue
 from tests.queues.groups import ack, commit

@@ -9,11 +9,11 @@ import msgspec
 import pytest
 
 from logbroker.errors import CorruptBatchError
-from logbroker.queues.columns import MAX_BATCHES, Columns, columns_of
-from logbroker.queues.done import PAGE_RECORDS
-from logbroker.queues.places import place_of
-from logbroker.queues.restart import load_queue
-from logbroker.queues.settings import OnUndecodable, Ordering, QueueSettings
+from logbroker.queues.machine.load import load_queue
+from logbroker.queues.model.record_id import place_of
+from logbroker.queues.model.settings import OnUndecodable, Ordering, QueueGroupSettings
+from logbroker.queues.records.columns import MAX_BATCHES, Columns, columns_of
+from logbroker.queues.state.completion import PAGE_RECORDS
 from logbroker.record.codec import NewRecord, encode_batch
 from logbroker.record.compression import Codec, compress
 from logbroker.record.header import HEADER, MAX_EXPANDED_BYTES, parse_header, stored_prefix
@@ -158,9 +158,9 @@ def test_many_small_batches_are_many_pieces() -> None:
     for offset in range(2000):
         batch = stored_prefix(offset, len(raw) - 12, 0) + raw[16:]
         batches.append(StoredBatch(parse_header(batch), batch))
-    pieces = [piece for piece in columns_of(batches, 1990, QueueSettings()) if isinstance(piece, Columns)]
+    pieces = [piece for piece in columns_of(batches, 1990, QueueGroupSettings()) if isinstance(piece, Columns)]
     assert [piece.offsets for piece in pieces] == [range(1990, 2000)]
-    pieces = [piece for piece in columns_of(batches, 0, QueueSettings()) if isinstance(piece, Columns)]
+    pieces = [piece for piece in columns_of(batches, 0, QueueGroupSettings()) if isinstance(piece, Columns)]
     assert [len(piece.batches) for piece in pieces] == [MAX_BATCHES] * 3 + [2000 - 3 * MAX_BATCHES]
     assert [offset for piece in pieces for offset in piece.offsets] == list(range(2000))
 

@@ -7,9 +7,9 @@ import pytest
 from logbroker.errors import (
     StaleSessionError,
 )
-from logbroker.queues.lost_receipts import Loss
-from logbroker.queues.messages import Extension, SessionWrite, Settlement
-from logbroker.queues.settings import Ordering, QueueSettings
+from logbroker.queues.model.lost_receipts import Loss
+from logbroker.queues.model.messages import Extension, SessionWrite, Settlement
+from logbroker.queues.model.settings import Ordering, QueueGroupSettings
 from tests.queues.groups import ack, admit, at, commit, new_queue, places, receipts, restart
 from tests.queues.sessions import opened, settled, taken
 
@@ -126,11 +126,11 @@ def test_another_ordering_ends_sessions_when_what_they_have_is_settled() -> None
     admit(queue, [b"k"] * 2)
     session = opened(queue, prefetch=1)
     held = taken(queue)
-    queue.alter(QueueSettings(ordering=Ordering.NONE))
+    queue.alter(QueueGroupSettings(ordering=Ordering.NONE))
     assert queue.sessions.open("w", b"other", 1, at(0)) is None
-    queue.alter(QueueSettings())
+    queue.alter(QueueGroupSettings())
     assert opened(queue, b"other") is not None
-    queue.alter(QueueSettings(ordering=Ordering.NONE))
+    queue.alter(QueueGroupSettings(ordering=Ordering.NONE))
     ack(queue, held)
     outputs = queue.take_outputs()
     assert outputs.rescan

@@ -13,10 +13,10 @@ from logbroker.errors import (
     StaleSessionError,
     StateTooLargeError,
 )
-from logbroker.queues import session_states
-from logbroker.queues.messages import Nack, SessionWrite, Settlement
-from logbroker.queues.operator import Operator
-from logbroker.queues.settings import OnExhausted, Ordering
+from logbroker.queues.machine.inspect import Inspector
+from logbroker.queues.model.messages import Nack, SessionWrite, Settlement
+from logbroker.queues.model.settings import OnExhausted, Ordering
+from logbroker.queues.state import session_store as session_states
 from tests.queues.groups import ack, admit, at, commit, new_queue, places, receipts, restart
 from tests.queues.sessions import opened, settled, taken
 
@@ -155,7 +155,7 @@ def test_who_holds_a_key_is_refused_to_all_others() -> None:
 def test_a_head_that_is_exhausted_stands_and_the_session_stays(policy: OnExhausted) -> None:
     dead = "dead" if policy is OnExhausted.DEAD_LETTER else ""
     queue = new_queue(max_attempts=1, on_exhausted=policy, dead_letter_topic=dead)
-    operator = Operator(queue)
+    operator = Inspector(queue)
     admit(queue, [b"k"] * 3)
     session = opened(queue)
     first, second = receipts(taken(queue))
@@ -176,7 +176,7 @@ def test_a_head_that_is_exhausted_stands_and_the_session_stays(policy: OnExhaust
 
 def test_an_operator_drops_a_lane_and_its_session_waits_for_more() -> None:
     queue = new_queue(max_attempts=1)
-    operator = Operator(queue)
+    operator = Inspector(queue)
     admit(queue, [b"k"] * 3)
     opened(queue)
     assert operator.explain(operator.lane(b"k"), at(0)).state == "in session"

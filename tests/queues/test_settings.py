@@ -8,8 +8,15 @@ import msgspec
 import pytest
 
 from logbroker.errors import InvalidRequestError
-from logbroker.queues.retry import Failure, backoff_seconds
-from logbroker.queues.settings import OnExhausted, Ordering, Priority, QueueSettings, check_delay, check_lease
+from logbroker.queues.model.settings import (
+    OnExhausted,
+    Ordering,
+    Priority,
+    QueueGroupSettings,
+    check_delay,
+    check_lease,
+)
+from logbroker.queues.state.failures import Failure, backoff_seconds
 
 
 @pytest.mark.parametrize(
@@ -42,27 +49,27 @@ from logbroker.queues.settings import OnExhausted, Ordering, Priority, QueueSett
 )
 def test_bad_settings_are_refused_with_what_to_do(settings: dict[str, Any]) -> None:
     with pytest.raises(InvalidRequestError):
-        QueueSettings(**settings).check()
+        QueueGroupSettings(**settings).check()
 
 
 def test_the_defaults_are_good_and_all_of_them_are_stored() -> None:
-    QueueSettings().check()
-    assert msgspec.to_builtins(QueueSettings()).keys() == set(QueueSettings.__struct_fields__)
+    QueueGroupSettings().check()
+    assert msgspec.to_builtins(QueueGroupSettings()).keys() == set(QueueGroupSettings.__struct_fields__)
 
 
 @pytest.mark.parametrize("priority", list(Priority))
 @pytest.mark.parametrize("ordering", [Ordering.NONE, Ordering.KEY])
 def test_priorities_go_with_key_order_and_without_any(priority: Priority, ordering: Ordering) -> None:
-    settings = QueueSettings(priority=priority, ordering=ordering)
+    settings = QueueGroupSettings(priority=priority, ordering=ordering)
     settings.check()
     assert settings.has_priorities == (priority is not Priority.NONE)
 
 
 def test_settings_of_before_there_were_priorities_have_none() -> None:
-    stored = msgspec.to_builtins(QueueSettings(lease_seconds=7))
+    stored = msgspec.to_builtins(QueueGroupSettings(lease_seconds=7))
     for name in ("priority", "priority_rank", "age_seconds", "weights"):
         del stored[name]
-    assert msgspec.convert(stored, QueueSettings) == QueueSettings(lease_seconds=7)
+    assert msgspec.convert(stored, QueueGroupSettings) == QueueGroupSettings(lease_seconds=7)
 
 
 def test_leases_and_delays_have_bounds() -> None:
@@ -78,10 +85,12 @@ def test_leases_and_delays_have_bounds() -> None:
 
 
 def test_backoff_grows_to_its_cap_and_never_overflows() -> None:
-    settings = QueueSettings(backoff_initial_seconds=1, backoff_factor=2, backoff_cap_seconds=60, backoff_jitter=0.5)
+    settings = QueueGroupSettings(
+        backoff_initial_seconds=1, backoff_factor=2, backoff_cap_seconds=60, backoff_jitter=0.5
+    )
     assert [backoff_seconds(settings, failures, lambda: 0.0) for failures in (1, 2, 3, 7)] == [1, 2, 4, 60]
     assert backoff_seconds(settings, 3, lambda: 0.999) == pytest.approx(2, rel=0.01)
-    steep = QueueSettings(backoff_factor=100, backoff_jitter=0)
+    steep = QueueGroupSettings(backoff_factor=100, backoff_jitter=0)
     assert backoff_seconds(steep, 1_000, lambda: 0.0) == 300
 
 

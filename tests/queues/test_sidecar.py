@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from logbroker.engine import Append
-from logbroker.queues import sidecar
-from logbroker.queues.messages import Settlement
-from logbroker.queues.places import place_of
-from logbroker.queues.settings import Ordering
-from logbroker.queues.sidecar_files import DIRECTORY, SidecarFiles
-from logbroker.queues.starts import StartAt
+from logbroker.queues.model.messages import Settlement
+from logbroker.queues.model.record_id import place_of
+from logbroker.queues.model.settings import Ordering
+from logbroker.queues.model.starts import StartAt
+from logbroker.queues.scan.index_cache import cache as sidecar
+from logbroker.queues.scan.index_cache.files import DIRECTORY, SidecarFiles
 from logbroker.record.codec import NewRecord, encode_batch
 from logbroker.record.message_headers import NOT_BEFORE, PRIORITY
 from tests.queues.shell import ack, hello, records, shell, take, until
@@ -126,7 +126,7 @@ async def test_a_disk_that_takes_nothing_is_no_harm(
 
 
 async def test_what_is_done_is_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("logbroker.queues.sidecar_files.FILE_BYTES", 1000)
+    monkeypatch.setattr("logbroker.queues.scan.index_cache.files.FILE_BYTES", 1000)
     with small_blocks(monkeypatch, 16):
         async with shell(tmp_path) as opened:
             await opened.topic(partitions=PARTITIONS)
@@ -148,7 +148,7 @@ async def test_what_is_done_is_forgotten(tmp_path: Path, monkeypatch: pytest.Mon
 async def test_files_stay_for_as_long_as_the_index_may_read_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, why: str
 ) -> None:
-    monkeypatch.setattr("logbroker.queues.sidecar_files.FILE_BYTES", 1000)
+    monkeypatch.setattr("logbroker.queues.scan.index_cache.files.FILE_BYTES", 1000)
     with small_blocks(monkeypatch, 16):
         async with shell(tmp_path) as opened:
             await opened.topic(partitions=PARTITIONS)

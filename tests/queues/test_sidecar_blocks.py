@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from logbroker.queues import sidecar as sidecar_module
-from logbroker.queues.columns import Columns
-from logbroker.queues.places import place_of
-from logbroker.queues.queue import Queue
-from logbroker.queues.settings import Ordering, Priority
-from logbroker.queues.sidecar import Sidecar
-from logbroker.queues.sidecar_blocks import Blocks
-from logbroker.queues.sidecar_files import SidecarFiles
-from logbroker.queues.sidecar_format import BlockSummary, Checkpoint, decode, split
+from logbroker.queues.machine.queue import Queue
+from logbroker.queues.model.record_id import place_of
+from logbroker.queues.model.settings import Ordering, Priority
+from logbroker.queues.records.columns import Columns
+from logbroker.queues.scan.index_cache import cache as sidecar_module
+from logbroker.queues.scan.index_cache.blocks import Blocks
+from logbroker.queues.scan.index_cache.cache import IndexCache
+from logbroker.queues.scan.index_cache.files import SidecarFiles
+from logbroker.queues.scan.index_cache.format import BlockSummary, Checkpoint, decode, split
 from tests.queues.fake_log import FakeLog
 from tests.queues.groups import new_queue
 
@@ -83,13 +83,13 @@ def ranked_queue(log: FakeLog) -> Queue:
     return new_queue(len(log.partitions), ordering=Ordering.NONE, priority=Priority.STRICT)
 
 
-async def sidecar_of(path: Path, log: FakeLog) -> Sidecar:
-    sidecar = Sidecar("g", ranked_queue(log), log.engine, path)
+async def sidecar_of(path: Path, log: FakeLog) -> IndexCache:
+    sidecar = IndexCache("g", ranked_queue(log), log.engine, path)
     await sidecar.load()
     return sidecar
 
 
-def gather(sidecar: Sidecar, partition: int, first: int, count: int) -> None:
+def gather(sidecar: IndexCache, partition: int, first: int, count: int) -> None:
     offsets = range(first, first + count)
     columns = Columns(offsets, offsets.stop, [], [], bytes(count), array("q", offsets), [])
     sidecar.gather(partition, 1, first, columns)
@@ -172,7 +172,7 @@ async def test_a_stop_within_the_takeover_leaves_the_files_as_they_are(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log = await stopped_with_blocks(tmp_path, monkeypatch, 5)
-    stopped = Sidecar("g", ranked_queue(log), log.engine, tmp_path)
+    stopped = IndexCache("g", ranked_queue(log), log.engine, tmp_path)
     loading = asyncio.create_task(stopped.load())
     while not list(stopped._blocks):
         await asyncio.sleep(0)

@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from logbroker.queues.columns import Columns
-from logbroker.queues.sidecar_format import Checkpoint, Gathered, StoredBlock, decode, encode
+from logbroker.queues.records.columns import Columns
+from logbroker.queues.scan.index_cache.format import Checkpoint, Gathered, StoredBlock, decode, encode
 
 
 def gathered(draw: random.Random, *, has_gaps: bool, has_keys: bool) -> tuple[Gathered, Columns]:

@@ -14,11 +14,11 @@ import pytest
 
 from logbroker.broker.local_engine.engine import LocalEngine
 from logbroker.engine import Append, Appended
-from logbroker.queues.columns import Block
-from logbroker.queues.queue_group import QueueGroup
-from logbroker.queues.settings import Ordering, Priority
-from logbroker.queues.sidecar import Sidecar
-from logbroker.queues.sidecar_format import Checkpoint
+from logbroker.queues.group import QueueGroup
+from logbroker.queues.model.settings import Ordering, Priority
+from logbroker.queues.records.columns import Block
+from logbroker.queues.scan.index_cache.cache import IndexCache
+from logbroker.queues.scan.index_cache.format import Checkpoint
 from logbroker.record.codec import NewRecord, encode_batch
 from logbroker.record.message_headers import PRIORITY
 from tests.queues.shell import Shell, shell, until
@@ -191,38 +191,38 @@ async def test_a_topic_of_the_same_name_never_sees_old_files(tmp_path: Path) -> 
 
 
 def boot_ignored(patch: pytest.MonkeyPatch) -> None:
-    fits = Sidecar._fits
+    fits = IndexCache._fits
     patch.setattr(
-        Sidecar,
+        IndexCache,
         "_fits",
         lambda sidecar, found: fits(sidecar, msgspec.structs.replace(found, boot_id=sidecar._engine.boot_id)),
     )
 
 
 def leader_epoch_ignored(patch: pytest.MonkeyPatch) -> None:
-    block_at = Sidecar.block_at
+    block_at = IndexCache.block_at
 
-    def bug(sidecar: Sidecar, partition: int, generation: int, position: int) -> Block | None:
+    def bug(sidecar: IndexCache, partition: int, generation: int, position: int) -> Block | None:
         epoch = sidecar._engine.partition_facts(sidecar._topic_id, partition).leader_epoch
         for block in [block for block in sidecar._blocks if block.partition == partition]:
             sidecar._blocks.put(msgspec.structs.replace(block, leader_epoch=epoch))
         return block_at(sidecar, partition, generation, position)
 
-    patch.setattr(Sidecar, "block_at", bug)
+    patch.setattr(IndexCache, "block_at", bug)
 
 
 def keys_ignored_at_a_start(patch: pytest.MonkeyPatch) -> None:
-    fits = Sidecar._fits
+    fits = IndexCache._fits
 
-    def bug(sidecar: Sidecar, found: Checkpoint) -> bool:
+    def bug(sidecar: IndexCache, found: Checkpoint) -> bool:
         ordering, key_header = sidecar._keyed_by
         return fits(sidecar, msgspec.structs.replace(found, ordering=ordering, key_header=key_header))
 
-    patch.setattr(Sidecar, "_fits", bug)
+    patch.setattr(IndexCache, "_fits", bug)
 
 
 def keys_ignored_at_a_change(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Sidecar, "_clear", lambda sidecar: None)
+    patch.setattr(IndexCache, "_clear", lambda sidecar: None)
 
 
 @pytest.mark.parametrize("plant", [keys_ignored_at_a_start, keys_ignored_at_a_change])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from logbroker.queues.settings import Ordering
+from logbroker.queues.model.settings import Ordering
 from tests.calls import counted
 from tests.queues.speed import admit, admit_runs, deliver, fill_deep, fill_lanes, keys_of, memory_mb, new_queue
 

@@ -11,12 +11,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from logbroker.queues.lane import CHUNK_RECORDS
-from logbroker.queues.messages import Settlement
-from logbroker.queues.operator import Operator
-from logbroker.queues.settings import OnExhausted, Priority
-from logbroker.queues.spill import SLOT_BYTES, SpillFile
-from logbroker.queues.successors import CHUNKS_IN_MEMORY
+from logbroker.queues.machine.inspect import Inspector
+from logbroker.queues.machine.successors import CHUNKS_IN_MEMORY
+from logbroker.queues.model.lane import CHUNK_RECORDS
+from logbroker.queues.model.messages import Settlement
+from logbroker.queues.model.settings import OnExhausted, Priority
+from logbroker.queues.scan.spill import SLOT_BYTES, SpillFile
 from tests.queues.groups import ack, admit, at, nack, new_queue, places, receipts
 
 
@@ -169,7 +169,7 @@ def test_who_waits_for_a_lane_that_lost_a_chunk_is_served_without_another_input(
     assert deadline != 0.0
     with monkeypatch.context() as patched:
         patched.setattr(os, "pread", unreadable)
-        operator = Operator(queue)
+        operator = Inspector(queue)
         operator.skip(operator.lane(b"k"), at(0))
     assert queue.deadline() == 0.0
     queue.tick(at(0))

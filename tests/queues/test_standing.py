@@ -15,13 +15,13 @@ from typing import Any
 import pytest
 
 from logbroker.engine import Append, Appended
-from logbroker.queues.held import HELD
-from logbroker.queues.messages import Nack, Settlement
-from logbroker.queues.operator import Operator
-from logbroker.queues.places import Moment
-from logbroker.queues.scanner import Scanner
-from logbroker.queues.settings import OnExhausted, Priority
-from logbroker.queues.starts import StartAt
+from logbroker.queues.machine.inspect import Inspector
+from logbroker.queues.machine.stalled_lanes import HELD
+from logbroker.queues.model.messages import Nack, Settlement
+from logbroker.queues.model.record_id import Moment
+from logbroker.queues.model.settings import OnExhausted, Priority
+from logbroker.queues.model.starts import StartAt
+from logbroker.queues.scan.scanner import Scanner
 from logbroker.record.codec import NewRecord, encode_batch
 from logbroker.record.message_headers import NOT_BEFORE
 from tests.queues.retained import Life, again
@@ -99,7 +99,7 @@ async def happen(life: Life, what: str) -> None:
 
 
 async def let_go_on(life: Life) -> None:
-    def resume(operator: Operator, now: Moment) -> None:
+    def resume(operator: Inspector, now: Moment) -> None:
         lane = operator.lane(KEY)
         if lane.state in HELD:
             operator.resume(lane)

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from logbroker.queues.copies import Copies
-from logbroker.queues.messages import Nack, Settlement
-from logbroker.queues.scanner import Scanner
-from logbroker.queues.standing import Standing, StandingRecords
-from logbroker.queues.starts import StartAt
+from logbroker.queues.model.messages import Nack, Settlement
+from logbroker.queues.model.starts import StartAt
+from logbroker.queues.retention.copies import Copies
+from logbroker.queues.retention.stalled_records import StalledRecords, Standing
+from logbroker.queues.scan.scanner import Scanner
 from logbroker.record.codec import LogRecord
 from logbroker.record.message_headers import NOT_BEFORE
 from tests.queues.retained import Life, again
@@ -128,16 +128,16 @@ async def test_what_comes_to_stand_while_nothing_does_is_copied_too(
         [(receipt, record)] = await take(life.link, 1)
         assert record.key == b"early"
         assert await life.link.settle(Settlement(acks=[(receipt, receipt)])) == []
-        standing = StandingRecords.standing
+        standing = StalledRecords.standing
 
-        async def then_fail(self: StandingRecords, *arguments: int) -> Standing:
+        async def then_fail(self: StalledRecords, *arguments: int) -> Standing:
             found = await standing(self, *arguments)
             if b"late0" in receipts:
                 assert not found
                 await fail(life, receipts.pop(b"late0"))
             return found
 
-        monkeypatch.setattr(StandingRecords, "standing", then_fail)
+        monkeypatch.setattr(StalledRecords, "standing", then_fail)
         await life.retain()
         assert life.facts().log_start_offset > len(KEYS)
     monkeypatch.undo()

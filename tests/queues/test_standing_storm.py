@@ -11,13 +11,13 @@ import pytest
 
 from logbroker.engine import Append, Appended
 from logbroker.errors import LogbrokerError
-from logbroker.queues.held import HELD
-from logbroker.queues.messages import Nack, Settlement
-from logbroker.queues.operator import Operator
-from logbroker.queues.places import Moment
-from logbroker.queues.scanner import Scanner
-from logbroker.queues.settings import OnExhausted, PriorityRank
-from logbroker.queues.starts import StartAt
+from logbroker.queues.machine.inspect import Inspector
+from logbroker.queues.machine.stalled_lanes import HELD
+from logbroker.queues.model.messages import Nack, Settlement
+from logbroker.queues.model.record_id import Moment
+from logbroker.queues.model.settings import OnExhausted, PriorityRank
+from logbroker.queues.model.starts import StartAt
+from logbroker.queues.scan.scanner import Scanner
 from logbroker.record.codec import NewRecord, encode_batch
 from logbroker.record.message_headers import NOT_BEFORE
 from tests.queues.retained import Life
@@ -170,7 +170,7 @@ class Storm:
         await until(lambda: queue.intake.generation and queue.position(0) == self.life.facts().high_watermark)
         found: list[int] = []
 
-        def resume(operator: Operator, now: Moment) -> None:
+        def resume(operator: Inspector, now: Moment) -> None:
             for key in KEYS:
                 try:
                     if (lane := operator.lane(key)).state in HELD:

@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from logbroker.errors import LeaseLostError, LogbrokerError, StaleSessionError
-from logbroker.queues.messages import Nack, Settlement
-from logbroker.queues.queue import Queue
-from logbroker.queues.settings import Ordering, QueueSettings
+from logbroker.queues.machine.queue import Queue
+from logbroker.queues.model.messages import Nack, Settlement
+from logbroker.queues.model.settings import Ordering, QueueGroupSettings
 from tests.queues.groups import ack, admit, at, new_queue, receipts, restart
 from tests.queues.losses import goodbye, grace_ends, lease_ends
 from tests.queues.sessions import opened, taken
@@ -101,7 +101,7 @@ def test_a_session_that_another_ordering_ended_is_told_so() -> None:
     admit(queue, [b"k"])
     opened(queue, prefetch=1)
     held = taken(queue)
-    queue.alter(QueueSettings(ordering=Ordering.NONE))
+    queue.alter(QueueGroupSettings(ordering=Ordering.NONE))
     ack(queue, held)
     assert check_told(queue, "alteration")
 

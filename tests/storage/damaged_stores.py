@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from logbroker.errors import CorruptLogError, DataDirError
-from logbroker.storage.metadata_store import TABLES, MetadataReader, MetadataStore, copy_store
+from logbroker.storage.metadata.metadata_store import TABLES, MetadataReader, MetadataStore, copy_store
 
 PAGE_BYTES = 4096
 HEADER_BYTES = 64

@@ -8,7 +8,7 @@ import pytest
 
 from logbroker.storage.files import RealFiles
 from logbroker.storage.handles import HandleCache
-from logbroker.storage.issued_numbers import (
+from logbroker.storage.metadata.issued_numbers import (
     ISSUED_NAME,
     IssuedNumbers,
     decode_issued,

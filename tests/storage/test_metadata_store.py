@@ -16,8 +16,8 @@ import lmdb
 import pytest
 
 from logbroker.errors import CorruptLogError, DataDirError, OverloadedError, StorageFailedError
-from logbroker.storage import metadata_store
-from logbroker.storage.metadata_store import MetadataStore, Write
+from logbroker.storage.metadata import metadata_store
+from logbroker.storage.metadata.metadata_store import MetadataStore, Write
 from tests.fast_directory import fast_directory
 
 
@@ -200,7 +200,7 @@ _LIMITED = """
 import resource, sys
 from pathlib import Path
 from logbroker.errors import OverloadedError, StorageFailedError
-from logbroker.storage.metadata_store import MetadataStore
+from logbroker.storage.metadata.metadata_store import MetadataStore
 
 failures = []
 store = MetadataStore.open(Path(sys.argv[1]), on_failure=failures.append, map_bytes=1 << 20)
@@ -296,7 +296,7 @@ def test_an_error_of_any_kind_ends_no_writer_in_silence(tmp_path: Path, monkeypa
 _READER = """
 import sys
 from pathlib import Path
-from logbroker.storage.metadata_store import MetadataReader, copy_store
+from logbroker.storage.metadata.metadata_store import MetadataReader, copy_store
 
 path = Path(sys.argv[1])
 for number in range(8):

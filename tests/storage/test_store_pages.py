@@ -13,9 +13,9 @@ import lmdb
 import pytest
 
 from logbroker.errors import CorruptLogError
-from logbroker.storage import store_pages
-from logbroker.storage.metadata_store import MetadataStore
-from logbroker.storage.store_pages import check_pages
+from logbroker.storage.metadata import store_pages
+from logbroker.storage.metadata.metadata_store import MetadataStore
+from logbroker.storage.metadata.store_pages import check_pages
 from tests.fast_directory import fast_directory
 
 ROOT = Path(__file__).resolve().parents[2]

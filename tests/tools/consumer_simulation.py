@@ -14,13 +14,13 @@ from logbroker.tools.experiments.capacity import QUEUE, Service
 from logbroker.tools.experiments.figures import Finish
 from logbroker.tools.experiments.keys import draw_keys, key_name, key_shares
 from logbroker.tools.experiments.scaling import LOAD_SHARE
-from logbroker.tools.experiments.scaling_run import KEYS, Cell, Observed, Run, evaluated
+from logbroker.tools.experiments.scaling_run import KEYS, Cell, Observed, ScalingRun, evaluated
 
 _JITTER = 0.1
 """Work, pauses and handovers last so much longer or shorter, at most."""
 
 
-def simulated(cell: Cell, service: Service, records: int, seed: int, placement: str = "") -> Run:
+def simulated(cell: Cell, service: Service, records: int, seed: int, placement: str = "") -> ScalingRun:
     """Return the figures of a run: a backlog of `records`, then as many under the steady load of an experiment."""
     keys = draw_keys(key_shares(cell.skew, KEYS), records, seed)
     backlog = worked_off(cell, service, keys, [0.0] * records, seed, placement)

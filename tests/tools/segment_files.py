@@ -9,7 +9,7 @@ import google_crc32c
 import msgspec
 
 from logbroker.record.codec import NewRecord, encode_batch
-from logbroker.storage.metadata_store import MetadataStore
+from logbroker.storage.metadata.metadata_store import MetadataStore
 from logbroker.tools.segments.findings import Finding, PartitionReport, Severity
 from logbroker.tools.segments.locate import locate
 from logbroker.tools.segments.metadata import checkpoint_key

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from logbroker.cli.experiment_view import strips_text
+from logbroker.cli.experiment.view import strips_text
 from logbroker.embedded_broker import EmbeddedBroker
 from logbroker.errors import LogbrokerError
 from logbroker.tools.experiments.crew import Crew

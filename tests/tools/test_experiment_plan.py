@@ -15,7 +15,7 @@ from logbroker.tools.experiments.capacity import GROUP, QUEUE, Service
 from logbroker.tools.experiments.keys import hot_shares, key_shares
 from logbroker.tools.experiments.planning import Demand
 from logbroker.tools.experiments.scaling_report import scaling_csv, scaling_page
-from logbroker.tools.experiments.scaling_run import KEYS, Run, Scaling, calibrated, with_predictions
+from logbroker.tools.experiments.scaling_run import KEYS, Scaling, ScalingRun, calibrated, with_predictions
 from tests.cli.command import failure_of, logbroker, output_of
 
 SEED = 20261121
@@ -26,10 +26,10 @@ def demand(rate: float, shares: list[float], mode: str = GROUP, consumers: int |
     return Demand(mode=mode, rate=rate, shares=shares, consumers=consumers, target=0.7)
 
 
-def a_run(partitions: int, rate: float, *, mode: str = GROUP, skew: str = "uniform", violations: int = 0) -> Run:
+def a_run(partitions: int, rate: float, *, mode: str = GROUP, skew: str = "uniform", violations: int = 0) -> ScalingRun:
     shares = key_shares(skew, KEYS)
     counts = [round(1000 * share) for share in shares]
-    return Run(
+    return ScalingRun(
         mode=mode,
         partitions=partitions,
         consumers=4,

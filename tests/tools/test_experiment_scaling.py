@@ -61,9 +61,9 @@ def test_the_command_writes_figures_and_a_report(
     draws: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     grid = [Cell(mode=mode, partitions=1, consumers=2, skew="uniform", work_ms=5.0) for mode in (GROUP, QUEUE)]
-    monkeypatch.setattr("logbroker.cli.experiment.quick_grid", lambda: grid)
-    monkeypatch.setattr("logbroker.cli.experiment.QUICK_SECONDS", 0.2)
-    monkeypatch.setattr("logbroker.cli.experiment.can_draw", lambda: draws)
+    monkeypatch.setattr("logbroker.cli.experiment.commands.quick_grid", lambda: grid)
+    monkeypatch.setattr("logbroker.cli.experiment.commands.QUICK_SECONDS", 0.2)
+    monkeypatch.setattr("logbroker.cli.experiment.commands.can_draw", lambda: draws)
     out = tmp_path / "new" / "scaling"
     assert run_command(["experiment", "scaling", "--quick", "--out", str(out), "--seed", "8"]) == 0
     said = capsys.readouterr()

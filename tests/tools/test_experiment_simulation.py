@@ -10,7 +10,7 @@ from logbroker.tools.experiments import planning
 from logbroker.tools.experiments.capacity import GROUP, MODES, QUEUE, Service
 from logbroker.tools.experiments.keys import SKEWS, key_shares
 from logbroker.tools.experiments.planning import Demand, Option
-from logbroker.tools.experiments.scaling_run import KEYS, Cell, Run, calibrated, with_predictions
+from logbroker.tools.experiments.scaling_run import KEYS, Cell, ScalingRun, calibrated, with_predictions
 from tests.tools.consumer_simulation import lag_share, simulated
 
 SEED = 20261122
@@ -42,7 +42,7 @@ def name_of(cell: Cell) -> str:
 
 
 @pytest.fixture(scope="module")
-def calibration() -> list[Run]:
+def calibration() -> list[ScalingRun]:
     """One consumer alone, as the experiment's own grids have it."""
     return [
         simulated(Cell(mode=mode, partitions=1, consumers=1, skew=skew, work_ms=WORK_MS), SERVICE[mode], 500, SEED)
@@ -61,7 +61,7 @@ def planned(cell: Cell, rate: float, service: Service) -> Option:
     return planning.plan(demand, service, candidates=[cell.partitions]).chosen
 
 
-def test_what_a_record_costs_is_read_out_of_runs(calibration: list[Run]) -> None:
+def test_what_a_record_costs_is_read_out_of_runs(calibration: list[ScalingRun]) -> None:
     for mode in MODES:
         found = calibrated(calibration, mode, WORK_MS)
         assert found.work_seconds == pytest.approx(SERVICE[mode].work_seconds, rel=0.01)
@@ -71,7 +71,7 @@ def test_what_a_record_costs_is_read_out_of_runs(calibration: list[Run]) -> None
 
 
 @pytest.mark.parametrize("cell", CELLS, ids=name_of)
-def test_a_backlog_is_drained_as_predicted(calibration: list[Run], cell: Cell) -> None:
+def test_a_backlog_is_drained_as_predicted(calibration: list[ScalingRun], cell: Cell) -> None:
     [*_, run] = with_predictions([*calibration, simulated(cell, SERVICE[cell.mode], RECORDS, SEED)])
     assert run.violations == 0
     assert run.records == sum(run.key_counts) == RECORDS
@@ -79,7 +79,7 @@ def test_a_backlog_is_drained_as_predicted(calibration: list[Run], cell: Cell) -
 
 
 @pytest.mark.parametrize("cell", CELLS, ids=name_of)
-def test_consumers_keep_up_with_what_was_planned_and_with_no_more(calibration: list[Run], cell: Cell) -> None:
+def test_consumers_keep_up_with_what_was_planned_and_with_no_more(calibration: list[ScalingRun], cell: Cell) -> None:
     rate = planned(cell, 1.0, calibrated(calibration, cell.mode, WORK_MS)).records_per_second
     lags = {
         times: statistics.median(
@@ -94,7 +94,7 @@ def test_consumers_keep_up_with_what_was_planned_and_with_no_more(calibration: l
 
 
 @pytest.mark.parametrize("cell", CELLS, ids=name_of)
-def test_consumers_are_as_busy_as_was_planned(calibration: list[Run], cell: Cell) -> None:
+def test_consumers_are_as_busy_as_was_planned(calibration: list[ScalingRun], cell: Cell) -> None:
     runs = [simulated(cell, SERVICE[cell.mode], RECORDS, SEED, placement) for placement in placements(cell)]
     service = calibrated(calibration, cell.mode, WORK_MS)
     option = planned(cell, 1.0, service)

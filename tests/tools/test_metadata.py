@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from logbroker.errors import DataDirError
-from logbroker.storage.metadata_store import MetadataReader
+from logbroker.storage.metadata.metadata_store import MetadataReader
 from tests.tools.segment_files import StoppedPartition
 
 

@@ -15,7 +15,7 @@ import pytest
 
 from logbroker.cli.main import run
 from logbroker.errors import CorruptLogError, DataDirError
-from logbroker.storage.metadata_store import MetadataReader, MetadataStore
+from logbroker.storage.metadata.metadata_store import MetadataReader, MetadataStore
 from logbroker.storage.partition_checkpoint import PartitionCheckpoint
 from logbroker.tools.metadata_backup import Backup, back_up, read_backup
 from logbroker.tools.metadata_restore import extracted, plan_restore, restore
@@ -151,7 +151,7 @@ def test_a_copy_is_of_one_moment_while_a_broker_commits(tmp_path: Path) -> None:
         store.submit([("state", bytes([key]), bytes([number]) * 300_000) for key in range(20)]).result(20)
 
     commit(0)
-    program = "import sys; from pathlib import Path; from logbroker.storage.metadata_store import copy_store"
+    program = "import sys; from pathlib import Path; from logbroker.storage.metadata.metadata_store import copy_store"
     command = [sys.executable, "-c", f"{program}; copy_store(Path(sys.argv[1]), 1)", str(tmp_path / "meta")]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None

@@ -17,7 +17,7 @@ from logbroker.record.header import parse_header
 from logbroker.storage.data_dir import DataDir
 from logbroker.storage.files import RealFiles
 from logbroker.storage.handles import HandleCache
-from logbroker.storage.metadata_store import MetadataReader
+from logbroker.storage.metadata.metadata_store import MetadataReader
 from logbroker.storage.partition_checkpoint import decode_checkpoint, decode_producers
 from logbroker.storage.partition_log import PartitionLog
 from logbroker.tools.segments import mend, partition_repair

@@ -9,7 +9,7 @@ from typing import Final
 
 from logbroker.tools.experiments.capacity import GROUP, QUEUE
 from logbroker.tools.experiments.keys import key_name
-from logbroker.tools.experiments.scaling_run import Run, Scaling, calibrated
+from logbroker.tools.experiments.scaling_run import Scaling, ScalingRun, calibrated
 
 ENOUGH: Final = 0.9
 """Of the best rate: where partitions count as not helping any more."""
@@ -27,22 +27,22 @@ def advice(found: Scaling) -> list[str]:
     return [*_choice(runs), *_hot_keys(runs), *_knees(runs), *_queue_groups(runs), *_order(runs), *_model(runs)]
 
 
-def knee(runs: Sequence[Run]) -> Run:
+def knee(runs: Sequence[ScalingRun]) -> ScalingRun:
     """Return the run with the fewest partitions that comes near the best rate of these runs."""
     best = max(run.records_per_second for run in runs)
     return min((run for run in runs if run.records_per_second >= ENOUGH * best), key=lambda run: run.partitions)
 
 
-def _rows(runs: Sequence[Run]) -> dict[tuple[int, float, str], list[Run]]:
+def _rows(runs: Sequence[ScalingRun]) -> dict[tuple[int, float, str], list[ScalingRun]]:
     """Return the runs of consumer groups by consumers, work and skew, where several partition counts were tried."""
-    rows: dict[tuple[int, float, str], list[Run]] = defaultdict(list)
+    rows: dict[tuple[int, float, str], list[ScalingRun]] = defaultdict(list)
     for run in runs:
         if run.mode == GROUP:
             rows[run.consumers, run.work_ms, run.skew].append(run)
     return {row: of_row for row, of_row in rows.items() if len(of_row) > 1}
 
 
-def _choice(runs: Sequence[Run]) -> list[str]:
+def _choice(runs: Sequence[ScalingRun]) -> list[str]:
     # One hot key is no reason for more partitions; whether keys are alike or skewed somewhat is seldom known.
     rows = [(row[0], of_row) for row, of_row in _rows(runs).items() if row[2] in ("uniform", "zipf")]
     if not rows:
@@ -63,7 +63,7 @@ def _choice(runs: Sequence[Run]) -> list[str]:
     return [said, "A count can be raised later, but not lowered."]
 
 
-def worst_shares(rows: Sequence[Sequence[Run]]) -> dict[int, float]:
+def worst_shares(rows: Sequence[Sequence[ScalingRun]]) -> dict[int, float]:
     """Return, for each partition count that all rows have, the least share of a row's best rate that it came to.
 
     More partitions are not always faster: which keys share one is chance.
@@ -73,7 +73,7 @@ def worst_shares(rows: Sequence[Sequence[Run]]) -> dict[int, float]:
     return {count: min(row[count] / max(row.values()) for row in rates) for count in sorted(counts)}
 
 
-def _knees(runs: Sequence[Run]) -> list[str]:
+def _knees(runs: Sequence[ScalingRun]) -> list[str]:
     said: dict[str, list[str]] = defaultdict(list)
     for (consumers, work_ms, skew), of_row in sorted(_rows(runs).items()):
         enough = knee(of_row)
@@ -89,7 +89,7 @@ def _knees(runs: Sequence[Run]) -> list[str]:
     ]
 
 
-def _hot_keys(runs: Sequence[Run]) -> list[str]:
+def _hot_keys(runs: Sequence[ScalingRun]) -> list[str]:
     said = []
     for skew in ("zipf", "hot"):
         of_skew = [run for run in runs if run.skew == skew]
@@ -107,7 +107,7 @@ def _hot_keys(runs: Sequence[Run]) -> list[str]:
     return said
 
 
-def _queue_groups(runs: Sequence[Run]) -> list[str]:
+def _queue_groups(runs: Sequence[ScalingRun]) -> list[str]:
     said = []
     consumers, work_ms = max(run.consumers for run in runs), min(run.work_ms for run in runs)
     alike = [run for run in runs if (run.consumers, run.work_ms) == (consumers, work_ms)]
@@ -137,7 +137,7 @@ def _partitions(count: int) -> str:
     return f"{count} partition{'s' if count > 1 else ''}"
 
 
-def _order(runs: Sequence[Run]) -> list[str]:
+def _order(runs: Sequence[ScalingRun]) -> list[str]:
     violations = sum(run.violations for run in runs)
     moved = [run.rebalance_ms for run in runs if run.rebalance_ms is not None]
     verdict = "as promised" if not violations else "THIS MUST NOT HAPPEN"
@@ -152,7 +152,7 @@ def _order(runs: Sequence[Run]) -> list[str]:
     return said
 
 
-def _model(runs: Sequence[Run]) -> list[str]:
+def _model(runs: Sequence[ScalingRun]) -> list[str]:
     off = [abs(run.predicted_records_per_second / run.records_per_second - 1) for run in runs]
     near = sum(each <= 0.2 for each in off)
     median = statistics.median(off)

@@ -10,7 +10,7 @@ from time import monotonic
 from types import TracebackType
 from typing import Any, Final, TypeVar
 
-from logbroker.client.queue_admin import QueueAdmin
+from logbroker.client.admin.queue_admin import QueueAdmin
 from logbroker.errors import LogbrokerError, RequestTimeoutError
 from logbroker.tools.experiments import worker_process
 from logbroker.tools.experiments.figures import Finish

@@ -9,10 +9,10 @@ from contextlib import AsyncExitStack
 from time import monotonic
 from typing import Final
 
-from logbroker.client.admin import Admin
-from logbroker.client.producer import Producer
-from logbroker.client.queue_admin import QueueAdmin
-from logbroker.client.queue_descriptions import QueueSettings
+from logbroker.client.admin.admin import Admin
+from logbroker.client.admin.queue_admin import QueueAdmin
+from logbroker.client.admin.queue_descriptions import QueueSettings
+from logbroker.client.producer.producer import Producer
 from logbroker.errors import InvalidRequestError
 from logbroker.tools.experiments.crew import Crew
 from logbroker.tools.experiments.lane_strip import Strip, StripPlan

@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 from time import monotonic
 from typing import Final
 
-from logbroker.client.admin import Admin
-from logbroker.client.producer import Producer
-from logbroker.client.queue_admin import QueueAdmin
+from logbroker.client.admin.admin import Admin
+from logbroker.client.admin.queue_admin import QueueAdmin
+from logbroker.client.producer.producer import Producer
 from logbroker.errors import RequestTimeoutError
 from logbroker.record.partitioner import PartitionCache
 from logbroker.tools.experiments.capacity import QUEUE, Service
@@ -21,8 +21,8 @@ from logbroker.tools.experiments.scaling_run import (
     KEYS,
     Cell,
     Observed,
-    Run,
     Scaling,
+    ScalingRun,
     calibrated,
     evaluated,
     expected_rate,
@@ -43,7 +43,7 @@ async def scale(
 ) -> Scaling:
     """Run the grid on a broker ("HOST:PORT"); `seconds` of each of the two parts of a run, about. `done` is told how
     many runs are over."""
-    runs: list[Run] = []
+    runs: list[ScalingRun] = []
     async with Admin(broker) as admin, QueueAdmin(broker) as queues:
         for number, cell in enumerate(grid):
             runs.append(await _Experiment(broker, admin, queues, cell, f"run-{number}", seed + number).run(seconds))
@@ -71,7 +71,7 @@ class _Experiment:
         """The first one of each record."""
         self._all_finished = asyncio.Event()
 
-    async def run(self, seconds: float) -> Run:
+    async def run(self, seconds: float) -> ScalingRun:
         cell = self._cell
         await self._admin.create_topic(self._name, cell.partitions)
         if cell.mode == QUEUE:
@@ -189,7 +189,7 @@ class _Experiment:
 
     def _run(
         self, drained: list[Finish], loaded: list[int], held: list[list[int]], rebalance_seconds: float | None
-    ) -> Run:
+    ) -> ScalingRun:
         seen = Observed(
             keys=self._keys,
             sent_at=self._sent_at,

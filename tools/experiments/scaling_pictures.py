@@ -12,7 +12,7 @@ import msgspec
 
 from logbroker.tools.experiments.capacity import GROUP, MODES
 from logbroker.tools.experiments.keys import SKEWS
-from logbroker.tools.experiments.scaling_run import Run, Scaling
+from logbroker.tools.experiments.scaling_run import Scaling, ScalingRun
 
 HOW_TO_INSTALL: Final = "no pictures without matplotlib: pip install 'logbroker[experiments]'"
 _TITLES: Final = {"uniform": "all keys alike", "zipf": "keys by Zipf's law", "hot": "one key has 80 %"}
@@ -46,7 +46,7 @@ def draw(found: Scaling) -> dict[str, Picture]:
         }
 
 
-def _by_partitions(runs: Sequence[Run], unit: str, figure_of: Callable[[Run], float]) -> Picture:
+def _by_partitions(runs: Sequence[ScalingRun], unit: str, figure_of: Callable[[ScalingRun], float]) -> Picture:
     """One row of charts for each work time, one column for each skew; a line for each mode and number of consumers."""
     works = sorted({run.work_ms for run in runs})
     skews = [skew for skew in SKEWS if any(run.skew == skew for run in runs)]
@@ -71,7 +71,7 @@ def _by_partitions(runs: Sequence[Run], unit: str, figure_of: Callable[[Run], fl
 
 
 def _lines(
-    chart: Any, runs: Sequence[Run], figure_of: Callable[[Run], float], colours: Mapping[int, str]
+    chart: Any, runs: Sequence[ScalingRun], figure_of: Callable[[ScalingRun], float], colours: Mapping[int, str]
 ) -> dict[str, Any]:
     """Draw the lines; return them by their names."""
     drawn = {}
@@ -87,7 +87,7 @@ def _lines(
     return drawn
 
 
-def _model(runs: Sequence[Run]) -> Picture:
+def _model(runs: Sequence[ScalingRun]) -> Picture:
     figure, ((chart,),) = _charts(1, 1)
     most = 1.1 * max(max(run.records_per_second, run.predicted_records_per_second) for run in runs)
     chart.plot((0, most), (0, most), "-", color="#b6c0ca")

@@ -10,7 +10,7 @@ from typing import Final
 
 from logbroker.tools.experiments import page
 from logbroker.tools.experiments.advice import advice
-from logbroker.tools.experiments.scaling_run import Run, Scaling
+from logbroker.tools.experiments.scaling_run import Scaling, ScalingRun
 
 _LISTS: Final = ("held", "key_counts")
 """What a row of a table has no room for."""
@@ -46,7 +46,7 @@ CAPTIONS: Final = {
 def scaling_csv(found: Scaling) -> str:
     """Return one row a run."""
     out = io.StringIO()
-    names = [name for name in Run.__struct_fields__ if name not in _LISTS]
+    names = [name for name in ScalingRun.__struct_fields__ if name not in _LISTS]
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(names)
     for run in found.runs:
@@ -76,7 +76,7 @@ def scaling_page(found: Scaling, pictures: Mapping[str, bytes], without: str = "
     return page.page("Partitions, consumers, keys: what helps", parts)
 
 
-def _table(runs: Sequence[Run]) -> str:
+def _table(runs: Sequence[ScalingRun]) -> str:
     head = ("mode", "partitions", "consumers", "keys", "work ms", "records/s", "predicted", "idle", "p99 ms")
     return page.table(
         (*head, "utilisation", "busiest", "rebalance ms", "disorder"),

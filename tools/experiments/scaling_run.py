@@ -32,7 +32,7 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
     work_ms: float
 
 
-class Run(Cell, frozen=True, kw_only=True):
+class ScalingRun(Cell, frozen=True, kw_only=True):
     """What came out. First a backlog is drained, then a steady load runs at a share of the rate of the drain."""
 
     records: int
@@ -73,7 +73,7 @@ class Scaling(msgspec.Struct, frozen=True, kw_only=True):
 
     seed: int
     keys: int
-    runs: list[Run]
+    runs: list[ScalingRun]
 
 
 class Observed(NamedTuple):
@@ -94,7 +94,7 @@ class Observed(NamedTuple):
     rebalance_seconds: float | None
 
 
-def evaluated(cell: Cell, seen: Observed) -> Run:
+def evaluated(cell: Cell, seen: Observed) -> ScalingRun:
     """Return the figures of a run, without the prediction."""
     drained = [seen.finishes[record] for record in seen.drained]
     drained_keys = [seen.keys[record] for record in seen.drained]
@@ -111,7 +111,7 @@ def evaluated(cell: Cell, seen: Observed) -> Run:
     load_finishes = [seen.finishes[record] for record in seen.loaded]
     load_busy = figures.busy_shares(load_finishes, cell.consumers, load_begun, load_ended)
     latencies = [1e3 * (seen.finishes[record].finished - seen.sent_at[record]) for record in seen.loaded]
-    return Run(
+    return ScalingRun(
         **{name: getattr(cell, name) for name in Cell.__struct_fields__},
         records=len(drained),
         seconds=ended - begun,
@@ -175,7 +175,7 @@ def expected_rate(cell: Cell, service: Service) -> float:
     return capacity.group_rate(capacity.consumer_shares(partition_shares(shares, cell.partitions), held), service)
 
 
-def predicted_rate(run: Run, service: Service) -> float:
+def predicted_rate(run: ScalingRun, service: Service) -> float:
     """Return the records/s at which a backlog like this run's should be drained."""
     if run.mode == QUEUE:
         return run.records / capacity.queue_drain_seconds(run.key_counts, run.consumers, service)
@@ -183,7 +183,7 @@ def predicted_rate(run: Run, service: Service) -> float:
     return capacity.group_rate(capacity.consumer_shares(partition_shares(shares, run.partitions), run.held), service)
 
 
-def calibrated(runs: Sequence[Run], mode: str, work_ms: float) -> Service:
+def calibrated(runs: Sequence[ScalingRun], mode: str, work_ms: float) -> Service:
     """Return what a record costs by what was measured; with no runs of this mode, what is assumed.
 
     The sleep of a run lasts a little longer than it was asked for; so will the work. A worker's pauses are those of
@@ -209,7 +209,7 @@ def calibrated(runs: Sequence[Run], mode: str, work_ms: float) -> Service:
     )
 
 
-def with_predictions(runs: Sequence[Run]) -> list[Run]:
+def with_predictions(runs: Sequence[ScalingRun]) -> list[ScalingRun]:
     """Return the runs, each beside what the model says of it."""
     return [
         msgspec.structs.replace(

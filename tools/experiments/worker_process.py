@@ -18,8 +18,8 @@ from typing import Final
 
 import msgspec
 
-from logbroker.client.consumer import Consumer
-from logbroker.client.worker import Worker
+from logbroker.client.consumer.consumer import Consumer
+from logbroker.client.worker.worker import Worker
 from logbroker.tools.experiments.figures import Finish
 from logbroker.types import TopicPartition
 

@@ -8,10 +8,10 @@ import msgspec
 
 from logbroker.record.codec import LogRecord
 from logbroker.tools.segments.locate import Located, PartitionFiles
-from logbroker.tools.segments.reading import UNREADABLE, Batch, Progress, SegmentReading, records_of
+from logbroker.tools.segments.reading import UNREADABLE, Progress, SegmentBatch, SegmentReading, records_of
 
 
-class Found(msgspec.Struct, kw_only=True, gc=False):
+class FoundRecord(msgspec.Struct, kw_only=True, gc=False):
     """A record and where it lies."""
 
     path: str
@@ -25,7 +25,7 @@ class Found(msgspec.Struct, kw_only=True, gc=False):
 
 def find_key(
     located: Located, key: bytes, progress: Progress, damaged: list[tuple[PartitionFiles, SegmentReading]]
-) -> Iterator[Found]:
+) -> Iterator[FoundRecord]:
     """Yield every record with this key; batches that cannot be decoded are passed over. Raises OSError.
 
     Segments that have damage are added to `damaged`: nobody knows what was there.
@@ -43,7 +43,7 @@ def find_key(
 
 def find_time(
     located: Located, timestamp_ms: int, progress: Progress, damaged: list[tuple[PartitionFiles, SegmentReading]]
-) -> Iterator[Found]:
+) -> Iterator[FoundRecord]:
     """Yield for each partition its first record of this time or later. Raises OSError.
 
     Goes by the batches of the log, each of which is checked, not by its time index, so that a damaged header or index
@@ -60,7 +60,7 @@ def find_time(
                 break
 
 
-def _at_or_after(path: str, reading: SegmentReading, timestamp_ms: int) -> Iterator[Found]:
+def _at_or_after(path: str, reading: SegmentReading, timestamp_ms: int) -> Iterator[FoundRecord]:
     for batch in reading.batches():
         if batch.header.max_timestamp_ms >= timestamp_ms:
             for record in _records(batch):
@@ -68,7 +68,7 @@ def _at_or_after(path: str, reading: SegmentReading, timestamp_ms: int) -> Itera
                     yield _found(path, batch, record)
 
 
-def _records(batch: Batch, holding: bytes = b"") -> Iterator[LogRecord]:
+def _records(batch: SegmentBatch, holding: bytes = b"") -> Iterator[LogRecord]:
     """The records of a batch, or none where none has these bytes or they cannot be decoded."""
     if batch.header.is_control:
         return
@@ -80,5 +80,5 @@ def _records(batch: Batch, holding: bytes = b"") -> Iterator[LogRecord]:
         return
 
 
-def _found(path: str, batch: Batch, record: LogRecord) -> Found:
-    return Found(path=path, position=batch.position, offset=record.offset, timestamp=record.timestamp_ms)
+def _found(path: str, batch: SegmentBatch, record: LogRecord) -> FoundRecord:
+    return FoundRecord(path=path, position=batch.position, offset=record.offset, timestamp=record.timestamp_ms)

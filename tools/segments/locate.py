@@ -14,7 +14,7 @@ from typing import Final
 from logbroker.errors import CorruptLogError, InvalidRequestError
 from logbroker.storage.data_dir import LOCK_NAME, META_NAME
 from logbroker.storage.files import what_is_at
-from logbroker.storage.metadata_store import DATA_NAME
+from logbroker.storage.metadata.metadata_store import DATA_NAME
 from logbroker.storage.partition_files import METADATA_NAME
 from logbroker.storage.removal import SUFFIX as REMOVED_SUFFIX
 

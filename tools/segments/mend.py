@@ -22,7 +22,7 @@ from logbroker.storage.data_dir import META_NAME, DataDir
 from logbroker.storage.files import RealFiles, open_regular, read_file, replace_file
 from logbroker.storage.header_walk import index_entries
 from logbroker.storage.index_file import OFFSET_ENTRY, TIME_ENTRY
-from logbroker.storage.metadata_store import MetadataStore
+from logbroker.storage.metadata.metadata_store import MetadataStore
 from logbroker.storage.partition_checkpoint import (
     PartitionCheckpoint,
     SegmentCheckpoint,

@@ -11,7 +11,7 @@ import msgspec
 
 from logbroker.errors import CorruptLogError, DataDirError, unreadable_row
 from logbroker.storage.data_dir import LOCK_NAME, META_NAME
-from logbroker.storage.metadata_store import MetadataReader
+from logbroker.storage.metadata.metadata_store import MetadataReader
 from logbroker.storage.partition_checkpoint import (
     PARTITIONS,
     PRODUCERS,

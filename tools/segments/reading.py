@@ -32,7 +32,7 @@ _MAX_DECODED_BYTES: Final = 1 << 26
 _PROGRESS_BYTES: Final = 1 << 22
 
 
-class Batch(msgspec.Struct, gc=False):
+class SegmentBatch(msgspec.Struct, gc=False):
     """A batch and where it lies."""
 
     position: int
@@ -65,7 +65,7 @@ class SegmentReading:
         self._progress = progress
         self._headers_only = headers_only
 
-    def batches(self) -> Iterator[Batch]:
+    def batches(self) -> Iterator[SegmentBatch]:
         """Raises OSError. Nothing comes of a file that a running broker has removed meanwhile."""
         try:
             log = LogFile(self.segment.path, HEADERS_WINDOW_BYTES if self._headers_only else SCAN_WINDOW_BYTES)
@@ -76,7 +76,7 @@ class SegmentReading:
             self.faults = scan.faults
             told = 0
             for position, header in scan.batches():
-                yield Batch(position, header, log)
+                yield SegmentBatch(position, header, log)
                 if position - told >= _PROGRESS_BYTES:
                     self._progress(position - told)
                     told = position
@@ -85,5 +85,5 @@ class SegmentReading:
 
 
 def records_of(plain_batch: bytes) -> Iterator[LogRecord]:
-    """Decode what `Batch.plain` returned. Raises one of UNREADABLE."""
+    """Decode what `SegmentBatch.plain` returned. Raises one of UNREADABLE."""
     return decode_batch(plain_batch)

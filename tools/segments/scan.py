@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from logbroker.record.header import HEADER_BYTES, BatchHeader
-from logbroker.storage.log_scan import SearchBudget, header_like
+from logbroker.storage.recovery.log_scan import SearchBudget, header_like
 from logbroker.tools.segments.batch_checks import (
     MAX_RELATIVE_OFFSET,
     Fault,

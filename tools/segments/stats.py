@@ -5,7 +5,7 @@ from __future__ import annotations
 from logbroker.record.compression import Codec
 from logbroker.tools.segments.key_counts import PERCENTILES, Distribution, KeyCounts
 from logbroker.tools.segments.locate import Located
-from logbroker.tools.segments.reading import UNREADABLE, Batch, Progress, SegmentReading, records_of
+from logbroker.tools.segments.reading import UNREADABLE, Progress, SegmentBatch, SegmentReading, records_of
 
 
 class CodecStats:
@@ -43,7 +43,7 @@ class Stats:
                     self._add_batch(batch)
                 self.damaged_bytes += sum(fault.end - fault.position for fault in reading.faults)
 
-    def _add_batch(self, batch: Batch) -> None:
+    def _add_batch(self, batch: SegmentBatch) -> None:
         header = batch.header
         if header.is_control:
             self.control_batches += 1

@@ -8,7 +8,7 @@ import msgspec
 
 from logbroker.broker.topics import check_topic_name
 from logbroker.config import TopicConfig, stored_texts, topic_config
-from logbroker.engine import Topic, TopicGeneration
+from logbroker.engine import LogGeneration, Topic
 from logbroker.errors import InvalidRequestError, UnknownTopicError, quoted, unreadable_row
 from logbroker.storage.partition_checkpoint import PARTITIONS as PARTITIONS
 from logbroker.types import TopicId, topic_id_text
@@ -23,7 +23,7 @@ class _TopicRow(msgspec.Struct):
     name: str
     partitions: int
     overrides: dict[str, str]
-    generations: list[TopicGeneration]
+    generations: list[LogGeneration]
     created_at_ms: int
     deleted: bool = False
     """The topic is gone, its files perhaps not yet."""

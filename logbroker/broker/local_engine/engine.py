@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from logbroker.broker.local_engine.catalog import Catalog
-from logbroker.broker.local_engine.failure import Failure
+from logbroker.broker.local_engine.failure import StorageFailure
 from logbroker.broker.local_engine.helpers import Helpers
 from logbroker.broker.local_engine.numbers import ReceiptNumbers
 from logbroker.broker.local_engine.partition import Partition, Pending
@@ -64,7 +64,7 @@ class LocalEngine:
         numbers: ReceiptNumbers,
         upkeep: Upkeep,
         helpers: Helpers,
-        failure: Failure,
+        failure: StorageFailure,
     ) -> None:
         self._clock = clock
         self._catalog = catalog

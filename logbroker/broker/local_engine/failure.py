@@ -10,7 +10,7 @@ from logbroker.errors import StorageFailedError
 _log = logging.getLogger(__name__)
 
 
-class Failure:
+class StorageFailure:
     """Remembers the first failure of storage. After it nothing is acknowledged, by any partition."""
 
     def __init__(self, on_failure: Callable[[Exception], None]) -> None:

@@ -13,7 +13,7 @@ from typing import Final
 from logbroker.broker.local_engine.catalog import TOPICS, Catalog, decode_topic
 from logbroker.broker.local_engine.disk_space import DiskSpace
 from logbroker.broker.local_engine.engine import LocalEngine
-from logbroker.broker.local_engine.failure import Failure
+from logbroker.broker.local_engine.failure import StorageFailure
 from logbroker.broker.local_engine.helpers import Helpers
 from logbroker.broker.local_engine.io_pool import IoPool
 from logbroker.broker.local_engine.numbers import Issued, ReceiptNumbers
@@ -29,8 +29,8 @@ from logbroker.errors import DataDirError
 from logbroker.storage.data_dir import META_NAME, DataDir, partition_directories, unnamed_directories
 from logbroker.storage.files import RealFiles
 from logbroker.storage.handles import HandleCache
-from logbroker.storage.issued_numbers import IssuedNumbers, read_issued, write_issued
-from logbroker.storage.metadata_store import MetadataStore, Write, is_missing
+from logbroker.storage.metadata.issued_numbers import IssuedNumbers, read_issued, write_issued
+from logbroker.storage.metadata.metadata_store import MetadataStore, Write, is_missing
 from logbroker.storage.partition_files import METADATA_NAME
 from logbroker.types import TopicId
 
@@ -60,7 +60,7 @@ async def open_engine(
     the clean stop is marked, threads end, the metadata store drains, the lock goes.
     """
     loop = asyncio.get_running_loop()
-    failure = Failure(on_failure)
+    failure = StorageFailure(on_failure)
 
     def failed_elsewhere(error: Exception) -> None:
         loop.call_soon_threadsafe(failure.report, error)
@@ -140,7 +140,7 @@ async def open_engine(
                 handles.close()
 
 
-async def _supervised(upkeep: Upkeep, failure: Failure) -> None:
+async def _supervised(upkeep: Upkeep, failure: StorageFailure) -> None:
     try:
         await upkeep.run()
     except Exception as error:

@@ -13,12 +13,12 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
-from logbroker.broker.local_engine.failure import Failure
+from logbroker.broker.local_engine.failure import StorageFailure
 from logbroker.clock import Clock
 from logbroker.config import MAX_INT64
 from logbroker.errors import OverloadedError, StorageFailedError, unreadable_row
-from logbroker.storage.issued_numbers import IssuedNumbers
-from logbroker.storage.metadata_store import MetadataStore
+from logbroker.storage.metadata.issued_numbers import IssuedNumbers
+from logbroker.storage.metadata.metadata_store import MetadataStore
 from logbroker.storage.partition_checkpoint import PRODUCERS
 
 NEXT_ID_KEY: Final = b"next-id"
@@ -46,7 +46,7 @@ class Issued:
         found: IssuedNumbers | None,
         write: Callable[[IssuedNumbers], None],
         clock: Clock,
-        failure: Failure,
+        failure: StorageFailure,
         remembered_producer_ids: int,
     ) -> None:
         """`found`: what the file says, None where there is none; `write` replaces it, and blocks.

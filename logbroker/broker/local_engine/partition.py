@@ -9,7 +9,7 @@ from typing import Protocol
 
 import msgspec
 
-from logbroker.broker.local_engine.failure import Failure
+from logbroker.broker.local_engine.failure import StorageFailure
 from logbroker.broker.local_engine.io_pool import IoPool
 from logbroker.errors import LogbrokerError
 from logbroker.storage.partition_log import LogEnd, PartitionCheckpoint, PartitionLog, WriteGroup
@@ -69,7 +69,7 @@ class Partition:
     runs beside these writes.
     """
 
-    def __init__(self, key: PartitionKey, name: str, log: PartitionLog, pool: IoPool, failure: Failure) -> None:
+    def __init__(self, key: PartitionKey, name: str, log: PartitionLog, pool: IoPool, failure: StorageFailure) -> None:
         self.key = key
         self.name = name
         self.log = log

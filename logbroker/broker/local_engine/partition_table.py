@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 from logbroker.broker.local_engine.catalog import partition_row_key, unknown_topic_id
-from logbroker.broker.local_engine.failure import Failure
+from logbroker.broker.local_engine.failure import StorageFailure
 from logbroker.broker.local_engine.io_pool import IoPool
 from logbroker.broker.local_engine.partition import Partition
 from logbroker.engine import Topic
@@ -17,7 +17,7 @@ from logbroker.errors import CorruptLogError, PartitionOfflineError, UnknownPart
 from logbroker.storage.data_dir import DataDir
 from logbroker.storage.files import Files
 from logbroker.storage.handles import HandleCache
-from logbroker.storage.metadata_store import MetadataStore, Write
+from logbroker.storage.metadata.metadata_store import MetadataStore, Write
 from logbroker.storage.partition_checkpoint import (
     PARTITIONS,
     PRODUCERS,
@@ -28,7 +28,7 @@ from logbroker.storage.partition_checkpoint import (
 )
 from logbroker.storage.partition_log import PartitionCheckpoint, PartitionLog
 from logbroker.storage.producer_state import ProducerCount, ProducerSnapshot, common_level
-from logbroker.storage.recovery import probably_has_tail
+from logbroker.storage.recovery.partition import probably_has_tail
 from logbroker.storage.removal import remove_set_aside, set_aside
 from logbroker.types import PartitionKey, TopicId
 
@@ -45,7 +45,7 @@ class PartitionTable:
         files: Files,
         handles: HandleCache,
         pool: IoPool,
-        failure: Failure,
+        failure: StorageFailure,
         unsynced_bound_bytes: int,
         sync_threads: int,
     ) -> None:

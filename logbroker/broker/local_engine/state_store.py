@@ -9,7 +9,7 @@ from logbroker.broker.local_engine.disk_space import DiskSpace
 from logbroker.broker.local_engine.helpers import Helpers
 from logbroker.engine import DiskUse, StateEvent
 from logbroker.errors import InvalidRequestError
-from logbroker.storage.metadata_store import MetadataStore
+from logbroker.storage.metadata.metadata_store import MetadataStore
 
 STATE = "state"
 MAX_SCOPE_BYTES = 255

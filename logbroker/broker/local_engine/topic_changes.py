@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 
 from logbroker.broker.local_engine.catalog import PARTITIONS, TOPICS, Catalog, encode_topic, partition_row_key
-from logbroker.broker.local_engine.failure import Failure
+from logbroker.broker.local_engine.failure import StorageFailure
 from logbroker.broker.local_engine.helpers import Helpers
 from logbroker.broker.local_engine.partition import Partition
 from logbroker.broker.local_engine.partition_table import PartitionTable
@@ -34,7 +34,7 @@ from logbroker.errors import (
     TopicExistsError,
 )
 from logbroker.pacing import Pace
-from logbroker.storage.metadata_store import MetadataStore
+from logbroker.storage.metadata.metadata_store import MetadataStore
 from logbroker.storage.partition_checkpoint import PRODUCERS
 from logbroker.types import TopicId, new_topic_id
 
@@ -87,7 +87,7 @@ class TopicChanges:
         catalog: Catalog,
         partitions: PartitionTable,
         helpers: Helpers,
-        failure: Failure,
+        failure: StorageFailure,
     ) -> None:
         self._config = config
         self._clock = clock

@@ -18,7 +18,7 @@ from logbroker.clock import Clock
 from logbroker.config import MAX_INT64, MIB, BrokerConfig
 from logbroker.engine import Holder
 from logbroker.errors import CorruptLogError, DiskFullError, OverloadedError, TooManyOpenFilesError
-from logbroker.storage.metadata_store import MetadataStore, Write
+from logbroker.storage.metadata.metadata_store import MetadataStore, Write
 from logbroker.storage.partition_checkpoint import encode_checkpoint
 from logbroker.types import TopicId
 

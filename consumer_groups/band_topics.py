@@ -1,0 +1,63 @@
+"""Topics in parts: to an assignor, each band of a topic is a topic of its own.
+
+So assignors need not know of bands: whoever subscribes to a band subscribes to that part. A part is named after its
+topic and the number of its band, such as `orders:0`, and has an id in the same way; no topic has such a name or id.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import Final
+
+from logbroker.consumer_groups.assignors import AssignableTopic
+from logbroker.types import PartitionKey, TopicId
+
+_ID_BYTES: Final = 16
+
+
+class BandTopics:
+    """The parts of some topics. One without bands is a part as it is."""
+
+    def __init__(self, topics: Iterable[AssignableTopic]) -> None:
+        self._topics = {topic.name: topic for topic in topics}
+        self._bands = {topic.topic_id: topic.bands for topic in self._topics.values() if topic.bands}
+
+    def named(self, topics: Iterable[str], bands: Collection[str]) -> Iterator[AssignableTopic]:
+        """Yield the parts of these topics that hold one of these bands; without any named: all parts."""
+        for name in topics:
+            topic = self._topics[name]
+            if not topic.bands:
+                yield topic
+            for number, band in enumerate(topic.bands):
+                if not bands or band.name in bands:
+                    yield AssignableTopic(f"{name}:{number}", _part_id(topic.topic_id, number), band.partitions)
+
+    def into(self, held: Mapping[str, Collection[PartitionKey]]) -> Mapping[str, Collection[PartitionKey]]:
+        """Return what is held with each partition as one of its part."""
+        if not self._bands:
+            return held
+        return {key: [self._in_part(partition) for partition in partitions] for key, partitions in held.items()}
+
+    def out_of(self, held: Mapping[str, Collection[PartitionKey]]) -> dict[str, frozenset[PartitionKey]]:
+        """Return what is held with each partition as one of its topic."""
+        if not self._bands:
+            return {key: frozenset(partitions) for key, partitions in held.items()}
+        return {key: frozenset(map(self._in_topic, partitions)) for key, partitions in held.items()}
+
+    def _in_part(self, partition: PartitionKey) -> PartitionKey:
+        for number, band in enumerate(self._bands.get(partition.topic_id, ())):
+            place = partition.partition - band.first_partition
+            if 0 <= place < band.partitions:
+                return PartitionKey(_part_id(partition.topic_id, number), place)
+        return partition
+
+    def _in_topic(self, partition: PartitionKey) -> PartitionKey:
+        topic_id = TopicId(partition.topic_id[:_ID_BYTES])
+        if topic_id == partition.topic_id:
+            return partition
+        band = self._bands[topic_id][partition.topic_id[_ID_BYTES]]
+        return PartitionKey(topic_id, band.first_partition + partition.partition)
+
+
+def _part_id(topic_id: TopicId, number: int) -> TopicId:
+    return TopicId(topic_id + bytes([number]))

@@ -1,0 +1,4 @@
+"""`logbroker bench`: benchmarks.
+
+Begin with `commands`.
+"""

@@ -1,0 +1,254 @@
+"""`logbroker bench`: measure a broker on this machine, beside the bare server that is its ceiling."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from logbroker.cli.bench.groups import groups, queue
+from logbroker.cli.bench.options import setup_of, shared_options
+from logbroker.cli.bench.priority import priority
+from logbroker.cli.bench.report import Measurement, run
+from logbroker.cli.common.arguments import Real, Whole
+from logbroker.tools.bench.harness import measure
+from logbroker.tools.bench.harness.measure import MIB
+from logbroker.tools.bench.log import footprint
+from logbroker.tools.bench.log import recovery as restarts
+from logbroker.tools.bench.log.verify import verify_segments
+
+BATCH_SIZES = (16 * 1024, 64 * 1024, MIB)
+
+
+_ceiling_option = click.option(
+    "--ceiling",
+    is_flag=True,
+    help="Also run a bare gRPC server that does the same file work, in turn with the broker.",
+)
+_batch_option = click.option(
+    "--batch-bytes",
+    "batch_sizes",
+    type=Whole(100, MIB),
+    multiple=True,
+    default=BATCH_SIZES,
+    show_default=True,
+    help="Repeatable.",
+)
+_durability_option = click.option("--durability", type=click.Choice(["written", "synced"]), default="written")
+_partitions_option = click.option("--partitions", type=Whole(1), default=1, show_default=True)
+
+
+@click.group()
+def bench() -> None:
+    """Measure a broker on this machine.
+
+    Each command starts a broker of its own, measures it for some rounds and prints the median with the range. With
+    --ceiling the rounds alternate with those of a bare gRPC server that appends and reads the same bytes and does
+    nothing else; the ratio says how many times faster it is.
+
+    \b
+    Examples:
+      logbroker bench produce --ceiling
+      logbroker bench produce --durability synced --partitions 100
+      logbroker bench produce --records 2000000
+      logbroker bench consume --ceiling --json
+      logbroker bench latency --ceiling
+      logbroker bench startup
+      logbroker bench seek --gigabytes 5
+      logbroker bench recovery --gigabytes 1 --gigabytes 10
+      logbroker bench verify
+      logbroker bench groups
+      logbroker bench groups --only disturbance --seconds 20
+      logbroker bench queue --only drain
+      logbroker bench priority --only merge
+    """
+
+
+@bench.command()
+@_batch_option
+@_durability_option
+@_partitions_option
+@click.option("--producers", type=Whole(1), default=8, show_default=True, help="Calls in flight.")
+@click.option("--seconds", type=Real(0.1), default=2.0, show_default=True, help="Of one round.")
+@click.option("--records", type=Whole(1), help="Send so many records through one Python Producer instead.")
+@click.option("--value-bytes", type=Whole(0, MIB // 2), default=100, show_default=True, help="With --records.")
+@_ceiling_option
+@shared_options
+def produce(
+    batch_sizes: Sequence[int],
+    durability: str,
+    partitions: int,
+    producers: int,
+    seconds: float,
+    records: int | None,
+    value_bytes: int,
+    **shared: Any,
+) -> None:
+    """Append opaque batches, or records through the Python client."""
+    setup = setup_of(shared, seconds)
+    if records is not None:
+        run(
+            [
+                lambda: measure.produce_records(
+                    setup, records=records, value_bytes=value_bytes, partitions=partitions, durability=durability
+                )
+            ],
+            **shared,
+        )
+        return
+
+    def measurement(batch_bytes: int) -> Measurement:
+        return lambda: measure.produce(
+            setup, batch_bytes=batch_bytes, producers=producers, partitions=partitions, durability=durability
+        )
+
+    run([measurement(size) for size in batch_sizes], **shared)
+
+
+@bench.command()
+@_batch_option
+@_partitions_option
+@click.option("--megabytes", type=Whole(1), default=256, show_default=True, help="To read in a round.")
+@click.option(
+    "--response-bytes",
+    type=Whole(1, 3 * MIB),
+    default=MIB,
+    show_default=True,
+    help="How much one response may hold.",
+)
+@click.option("--records", type=Whole(1), help="Read so many records through one Python Consumer instead.")
+@click.option("--value-bytes", type=Whole(0, MIB // 2), default=100, show_default=True, help="With --records.")
+@_ceiling_option
+@shared_options
+def consume(
+    batch_sizes: Sequence[int],
+    partitions: int,
+    megabytes: int,
+    response_bytes: int,
+    records: int | None,
+    value_bytes: int,
+    **shared: Any,
+) -> None:
+    """Read opaque batches through a fetch stream, or records through the Python client."""
+    setup = setup_of(shared, 0)
+    if records is not None:
+        run(
+            [lambda: measure.consume_records(setup, records=records, value_bytes=value_bytes, partitions=partitions)],
+            **shared,
+        )
+        return
+
+    def measurement(batch_bytes: int) -> Measurement:
+        return lambda: measure.consume(
+            setup,
+            batch_bytes=batch_bytes,
+            response_bytes=response_bytes,
+            partitions=partitions,
+            total_bytes=megabytes * 1_000_000,
+        )
+
+    run([measurement(size) for size in batch_sizes], **shared)
+
+
+@bench.command()
+@click.option("--count", type=Whole(10), default=500, show_default=True, help="Records of one round.")
+@click.option("--durability", type=click.Choice(["written", "synced"]), default="synced", show_default=True)
+@_ceiling_option
+@shared_options
+def latency(count: int, durability: str, **shared: Any) -> None:
+    """Append one 100-byte record at a time. The ceiling of `synced` is the bare server's time and one fdatasync."""
+    setup = setup_of(shared, 0)
+    run([lambda: measure.latency(setup, count=count, durability=durability)], **shared)
+
+
+@bench.command()
+@click.option("--partitions", type=Whole(1), default=2000, show_default=True)
+@shared_options
+def startup(partitions: int, **shared: Any) -> None:
+    """Start an empty broker, and one with many partitions; time until ready and memory."""
+    setup = setup_of(shared, 0)
+    run([lambda: footprint.startup(setup, partitions=partitions)], **shared)
+
+
+@bench.command()
+@click.option("--gigabytes", type=Real(0.001), default=5.0, show_default=True, help="Of the partition.")
+@click.option("--count", type=Whole(10), default=300, show_default=True, help="Fetches of one round.")
+@shared_options
+def seek(gigabytes: float, count: int, **shared: Any) -> None:
+    """Fetch at random offsets of a large partition, and near its end."""
+    setup = setup_of(shared, 0)
+    run([lambda: footprint.seek(setup, gigabytes=gigabytes, count=count)], **shared)
+
+
+@bench.command()
+@click.option("--batch-bytes", type=Whole(100, MIB), default=MIB, show_default=True)
+@click.option("--seconds", type=Real(0.1), default=5.0, show_default=True, help="Of one round.")
+@shared_options
+def stall(batch_bytes: int, seconds: float, **shared: Any) -> None:
+    """Ask for something that needs no disk while written batches arrive; how long that takes."""
+    setup = setup_of(shared, seconds)
+    run([lambda: footprint.stall(setup, batch_bytes=batch_bytes)], **shared)
+
+
+@bench.command()
+@click.option(
+    "--gigabytes",
+    "sizes",
+    type=Real(0.001),
+    multiple=True,
+    default=(1.0,),
+    show_default=True,
+    help="Of the data directory. Repeatable; so much disk is needed.",
+)
+@click.option("--partitions", type=Whole(1), default=200, show_default=True)
+@click.option(
+    "--above-megabytes",
+    "unsynced_megabytes",
+    type=Real(0),
+    multiple=True,
+    default=(0.0, 64.0),
+    show_default=True,
+    help="MiB appended above the recovery points before the kill. Repeatable; the broker keeps it below 256.",
+)
+@click.option("--batch-bytes", type=Whole(100, MIB), default=64 * 1024, show_default=True, help="Of those.")
+@click.option("--cold", is_flag=True, help="Take the directory out of the page cache before each start.")
+@shared_options
+def recovery(
+    sizes: Sequence[float],
+    partitions: int,
+    unsynced_megabytes: Sequence[float],
+    batch_bytes: int,
+    cold: bool,
+    **shared: Any,
+) -> None:
+    """Kill a broker and start it again; time until it serves, beside that of an empty one."""
+    setup = setup_of(shared, 0)
+    run(
+        [
+            lambda: restarts.recovery(
+                setup,
+                gigabytes=sizes,
+                partitions=partitions,
+                unsynced_megabytes=unsynced_megabytes,
+                batch_bytes=batch_bytes,
+                cold=cold,
+            )
+        ],
+        **shared,
+    )
+
+
+@bench.command()
+@click.option("--batch-bytes", type=Whole(100, MIB), default=64 * 1024, show_default=True)
+@click.option("--gigabytes", type=Real(0.001), default=1.0, show_default=True, help="Of the segments.")
+@shared_options
+def verify(batch_bytes: int, gigabytes: float, **shared: Any) -> None:
+    """Verify segments that are in the page cache, as `logbroker segment verify` does."""
+    setup = setup_of(shared, 0)
+    run([lambda: verify_segments(setup, batch_bytes=batch_bytes, gigabytes=gigabytes)], **shared)
+
+
+bench.add_command(groups)
+bench.add_command(queue)
+bench.add_command(priority)

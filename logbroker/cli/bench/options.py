@@ -1,0 +1,32 @@
+"""What all commands of `logbroker bench` take."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from logbroker.cli.common.arguments import PathType, Whole
+from logbroker.cli.common.options import json_option
+from logbroker.tools.bench.harness.measure import Setup
+
+
+def shared_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    for option in (
+        json_option,
+        click.option(
+            "--directory",
+            type=PathType(exists=True, file_okay=False),
+            help="Where the data go; the disk under it is measured.  [default: the temporary directory]",
+        ),
+        click.option("--rounds", type=Whole(1), default=3, show_default=True, help="The median counts."),
+    ):
+        command = option(command)
+    return command
+
+
+def setup_of(shared: dict[str, Any], seconds: float) -> Setup:
+    """`shared`: what `shared_options` gave; `seconds`: of one round."""
+    ceiling = shared.get("ceiling", False)
+    return Setup(rounds=shared["rounds"], seconds=seconds, ceiling=ceiling, directory=shared["directory"])

@@ -1,0 +1,4 @@
+"""What commands share: arguments, options, input and output, stops, child processes.
+
+It knows no command. Begin with `arguments` and `lines`.
+"""

@@ -1,0 +1,548 @@
+"""Runs shell commands for `logbroker queue work --exec`, and lets none of them hold up what it was run for.
+
+- A command is over when its process is, whoever still holds its standard error: what it left in the background lives
+  on, and what that writes is passed on.
+- Of standard error the end is kept, a few KiB of it; all of it is passed on as it comes, whole lines at a time, also to
+  a slow reader. Where nobody reads on, the command has to wait, as if it wrote there itself; its timeout and its end do
+  not: once it has ended, or a stop waits for it, what a reader that stands still has no room for is dropped, and a line
+  tells how much that was.
+- A value that the command does not read, or not to its end, is no error.
+- Every command has a session of its own. At a timeout, a stop or the loss of what it works on, all processes of that
+  session are killed: those of its group, and the groups that it made (`timeout`, `set -m`).
+- A guard, a small process of its own, kills the commands that run where this process ends without a word (SIGKILL). It
+  knows of each before it begins.
+- Each process is started, waited for and killed by one thread, so no signal ever reaches another's process that has got
+  the same id.
+- No code runs between fork and exec (no `preexec_fn`): threads of gRPC may hold any lock at that moment.
+"""
+
+from __future__ import annotations
+
+import os
+import selectors
+import signal
+import subprocess
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from time import monotonic
+from types import TracebackType
+from typing import BinaryIO, Final, Literal, NamedTuple, Self
+
+from logbroker.cli.common.lines import encoded_line, raw_errors
+from logbroker.cli.common.standard_output import PATIENCE_SECONDS, has_room
+
+_SHELL: Final = "/bin/sh"
+_READ_BYTES: Final = 64 * 1024
+_TAIL_BYTES: Final = 4096
+"""Of standard error that are kept."""
+_LINE_BYTES: Final = 8192
+"""A line that is longer is passed on in pieces."""
+_PIECE_BYTES: Final = 4096
+"""At most, of one write: a pipe takes so much at once, as soon as its reader has taken as much."""
+_BEHIND_BYTES: Final = 1024 * 1024
+"""Of standard error that wait for our reader; above it commands have to wait, too."""
+_LAST_READ_BYTES: Final = 1024 * 1024
+"""At most, of what stands in the pipe when the process ends: it holds no more."""
+_LOOK_SECONDS: Final = 0.25
+"""Between two looks whether a command's work is still wanted."""
+_POLL_SECONDS: Final = 0.02
+"""Between two looks whether a process has ended, where the system does not tell (it does on Linux)."""
+_DEATH_SECONDS: Final = 5.0
+"""A process that was killed for so long, and has not ended, hangs in the system: it is not waited for."""
+_MAX_BACKGROUND: Final = 64
+"""Commands whose background processes are still read; of more, what they write to standard error fails."""
+_KILL_ROUNDS: Final = 5
+
+_GUARD: Final = """
+running=' '
+while read -r sign pid; do
+    case $sign in
+        +) running="$running$pid " ;;
+        -) running="${running%% $pid *} ${running#* $pid }" ;;
+    esac
+done
+for pid in $running; do kill -s KILL -- "-$pid" 2>/dev/null; done
+"""
+"""Reads who runs and who has ended; at the end of its input, kills the groups of those that run."""
+
+_BEGINNING: Final = f'read -r LOGBROKER_GO || exit 1; exec {_SHELL} -c "$0"'
+"""The command waits for a line, which a shell reads byte by byte, until the guard knows of it; where this process is
+killed before, there is nothing to kill."""
+
+Killer = Literal["timeout", "stop", "loss"]
+
+
+class CommandOutcome(NamedTuple):
+    """How a command ended."""
+
+    status: int
+    """The exit code; below 0, the signal."""
+    killed_by: Killer | None
+    """Why it was killed here; None: it ended by itself."""
+    last_line: str
+    """The last line of its standard error that is not empty."""
+
+
+class CommandRunner:
+    """Runs one shell command again and again, in any number of threads at once."""
+
+    def __init__(self, command: str, timeout_seconds: float | None) -> None:
+        self._command = command
+        self._timeout_seconds = timeout_seconds
+        self._stop_read, self._stop_write = os.pipe()
+        os.set_blocking(self._stop_write, False)
+        self.errors = ErrorWriter()
+        self._guard = _Guard()
+        self._background = threading.BoundedSemaphore(_MAX_BACKGROUND)
+        self._hanging: list[subprocess.Popen[bytes]] = []
+
+    @property
+    def timeout_reason(self) -> str:
+        return f"the command took more than {self._timeout_seconds:g} s"
+
+    def kill_all(self) -> None:
+        """Kill all that run, and all that are started from now on. Takes no lock: a signal handler may call it."""
+        with suppress(BlockingIOError):
+            os.write(self._stop_write, b"x")  # Never read: whoever waits for it sees it.
+
+    def run(self, value: bytes, environment: Mapping[bytes, bytes], is_wanted: Callable[[], bool]) -> CommandOutcome:
+        """Run the command with `value` on its standard input, until it ends or `is_wanted` says no.
+
+        Raises OSError where it cannot be started; E2BIG: the system does not take so large an environment.
+        """
+        deadline = None if self._timeout_seconds is None else monotonic() + self._timeout_seconds
+        process = subprocess.Popen(
+            [_SHELL, "-c", _BEGINNING, self._command],
+            bufsize=0,
+            stdin=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=environment,
+            start_new_session=True,
+        )
+        self._guard.started(process.pid)
+        try:
+            running = _Running(process, value, self.errors, self._stop_read)
+            killed_by = running.wait(deadline, is_wanted)
+            running.drain()
+            if process.returncode is None:
+                self._hanging.append(process)
+            elif running.stderr is not None:
+                self._read_on(running.stderr)
+            running.close()
+        except BaseException:
+            # Such as no more descriptors: whoever was started is not left alone.
+            if process.returncode is None:
+                kill_session(process.pid)
+                process.wait()
+            for stream in (process.stdin, process.stderr):
+                if stream is not None:
+                    stream.close()
+            raise
+        finally:
+            self._guard.ended(process.pid)
+        return CommandOutcome(
+            -signal.SIGKILL if process.returncode is None else process.returncode, killed_by, running.last_line()
+        )
+
+    def _read_on(self, stderr: int) -> None:
+        """Pass on what background processes write, which would be killed by SIGPIPE else; as long as there is room."""
+
+        def read_on(stream: BinaryIO) -> None:
+            try:
+                with stream:
+                    while data := stream.read(_READ_BYTES):
+                        self.errors.write(data)
+            finally:
+                self._background.release()
+
+        if not self._background.acquire(blocking=False):
+            return
+        with suppress(OSError, RuntimeError):  # No more descriptors, or threads.
+            stream = open(os.dup(stderr), "rb", buffering=0)  # noqa: SIM115 - its thread closes it
+            os.set_blocking(stream.fileno(), True)
+            threading.Thread(target=read_on, args=(stream,), name="logbroker-stderr", daemon=True).start()
+            return
+        self._background.release()
+
+    def close(self) -> None:
+        """Wait until standard error has been written, as long as somebody reads it; nothing runs any more."""
+        self.errors.close()
+        self._guard.close()
+        os.close(self._stop_read)
+        os.close(self._stop_write)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class _Running:
+    """One command that runs: its pipes, and why it was killed. Belongs to one thread."""
+
+    def __init__(self, process: subprocess.Popen[bytes], value: bytes, errors: ErrorWriter, stop_fd: int) -> None:
+        assert process.stdin is not None
+        assert process.stderr is not None
+        self._process = process
+        self._stdin: int | None = process.stdin.fileno()
+        self.stderr: int | None = process.stderr.fileno()
+        """None: nobody writes there any more."""
+        self._value = memoryview(b"\n" + value)  # The line that `_BEGINNING` waits for.
+        self._errors = errors
+        self._stop_fd = stop_fd
+        self._tail = b""
+        self._line = b""
+        """That has begun, and is passed on when it ends."""
+        self._behind = b""
+        """What our own reader has no room for."""
+        self._selector = selectors.DefaultSelector()
+        for fd, event in (
+            (process.stdin.fileno(), selectors.EVENT_WRITE),
+            (process.stderr.fileno(), selectors.EVENT_READ),
+        ):
+            os.set_blocking(fd, False)
+            self._selector.register(fd, event)
+        self._selector.register(stop_fd, selectors.EVENT_READ)
+
+    def close(self) -> None:
+        """Let go of its pipes."""
+        self._selector.close()
+        for stream in (self._process.stdin, self._process.stderr):
+            if stream is not None:
+                stream.close()
+
+    def wait(self, deadline: float | None, is_wanted: Callable[[], bool]) -> Killer | None:
+        """Feed and read it until it ends; kill it where its time is over, or nobody wants it any more."""
+        killed_by: Killer | None = None
+        given_up_at = 0.0
+        look_at = monotonic() + _LOOK_SECONDS
+        with _exit_fd(self._process.pid) as exit_fd:
+            if exit_fd is not None:
+                self._selector.register(exit_fd, selectors.EVENT_READ)
+            while True:
+                now = monotonic()
+                ends = [look_at if killed_by is None else given_up_at]
+                if deadline is not None and killed_by is None:
+                    ends.append(deadline)
+                if exit_fd is None or self._behind:
+                    ends.append(now + _POLL_SECONDS)
+                ready = {key.fd for key, _ in self._selector.select(max(0.0, min(ends) - now))}
+                if self._process.poll() is not None:
+                    break
+                now = monotonic()
+                if killed_by is None:
+                    if self._stop_fd in ready:
+                        killed_by = "stop"
+                    elif deadline is not None and now >= deadline:
+                        killed_by = "timeout"
+                    elif now >= look_at:
+                        look_at = now + _LOOK_SECONDS
+                        killed_by = None if is_wanted() else "loss"
+                    if killed_by is not None:
+                        self._selector.unregister(self._stop_fd)
+                        self._close_stdin()
+                        kill_session(self._process.pid)
+                        given_up_at = now + _DEATH_SECONDS
+                elif now >= given_up_at:
+                    break
+                if self._stdin in ready:
+                    self._feed()
+                if self.stderr in ready or self._behind:
+                    self._read()
+        self._close_stdin()
+        return killed_by
+
+    def drain(self) -> None:
+        """Read what the pipe holds, but wait for nobody who may still write, nor for a reader that stands still."""
+        left = _LAST_READ_BYTES
+        while self.stderr is not None and left > 0:
+            try:
+                data = os.read(self.stderr, _READ_BYTES)
+            except BlockingIOError:
+                break
+            if not data:
+                self._close_stderr()
+            left -= len(data)
+            self._behind += self._take(data)
+        if self._line or self._behind:
+            self._errors.write_last(self._behind + self._line, until=lambda: _is_ready(self._stop_fd))
+
+    def last_line(self) -> str:
+        """Return the last line of standard error with something in it."""
+        lines = self._tail.decode("utf-8", "replace").strip().splitlines()
+        return lines[-1].strip() if lines else ""
+
+    def _feed(self) -> None:
+        assert self._stdin is not None
+        try:
+            written = os.write(self._stdin, self._value[:_READ_BYTES])
+        except BlockingIOError:
+            return
+        except OSError:  # It does not want to read, which is its own affair.
+            written = len(self._value)
+        self._value = self._value[written:]
+        if not self._value:
+            self._close_stdin()
+
+    def _read(self) -> None:
+        """Read what there is; nothing, as long as our own reader has no room."""
+        if self._behind:
+            if not self._errors.offer(self._behind):
+                return
+            self._behind = b""
+            if self.stderr is not None:
+                self._selector.register(self.stderr, selectors.EVENT_READ)
+            return
+        assert self.stderr is not None
+        try:
+            data = os.read(self.stderr, _READ_BYTES)
+        except BlockingIOError:
+            return
+        if not data:
+            self._selector.unregister(self.stderr)
+            self._close_stderr()
+            return
+        lines = self._take(data)
+        if lines and not self._errors.offer(lines):
+            self._behind = lines
+            self._selector.unregister(self.stderr)
+
+    def _take(self, data: bytes) -> bytes:
+        """Keep the end; return what is to be passed on now, whole lines."""
+        self._tail = (self._tail + data)[-_TAIL_BYTES:]
+        data = self._line + data
+        end = len(data) if len(data) - (data.rfind(b"\n") + 1) > _LINE_BYTES else data.rfind(b"\n") + 1
+        self._line = data[end:]
+        return data[:end]
+
+    def _close_stdin(self) -> None:
+        if self._stdin is not None:
+            assert self._process.stdin is not None
+            self._selector.unregister(self._stdin)
+            self._process.stdin.close()
+            self._stdin = None
+
+    def _close_stderr(self) -> None:
+        assert self._process.stderr is not None
+        self._process.stderr.close()
+        self.stderr = None
+
+
+class ErrorWriter:
+    """Writes to standard error in a thread of its own, so that nobody else waits for whoever reads there.
+
+    A reader stands still when it has room for nothing for a while, though something waits for it.
+    """
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._waiting: deque[bytes] = deque()
+        self._bytes = 0
+        """That wait; with those that are being written."""
+        self._dropped_bytes = 0
+        """Of which nobody was told yet."""
+        self._moved_at = 0.0
+        """When something was written last, or came while nothing waited."""
+        self._closed = False
+        self.is_stopping = False
+        """Commands that run are waited for, and no reader that stands still holds them up. Signal handlers set it."""
+        self._thread = threading.Thread(target=self._work, name="logbroker-stderr", daemon=True)
+        self._thread.start()
+
+    def offer(self, data: bytes) -> bool:
+        """Take data, where there is room."""
+        with self._changed:
+            if self._bytes <= _BEHIND_BYTES:
+                self._put(data)
+            elif self.is_stopping and self._stands_still():
+                self._dropped_bytes += len(data)
+            else:
+                return False
+            return True
+
+    def write(self, data: bytes) -> None:
+        """Take data when there is room."""
+        with self._changed:
+            while self._bytes > _BEHIND_BYTES and not self._closed:
+                self._changed.wait()
+            self._put(data)
+
+    def write_last(self, data: bytes, until: Callable[[], bool] = lambda: False) -> None:
+        """Take data when there is room; drop it where the reader stands still, or `until` says that it is enough."""
+        with self._changed:
+            while self._bytes > _BEHIND_BYTES and not self._closed:
+                if self._stands_still() or until():
+                    self._dropped_bytes += len(data)
+                    return
+                self._changed.wait(_LOOK_SECONDS)
+            self._put(data)
+
+    def tell(self, text: str) -> None:
+        """Take a line of our own, as `write_last` does."""
+        self.write_last(encoded_line(text))
+
+    def close(self) -> None:
+        """Write what waits, as long as the reader does not stand still."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+        while self._thread.is_alive() and not self._stands_still():
+            self._thread.join(_LOOK_SECONDS)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _stands_still(self) -> bool:
+        return self._bytes > 0 and monotonic() - self._moved_at >= PATIENCE_SECONDS
+
+    def _put(self, data: bytes) -> None:
+        if data and not self._closed:
+            self._tell_dropped()
+            self._append(data)
+
+    def _tell_dropped(self) -> None:
+        if self._dropped_bytes:
+            count, self._dropped_bytes = self._dropped_bytes, 0
+            self._append(encoded_line(f"logbroker: {count:,} bytes of standard error were dropped: nobody read them"))
+
+    def _append(self, data: bytes) -> None:
+        if not self._bytes:
+            self._moved_at = monotonic()
+        self._waiting.append(data)
+        self._bytes += len(data)
+        self._changed.notify_all()
+
+    def _work(self) -> None:
+        while True:
+            with self._changed:
+                while not self._waiting:
+                    self._tell_dropped()
+                    if not self._waiting:
+                        if self._closed:
+                            return
+                        self._changed.wait()
+                data = self._waiting.popleft()
+            done = 0
+            while done < len(data):
+                written = _write_some(raw_errors().fileno(), data, done)
+                done += written
+                if written:
+                    with self._changed:
+                        self._bytes -= written
+                        self._moved_at = monotonic()
+                        self._changed.notify_all()
+
+
+def _write_some(fd: int, data: bytes, start: int) -> int:
+    """Write the next piece of data, whole lines if they are no longer than that; return how much of it is done."""
+    end = start + _PIECE_BYTES
+    if end < len(data):
+        end = data.rfind(b"\n", start, end) + 1 or end
+    try:
+        return os.write(fd, data[start:end])
+    except BlockingIOError:  # Another program has made the pipe one that nobody waits at.
+        has_room(fd, _LOOK_SECONDS)
+        return 0
+    except OSError:  # Nobody is there to read it.
+        return len(data) - start
+
+
+class _Guard:
+    """Kills what runs when this process ends without a word. Where it cannot be had, nothing else is different."""
+
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[bytes] | None = None
+        with suppress(OSError):
+            # In a session of its own, for the signals of a terminal are not meant for it; and it holds nothing of ours.
+            self._process = subprocess.Popen(
+                [_SHELL, "-c", _GUARD],
+                bufsize=0,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                cwd="/",
+                env={},
+                start_new_session=True,
+            )
+            assert self._process.stdin is not None
+            os.set_blocking(self._process.stdin.fileno(), False)
+
+    def started(self, pid: int) -> None:
+        self._tell(b"+ %d\n" % pid)
+
+    def ended(self, pid: int) -> None:
+        self._tell(b"- %d\n" % pid)
+
+    def _tell(self, line: bytes) -> None:
+        if self._process is not None and self._process.stdin is not None:
+            with suppress(OSError, ValueError):  # It was killed, or cannot keep up.
+                os.write(self._process.stdin.fileno(), line)
+
+    def close(self) -> None:
+        if self._process is not None:
+            assert self._process.stdin is not None
+            self._process.stdin.close()
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(_DEATH_SECONDS)
+
+
+def kill_session(leader: int) -> None:
+    """Kill all processes of a session, whose leader has not been waited for yet."""
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(leader, signal.SIGKILL)
+    for _ in range(_KILL_ROUNDS):
+        others = [pid for pid in _processes() if pid != leader and _session_of(pid) == leader]
+        if not others:
+            return
+        for pid in others:
+            with suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+
+
+def _processes() -> Iterator[int]:
+    try:
+        names = os.listdir("/proc")
+    except OSError:
+        try:
+            listed = subprocess.run(["/bin/ps", "-A", "-o", "pid="], capture_output=True, check=False, timeout=5)
+        except (OSError, subprocess.TimeoutExpired):
+            return
+        names = listed.stdout.decode("ascii", "replace").split()
+    yield from (int(name) for name in names if name.isdigit())
+
+
+def _session_of(pid: int) -> int:
+    try:
+        return os.getsid(pid)
+    except OSError:
+        return 0
+
+
+@contextmanager
+def _exit_fd(pid: int) -> Iterator[int | None]:
+    """Yield a descriptor that is readable once a process has ended; None: the system has none."""
+    try:
+        fd = os.pidfd_open(pid)
+    except (AttributeError, OSError):
+        yield None
+        return
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def _is_ready(fd: int) -> bool:
+    with selectors.DefaultSelector() as selector:
+        selector.register(fd, selectors.EVENT_READ)
+        return bool(selector.select(0))

@@ -1,0 +1,163 @@
+"""The way out of every command: what users and programs wrote is made harmless here, and nowhere else.
+
+A key, a reason, the name of a client or a header may hold anything: escape sequences, bells, line ends that forge a
+line, characters that turn the text around. Commands hand their texts to this module and to `terminal`
+(tables, progress) as they are; both escape them as `logbroker.texts.shown` does. No other module of the package writes
+to standard output or standard error, and a test sees to it.
+
+Bytes that another program reads go through `raw_output` as they are.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+import threading
+import traceback
+import warnings
+from contextlib import suppress
+from types import TracebackType
+from typing import BinaryIO, TextIO
+
+import click
+import msgspec
+
+from logbroker.cli.common.standard_output import OutputError, has_standard_output
+from logbroker.texts import shown, shown_json
+
+
+def write_line(text: str = "", *, flush: bool = True) -> None:
+    """Write one line to standard output."""
+    sys.stdout.write(f"{shown(text)}\n")
+    if flush:
+        sys.stdout.flush()
+
+
+def tell(text: str) -> None:
+    """Write one line to standard output that tells what was done; nothing where the process was started without it."""
+    if has_standard_output():
+        write_line(text)
+
+
+def warn(text: str) -> None:
+    """Write one line to standard error."""
+    with suppress(
+        OSError, ValueError, OutputError
+    ):  # What stands on standard output was written before; its errors come later.
+        sys.stdout.flush()
+    with suppress(OSError):  # Nobody is there to be told, as after the end of a terminal.
+        sys.stderr.write(f"{shown(text)}\n")
+        sys.stderr.flush()
+
+
+def encoded_line(text: str) -> bytes:
+    """Return a line for standard error that another thread writes there."""
+    return f"{shown(text)}\n".encode(sys.stderr.encoding, "backslashreplace")
+
+
+def confirm(question: str) -> None:
+    """Ask on standard error; raises click.Abort unless the answer is yes."""
+    click.confirm(shown(question), abort=True, err=True)
+
+
+def write_json(document: object) -> None:
+    """Write one JSON document to standard output."""
+    sys.stdout.buffer.write(_encoded(document, 2) + b"\n")
+
+
+def write_json_line(document: object) -> None:
+    """Write one JSON document to standard output, as a line."""
+    sys.stdout.buffer.write(_encoded(document, 0) + b"\n")
+
+
+def raw_output() -> BinaryIO:
+    """Return standard output for bytes that are written as they are."""
+    return sys.stdout.buffer
+
+
+def raw_errors() -> BinaryIO:
+    """Return standard error for bytes that another program wrote there."""
+    return sys.stderr.buffer
+
+
+def shows_output() -> bool:
+    """Whether standard output is a terminal."""
+    return sys.stdout.isatty()
+
+
+def shows_errors() -> bool:
+    """Whether standard error is a terminal."""
+    return sys.stderr.isatty()
+
+
+def show_wrong_call(error: click.ClickException) -> None:
+    """Say what is wrong with a call, as click does."""
+    if isinstance(error, click.exceptions.NoArgsIsHelpError):
+        error.show()  # The help.
+        return
+    if isinstance(error, click.UsageError) and error.ctx is not None:
+        usage = f"{error.ctx.get_usage()}\nTry '{error.ctx.command_path} --help' for help.\n"
+        for line in usage.split("\n"):
+            warn(line)
+    warn(f"Error: {error.format_message()}")
+
+
+class LogFormatter(logging.Formatter):
+    """Each entry of a log is one line; the lines of a traceback are indented, so that none looks like an entry."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - logging's name
+        return shown(super().formatMessage(record))
+
+    def formatException(self, ei: logging._SysExcInfoType) -> str:  # noqa: N802 - logging's name
+        return _indented(super().formatException(ei))
+
+    def formatStack(self, stack_info: str) -> str:  # noqa: N802 - logging's name
+        return _indented(super().formatStack(stack_info))
+
+
+def escape_all_errors() -> None:
+    """Escape what others write to standard error on our behalf: crashes, warnings, logs that nobody set up."""
+    if logging.lastResort is not None:
+        logging.lastResort.setFormatter(LogFormatter())
+    sys.excepthook = _show_crash
+    threading.excepthook = _show_crash_of_thread
+    warnings.showwarning = _show_warning
+    if hasattr(sys.stdout, "reconfigure"):
+        sys.stdout.reconfigure(errors="backslashreplace")  # Where a terminal knows few characters.
+
+
+def _encoded(document: object, indent: int) -> bytes:
+    """Encode JSON in one line, or indented."""
+    try:
+        encoded = msgspec.json.encode(document)
+    except UnicodeEncodeError:  # The name of a file that is not UTF-8: its bytes are escapes of lone surrogates.
+        return json.dumps(msgspec.to_builtins(document), indent=indent or None).encode()
+    return shown_json(msgspec.json.format(encoded, indent=indent) if indent else encoded)
+
+
+def _indented(text: str) -> str:
+    return "\n".join(f"  {shown(line)}" for line in text.split("\n"))
+
+
+def _show_crash(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    text = "".join(traceback.format_exception(kind, error, trace)).rstrip("\n")
+    warn("logbroker: an error that should not be:")
+    for line in text.split("\n"):
+        warn(f"  {line}")
+
+
+def _show_crash_of_thread(hook: threading.ExceptHookArgs) -> None:
+    if hook.exc_value is not None:
+        _show_crash(hook.exc_type, hook.exc_value, hook.exc_traceback)
+
+
+def _show_warning(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
+    warn(f"{filename}:{lineno}: {category.__name__}: {message}")

@@ -1,0 +1,91 @@
+"""Options that several commands share."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Callable
+from typing import Any, Final, Literal
+
+import click
+
+from logbroker.address import parse_address
+from logbroker.cli.common.arguments import Real
+from logbroker.config import MAX_INT64, MAX_SECONDS, BrokerConfig
+from logbroker.errors import quoted
+from logbroker.texts import whole_number
+
+
+def _address(ctx: click.Context, parameter: click.Parameter, value: str) -> str:
+    try:
+        return str(parse_address(value))
+    except ValueError as error:
+        raise click.BadParameter(f"{quoted(value)} {error}") from None
+
+
+_BROKER: Final = click.option(
+    "--broker",
+    metavar="HOST:PORT",
+    envvar="LOGBROKER_BROKER",
+    default=BrokerConfig().listen,
+    show_default=True,
+    show_envvar=True,
+    callback=_address,
+    help="The broker to talk to.",
+)
+
+
+WAIT_SECONDS: Final = "logbroker.wait_seconds"
+"""Where the context of a command has what --wait says."""
+
+
+def _keep_wait(ctx: click.Context, parameter: click.Parameter, value: float) -> None:
+    ctx.meta[WAIT_SECONDS] = value
+
+
+_WAIT: Final = click.option(
+    "--wait",
+    type=Real(most=MAX_SECONDS),
+    default=0,
+    metavar="SECONDS",
+    callback=_keep_wait,
+    expose_value=False,
+    help="Wait up to so long for a broker that is not there yet.  [default: not at all]",
+)
+
+
+def broker_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add --broker, given to the command as `broker`, and --wait, which its clients heed (`clients`)."""
+    return _BROKER(_WAIT(command))
+
+
+json_option: Final = click.option("--json", "as_json", is_flag=True, help="Write JSON, for programs.")
+
+Place = Literal["earliest", "latest"] | int | datetime.datetime
+
+
+class PlaceType(click.ParamType[Place]):
+    """A place in a log: earliest, latest, an offset, or a time in ISO 8601; a time without a zone is local."""
+
+    name = "place"
+
+    def convert(self, value: str | Place, param: click.Parameter | None, ctx: click.Context | None) -> Place:
+        if not isinstance(value, str):
+            return value
+        if value == "earliest":
+            return "earliest"
+        if value == "latest":
+            return "latest"
+        offset = whole_number(value)
+        if offset is not None and 0 <= offset <= MAX_INT64:
+            return offset
+        try:
+            return datetime.datetime.fromisoformat(value).astimezone()
+        except (ValueError, OverflowError):
+            self.fail(
+                f"{quoted(value)} is none of earliest, latest, an offset, a time such as 2026-01-31T12:00:00Z",
+                param,
+                ctx,
+            )
+
+
+PLACE_METAVAR: Final = "earliest|latest|OFFSET|TIME"

@@ -1,0 +1,101 @@
+"""Standard output of `logbroker consume`: the values as lines, or the records as JSON lines."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from logbroker.cli.common.json_text import Text, Unset, text_of
+from logbroker.client.sync import Record, WorkerDelivery
+from logbroker.record.message_headers import stated_priority
+from logbroker.texts import shown, shown_json
+
+
+class _JsonHeader(msgspec.Struct, gc=False):
+    key: str
+    value: Text
+    value_encoding: str | Unset = msgspec.UNSET
+
+
+class _JsonRecord(msgspec.Struct, kw_only=True, gc=False):
+    """One line. Text, or base64 with the encoding named beside it where the bytes are not UTF-8."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int
+    """Milliseconds since 1970."""
+    key: Text
+    key_encoding: str | Unset = msgspec.UNSET
+    value: Text
+    value_encoding: str | Unset = msgspec.UNSET
+    headers: list[_JsonHeader]
+    priority: int | Unset = msgspec.UNSET
+    """Left out where the record tells none."""
+
+
+class _JsonDelivery(_JsonRecord, kw_only=True, gc=False):
+    """One line of `queue work --print`."""
+
+    attempt: int
+    redelivered: bool
+
+
+def lines(records: Iterable[Record]) -> bytes:
+    """Each value as it is, with a line feed; a null is an empty line."""
+    return b"".join([(record.value or b"") + b"\n" for record in records])
+
+
+def json_lines(records: Iterable[Record]) -> bytes:
+    """Each record as a JSON object, with a line feed."""
+    return _encode_lines([_json_record(record) for record in records])
+
+
+def shown_lines(records: Iterable[Record]) -> bytes:
+    """Each value as a line for people's eyes: what a terminal would obey is escaped, line ends too."""
+    return b"".join([_shown_line(record.value or b"") for record in records])
+
+
+def _shown_line(value: bytes) -> bytes:
+    cells = value.decode("utf-8", "backslashreplace").split("\t")  # Tables of values are read on terminals, too.
+    return "\t".join(map(shown, cells)).encode() + b"\n"
+
+
+def _encode_lines(records: Sequence[_JsonRecord]) -> bytes:
+    return shown_json(_ENCODER.encode_lines(records))
+
+
+_ENCODER: Final = msgspec.json.Encoder()
+
+
+def json_delivery(delivery: WorkerDelivery) -> bytes:
+    """A delivery as a JSON object, with a line feed: the record, and what the queue group knows of it."""
+    fields = _fields(delivery)
+    return _encode_lines([_JsonDelivery(**fields, attempt=delivery.attempt, redelivered=delivery.redelivered)])
+
+
+def _json_record(record: Record) -> _JsonRecord:
+    return _JsonRecord(**_fields(record))
+
+
+def _fields(record: Record | WorkerDelivery) -> dict[str, Any]:
+    key, key_encoding = text_of(record.key)
+    value, value_encoding = text_of(record.value)
+    priority = stated_priority(record.headers) if record.headers else None
+    return {
+        "topic": record.topic,
+        "partition": record.partition,
+        "offset": record.offset,
+        "timestamp": record.timestamp_ms,
+        "key": key,
+        "key_encoding": key_encoding,
+        "value": value,
+        "value_encoding": value_encoding,
+        "headers": [_JsonHeader(name, *text_of(content)) for name, content in record.headers],
+        "priority": msgspec.UNSET if priority is None else priority,
+    }
+
+
+FORMATS: Final[dict[str, Callable[[Iterable[Record]], bytes]]] = {"lines": lines, "json": json_lines}

@@ -1,0 +1,168 @@
+"""What people see: tables, counts and rates. All cells and titles are plain text, escaped, and never rich's markup."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final, Protocol
+
+from rich import box
+from rich.cells import cell_len
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TaskProgressColumn, TextColumn
+from rich.table import Table as RichTable
+from rich.text import Text
+
+from logbroker.cli.common.lines import shows_output
+from logbroker.cli.common.lines import write_json as write_json
+from logbroker.texts import shown
+
+UNITS: Final = ("bytes", "KiB", "MiB", "GiB", "TiB")
+_BETWEEN_COLUMNS: Final = 3
+_FOLDED_WIDTH: Final = 8
+"""What a column of texts has at least."""
+_SPANS: Final = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1000, "s"))
+
+
+class Table:
+    """A table whose cells are plain text, whatever stands in them."""
+
+    def __init__(
+        self, *columns: str, numbers: tuple[str, ...] = (), title: str | None = None, header: bool = True
+    ) -> None:
+        self.table: Final = RichTable(
+            box=box.SIMPLE_HEAD,
+            title=None if title is None else _text(title, "bold"),
+            title_justify="left",
+            pad_edge=False,
+            show_header=header,
+        )
+        self._columns: Final = columns
+        self._numbers: Final = numbers
+        self._rows: Final[list[tuple[tuple[str, ...], str | None]]] = []
+        for name in columns:
+            self.table.add_column(_text(name), justify="right" if name in numbers else "left", overflow="fold")
+
+    def add_row(self, *cells: str, style: str | None = None, cell_styles: tuple[str, ...] = ()) -> None:
+        """Add a row; `cell_styles` are those of the first cells."""
+        styles = (*cell_styles, *("" for _ in cells[len(cell_styles) :]))
+        self.table.add_row(*map(_text, cells, styles), style=style)
+        self._rows.append((cells, style))
+
+    def add_section(self) -> None:
+        """Draw a line below the last row."""
+        self.table.add_section()
+
+    def __len__(self) -> int:
+        return self.table.row_count
+
+    def fitted(self, width: int) -> RichTable:
+        """Return what is to be shown in so many columns: the table or, where no word of its header and no number would
+        stay whole in it, each row as lines of names and cells."""
+        room = width + 1 - _BETWEEN_COLUMNS * len(self._columns)
+        least = [self._least_width(number, name) for number, name in enumerate(self._columns)]
+        if sum(least) > room and self.table.show_header:
+            return self._stacked()
+        widths = [min(room, self._whole_width(number, name)) for number, name in enumerate(self._columns)]
+        if sum(widths) > room >= sum(least):
+            # The widest column gives first. Rich itself would cut columns below what can be read.
+            while sum(widths) > room:
+                widest = max(
+                    (number for number in range(len(widths)) if widths[number] > least[number]), key=widths.__getitem__
+                )
+                widths[widest] -= 1
+            for column, column_width in zip(self.table.columns, widths, strict=True):
+                column.width = column_width
+        return self.table
+
+    def _cells(self, number: int) -> Iterator[str]:
+        return (shown(cells[number]) for cells, _ in self._rows if number < len(cells))
+
+    def _whole_width(self, number: int, name: str) -> int:
+        return max(cell_len(shown(name)), max(map(cell_len, self._cells(number)), default=0))
+
+    def _least_width(self, number: int, name: str) -> int:
+        """The width below which a column cannot be read; texts are folded anywhere."""
+        longest = max(map(_word_width, self._cells(number)), default=0)
+        return max(_word_width(shown(name)), longest if name in self._numbers else min(longest, _FOLDED_WIDTH))
+
+    def _stacked(self) -> RichTable:
+        lines = RichTable(
+            box=None, title=self.table.title, title_justify="left", pad_edge=False, show_header=False, padding=(0, 1)
+        )
+        lines.add_column(style="bold")
+        lines.add_column(overflow="fold")
+        for cells, style in self._rows:
+            for name, cell in zip(self._columns, cells, strict=False):
+                if name or cell:
+                    lines.add_row(_text(name), _text(cell), style=style)
+            lines.add_row()
+        return lines
+
+
+def _word_width(text: str) -> int:
+    return max(map(cell_len, text.split()), default=0)
+
+
+def _text(text: str, style: str = "") -> Text:
+    return Text(shown(text), style)
+
+
+def table(*columns: str, numbers: tuple[str, ...] = (), title: str | None = None, header: bool = True) -> Table:
+    """Return a table with these columns; those in `numbers` are aligned to the right."""
+    return Table(*columns, numbers=numbers, title=title, header=header)
+
+
+def show(made: Table) -> None:
+    """Write a table to standard output, cut to no width where that is not a terminal."""
+    console = Console(width=None if shows_output() else 200)
+    console.print(made.fitted(console.width))
+
+
+def say(*sentences: str) -> None:
+    """Write sentences to standard output, each on lines of its own, broken between words where that is a terminal."""
+    console = Console(width=None if shows_output() else 10_000)
+    for sentence in sentences:
+        console.print(_text(sentence))
+
+
+def size_text(size_bytes: float) -> str:
+    """Write a size as people do: 1536 is 1.5 KiB."""
+    unit = 0
+    while size_bytes >= 1024 and unit < len(UNITS) - 1:
+        size_bytes /= 1024
+        unit += 1
+    return f"{size_bytes:,.0f} {UNITS[unit]}" if unit == 0 else f"{size_bytes:,.1f} {UNITS[unit]}"
+
+
+def age_text(age_ms: int) -> str:
+    """Write a span of time as people do: 90,000 ms is 1.5 min."""
+    for size_ms, unit in _SPANS:
+        if age_ms >= size_ms:
+            return f"{age_ms / size_ms:,.1f} {unit}"
+    return f"{age_ms} ms"
+
+
+class Counter(Protocol):
+    """Is told how far the work has come."""
+
+    def __call__(self, done: int) -> None: ...
+
+
+@contextmanager
+def progress(description: str, total: int | None, unit: str) -> Iterator[Counter]:
+    """Show a progress bar on standard error where that is a terminal; with no total, a running count."""
+    columns = [SpinnerColumn(), TextColumn("{task.description}", markup=False)]
+    if total is not None:
+        bar = Progress(
+            *columns, BarColumn(), TaskProgressColumn(), MofNCompleteColumn(), TextColumn(unit), console=_STDERR
+        )
+    else:
+        bar = Progress(*columns, TextColumn(f"{{task.completed:,}} {unit}"), console=_STDERR)
+    bar.disable = not _STDERR.is_terminal
+    with bar:
+        task = bar.add_task(shown(description), total=total)
+        yield lambda done: bar.update(task, completed=done)
+
+
+_STDERR: Final = Console(stderr=True)

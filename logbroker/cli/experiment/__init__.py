@@ -1,0 +1,4 @@
+"""`logbroker experiment`: experiments with partitions and order.
+
+Begin with `commands`.
+"""

@@ -1,0 +1,138 @@
+"""`logbroker experiment`: what order costs, and what partitions, consumers and keys give, measured on this machine."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Any, Final, TextIO, TypeVar
+
+import click
+import grpc
+import msgspec
+
+from logbroker.cli.common import terminal
+from logbroker.cli.common.arguments import PathType, Real, Whole
+from logbroker.cli.common.lines import warn, write_line
+from logbroker.cli.common.options import json_option
+from logbroker.cli.demo import read_flights
+from logbroker.cli.experiment.view import show_lanes, show_scaling, shown
+from logbroker.config import MAX_INT64
+from logbroker.embedded_broker import embedded
+from logbroker.errors import LogbrokerError
+from logbroker.tools.experiments.advice import advice
+from logbroker.tools.experiments.lane_words import conclusions
+from logbroker.tools.experiments.lanes import drain
+from logbroker.tools.experiments.lanes_page import lanes_page
+from logbroker.tools.experiments.scaling import scale
+from logbroker.tools.experiments.scaling_pictures import HOW_TO_INSTALL, can_draw, draw
+from logbroker.tools.experiments.scaling_report import scaling_csv, scaling_page
+from logbroker.tools.experiments.scaling_run import default_grid, quick_grid
+
+T = TypeVar("T")
+
+SECONDS: Final = 1.2
+"""Of each of the two parts of a run, about."""
+QUICK_SECONDS: Final = 0.8
+# Opened at once: nobody shall wait for an experiment to hear that its file cannot be written.
+_FILE: Final = click.File("w", encoding="utf-8", lazy=False)
+
+
+@click.group()
+def experiment() -> None:
+    """See what order costs, and what partitions and consumers give, on this machine.
+
+    Each experiment runs real worker processes on a real broker in a temporary directory.
+
+    \b
+    Examples:
+      logbroker experiment lanes
+      logbroker experiment lanes --work-ms 10 --records 2000 --html lanes.html
+      logbroker experiment scaling --quick --out scaling
+      logbroker plan --from scaling/scaling.json --rate 400 --work-ms 20
+    """
+
+
+@experiment.command()
+@click.option("--work-ms", type=Real(0, 10_000), default=2.0, show_default=True, help="Of each record.")
+@click.option("--records", type=Whole(1), default=10_000, show_default=True, help="Of each strip.")
+@click.option("--workers", type=Whole(1, 64), default=8, show_default=True, help="Processes of each strip.")
+@click.option("--html", type=_FILE, metavar="FILE", help="Write a page with pictures, too.")
+@click.option("--plain", is_flag=True, help="A line every two seconds instead of the strips.")
+@json_option
+def lanes(work_ms: float, records: int, workers: int, html: TextIO | None, plain: bool, as_json: bool) -> None:
+    """Drain the same records with no order, in one line, and in order per key, side by side.
+
+    Real flights wait in four queue groups, each with worker processes of its own: ordering none, single, and key with 4
+    and with 100 keys. Up to 27,004 records.
+    """
+    rows = [(flight.key or b"", flight.value or b"") for flight in read_flights()]
+    if records > len(rows):
+        raise click.BadParameter(f"there are {len(rows):,} flights", param_hint="--records")
+    rows = rows[:records]
+    warn(f"Starting {4 * workers} worker processes...")
+    with embedded() as broker, shown(plain=plain) as look:
+        strips = _run(drain(broker.address, rows, workers=workers, work_seconds=work_ms / 1000, look=look))
+    figures = [strip.settle() for strip in strips]
+    if html is not None:
+        html.write(lanes_page(strips, figures, work_ms))
+    if as_json:
+        terminal.write_json({"work_ms": work_ms, "strips": figures})
+        return
+    show_lanes(figures)
+    terminal.say(*conclusions(figures))
+    write_line("With --html FILE it draws all this." if html is None else f"Pictures: {html.name}")
+
+
+@experiment.command()
+@click.option("--quick", is_flag=True, help="A few runs, in less than a minute, instead of some minutes.")
+@click.option(
+    "--out",
+    type=PathType(file_okay=False),
+    default=Path("scaling"),
+    show_default=True,
+    help="The directory for figures, pictures and the report.",
+)
+@click.option(
+    "--seed", type=Whole(-MAX_INT64, MAX_INT64), default=1, show_default=True, help="For the keys that are drawn."
+)
+@json_option
+def scaling(quick: bool, out: Path, seed: int, as_json: bool) -> None:
+    """Measure what partitions and consumers give, for keys that are alike and for hot ones.
+
+    Runs every combination of partitions, consumers, skew of the keys, time of work and kind of group (consumer group,
+    queue group by key), and ends with advice. Writes scaling.json (for `logbroker plan`), scaling.csv, report.html and
+    the pictures as SVG and PNG; for pictures it needs matplotlib: pip install 'logbroker[experiments]'.
+    """
+    grid = quick_grid() if quick else default_grid()
+    out.mkdir(parents=True, exist_ok=True)
+    draws = can_draw()
+    if not draws:
+        warn(HOW_TO_INSTALL)
+    with embedded() as broker, terminal.progress("measuring", len(grid), "runs") as count:
+        work = scale(broker.address, grid, seconds=QUICK_SECONDS if quick else SECONDS, seed=seed, done=count)
+        found = _run(work)
+    (out / "scaling.json").write_bytes(msgspec.json.format(msgspec.json.encode(found)) + b"\n")
+    (out / "scaling.csv").write_text(scaling_csv(found), encoding="utf-8")
+    pictures = draw(found) if draws else {}
+    for name, picture in pictures.items():
+        (out / f"{name}.svg").write_bytes(picture.svg)
+        (out / f"{name}.png").write_bytes(picture.png)
+    report = scaling_page(
+        found, {name: picture.svg for name, picture in pictures.items()}, "" if draws else HOW_TO_INSTALL
+    )
+    (out / "report.html").write_text(report, encoding="utf-8")
+    if as_json:
+        terminal.write_json(found)
+        return
+    show_scaling(found.runs)
+    terminal.say(
+        *advice(found), f"Report: {out / 'report.html'}; figures: {out / 'scaling.json'}; keys by seed {seed}."
+    )
+
+
+def _run(work: Coroutine[Any, Any, T]) -> T:
+    try:
+        return asyncio.run(work)
+    except grpc.RpcError as error:
+        raise LogbrokerError(f"the broker failed: {error}") from None

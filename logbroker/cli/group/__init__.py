@@ -1,0 +1,4 @@
+"""`logbroker group`: consumer groups.
+
+Begin with `commands`.
+"""

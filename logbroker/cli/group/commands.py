@@ -1,0 +1,322 @@
+"""`logbroker group`: list, describe, reset and delete consumer groups."""
+
+from __future__ import annotations
+
+import time
+from typing import Any, Final
+
+import click
+
+from logbroker.cli.common import terminal
+from logbroker.cli.common.arguments import PARTITION, Whole
+from logbroker.cli.common.clients import CommandAdmin
+from logbroker.cli.common.lines import confirm, tell, write_line
+from logbroker.cli.common.options import PLACE_METAVAR, Place, PlaceType, broker_option, json_option
+from logbroker.cli.group.reset import Move, plan
+from logbroker.client.sync import (
+    GenerationDescription,
+    GroupDescription,
+    MemberDescription,
+    PartitionLag,
+    TopicPartition,
+)
+from logbroker.config import MAX_INT64
+
+_NAMED_PARTITIONS: Final = 10
+
+
+@click.group()
+def group() -> None:
+    """List, describe, reset and delete consumer groups.
+
+    \b
+    Examples:
+      logbroker group list
+      logbroker group describe billing
+      logbroker group reset-offsets billing --to 2026-01-31T12:00:00Z --dry-run
+      logbroker group reset-offsets billing --topic orders --shift-by -100
+    """
+
+
+@group.command(name="list")
+@broker_option
+@json_option
+def list_groups(broker: str, as_json: bool) -> None:
+    """List all groups."""
+    with CommandAdmin(broker) as admin:
+        infos = admin.list_groups()
+    if as_json:
+        terminal.write_json(infos)
+        return
+    rows = terminal.table("group", "type", "state", "members", numbers=("members",))
+    for info in infos:
+        rows.add_row(info.id, info.type, info.state, str(info.members))
+    terminal.show(rows)
+
+
+@group.command()
+@click.argument("name", metavar="GROUP")
+@broker_option
+@json_option
+def describe(name: str, broker: str, as_json: bool) -> None:
+    """Show where GROUP is in each partition, who reads it, and how far it is behind.
+
+    The lag is how many records the group is behind the end. Where retention removed some of these before they were
+    committed, they are counted by themselves, too. The lag in time is the age of the oldest one that is left. Of a
+    topic to which partitions were added it is told which generation is read (all of one comes before the next), and
+    which partitions the next one waits for.
+    """
+    with CommandAdmin(broker) as admin:
+        description = admin.describe_group(name)
+        lags = admin.group_lag(name)
+    now_ms = time.time_ns() // 1_000_000
+    if as_json:
+        terminal.write_json(_document(description, lags, now_ms))
+    else:
+        _show(description, lags, now_ms)
+
+
+@group.command()
+@click.argument("name", metavar="GROUP")
+@broker_option
+@json_option
+def members(name: str, broker: str, as_json: bool) -> None:
+    """Show the members of GROUP: what each holds, and what it is to hold."""
+    with CommandAdmin(broker) as admin:
+        description = admin.describe_group(name)
+    if as_json:
+        terminal.write_json([_member_document(member) for member in description.members])
+        return
+    columns = ("member", "instance", "client", "state", "epoch", "subscription", "holds", "is to hold")
+    rows = terminal.table(*columns, numbers=("epoch",))
+    for member in description.members:
+        subscription = [*member.topics, *([f"/{member.topic_pattern}/"] if member.topic_pattern else [])]
+        bands = f" (bands {', '.join(member.bands)})" if member.bands else ""
+        rows.add_row(
+            member.id,
+            member.instance_id or "-",
+            member.client_name or "-",
+            "connected" if member.connected else "away",
+            str(member.epoch),
+            ", ".join(subscription) + bands,
+            _partitions_text(member.owned),
+            "the same" if set(member.owned) == set(member.target) else _partitions_text(member.target),
+        )
+    terminal.show(rows)
+
+
+@group.command(name="reset-offsets")
+@click.argument("name", metavar="GROUP")
+@click.option(
+    "--to", "place", type=PlaceType(), metavar=PLACE_METAVAR, help="Where to go on; TIME is local unless it says more."
+)
+@click.option(
+    "--shift-by",
+    type=Whole(-MAX_INT64, MAX_INT64),
+    metavar="N",
+    help="Go on so many records later or, below 0, earlier.",
+)
+@click.option(
+    "--topic", "topics", multiple=True, metavar="TOPIC", help="Only this topic. Repeatable.  [default: all committed]"
+)
+@click.option("--partition", "partitions", type=PARTITION, multiple=True, metavar="N", help="Only this. Repeatable.")
+@click.option("--dry-run", is_flag=True, help="Show what would change, and change nothing.")
+@broker_option
+@json_option
+def reset_offsets(
+    name: str,
+    place: Place | None,
+    shift_by: int | None,
+    topics: tuple[str, ...],
+    partitions: tuple[int, ...],
+    dry_run: bool,
+    broker: str,
+    as_json: bool,
+) -> None:
+    """Set the committed offsets of GROUP, which must have no members.
+
+    An offset must lie within the log; a shift ends at the log's ends. With --topic, partitions in which nothing is
+    committed are set too, and the group need not be there yet.
+
+    \b
+    Examples:
+      logbroker group reset-offsets billing --to earliest --dry-run
+      logbroker group reset-offsets billing --topic orders --partition 3 --to 1200
+      logbroker group reset-offsets billing --shift-by -100
+    """
+    if (place is None) == (shift_by is None):
+        raise click.UsageError("give either --to or --shift-by")
+    if partitions and len(topics) != 1:
+        raise click.UsageError("--partition needs one --topic")
+    with CommandAdmin(broker) as admin:
+        moves = plan(admin, name, topics, partitions, place, shift_by)
+        if not dry_run:
+            outcomes = admin.commit_offsets(name, {move.partition: move.new for move in moves})
+            for error in outcomes.values():
+                if error is not None:
+                    raise error
+    if as_json:
+        terminal.write_json([_move_document(move) for move in moves])
+        return
+    rows = terminal.table("topic", "partition", "old", "new", numbers=("partition", "old", "new"))
+    for move in moves:
+        rows.add_row(move.partition.topic, str(move.partition.partition), _offset_text(move.old), str(move.new))
+    terminal.show(rows)
+    if dry_run:
+        write_line("nothing was changed (--dry-run)")
+
+
+@group.command()
+@click.argument("name", metavar="GROUP")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@broker_option
+@json_option
+def delete(name: str, yes: bool, broker: str, as_json: bool) -> None:
+    """Delete GROUP, which must have no members, and its committed offsets."""
+    if not yes:
+        confirm(f"Delete group {name} and its committed offsets?")
+    with CommandAdmin(broker) as admin:
+        admin.delete_group(name)
+    if as_json:
+        terminal.write_json({"id": name})
+    else:
+        tell(f"deleted group {name}")
+
+
+def _partitions_text(partitions: tuple[TopicPartition, ...]) -> str:
+    by_topic: dict[str, list[str]] = {}
+    for topic, partition in partitions:
+        by_topic.setdefault(topic, []).append(str(partition))
+    return "; ".join(f"{_topic_text(topic)} {', '.join(numbers)}" for topic, numbers in by_topic.items()) or "-"
+
+
+def _topic_text(topic: str) -> str:
+    return topic or "(deleted)"
+
+
+def _offset_text(offset: int | None) -> str:
+    return "-" if offset is None else str(offset)
+
+
+def _age_ms(lag: PartitionLag, now_ms: int) -> int | None:
+    return None if lag.oldest_unread_ms is None else max(0, now_ms - lag.oldest_unread_ms)
+
+
+def _show(description: GroupDescription, lags: list[PartitionLag], now_ms: int) -> None:
+    info = description.info
+    behind, removed = sum(lag.records or 0 for lag in lags), sum(lag.removed or 0 for lag in lags)
+    uncommitted = sum(lag.committed is None and lag.error is None for lag in lags)
+    write_line(
+        f"group {info.id}: {info.state}, {info.members} member{'' if info.members == 1 else 's'}, "
+        f"{description.assignor or 'no assignor yet'}, epoch {description.epoch}, "
+        f"{behind:,} record{'' if behind == 1 else 's'} behind"
+        f"{f', of which retention removed {removed:,}' if removed else ''}"
+        f"{f', nothing committed in {uncommitted:,} of {len(lags):,} partitions' if uncommitted else ''}"
+    )
+    write_line()
+    names = {member.id: member.instance_id or member.id for member in description.members}
+    numbers = ("partition", "committed", "end", "lag", *(("removed",) if removed else ()), "lag in time")
+    rows = terminal.table("topic", "partition", "owner", *numbers[1:], numbers=numbers)
+    for lag in lags:
+        place = (_topic_text(lag.partition.topic), str(lag.partition.partition), names.get(lag.owner, lag.owner) or "-")
+        committed = _offset_text(None if lag.committed is None else lag.committed.offset)
+        if lag.error is not None:
+            rows.add_row(*place, committed, str(lag.error))
+            continue
+        age_ms = _age_ms(lag, now_ms)
+        age = "-" if age_ms is None else terminal.age_text(age_ms)
+        gone = (_offset_text(lag.removed),) if removed else ()
+        rows.add_row(*place, committed, str(lag.end_offset), _offset_text(lag.records), *gone, age)
+    terminal.show(rows)
+    for generation in description.generations:
+        write_line()
+        write_line(_generation_text(generation))
+
+
+def _generation_text(generation: GenerationDescription) -> str:
+    """Say which generation of a topic is read, and what for the next one waits."""
+    which = f"topic {generation.topic}: reads generation {generation.generation} of {generation.last_generation}"
+    if not generation.waiting:
+        return which
+    named = ", ".join(
+        f"{awaited.partition.partition} (at {_offset_text(awaited.finished_offset)} of {awaited.end_offset})"
+        for awaited in generation.waits_for[:_NAMED_PARTITIONS]
+    )
+    more = generation.waiting - min(len(generation.waits_for), _NAMED_PARTITIONS)
+    return (
+        f"{which}; the next one begins when partition{'' if generation.waiting == 1 else 's'} {named}"
+        f"{f' and {more} more' if more else ''} {'is' if generation.waiting == 1 else 'are'} finished"
+    )
+
+
+def _document(description: GroupDescription, lags: list[PartitionLag], now_ms: int) -> dict[str, Any]:
+    return {
+        "id": description.info.id,
+        "type": description.info.type,
+        "state": description.info.state,
+        "members": description.info.members,
+        "assignor": description.assignor,
+        "epoch": description.epoch,
+        "partitions": [_lag_document(lag, now_ms) for lag in lags],
+        "growth_order": description.growth_order,
+        "generations": [_generation_document(generation) for generation in description.generations],
+    }
+
+
+def _generation_document(generation: GenerationDescription) -> dict[str, Any]:
+    return {
+        "topic": generation.topic,
+        "generation": generation.generation,
+        "last_generation": generation.last_generation,
+        "waiting": generation.waiting,
+        "waits_for": [
+            {
+                "partition": awaited.partition.partition,
+                "finished_offset": awaited.finished_offset,
+                "end_offset": awaited.end_offset,
+            }
+            for awaited in generation.waits_for
+        ],
+    }
+
+
+def _lag_document(lag: PartitionLag, now_ms: int) -> dict[str, Any]:
+    where = {"topic": lag.partition.topic or None, "partition": lag.partition.partition, "owner": lag.owner or None}
+    committed = None if lag.committed is None else lag.committed.offset
+    if lag.error is not None:
+        return {**where, "committed_offset": committed, "error": str(lag.error)}
+    return {
+        **where,
+        "committed_offset": committed,
+        "committed_at_ms": None if lag.committed is None else lag.committed.commit_time_ms,
+        "metadata": None if lag.committed is None else lag.committed.metadata,
+        "log_start_offset": lag.log_start_offset,
+        "end_offset": lag.end_offset,
+        "lag_records": lag.records,
+        "removed_records": lag.removed,
+        "lag_ms": _age_ms(lag, now_ms),
+    }
+
+
+def _member_document(member: MemberDescription) -> dict[str, Any]:
+    return {
+        "id": member.id,
+        "instance_id": member.instance_id or None,
+        "client_name": member.client_name or None,
+        "connected": member.connected,
+        "epoch": member.epoch,
+        "topics": member.topics,
+        "topic_pattern": member.topic_pattern or None,
+        "bands": member.bands,
+        "owned": [{"topic": topic or None, "partition": partition} for topic, partition in member.owned],
+        "target": [{"topic": topic or None, "partition": partition} for topic, partition in member.target],
+    }
+
+
+def _move_document(move: Move) -> dict[str, Any]:
+    return {
+        "topic": move.partition.topic,
+        "partition": move.partition.partition,
+        "old_offset": move.old,
+        "new_offset": move.new,
+    }

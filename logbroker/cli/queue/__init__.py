@@ -1,0 +1,4 @@
+"""`logbroker queue`: queue groups.
+
+Begin with `commands`.
+"""

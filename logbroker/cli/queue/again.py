@@ -1,0 +1,164 @@
+"""`logbroker queue redrive|rewind`: records that are to be worked on again."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import click
+
+from logbroker.cli.common import terminal
+from logbroker.cli.common.arguments import PARTITION, BytesType, Whole, key_of
+from logbroker.cli.common.clients import CommandQueueAdmin
+from logbroker.cli.common.lines import confirm, tell, write_line
+from logbroker.cli.common.options import PLACE_METAVAR, Place, PlaceType, broker_option, json_option
+from logbroker.cli.queue.decisions import base64_option
+from logbroker.errors import LogbrokerError
+
+_AT_ONCE: Final = 1000
+"""Dead letters of one call: for the progress bar."""
+
+
+@click.command()
+@click.argument("group", metavar="GROUP")
+@click.option("--key", type=BytesType(), metavar="KEY", help="Only those of this ordering key.  [default: all]")
+@base64_option
+@click.option("--max-records", type=Whole(1), metavar="N", help="At most so many.")
+@click.option("--dry-run", is_flag=True, help="Count them, and change nothing.")
+@broker_option
+@json_option
+def redrive(
+    group: str, key: str | None, in_base64: bool, max_records: int | None, dry_run: bool, broker: str, as_json: bool
+) -> None:
+    """Send the dead letters of GROUP back to the tail of the topic they came from, each key in its original order.
+
+    \b
+    Examples:
+      logbroker queue redrive billing --dry-run
+      logbroker queue redrive billing --key customer-7
+    """
+    wanted = None if key is None else key_of(key, in_base64=in_base64)
+    document: dict[str, object]
+    records, keys, more, held, why = 0, 0, True, 0, ""
+    with CommandQueueAdmin(broker) as admin:
+        if dry_run:
+            found = admin.redrive(group, key=wanted, dry_run=True, max_records=max_records)
+            records, keys, more = found.records, found.keys, found.more
+            document = {"records": records, "keys": keys, "more": more}
+        else:
+            with terminal.progress("sending back", max_records, "records") as count:
+                while more and (max_records is None or records < max_records):
+                    left = _AT_ONCE if max_records is None else min(_AT_ONCE, max_records - records)
+                    sent = admin.redrive(group, key=wanted, max_records=left)
+                    records, more, held, why = records + sent.records, sent.more, sent.held, sent.why_held
+                    count(records)
+                    if not sent.records:
+                        break
+            document = {"records": records, "more": more, "held": held, "why_held": why or None}
+    if as_json:
+        terminal.write_json({**document, "dry_run": dry_run})
+        return
+    told = f"of {keys:,} keys would be sent back (--dry-run)" if dry_run else "sent back"
+    rest = "; more are left" if more else ""
+    tell(f"{records:,} dead letter{'' if records == 1 else 's'} {told}{rest}")
+    if held:
+        raise LogbrokerError(f"{held:,} cannot be sent back, or stay behind one of their key: {why}")
+    if why:
+        raise LogbrokerError(f"not all dead letters can be read: {why}")
+
+
+@click.command()
+@click.argument("group", metavar="GROUP")
+@click.option(
+    "--to",
+    "place",
+    type=PlaceType(),
+    required=True,
+    metavar=PLACE_METAVAR,
+    help="Where to begin again; TIME is local unless it names its zone.",
+)
+@click.option("--partition", "partitions", type=PARTITION, multiple=True, metavar="N", help="Only this. Repeatable.")
+@click.option("--include-parked", is_flag=True, help="Resume parked lanes, too.")
+@click.option(
+    "--drop-standing", is_flag=True, help="Records of blocked and parked lanes before that place count as done, too."
+)
+@click.option("--dry-run", is_flag=True, help="Show what would change, and change nothing.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@broker_option
+@json_option
+def rewind(
+    group: str,
+    place: Place,
+    partitions: tuple[int, ...],
+    include_parked: bool,
+    drop_standing: bool,
+    dry_run: bool,
+    yes: bool,
+    broker: str,
+    as_json: bool,
+) -> None:
+    """Begin again with the records of GROUP at an earlier place, or go on at a later one.
+
+    What workers have in hand is void, and so are attempts and what was done above that place. Sessions keep their
+    states; parked lanes stay parked unless they are included. Before a later place, records of blocked and parked lanes
+    stay unless they are dropped: --dry-run counts them.
+
+    \b
+    Examples:
+      logbroker queue rewind billing --to 2026-01-31T12:00:00Z --dry-run
+      logbroker queue rewind billing --to earliest --yes
+      logbroker queue rewind billing --to latest --drop-standing
+      logbroker queue rewind billing --to 1200 --partition 3 --yes
+    """
+    if isinstance(place, int) and not partitions:
+        raise click.UsageError("an offset needs --partition")
+    with CommandQueueAdmin(broker) as admin:
+        if not (dry_run or yes):
+            dropped = ""
+            if drop_standing:
+                found = admin.rewind(group, place, partitions=partitions, drop_standing=True, dry_run=True)
+                count = sum(partition.standing_records for partition in found)
+                records = "1 record" if count == 1 else f"{count:,} records"
+                dropped = f", and {records} of blocked and parked lanes will count as done"
+            question = f"Rewind queue group {group}? Records that were done may come again{dropped}"
+            confirm(question)
+        rewound = admin.rewind(
+            group,
+            place,
+            partitions=partitions,
+            include_parked=include_parked,
+            drop_standing=drop_standing,
+            dry_run=dry_run,
+        )
+    failures = [partition.error for partition in rewound if partition.error is not None]
+    if as_json:
+        terminal.write_json(
+            [
+                {
+                    "partition": partition.partition,
+                    "floor_before": partition.floor_before,
+                    "floor": partition.floor,
+                    "standing_records": partition.standing_records,
+                }
+                if partition.error is None
+                else {"partition": partition.partition, "error": str(partition.error)}
+                for partition in rewound
+            ]
+        )
+    else:
+        numbers = ("partition", "done below", "from now on", "standing, dropped" if drop_standing else "standing, kept")
+        rows = terminal.table(*numbers, "", numbers=numbers)
+        for partition in rewound:
+            error = "" if partition.error is None else str(partition.error)
+            rows.add_row(
+                str(partition.partition),
+                str(partition.floor_before),
+                str(partition.floor),
+                str(partition.standing_records),
+                error,
+            )
+        terminal.show(rows)
+        if dry_run:
+            write_line("nothing was changed (--dry-run)")
+    if failures:
+        first: LogbrokerError = failures[0]
+        raise type(first)(str(first))

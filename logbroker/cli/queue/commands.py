@@ -1,0 +1,315 @@
+"""`logbroker queue`: create, describe, alter and delete queue groups; look into their lanes, work on them."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any, Final
+
+import click
+
+from logbroker.cli.common import terminal
+from logbroker.cli.common.arguments import take_texts_as_utf8
+from logbroker.cli.common.clients import CommandQueueAdmin
+from logbroker.cli.common.lines import confirm, tell, write_line
+from logbroker.cli.common.options import Place, PlaceType, broker_option, json_option
+from logbroker.cli.queue.options import settings_of, settings_options
+from logbroker.cli.queue.text import description_document, indexed_text, key_text, now_ms, settings_rows, share_text
+from logbroker.client.sync import QueueDescription
+
+_ELSEWHERE: Final = {
+    "lanes": "lanes",
+    "explain": "lanes",
+    "parked": "lanes",
+    "resume": "decisions",
+    "skip": "decisions",
+    "drop": "decisions",
+    "replace": "decisions",
+    "redrive": "again",
+    "rewind": "again",
+    "work": "work",
+}
+"""The module of each subcommand that is not here."""
+
+
+class _QueueGroup(click.Group):
+    """Imports a subcommand when it is called."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return ["create", "list", "describe", "alter", "delete", *_ELSEWHERE]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in _ELSEWHERE:
+            return super().get_command(ctx, cmd_name)
+        command = getattr(importlib.import_module(f"logbroker.cli.queue.{_ELSEWHERE[cmd_name]}"), cmd_name)
+        assert isinstance(command, click.Command)
+        take_texts_as_utf8(command)
+        return command
+
+
+@click.group(cls=_QueueGroup)
+def queue() -> None:
+    """Queue groups: workers that share a topic's records one by one, in order per key.
+
+    \b
+    Examples:
+      logbroker queue create billing --topic orders --max-attempts 5
+      logbroker queue work billing --exec 'curl --fail -d @- http://127.0.0.1:8080/bill'
+      logbroker queue describe billing
+      logbroker queue explain billing customer-7
+      logbroker queue resume billing customer-7
+    """
+
+
+@queue.command()
+@click.argument("group", metavar="GROUP")
+@click.option("--topic", required=True, metavar="TOPIC", help="Whose records are shared out.")
+@click.option(
+    "--from",
+    "start",
+    type=PlaceType(),
+    metavar="earliest|latest|TIME",
+    default="earliest",
+    show_default=True,
+    help="Where to begin; TIME is ISO 8601, local unless it names its zone.",
+)
+@settings_options(for_creation=True)
+@broker_option
+@json_option
+def create(group: str, topic: str, start: Place, broker: str, as_json: bool, **values: Any) -> None:
+    """Create queue group GROUP, whose workers share the records of a topic.
+
+    \b
+    Examples:
+      logbroker queue create billing --topic orders
+      logbroker queue create mail --topic mails --ordering none --on-exhausted dead-letter
+      logbroker queue create export --topic orders --backoff 5,3,3600 --on-exhausted park
+      logbroker queue create alerts --topic alerts --priority weighted --weights hot=6,warm=3,cold=1
+    """
+    if isinstance(start, int):
+        raise click.UsageError("--from takes earliest, latest or a time; see `logbroker queue rewind` for offsets")
+    with CommandQueueAdmin(broker) as admin:
+        description, created = admin.create_queue(group, topic, settings_of(values), start=start)
+    if as_json:
+        terminal.write_json({**description_document(description), "created": created})
+    else:
+        there = "created" if created else "nothing to do: it is there with these settings:"
+        tell(f"{there} queue group {group} on topic {topic}, ordering {description.settings.ordering}")
+
+
+@queue.command(name="list")
+@broker_option
+@json_option
+def list_queues(broker: str, as_json: bool) -> None:
+    """List all queue groups."""
+    with CommandQueueAdmin(broker) as admin:
+        names = [info.id for info in admin.list_queues()]
+        found = [queue for queue in admin.describe_queues(names) if isinstance(queue, QueueDescription)]
+    if as_json:
+        terminal.write_json([description_document(queue) for queue in found])
+        return
+    numbers = ("waiting", "in flight", "blocked", "parked", "workers")
+    rows = terminal.table("queue group", "topic", "ordering", "state", *numbers, "", numbers=numbers)
+    for queue in found:
+        counts = queue.counts
+        rows.add_row(
+            queue.id,
+            queue.topic,
+            queue.settings.ordering or "",
+            queue.state,
+            f"{_waiting(queue):,}",
+            f"{counts.in_flight:,}",
+            f"{counts.blocked_lanes:,}",
+            f"{counts.parked_lanes:,}",
+            str(sum(worker.connected for worker in queue.workers)),
+            f"{len(queue.alarms)} alarm{'' if len(queue.alarms) == 1 else 's'}" if queue.alarms else "",
+        )
+    terminal.show(rows)
+
+
+@queue.command()
+@click.argument("group", metavar="GROUP")
+@broker_option
+@json_option
+def describe(group: str, broker: str, as_json: bool) -> None:
+    """Show what GROUP is doing: its records, lanes, workers, partitions, settings and alarms."""
+    with CommandQueueAdmin(broker) as admin:
+        description = admin.describe_queue(group)
+    if as_json:
+        terminal.write_json(description_document(description))
+    else:
+        _show(description)
+
+
+@queue.command()
+@click.argument("group", metavar="GROUP")
+@settings_options(for_creation=False)
+@broker_option
+@json_option
+def alter(group: str, broker: str, as_json: bool, **values: Any) -> None:
+    """Change settings of GROUP while it runs; those that are not named stay.
+
+    Another ordering takes effect once all that is in flight is settled. Nothing is redelivered.
+
+    \b
+    Examples:
+      logbroker queue alter billing --max-attempts 10 --backoff 1,2,600
+      logbroker queue alter export --ordering key
+    """
+    if all(value is None for value in values.values()):
+        raise click.UsageError("name a setting to change; see --help")
+    with CommandQueueAdmin(broker) as admin:
+        description, draining = admin.alter_queue(group, settings_of(values))
+    if as_json:
+        terminal.write_json({**description_document(description), "draining": draining})
+    elif draining:
+        tell(f"altered queue group {group}; the ordering changes when all in flight is settled")
+    else:
+        tell(f"altered queue group {group}")
+
+
+@queue.command()
+@click.argument("group", metavar="GROUP")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@broker_option
+@json_option
+def delete(group: str, yes: bool, broker: str, as_json: bool) -> None:
+    """Delete GROUP with what it knows of done records, attempts, parked lanes and sessions. Its topic stays."""
+    if not yes:
+        confirm(f"Delete queue group {group} and all that it knows?")
+    with CommandQueueAdmin(broker) as admin:
+        admin.delete_queue(group)
+    if as_json:
+        terminal.write_json({"id": group})
+    else:
+        tell(f"deleted queue group {group}")
+
+
+def _waiting(queue: QueueDescription) -> int:
+    return queue.counts.open - queue.counts.in_flight + queue.counts.unscanned
+
+
+def _show(queue: QueueDescription) -> None:
+    counts = queue.counts
+    write_line(
+        f"queue group {queue.id} on topic {queue.topic}: {queue.state}, ordering {queue.settings.ordering}, "
+        f"{_waiting(queue):,} waiting, {counts.in_flight:,} in flight"
+    )
+    write_line()
+    if queue.state == "indexing":
+        write_line(f"indexing: {indexed_text(queue)}; nothing is handed out before, as it might be the less urgent")
+        write_line()
+    elif queue.state == "failed":
+        write_line("failed: nothing is handed out or settled before the broker starts again; its log says why")
+        write_line()
+    elif queue.state == "paused":
+        write_line(
+            f"paused: so many lanes are held, or records delayed, that {counts.unscanned:,} records are not looked"
+            " through; the order is that of the others"
+        )
+        write_line()
+    for alarm in queue.alarms:
+        key = "" if alarm.key is None else f" (key {key_text(alarm.key)})"
+        write_line(f"ALARM {alarm.kind}{key}: {alarm.message}")
+    if queue.alarms:
+        write_line()
+    numbers = (
+        "ready",
+        "in flight",
+        "parked",
+        "not scanned",
+        "lanes",
+        "held",
+        "blocked lanes",
+        "parked lanes",
+        "sessions",
+        "copied",
+    )
+    rows = terminal.table(*numbers, numbers=numbers, title="now")
+    rows.add_row(
+        *(
+            f"{number:,}"
+            for number in (
+                counts.ready,
+                counts.in_flight,
+                counts.parked,
+                counts.unscanned,
+                counts.lanes,
+                counts.held_lanes,
+                counts.blocked_lanes,
+                counts.parked_lanes,
+                counts.sessions,
+            )
+        ),
+        terminal.size_text(counts.copied_bytes),
+    )
+    terminal.show(rows)
+    since = ("delivered", "acked", "nacked", "dead-lettered", "leases lost", "expired")
+    rows = terminal.table(*since, numbers=since, title="since the broker started")
+    totals = (
+        counts.delivered,
+        counts.acked,
+        counts.nacked,
+        counts.dead_lettered,
+        counts.leases_lost,
+        counts.expired,
+    )
+    rows.add_row(*(f"{number:,}" for number in totals))
+    terminal.show(rows)
+    _show_priorities(queue)
+    _show_workers(queue)
+    _show_partitions(queue)
+    rows = terminal.table("setting", "value")
+    for name, value in settings_rows(queue.settings):
+        rows.add_row(name, value)
+    terminal.show(rows)
+
+
+def _show_priorities(queue: QueueDescription) -> None:
+    if not queue.priorities:
+        return
+    numbers = ("priority", "waiting", "oldest", "delivered", "overtaken")
+    rows = terminal.table(*numbers, numbers=numbers)
+    for counted in queue.priorities:
+        oldest_ms = counted.oldest_timestamp_ms
+        rows.add_row(
+            str(counted.priority),
+            f"{counted.waiting:,}",
+            "-" if oldest_ms is None else terminal.age_text(max(0, now_ms() - oldest_ms)),
+            f"{counted.delivered:,}",
+            f"{counted.overtaken:,}",
+        )
+    terminal.show(rows)
+
+
+def _show_workers(queue: QueueDescription) -> None:
+    if not queue.workers:
+        write_line("no workers")
+        write_line()
+        return
+    numbers = ("in flight", "credit", "sessions")
+    rows = terminal.table("worker", "client", "state", *numbers, numbers=numbers)
+    for worker in queue.workers:
+        rows.add_row(
+            worker.id,
+            worker.client_name or "-",
+            "connected" if worker.connected else "away",
+            f"{worker.in_flight:,}",
+            f"{worker.credit:,}",
+            str(worker.sessions),
+        )
+    terminal.show(rows)
+
+
+def _show_partitions(queue: QueueDescription) -> None:
+    numbers = ("partition", "done below", "scanned to", "end", "done")
+    rows = terminal.table(*numbers, "", numbers=numbers)
+    for partition in queue.partitions:
+        rows.add_row(
+            str(partition.partition),
+            str(partition.floor),
+            str(partition.scanned),
+            str(partition.end),
+            share_text(partition.floor, partition.end),
+            "" if partition.error is None else f"stands still: {partition.error}",
+        )
+    terminal.show(rows)

@@ -1,0 +1,274 @@
+"""`logbroker queue resume|skip|drop|replace`: an operator's decisions about lanes that stand."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any, Final, TypeVar
+
+import click
+
+from logbroker.cli.common import terminal
+from logbroker.cli.common.arguments import BytesType, key_of, raw_bytes
+from logbroker.cli.common.clients import CommandQueueAdmin
+from logbroker.cli.common.lines import confirm, tell
+from logbroker.cli.common.options import broker_option, json_option
+from logbroker.cli.queue.text import key_document, key_text
+from logbroker.client.admin.queue_admin import Lane
+from logbroker.client.admin.queue_descriptions import Decision
+from logbroker.config import MAX_INT32, MAX_INT64
+from logbroker.errors import LogbrokerError, quoted
+from logbroker.texts import whole_number
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+MAX_SHOWN: Final = 20
+"""Lanes that are named one by one; the others are counted."""
+
+all_option: Final = click.option(
+    "--all", "of_all", is_flag=True, help="All lanes that are blocked, parked or refused by the dead-letter topic."
+)
+base64_option: Final = click.option("--base64", "in_base64", is_flag=True, help="KEY is base64, of any bytes.")
+
+
+class _PlaceType(click.ParamType[tuple[int, int]]):
+    """PARTITION:OFFSET."""
+
+    name = "place"
+
+    def convert(
+        self, value: str | tuple[int, int], param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[int, int]:
+        if not isinstance(value, str):
+            return value
+        partition, _, offset = value.partition(":")
+        numbers = whole_number(partition), whole_number(offset)
+        if (
+            numbers[0] is None
+            or numbers[1] is None
+            or not 0 <= numbers[0] <= MAX_INT32
+            or not 0 <= numbers[1] <= MAX_INT64
+        ):
+            self.fail(f"{quoted(value)} is not PARTITION:OFFSET, such as 0:1200", param, ctx)
+        return numbers[0], numbers[1]
+
+
+def _lane_options(function: F) -> F:
+    for option in (
+        base64_option,
+        click.option(
+            "--record",
+            "places",
+            type=_PlaceType(),
+            multiple=True,
+            metavar="PARTITION:OFFSET",
+            help="The lane of a record without an ordering key. Repeatable.",
+        ),
+        click.argument("keys", metavar="[KEY]...", nargs=-1, type=BytesType()),
+        click.argument("group", metavar="GROUP"),
+    ):
+        function = option(function)
+    return function
+
+
+def _lanes(keys: Sequence[str], places: Sequence[tuple[int, int]], in_base64: bool) -> list[Lane]:
+    return [*(key_of(key, in_base64=in_base64) for key in keys), *places]
+
+
+@click.command()
+@_lane_options
+@all_option
+@broker_option
+@json_option
+def resume(
+    group: str,
+    keys: tuple[str, ...],
+    places: tuple[tuple[int, int], ...],
+    in_base64: bool,
+    of_all: bool,
+    broker: str,
+    as_json: bool,
+) -> None:
+    """Let lanes of GROUP that are blocked, parked or wait for a retry go on; their attempts begin anew.
+
+    \b
+    Examples:
+      logbroker queue resume billing customer-7 customer-8
+      logbroker queue resume billing --record 0:1200
+      logbroker queue resume billing --all
+    """
+    lanes = _lanes(keys, places, in_base64)
+    _check_named(lanes, of_all)
+    with CommandQueueAdmin(broker) as admin:
+        if of_all:
+            _decide_all(admin, group, "resume", as_json=as_json)
+        else:
+            _decide(lanes, lambda lane: admin.resume_lane(group, lane), "resumed", as_json=as_json)
+
+
+@click.command()
+@_lane_options
+@all_option
+@broker_option
+@json_option
+def skip(
+    group: str,
+    keys: tuple[str, ...],
+    places: tuple[tuple[int, int], ...],
+    in_base64: bool,
+    of_all: bool,
+    broker: str,
+    as_json: bool,
+) -> None:
+    """Let lanes of GROUP go on without their first record, which counts as done.
+
+    \b
+    Examples:
+      logbroker queue skip billing customer-7
+      logbroker queue skip billing --all
+    """
+    lanes = _lanes(keys, places, in_base64)
+    _check_named(lanes, of_all)
+    with CommandQueueAdmin(broker) as admin:
+        if of_all:
+            _decide_all(admin, group, "skip", as_json=as_json)
+        else:
+            _decide(lanes, lambda lane: admin.skip_head(group, lane), "skipped the first record of", as_json=as_json)
+
+
+@click.command()
+@_lane_options
+@all_option
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@broker_option
+@json_option
+def drop(
+    group: str,
+    keys: tuple[str, ...],
+    places: tuple[tuple[int, int], ...],
+    in_base64: bool,
+    of_all: bool,
+    yes: bool,
+    broker: str,
+    as_json: bool,
+) -> None:
+    """Count all records of lanes of GROUP that are there as done. What is yet to arrive is served as any other.
+
+    \b
+    Examples:
+      logbroker queue drop billing customer-7 --yes
+      logbroker queue drop billing --all
+    """
+    lanes = _lanes(keys, places, in_base64)
+    _check_named(lanes, of_all)
+    if not yes:
+        named = ", ".join(map(_lane_text, lanes[:MAX_SHOWN]))
+        more = f" and {len(lanes) - MAX_SHOWN:,} more lanes" if len(lanes) > MAX_SHOWN else ""
+        which = "all lanes that are blocked or parked" if of_all else f"{named}{more}"
+        confirm(f"Count all records of {which} as done for queue group {group}?")
+    with CommandQueueAdmin(broker) as admin:
+        if of_all:
+            _decide_all(admin, group, "drop", as_json=as_json)
+        else:
+            _decide(lanes, lambda lane: admin.drop_lane(group, lane), "dropped", as_json=as_json)
+
+
+@click.command()
+@click.argument("group", metavar="GROUP")
+@click.argument("key", metavar="[KEY]", required=False, type=BytesType())
+@click.option("--record", "place", type=_PlaceType(), metavar="PARTITION:OFFSET", help="Instead of a KEY.")
+@base64_option
+@click.option(
+    "--value", type=BytesType(), metavar="TEXT", help="The value of the new record.  [default: standard input]"
+)
+@click.option(
+    "--header", "headers", metavar="NAME=VALUE", multiple=True, help="A header of the new record. Repeatable."
+)
+@broker_option
+@json_option
+def replace(
+    group: str,
+    key: str | None,
+    place: tuple[int, int] | None,
+    in_base64: bool,
+    value: str | None,
+    headers: tuple[str, ...],
+    broker: str,
+    as_json: bool,
+) -> None:
+    """Let a lane of GROUP go on with another record in the place of its first one. The topic keeps the old one.
+
+    \b
+    Examples:
+      logbroker queue replace billing customer-7 --value '{"amount": 12}'
+      logbroker queue replace billing customer-7 < mended.json
+    """
+    if (key is None) == (place is None):
+        raise click.UsageError("give either KEY or --record")
+    lane: Lane = key_of(key, in_base64=in_base64) if key is not None else place or (0, 0)
+    pairs = []
+    for header in headers:
+        name, separator, text = header.partition("=")
+        if not separator:
+            raise click.UsageError(f"{header!r} is not NAME=VALUE")
+        pairs.append((name, text.encode()))
+    content = sys.stdin.buffer.read() if value is None else raw_bytes(value)
+    with CommandQueueAdmin(broker) as admin:
+        _decide(
+            [lane],
+            lambda lane: admin.replace_head(group, lane, content, headers=pairs),
+            "replaced the first record of",
+            as_json=as_json,
+        )
+
+
+def _check_named(lanes: Sequence[Lane], of_all: bool) -> None:
+    if of_all == bool(lanes):
+        raise click.UsageError("give KEY, --record or --all")
+
+
+def _decide_all(admin: CommandQueueAdmin, group: str, decision: Decision, *, as_json: bool) -> None:
+    """Decide about all lanes that stand in one request, and tell how many they were."""
+    decided = admin.decide_all(group, decision)
+    if as_json:
+        document = {"lanes": decided.lanes, "records_done": decided.records_done, "refused": decided.refused}
+        terminal.write_json(document if decided.why_refused is None else {**document, "why": str(decided.why_refused)})
+    elif not decided.lanes and not decided.refused:
+        tell("no lane is blocked or parked")
+    else:
+        done = {"resume": "resumed", "skip": "skipped the first record of", "drop": "dropped"}[decision]
+        records = f": {decided.records_done:,} record{'' if decided.records_done == 1 else 's'} done"
+        lanes = f"{decided.lanes:,} lane{'' if decided.lanes == 1 else 's'}"
+        tell(f"{done} {lanes}{'' if decision == 'resume' else records}")
+    if decided.why_refused is not None:
+        lanes = f"{decided.refused:,} lane{'' if decided.refused == 1 else 's'}"
+        raise type(decided.why_refused)(f"{lanes} could not be moved: {decided.why_refused}")
+
+
+def _decide(lanes: Sequence[Lane], decide: Callable[[Lane], int | None], done: str, *, as_json: bool) -> None:
+    """Decide about lanes one by one; those that cannot be moved fail the command after the others."""
+    failures: list[LogbrokerError] = []
+    outcomes: list[dict[str, Any]] = []
+    for lane in lanes:
+        document = key_document(lane) if isinstance(lane, bytes) else {"partition": lane[0], "offset": lane[1]}
+        try:
+            records = decide(lane)
+        except LogbrokerError as error:
+            failures.append(type(error)(f"{_lane_text(lane)}: {error}"))
+            outcomes.append({**document, "error": str(error)})
+            continue
+        outcomes.append(document if records is None else {**document, "records_done": records})
+        if not as_json and len(outcomes) - len(failures) <= MAX_SHOWN:
+            count = "" if records is None else f": {records:,} record{'' if records == 1 else 's'} done"
+            tell(f"{done} {_lane_text(lane)}{count}")
+    if as_json:
+        terminal.write_json(outcomes)
+    elif len(outcomes) - len(failures) > MAX_SHOWN:
+        tell(f"{done} {len(outcomes) - len(failures) - MAX_SHOWN:,} more lanes")
+    if failures:
+        more = f" (and {len(failures) - 1:,} more failed)" if len(failures) > 1 else ""
+        raise type(failures[0])(f"{failures[0]}{more}")
+
+
+def _lane_text(lane: Lane) -> str:
+    return f"lane {key_text(lane)}" if isinstance(lane, bytes) else f"the lane of record {lane[0]}:{lane[1]}"

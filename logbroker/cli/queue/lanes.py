@@ -1,0 +1,212 @@
+"""`logbroker queue lanes|explain|parked`: which lanes there are, and why one stands."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final, cast
+
+import click
+
+from logbroker.cli.common import terminal
+from logbroker.cli.common.arguments import BytesType, Whole, key_of
+from logbroker.cli.common.clients import CommandQueueAdmin
+from logbroker.cli.common.lines import write_line
+from logbroker.cli.common.options import broker_option, json_option
+from logbroker.cli.queue.decisions import base64_option
+from logbroker.cli.queue.text import age_ms, indexed_text, key_text, lane_document, moment_text
+from logbroker.client.admin.queue_descriptions import LaneOrder
+from logbroker.client.sync import LaneDescription, LaneList, QueueDescription
+
+MAX_TOP: Final = 10_000
+_REASONS: Final = 5
+"""That are shown of a lane."""
+
+
+@click.command()
+@click.argument("group", metavar="GROUP")
+@click.option("--top", type=Whole(1, MAX_TOP), metavar="N", default=20, show_default=True, help="How many.")
+@click.option(
+    "--order",
+    type=click.Choice(["hottest", "oldest", "held", "waiting"]),
+    help="hottest: with the most records. oldest: whose first record is the oldest. held: those that are "
+    "blocked, parked or refused by the dead-letter topic, the longest held first. waiting: those that wait for a "
+    "retry, for a time or to go to the dead-letter topic, the next due first.  [default: hottest and oldest, one "
+    "after the other]",
+)
+@broker_option
+@json_option
+def lanes(group: str, top: int, order: str | None, broker: str, as_json: bool) -> None:
+    """Show the hottest and the oldest lanes of GROUP.
+
+    A record without an ordering key is a lane by itself, and shown where it waits or stands; those that are simply
+    ready or in flight are counted.
+
+    \b
+    Examples:
+      logbroker queue lanes billing --top 20
+      logbroker queue lanes billing --order held --json
+    """
+    orders: list[LaneOrder] = ["hottest", "oldest"] if order is None else [cast(LaneOrder, order)]
+    with CommandQueueAdmin(broker) as admin:
+        queue = admin.describe_queue(group)
+        found = {chosen: admin.list_lanes(group, order=chosen, top=top) for chosen in orders}
+    if as_json:
+        documents = {chosen: _document(answer) for chosen, answer in found.items()}
+        terminal.write_json(documents if order is None else documents[orders[0]])
+        return
+    for chosen, answer in found.items():
+        _show(chosen, answer)
+    if queue.settings.ordering == "none":
+        ready, in_flight = queue.counts.ready, queue.counts.in_flight
+        write_line(f"without an ordering key: {ready:,} ready, {in_flight:,} in flight, which are no lanes")
+    _tell_unscanned(queue, any(answer.incomplete for answer in found.values()))
+
+
+@click.command()
+@click.argument("group", metavar="GROUP")
+@click.option("--top", type=Whole(1, MAX_TOP), metavar="N", default=100, show_default=True, help="How many.")
+@broker_option
+@json_option
+def parked(group: str, top: int, broker: str, as_json: bool) -> None:
+    """Show the lanes of GROUP that wait for an operator, the longest held first: blocked or parked ones, and those
+    whose record the dead-letter topic does not take.
+
+    \b
+    Let them go on with `queue resume`, `skip`, `drop` or `replace`.
+    """
+    with CommandQueueAdmin(broker) as admin:
+        queue = admin.describe_queue(group)
+        answer = admin.list_lanes(group, order="held", top=top)
+    if as_json:
+        terminal.write_json(_document(answer))
+        return
+    if not answer.total:
+        write_line("no lane is blocked or parked")
+    else:
+        _show("held", answer)
+    _tell_unscanned(queue, answer.incomplete)
+
+
+def _document(answer: LaneList) -> dict[str, Any]:
+    lanes = [lane_document(lane) for lane in answer.lanes]
+    return {"total": answer.total, "incomplete": answer.incomplete, "lanes": lanes}
+
+
+def _tell_unscanned(queue: QueueDescription, is_incomplete: bool) -> None:
+    """Say what a list of lanes leaves out; how much, as the group was just before."""
+    if unscanned := queue.counts.unscanned:
+        records = "1 record is" if unscanned == 1 else f"{unscanned:,} records are"
+        write_line(f"{records} not scanned yet: lanes may be missing, or have more than is shown")
+    elif is_incomplete:
+        write_line("not all is scanned yet: lanes may be missing, or have more than is shown")
+
+
+@click.command()
+@click.argument("group", metavar="GROUP")
+@click.argument("key", metavar="KEY", type=BytesType())
+@base64_option
+@broker_option
+@json_option
+def explain(group: str, key: str, in_base64: bool, broker: str, as_json: bool) -> None:
+    """Say why the lane of ordering key KEY stands, or that it does not.
+
+    \b
+    Examples:
+      logbroker queue explain billing customer-7
+      logbroker queue explain billing 3q2+7w== --base64
+    """
+    with CommandQueueAdmin(broker) as admin:
+        lane = admin.explain_lane(group, key_of(key, in_base64=in_base64))
+        description = admin.describe_queue(group)
+    if as_json:
+        terminal.write_json(lane_document(lane))
+        return
+    for line in explanation(lane, description):
+        write_line(line)
+
+
+def explanation(lane: LaneDescription, queue: QueueDescription) -> Iterator[str]:
+    """One screen about one lane."""
+    yield f"key {key_text(lane.key)} of queue group {queue.id}: {lane.state}"
+    yield f"  {_sentence(lane, queue)}"
+    rows: list[tuple[str, str]] = []
+    if lane.worker_id:
+        clients = {worker.id: worker.client_name for worker in queue.workers}
+        client = f" ({clients[lane.worker_id]})" if clients.get(lane.worker_id) else ""
+        rows.append(("holder", f"{lane.worker_id}{client}"))
+    if lane.session_token:
+        rows.append(("session", f"token {lane.session_token}"))
+    if lane.due_in_ms is not None:
+        what = {"in flight": "lease ends", "in session": "lock ends"}.get(lane.state, "next retry")
+        rows.append((what, f"in {terminal.age_text(lane.due_in_ms)}"))
+    if lane.offset >= 0:
+        rows.append(("first record", f"{queue.topic}-{lane.partition}, offset {lane.offset}"))
+        rows.append(("attempts", f"{lane.attempt - 1} of {queue.settings.max_attempts} failed"))
+    if lane.cause is not None:
+        partition, offset = lane.cause
+        times = "once" if lane.cause_attempts == 1 else f"{lane.cause_attempts} times"
+        rows.append(("parked for", f"{queue.topic}-{partition}, offset {offset}, which failed {times}"))
+    if lane.level is not None:
+        rank = "first" if queue.settings.priority_rank == "head" else "most urgent"
+        rows.append(("level", f"{lane.level}, as its {rank} record"))
+    rows.append(("waiting", f"{lane.waiting:,} record{'' if lane.waiting == 1 else 's'}"))
+    if lane.oldest_timestamp_ms is not None:
+        rows.append(("oldest", moment_text(lane.oldest_timestamp_ms)))
+    if lane.first_failure_ms is not None:
+        rows.append(("first failure", moment_text(lane.first_failure_ms)))
+    if lane.last_failure_ms is not None:
+        rows.append(("last failure", moment_text(lane.last_failure_ms)))
+    reasons = [reason or "(none given)" for reason in reversed(lane.reasons[-_REASONS:])]
+    rows += zip(["last reason", *["before that"] * _REASONS], reasons, strict=False)
+    for name, text in rows:
+        yield f"  {name:<14}{text}"
+
+
+def _sentence(lane: LaneDescription, queue: QueueDescription) -> str:
+    if lane.state == "blocked":
+        return "its first record used up its attempts: resume it, skip, drop or replace that record"
+    if lane.state == "parked":
+        return "it was set aside, with all that arrives: resume it, skip its first record, or drop it"
+    if lane.state == "waiting":
+        return "its first record failed, or is not due yet; the others wait for it"
+    if lane.state == "dead-lettering" and lane.refusal:
+        return lane.refusal
+    if lane.state == "dead-lettering":
+        return f"its first record is on its way to {queue.settings.dead_letter_topic or 'the dead-letter topic'}"
+    if lane.state == "in flight":
+        return "a worker has its first record; the others wait until that is settled"
+    if lane.state == "in session":
+        return "a worker has it to itself"
+    if lane.state == "ready":
+        if queue.state == "failed":
+            return "the group has failed; the broker's log says why, and it goes on when the broker starts again"
+        if queue.state == "indexing":
+            return f"nothing is handed out before all is looked through: {indexed_text(queue)}"
+        connected = sum(worker.connected for worker in queue.workers)
+        return "it waits for a worker with room" if connected else "no worker is connected"
+    if lane.state == "not scanned":
+        unscanned = queue.counts.unscanned
+        left = "`queue describe` tells of what is not" if not unscanned else f"{unscanned:,} records are not yet"
+        return f"nothing of it waits as far as the log is scanned; {left}"
+    return "nothing of it waits"
+
+
+def _show(order: str, answer: LaneList) -> None:
+    title = f"{order}: {len(answer.lanes):,} of {answer.total:,} lane{'' if answer.total == 1 else 's'}"
+    numbers = ("waiting", "oldest", "failures", "due in")
+    rows = terminal.table(
+        "key", "state", *numbers, "first record", "holder, or last reason", numbers=numbers, title=title
+    )
+    for lane in answer.lanes:
+        age = age_ms(lane)
+        rows.add_row(
+            key_text(lane.key),
+            lane.state,
+            f"{lane.waiting:,}",
+            "-" if age is None else terminal.age_text(age),
+            str(lane.attempt - 1),
+            "-" if lane.due_in_ms is None else terminal.age_text(lane.due_in_ms),
+            "-" if lane.offset < 0 else f"{lane.partition}:{lane.offset}",
+            lane.worker_id or lane.refusal or (lane.reasons[-1] if lane.reasons else ""),
+        )
+    terminal.show(rows)

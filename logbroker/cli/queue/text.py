@@ -1,0 +1,142 @@
+"""Queue groups and lanes as text and as JSON."""
+
+from __future__ import annotations
+
+import datetime
+import time
+from collections.abc import Iterator
+from typing import Any, Final
+
+import msgspec
+
+from logbroker.cli.common import terminal
+from logbroker.cli.common.json_text import text_of
+from logbroker.client.sync import LaneDescription, QueueDescription, QueueSettings
+
+_MAX_SHOWN_BYTES: Final = 256
+"""Of a key that people are shown; JSON has all."""
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def key_text(key: bytes | None) -> str:
+    """Write an ordering key for people."""
+    if key is None:
+        return "(no key)"
+    return content_text(key)
+
+
+def content_text(content: bytes) -> str:
+    """Write what may be anything: as it is where that is plain and short, else as Python writes it."""
+    if len(content) > _MAX_SHOWN_BYTES:
+        return f"{content[:_MAX_SHOWN_BYTES]!r}... ({len(content):,} bytes)"
+    try:
+        text = content.decode("utf-8")
+    except UnicodeDecodeError:
+        return repr(content)
+    # Nothing that could be taken for what stands in the place of another key.
+    is_plain = text.isprintable() and text.strip() == text != "" and not text.startswith(("b'", 'b"', "("))
+    return text if is_plain else repr(content)
+
+
+def key_document(key: bytes | None) -> dict[str, Any]:
+    text, encoding = text_of(key)
+    return {"key": text} | ({} if encoding is msgspec.UNSET else {"key_encoding": encoding})
+
+
+def seconds_text(seconds: float) -> str:
+    """Write a span of time that was set."""
+    return f"{seconds:,.10g} s"
+
+
+def share_text(part: int, whole: int) -> str:
+    return f"{part / whole:.1%}" if whole > 0 else "-"
+
+
+def moment_text(moment_ms: int) -> str:
+    """Write a time with how long ago it was."""
+    moment = datetime.datetime.fromtimestamp(moment_ms / 1000).astimezone()
+    return f"{moment:%Y-%m-%d %H:%M:%S} ({terminal.age_text(max(0, now_ms() - moment_ms))} ago)"
+
+
+def settings_rows(settings: QueueSettings) -> Iterator[tuple[str, str]]:
+    """The settings with their values, for people."""
+    yield "ordering key", f"header {settings.key_header}" if settings.key_header else "the record key"
+    yield from _priority_rows(settings)
+    yield "lease", seconds_text(settings.lease_seconds or 0)
+    yield "max attempts", f"{settings.max_attempts:,}"
+    first, longest = (
+        seconds_text(span or 0) for span in (settings.backoff_initial_seconds, settings.backoff_cap_seconds)
+    )
+    backoff = f"{first}, times {settings.backoff_factor:g}, up to {longest}, jitter {settings.backoff_jitter:g}"
+    yield "backoff", backoff
+    to = f" to {settings.dead_letter_topic}" if settings.dead_letter_topic else ""
+    yield "when exhausted", f"{settings.on_exhausted}{to}"
+    yield "undecodable batches", f"{settings.on_undecodable}"
+    yield "grace", seconds_text(settings.grace_seconds or 0)
+    yield "alarm: share of a lane", f"over {settings.alarm_share:.0%}, of lanes with over 512 records"
+    yield "alarm: age of what waits", f"over {seconds_text(settings.alarm_age_seconds or 0)}"
+    yield "alarm: parked", f"over {settings.max_parked_records:,} records"
+    yield "in flight, a worker", f"{settings.max_in_flight:,}"
+    yield "ready, before the scan pauses", f"{settings.max_ready_records:,}"
+    yield "held lanes, before it pauses", f"{settings.max_held_lanes:,}"
+    yield "delayed, before it pauses", f"{settings.max_delayed_records:,}"
+
+
+def _priority_rows(settings: QueueSettings) -> Iterator[tuple[str, str]]:
+    if settings.priority == "none":
+        yield "priority", "none"
+        return
+    shares = sorted((settings.weights or {}).items(), key=lambda share: -share[1])
+    weights = ", ".join(f"{name} {weight}" for name, weight in shares)
+    how = {
+        "weighted": f", in shares: {weights}",
+        "ageing": f", a level every {seconds_text(settings.age_seconds or 0)}",
+    }
+    yield "priority", f"{settings.priority}{how.get(settings.priority or '', '')}"
+    if settings.ordering == "key":
+        yield "rank of a key", "its first record" if settings.priority_rank == "head" else "its most urgent record"
+
+
+def indexed_text(queue: QueueDescription) -> str:
+    """How far a queue group has looked through the log."""
+    whole = sum(max(0, partition.end - partition.floor) for partition in queue.partitions)
+    return f"{share_text(whole - queue.counts.unscanned, whole)}, {queue.counts.unscanned:,} records to go"
+
+
+def description_document(queue: QueueDescription) -> dict[str, Any]:
+    """All of a description, for programs."""
+    document: dict[str, Any] = msgspec.structs.asdict(queue)
+    document["partitions"] = [
+        msgspec.structs.asdict(partition) | {"error": None if partition.error is None else str(partition.error)}
+        for partition in queue.partitions
+    ]
+    document["alarms"] = [
+        {"kind": alarm.kind, **key_document(alarm.key), "message": alarm.message} for alarm in queue.alarms
+    ]
+    return document
+
+
+def age_ms(lane: LaneDescription) -> int | None:
+    """How old the oldest record of a lane is."""
+    return None if lane.oldest_timestamp_ms is None else max(0, now_ms() - lane.oldest_timestamp_ms)
+
+
+def lane_document(lane: LaneDescription) -> dict[str, Any]:
+    """All of a lane, for programs."""
+    fields = msgspec.structs.asdict(lane)
+    del fields["key"], fields["cause"], fields["cause_attempts"]
+    if lane.cause is not None:
+        partition, offset = lane.cause
+        fields["cause"] = {"partition": partition, "offset": offset, "failures": lane.cause_attempts}
+    head = {name: None if fields[name] < 0 else fields[name] for name in ("partition", "offset")}
+    return {
+        **key_document(lane.key),
+        **fields,
+        **head,
+        "worker_id": lane.worker_id or None,
+        "oldest_age_ms": age_ms(lane),
+        "session_token": lane.session_token or None,
+    }

@@ -1,0 +1,446 @@
+"""`logbroker queue work`: the records of a queue group to a command, or to standard output."""
+
+from __future__ import annotations
+
+import base64
+import errno
+import itertools
+import os
+import re
+import signal
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext, suppress
+from queue import SimpleQueue
+from types import FrameType, TracebackType
+from typing import Final, Self, cast
+
+import click
+
+from logbroker.cli.common.arguments import COUNT, BytesType, Real, Whole
+from logbroker.cli.common.child_process import CommandRunner, ErrorWriter
+from logbroker.cli.common.clients import CommandWorker
+from logbroker.cli.common.lines import encoded_line
+from logbroker.cli.common.options import broker_option
+from logbroker.cli.common.output_formats import json_delivery
+from logbroker.cli.common.standard_output import TakenOutput, stop_waiting_for_readers
+from logbroker.cli.common.stops import PutOff
+from logbroker.client.runtime.sync_loop import Latch
+from logbroker.client.sync import QueueAdmin, QueueDescription, WorkerDelivery
+from logbroker.client.worker.worker_core import DEFAULT_MAX_EXTENSION_SECONDS
+from logbroker.config import MAX_SECONDS
+from logbroker.errors import LogbrokerError, quoted
+from logbroker.errors.system import system_error_text
+
+_PREFIX: Final = b"LOGBROKER_"
+_LOOK_SECONDS: Final = 0.2
+_WAITING: Final = "logbroker: waiting for the commands that run; Ctrl-C again kills them"
+_STOPS: Final = tuple(
+    getattr(signal, name)
+    for name in ("SIGINT", "SIGTERM", "SIGHUP")
+    if hasattr(signal, name)  # Windows has two.
+)
+MAX_TIMEOUT_SECONDS: Final = 7 * MAX_SECONDS
+_ANSWER_SECONDS: Final = 10.0
+"""How long a worker that stops waits for the broker's word on what it settled last, to tell of refusals: as long as its
+end would, which takes them for failures."""
+_GOODBYE_SECONDS: Final = 3
+"""After the signal that kills the commands, until the worker ends without the broker's or anybody's answer."""
+_NOT_EXECUTABLE: Final = 126
+_NOT_FOUND: Final = 127
+_TOO_LONG: Final = os.strerror(errno.E2BIG)
+"""A shell's words where it is the record that made a command too long to be run, as in `x "$(cat)"`; also exit 126."""
+
+
+@click.command()
+@click.argument("group", metavar="GROUP")
+@click.option(
+    "--exec",
+    "command",
+    type=BytesType(),
+    metavar="CMD",
+    help="Run CMD in a shell for each record; exit 0 acks, else it nacks.",
+)
+@click.option(
+    "--print",
+    "printed",
+    is_flag=True,
+    help="Write each record as a JSON line; what was written, and taken out of a pipe, is acked.",
+)
+@click.option(
+    "--concurrency",
+    type=Whole(1, 1000),
+    metavar="N",
+    help="How many commands run at once.  [default: 1]",
+)
+@click.option(
+    "--timeout", type=Real(most=MAX_TIMEOUT_SECONDS, min_open=True), metavar="SECONDS", help="Kill CMD after it."
+)
+@click.option("--band", metavar="NAME", help="Only the records of this band, of a group with priorities.")
+@click.option("--max-records", type=COUNT, metavar="N", help="Stop after so many.")
+@click.option(
+    "--until-end",
+    is_flag=True,
+    help="Stop when no record is ready or in flight. What waits for a retry, is blocked or parked is left.",
+)
+@broker_option
+def work(
+    group: str,
+    command: str | None,
+    printed: bool,
+    concurrency: int | None,
+    timeout: float | None,
+    band: str | None,
+    max_records: int | None,
+    until_end: bool,
+    broker: str,
+) -> None:
+    """Work on the records of GROUP as they come, until Ctrl-C, which waits for the commands that run; Ctrl-C again
+    kills them, and gives their records back. SIGTERM and SIGHUP do the same. The exit code of a stop is 0.
+
+    \b
+    CMD has the value on its standard input, and in its environment
+      LOGBROKER_BROKER (HOST:PORT, which `logbroker` itself goes by),
+      LOGBROKER_TOPIC, LOGBROKER_PARTITION, LOGBROKER_OFFSET,
+      LOGBROKER_TIMESTAMP (ms), LOGBROKER_PRIORITY (0 to 9),
+      LOGBROKER_ATTEMPT (1 at first),
+      LOGBROKER_REDELIVERED (1 where it may have been handed out before),
+      LOGBROKER_KEY, LOGBROKER_KEY_BASE64 (none where there is no key),
+      LOGBROKER_HEADER_NAME of each header, in capitals, with _ for all
+      that is no letter or digit; of one with a NUL byte,
+      LOGBROKER_HEADER_NAME_BASE64 instead.
+    A record whose key and headers the system does not take as an
+    environment (some 128 KiB each) is nacked.
+
+    \b
+    It is done when CMD itself ends, whatever CMD left in the background.
+    With --timeout, or where the record is lost to others meanwhile, CMD is
+    killed with all processes of its session. The last line of its standard
+    error is the reason of a nack; all of it is passed on.
+    Where CMD cannot be found or run (exit 127 or 126), the record is given
+    back, which counts as no attempt, and the worker ends with exit code 1.
+
+    \b
+    JSON lines are those of `consume --format json`, with attempt and redelivered.
+
+    \b
+    Examples:
+      logbroker queue work mail --exec 'sendmail -t' --concurrency 8
+      logbroker queue work billing --exec './bill.sh "$LOGBROKER_KEY"' --timeout 60
+      logbroker queue work billing --print --max-records 10 | jq .key
+      logbroker queue work alerts --band hot --exec ./page.sh
+    """
+    if (command is None) != printed:
+        raise click.UsageError("give either --exec or --print")
+    if printed and (timeout is not None or concurrency is not None):
+        option = "--concurrency" if timeout is None else "--timeout"
+        raise click.UsageError(f"{option} is about commands: with --print leave it out")
+    if command is not None and not command.strip():
+        # A shell runs it well, and all records would be acked: a variable that is not set, most likely.
+        raise click.UsageError("--exec needs a command, and this one is empty")
+    if until_end and band is not None:
+        raise click.UsageError("--until-end is about all records of the group: leave out --band")
+    if command is None:
+        with (
+            ErrorWriter() as errors,
+            _Stops(None) as stops,
+            CommandWorker(broker, group, band=band) as worker,
+            _Refusals(errors) as refusals,
+            suppress(KeyboardInterrupt),
+            _stopped_at_end(worker, broker, group) if until_end else nullcontext(),
+        ):
+            out = TakenOutput()
+            for delivery in out.while_read(itertools.islice(worker, max_records)):
+                with stops.put_off.meanwhile():
+                    out.write(json_delivery(delivery))
+                    out.wait()
+                    refusals.settle(delivery, delivery.ack)
+        return
+    if not hasattr(os, "killpg"):
+        raise LogbrokerError("--exec needs the processes of a POSIX system: take --print here, or a Worker")
+    longest = max(DEFAULT_MAX_EXTENSION_SECONDS, (timeout or 0) + 60)
+    with CommandRunner(command, timeout) as commands, _Stops(commands) as stops:
+        with (
+            CommandWorker(broker, group, band=band, max_extension_seconds=longest) as worker,
+            _Refusals(commands.errors) as refusals,
+            suppress(KeyboardInterrupt),
+        ):
+            handler = _Handler(worker, commands, stops, refusals, broker, max_records)
+            with stops.that_wait(), _stopped_at_end(worker, broker, group) if until_end else nullcontext():
+                worker.run(handler.handle, concurrency=concurrency or 1)
+        if handler.failure:
+            raise LogbrokerError(handler.failure)
+
+
+class _Stops:
+    """What signals ask for. A service manager's stop, and the end of a terminal, are a goodbye as Ctrl-C is: what the
+    worker holds goes to others at once."""
+
+    def __init__(self, commands: CommandRunner | None) -> None:
+        self._commands = commands
+        self._before: dict[signal.Signals, object] = {}
+        self._waits = False
+        self._signals = 0
+        self.put_off = PutOff()
+        self.count = 0
+        """While commands were waited for."""
+        self.last = 0
+
+    def __enter__(self) -> Self:
+        for number in _STOPS:
+            if signal.getsignal(number) is not signal.SIG_IGN:  # As nohup, and a shell's background jobs do.
+                self._before[number] = signal.signal(number, self._stop)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> bool:
+        """A stop before anything was begun, such as while the broker is awaited, is no failure either."""
+        if self.count > 1 and self._commands is not None:
+            # At once: all is said, and the end of the interpreter may wait for threads that have no end.
+            self._commands.close()
+            os._exit(128 + self.last)
+        for number, handler in self._before.items():
+            signal.signal(number, signal.SIG_DFL if handler is None else cast(signal.Handlers, handler))
+        return isinstance(error, KeyboardInterrupt) and self._signals == 1
+
+    @contextmanager
+    def that_wait(self) -> Iterator[None]:
+        """In here a stop waits for commands; the next one does not, nor for anything else, after this block too."""
+        self._waits = True
+        try:
+            yield
+        finally:
+            self._waits = self.count > 0
+
+    def _stop(self, number: int, frame: FrameType | None) -> None:
+        """No locks here: any code may be interrupted by this."""
+        self._signals += 1
+        if not self._waits:
+            if self.put_off.takes(number):
+                return
+            stop_waiting_for_readers()
+            raise KeyboardInterrupt
+        self.count += 1
+        self.last = number
+        assert self._commands is not None
+        if self.count == 1:
+            stop_waiting_for_readers()
+            self._commands.errors.is_stopping = True
+            raise KeyboardInterrupt
+        self._commands.kill_all()
+        # Whatever may still be waited for, such as a broker that is away: the end is near.
+        signal.signal(signal.SIGALRM, lambda *_: os._exit(128 + self.last))
+        signal.setitimer(signal.ITIMER_REAL, _GOODBYE_SECONDS)
+
+
+@contextmanager
+def _stopped_at_end(worker: CommandWorker, broker: str, group: str) -> Iterator[None]:
+    """Stop the worker when nothing is left that could be handed out."""
+    over, ended = Latch(), Latch()
+
+    def look() -> None:
+        try:
+            with QueueAdmin(broker) as admin:
+                while not over.wait(_LOOK_SECONDS):
+                    # Where the broker is away, the worker rides it out, or ends.
+                    with suppress(LogbrokerError):
+                        if _is_worked_off(admin.describe_queue(group)):
+                            worker.stop()
+                            return
+        finally:
+            ended.set()
+
+    looking = threading.Thread(target=look, name="until-end")
+    try:
+        looking.start()  # It may be interrupted: the thread runs then, or is about to.
+        yield
+    finally:
+        over.set()
+        while looking.ident is not None and not ended.wait(_LOOK_SECONDS):
+            pass
+
+
+def _is_worked_off(queue: QueueDescription) -> bool:
+    counts = queue.counts
+    return queue.state in ("serving", "paused") and not (counts.ready or counts.in_flight or counts.unscanned)
+
+
+class _Refusals:
+    """Says of each settlement that the broker refused that it did, when it did: the record was lost to others, and
+    comes again. That is no failure of this worker, and its end is not to tell of it."""
+
+    def __init__(self, errors: ErrorWriter) -> None:
+        self._errors = errors
+        self._settled: SimpleQueue[tuple[WorkerDelivery, str, bool] | None] = SimpleQueue()
+        """In the order of their words, each with why it was refused at once, if it was; None: there are no more."""
+        self._ended = Latch()
+
+    def settle(self, delivery: WorkerDelivery, say: Callable[[], object], *, is_told: bool = False) -> None:
+        """Say what became of a record; the broker's answer is not waited for here. `is_told`: that it is lost was."""
+        refusal = ""
+        try:
+            say()
+        except LogbrokerError as error:
+            refusal = str(error)
+        self._settled.put((delivery, refusal, is_told))
+
+    def __enter__(self) -> Self:
+        # A daemon: the broker may be away for ever.
+        threading.Thread(target=self._hear, name="refusals", daemon=True).start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._settled.put(None)
+        self._ended.wait(_ANSWER_SECONDS)
+
+    def _hear(self) -> None:
+        try:
+            for delivery, refusal, is_told in iter(self._settled.get, None):
+                try:
+                    if not refusal:
+                        delivery.result()
+                except LogbrokerError as error:
+                    refusal = str(error)
+                if refusal and not is_told:
+                    self._errors.tell(f"logbroker: what became of {_place(delivery)} was not taken: {refusal}")
+        finally:
+            self._ended.set()
+
+
+def _place(delivery: WorkerDelivery) -> str:
+    return f"{delivery.topic}-{delivery.partition}, offset {delivery.offset}"
+
+
+class _Handler:
+    """Runs a command for each delivery, in the threads of a worker."""
+
+    def __init__(
+        self,
+        worker: CommandWorker,
+        commands: CommandRunner,
+        stops: _Stops,
+        refusals: _Refusals,
+        broker: str,
+        max_records: int | None,
+    ) -> None:
+        self._worker = worker
+        self._commands = commands
+        self._stops = stops
+        self._refusals = refusals
+        self._broker = broker
+        self._left = max_records
+        self._has_told_stop = False
+        self._lock = threading.Lock()
+        self.failure = ""
+        """Why the command cannot be run, for any record."""
+
+    def handle(self, delivery: WorkerDelivery) -> None:
+        with self._lock:
+            is_over = self._left == 0 or self._stops.count > 1 or bool(self.failure)
+            if not is_over and self._left is not None:
+                self._left -= 1
+                if not self._left:
+                    self._worker.stop()
+        if is_over:
+            # Else, where a stop was put off, it would be handed out again at once, and again.
+            self._worker.stop()
+            self._release(delivery)
+            return
+        self._work_on(delivery)
+
+    def _work_on(self, delivery: WorkerDelivery) -> None:
+        """Run the command, and settle the delivery."""
+        variables = record_variables(delivery)
+        try:
+            ended = self._commands.run(
+                delivery.value or b"", _environment(variables, self._broker), lambda: self._is_wanted(delivery)
+            )
+        except OSError as error:
+            if error.errno == errno.E2BIG:
+                self._nack(delivery, _too_large(variables))
+            else:
+                self._fail(f"the command cannot be started: {system_error_text(error)}")
+                self._release(delivery)
+            return
+        status = f"exit {ended.status}" if ended.status >= 0 else f"signal {-ended.status}"
+        reason = f"{status}: {ended.last_line}" if ended.last_line else status
+        if ended.status == 0:
+            self._refusals.settle(delivery, delivery.ack)
+        elif ended.killed_by == "timeout":
+            self._nack(delivery, self._commands.timeout_reason)
+        elif ended.killed_by == "loss":
+            self._release(delivery, is_told=True)
+            place = _place(delivery)
+            self._commands.errors.tell(
+                f"logbroker: the lease of {place} was lost, and its command was killed: the record comes again"
+            )
+        elif ended.killed_by == "stop":
+            self._release(delivery)
+        elif ended.status in (_NOT_EXECUTABLE, _NOT_FOUND) and _TOO_LONG not in reason:
+            # A fault of this machine, and of no record: another worker may have the command, or this one soon.
+            self._fail(f"the command cannot be run ({reason}): mend it, and start again")
+            self._release(delivery)
+        else:
+            self._nack(delivery, reason)
+
+    def _is_wanted(self, delivery: WorkerDelivery) -> bool:
+        """Whether its command is to run on; it is asked so a few times a second, and tells of a stop that waits for it
+        where that holds up nothing."""
+        if self._stops.count == 1:
+            with self._lock:
+                self._has_told_stop = self._has_told_stop or self._commands.errors.offer(encoded_line(_WAITING))
+        return not delivery.lost
+
+    def _release(self, delivery: WorkerDelivery, *, is_told: bool = False) -> None:
+        self._refusals.settle(delivery, delivery.release, is_told=is_told)
+
+    def _nack(self, delivery: WorkerDelivery, reason: str) -> None:
+        self._refusals.settle(delivery, lambda: delivery.nack(reason=reason))
+
+    def _fail(self, why: str) -> None:
+        with self._lock:
+            self.failure = self.failure or why
+        self._worker.stop()
+
+
+def record_variables(delivery: WorkerDelivery) -> dict[bytes, bytes]:
+    """Return what the command's environment tells of a record."""
+    facts: dict[bytes, bytes] = {
+        b"TOPIC": delivery.topic.encode(),
+        b"PARTITION": b"%d" % delivery.partition,
+        b"OFFSET": b"%d" % delivery.offset,
+        b"TIMESTAMP": b"%d" % delivery.timestamp_ms,
+        b"PRIORITY": b"%d" % delivery.priority,
+        b"ATTEMPT": b"%d" % delivery.attempt,
+        b"REDELIVERED": b"1" if delivery.redelivered else b"0",
+    }
+    for name, content in delivery.headers:
+        variable = b"HEADER_" + re.sub(r"[^A-Z0-9]", "_", name.upper()).encode()
+        if content is not None and b"\0" in content:
+            facts[variable + b"_BASE64"] = base64.b64encode(content)
+        elif content is not None:
+            facts[variable] = content
+    if delivery.key is not None:
+        facts[b"KEY_BASE64"] = base64.b64encode(delivery.key)
+        if b"\0" not in delivery.key:
+            facts[b"KEY"] = delivery.key
+    return {_PREFIX + name: value for name, value in facts.items()}
+
+
+def _environment(variables: Mapping[bytes, bytes], broker: str) -> dict[bytes, bytes]:
+    """Return the whole environment. Nothing of another record gets into it, such as of one whose command started this
+    program; and `logbroker` speaks to the same broker there."""
+    inherited = {name: value for name, value in os.environb.items() if not name.startswith(_PREFIX)}
+    return {**inherited, _PREFIX + b"BROKER": broker.encode(), **variables}
+
+
+def _too_large(variables: Mapping[bytes, bytes]) -> str:
+    largest = max(variables, key=lambda name: len(variables[name]))
+    size_bytes = sum(len(name) + len(value) + 2 for name, value in variables.items())
+    return (
+        f"the system does not take the record's key and headers as an environment, {size_bytes:,} bytes, of which "
+        f"{quoted(largest.decode())} has {len(variables[largest]):,}: take such records with a Worker, or --print"
+    )

@@ -1,0 +1,4 @@
+"""`logbroker segment`: the files of a log.
+
+Begin with `commands`.
+"""

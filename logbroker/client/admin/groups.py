@@ -1,0 +1,286 @@
+"""Groups as an administrator sees them: their members, and how far behind they are."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+import msgspec
+
+from logbroker.client.consumer.group_offsets import CommittedOffset, fetch_offsets
+from logbroker.client.transport.answers import items
+from logbroker.client.transport.connection import Connection
+from logbroker.client.transport.offsets import ListedOffset, list_offsets
+from logbroker.client.transport.status import error_of_item
+from logbroker.errors import LogbrokerError, UnknownTopicError
+from logbroker.record.codec import LogRecord, decode_batch, split_batches
+from logbroker.types import TopicPartition
+from logbroker.v1 import groups_pb2, log_pb2
+
+_FETCHES_AT_ONCE: Final = 16
+_TOPIC_DELETED: Final = UnknownTopicError(
+    "the topic was deleted; its member gives the partition up when it hears of that"
+)
+
+
+class GroupInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """A group at one moment."""
+
+    id: str
+    type: str
+    """consumer or queue."""
+    state: str
+    """empty, rebalancing (some member has not taken its assignment yet) or stable."""
+    members: int
+
+
+class MemberDescription(msgspec.Struct, frozen=True, kw_only=True):
+    """One member at one moment."""
+
+    id: str
+    instance_id: str
+    """Empty where it is not static."""
+    client_name: str
+    epoch: int
+    connected: bool
+    topics: tuple[str, ...]
+    topic_pattern: str
+    bands: tuple[str, ...]
+    """Empty: all."""
+    owned: tuple[TopicPartition, ...]
+    """What it holds."""
+    target: tuple[TopicPartition, ...]
+    """What it is to hold."""
+
+
+class AwaitedPartition(msgspec.Struct, frozen=True, kw_only=True):
+    """A partition that is not finished up to the end of the generation that is read."""
+
+    partition: TopicPartition
+    finished_offset: int | None
+    """What is committed or, in a group that commits nothing in the topic, told by its member; None: nothing is."""
+    end_offset: int
+    """Where the generation ends."""
+
+
+class GenerationDescription(msgspec.Struct, frozen=True, kw_only=True):
+    """Which generation of a topic that has grown is read: the next one begins when this one is finished."""
+
+    topic: str
+    generation: int
+    last_generation: int
+    """The topic's."""
+    waiting: int
+    """How many partitions are not finished up to the end of the generation; 0 where it is the last."""
+    waits_for: tuple[AwaitedPartition, ...]
+    """The first 100 of these."""
+
+
+class GroupDescription(msgspec.Struct, frozen=True, kw_only=True):
+    """All that the broker tells of a group."""
+
+    info: GroupInfo
+    assignor: str
+    epoch: int
+    members: tuple[MemberDescription, ...]
+    growth_order: str
+    """key or none: whether records of a key stay in order when partitions are added."""
+    generations: tuple[GenerationDescription, ...]
+    """Of the topics that members read and that have grown."""
+
+
+class PartitionLag(msgspec.Struct, frozen=True, kw_only=True):
+    """How far a group is behind in one partition."""
+
+    partition: TopicPartition
+    owner: str
+    """The member id; empty: nobody's."""
+    committed: CommittedOffset | None
+    log_start_offset: int
+    end_offset: int
+    """The high watermark."""
+    oldest_unread_ms: int | None
+    """The timestamp of the first record that is not finished; None: there is none, or nothing is committed."""
+    error: LogbrokerError | None = None
+    """Why the broker does not tell; the offsets are 0 then. UnknownTopicError, and no name of the topic, where that was
+    deleted and its member has not heard of it yet."""
+
+    @property
+    def records(self) -> int | None:
+        """How many offsets the group is behind the end, those that retention removed included; None where nothing is
+        committed."""
+        if self.committed is None or self.error is not None:
+            return None
+        return max(0, self.end_offset - self.committed.offset)
+
+    @property
+    def removed(self) -> int | None:
+        """How many of these retention removed before the group had finished them."""
+        if self.committed is None or self.error is not None:
+            return None
+        return max(0, self.log_start_offset - self.committed.offset)
+
+
+async def list_groups(connection: Connection) -> list[GroupInfo]:
+    """Return all groups, sorted by id."""
+    found: list[GroupInfo] = []
+    page_token = ""
+    while True:
+        response = await connection.unary("ListGroups", groups_pb2.ListGroupsRequest(page_token=page_token))
+        found += [_info(group) for group in response.groups]
+        page_token = response.next_page_token
+        if not page_token:
+            return found
+
+
+async def describe_groups(connection: Connection, ids: Sequence[str]) -> list[GroupDescription | LogbrokerError]:
+    """Return each group with its members, or its error."""
+
+    async def ask(some: list[str]) -> Sequence[groups_pb2.DescribedGroup]:
+        response: groups_pb2.DescribeGroupsResponse = await connection.unary(
+            "DescribeGroups", groups_pb2.DescribeGroupsRequest(group_ids=some)
+        )
+        return response.groups
+
+    found: dict[str, GroupDescription | LogbrokerError] = {}
+    async for group_id, group, error in items(ids, ask):
+        while group.next_members_after and error is None:
+            more = groups_pb2.DescribeGroupsRequest(group_ids=[group_id], members_after=group.next_members_after)
+            (rest,) = (await connection.unary("DescribeGroups", more)).groups
+            error = error_of_item(rest.status)
+            group.members.extend(rest.members)
+            group.next_members_after = rest.next_members_after
+        found[group_id] = error or _description(group)
+    return [found[group_id] for group_id in ids]
+
+
+async def delete_groups(connection: Connection, ids: Sequence[str]) -> list[LogbrokerError | None]:
+    """Delete groups and their offsets; each has its error or None."""
+    request = groups_pb2.DeleteGroupsRequest(group_ids=ids)
+    response = await connection.unary("DeleteGroups", request, retry=False)
+    return [error_of_item(status) for status in response.results]
+
+
+async def group_lag(connection: Connection, group: GroupDescription) -> list[PartitionLag]:
+    """Return where a group is in every partition that a member holds or that has a committed offset, sorted."""
+    owners = {partition: member.id for member in group.members for partition in member.owned}
+    committed = await fetch_offsets(connection, group.info.id, None)
+    partitions = sorted(owners.keys() | committed.keys())
+    # A topic that is gone has no name; its partitions are held until the member hears of it.
+    there = [partition for partition in partitions if partition.topic]
+    starts = dict(zip(there, await list_offsets(connection, [(p, "earliest") for p in there]), strict=True))
+    ends = dict(zip(there, await list_offsets(connection, [(p, "latest") for p in there]), strict=True))
+    unread = {}
+    for partition, offset in committed.items():
+        start, end = starts.get(partition), ends.get(partition)
+        if isinstance(start, ListedOffset) and isinstance(end, ListedOffset) and offset.offset < end.offset:
+            unread[partition] = max(offset.offset, start.offset)
+    oldest = await _timestamps(connection, unread)
+    return [
+        _lag(
+            partition,
+            owners.get(partition, ""),
+            committed.get(partition),
+            starts.get(partition, _TOPIC_DELETED),
+            ends.get(partition, _TOPIC_DELETED),
+            oldest,
+        )
+        for partition in partitions
+    ]
+
+
+def _lag(
+    partition: TopicPartition,
+    owner: str,
+    committed: CommittedOffset | None,
+    start: ListedOffset | LogbrokerError,
+    end: ListedOffset | LogbrokerError,
+    oldest: dict[TopicPartition, int],
+) -> PartitionLag:
+    return PartitionLag(
+        partition=partition,
+        owner=owner,
+        committed=committed,
+        log_start_offset=0 if isinstance(start, LogbrokerError) else start.offset,
+        end_offset=0 if isinstance(end, LogbrokerError) else end.offset,
+        oldest_unread_ms=oldest.get(partition),
+        error=next((outcome for outcome in (start, end) if isinstance(outcome, LogbrokerError)), None),
+    )
+
+
+async def _timestamps(connection: Connection, offsets: dict[TopicPartition, int]) -> dict[TopicPartition, int]:
+    """Return the time of the first record at or after an offset, where there is one."""
+    room = asyncio.Semaphore(_FETCHES_AT_ONCE)
+
+    async def fetch(partition: TopicPartition, offset: int) -> int | None:
+        item = log_pb2.FetchItem(topic=partition.topic, partition=partition.partition, offset=offset)
+        async with room:
+            # One byte asks for one batch: the first one of an answer is sent whole, however large it is.
+            response = await connection.unary("Fetch", log_pb2.FetchRequest(items=[item], max_bytes=1))
+        record = _first_record(response.results[0].batches, offset)
+        return None if record is None else record.timestamp_ms
+
+    found = await asyncio.gather(*(fetch(partition, offset) for partition, offset in offsets.items()))
+    return {partition: time_ms for partition, time_ms in zip(offsets, found, strict=True) if time_ms is not None}
+
+
+def _first_record(batches: bytes, offset: int) -> LogRecord | None:
+    for header, batch in split_batches(batches):
+        if not header.is_control:
+            for record in decode_batch(batch):
+                if record.offset >= offset:
+                    return record
+    return None
+
+
+def _info(group: groups_pb2.ListedGroup) -> GroupInfo:
+    return GroupInfo(id=group.group_id, type=group.type, state=group.state, members=group.members)
+
+
+def _description(group: groups_pb2.DescribedGroup) -> GroupDescription:
+    return GroupDescription(
+        info=_info(group.group),
+        assignor=group.assignor,
+        epoch=group.epoch,
+        members=tuple(
+            MemberDescription(
+                id=member.member_id,
+                instance_id=member.instance_id,
+                client_name=member.client_name,
+                epoch=member.epoch,
+                connected=member.connected,
+                topics=tuple(member.subscription.topics),
+                topic_pattern=member.subscription.topic_pattern,
+                bands=tuple(member.subscription.bands),
+                owned=_partitions(member.owned),
+                target=_partitions(member.target),
+            )
+            for member in group.members
+        ),
+        growth_order=group.growth_order,
+        generations=tuple(_generation(each) for each in group.generations),
+    )
+
+
+def _generation(message: groups_pb2.DescribedGeneration) -> GenerationDescription:
+    return GenerationDescription(
+        topic=message.topic,
+        generation=message.generation,
+        last_generation=message.last_generation,
+        waiting=message.waiting,
+        waits_for=tuple(
+            AwaitedPartition(
+                partition=TopicPartition(message.topic, partition),
+                finished_offset=finished if finished >= 0 else None,
+                end_offset=end,
+            )
+            for partition, finished, end in zip(
+                message.waits_for, message.finished_offsets, message.end_offsets, strict=True
+            )
+        ),
+    )
+
+
+def _partitions(topics: Iterable[groups_pb2.TopicPartitions]) -> tuple[TopicPartition, ...]:
+    return tuple(TopicPartition(topic.topic, partition) for topic in topics for partition in topic.partitions)

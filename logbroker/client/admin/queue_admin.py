@@ -1,0 +1,278 @@
+"""QueueAdmin: queue groups, their settings, and what an operator decides about their lanes."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Any, Final, Literal, Self
+
+from logbroker.client.admin.groups import GroupInfo, list_groups
+from logbroker.client.admin.queue_descriptions import (
+    DecidedAll,
+    Decision,
+    LaneDescription,
+    LaneList,
+    LaneOrder,
+    QueueDescription,
+    QueueSettings,
+    Redriven,
+    RewoundPartition,
+    lane_description,
+    queue_description,
+    settings_message,
+)
+from logbroker.client.runtime.arguments import checks_arguments, choice
+from logbroker.client.runtime.lifetime import Droppable, Lifetime
+from logbroker.client.transport.answers import items
+from logbroker.client.transport.connection import Connection
+from logbroker.client.transport.offsets import milliseconds
+from logbroker.client.transport.status import error_of_item
+from logbroker.errors import InvalidRequestError, LogbrokerError
+from logbroker.record.codec import Headers
+from logbroker.v1 import common_pb2, queues_pb2
+
+QueueStart = Literal["earliest", "latest"] | datetime.datetime
+"""Where a queue group begins in each partition; a time: at the first record at or after it."""
+
+Lane = bytes | tuple[int, int]
+"""A lane, by its ordering key or, where its record has none, by the partition and offset of that."""
+
+_DECISIONS: Final[dict[Decision, dict[str, Any]]] = {
+    "resume": {"resume": True},
+    "skip": {"skip_head": True},
+    "drop": {"drop": True},
+}
+_ORDERS: Final = {
+    "hottest": queues_pb2.LANE_ORDER_HOTTEST,
+    "oldest": queues_pb2.LANE_ORDER_OLDEST,
+    "held": queues_pb2.LANE_ORDER_HELD,
+    "waiting": queues_pb2.LANE_ORDER_WAITING,
+}
+
+
+@checks_arguments()
+class QueueAdmin(Droppable):
+    """Creates, describes, alters and deletes queue groups; looks into their lanes, and moves those that stand.
+
+    All methods raise BrokerUnavailableError where the broker cannot be reached or the connection breaks, and
+    RequestTimeoutError where it does not answer in time. A change may have been made then, unless the broker was not
+    reached; the message says so.
+    """
+
+    def __init__(self, broker: str, *, request_timeout_seconds: float = 10.0) -> None:
+        """`broker` is "HOST:PORT". Calls that change nothing are repeated while the broker is away."""
+        self._lifetime = Lifetime("QueueAdmin", broker)
+        self._connection = Connection(broker, request_timeout_seconds=request_timeout_seconds, lifetime=self._lifetime)
+
+    async def create_queue(
+        self, group: str, topic: str, settings: QueueSettings | None = None, *, start: QueueStart = "earliest"
+    ) -> tuple[QueueDescription, bool]:
+        """Create a queue group, durably; False: it was there, with the same settings.
+
+        Raises GroupExistsError where it has others, UnknownTopicError, or InvalidRequestError.
+        """
+        request = queues_pb2.CreateQueueRequest(
+            group_id=group, topic=topic, settings=settings_message(settings or QueueSettings()), start=_start(start)
+        )
+        response = await self._connection.unary("CreateQueue", request, retry=False)
+        return queue_description(response.queue), response.created
+
+    async def list_queues(self) -> list[GroupInfo]:
+        """Return all queue groups, sorted by id."""
+        return [group for group in await list_groups(self._connection) if group.type == "queue"]
+
+    async def describe_queue(self, group: str) -> QueueDescription:
+        """Return the settings and numbers of a queue group; raises UnknownGroupError."""
+        (outcome,) = await self.describe_queues([group])
+        if isinstance(outcome, LogbrokerError):
+            raise outcome
+        return outcome
+
+    async def describe_queues(self, groups: Sequence[str]) -> list[QueueDescription | LogbrokerError]:
+        """Return the settings and numbers of queue groups, or their errors."""
+
+        async def ask(some: list[str]) -> Sequence[queues_pb2.DescribedQueue]:
+            request = queues_pb2.DescribeQueuesRequest(group_ids=some)
+            response: queues_pb2.DescribeQueuesResponse = await self._connection.unary("DescribeQueues", request)
+            return response.queues
+
+        found = {name: error or queue_description(queue) async for name, queue, error in items(groups, ask)}
+        return [found[group_id] for group_id in groups]
+
+    async def alter_queue(self, group: str, settings: QueueSettings) -> tuple[QueueDescription, bool]:
+        """Change settings while the group runs; True: another ordering waits until all in flight is settled.
+
+        Raises UnknownGroupError or InvalidRequestError.
+        """
+        request = queues_pb2.AlterQueueRequest(group_id=group, settings=settings_message(settings))
+        response = await self._connection.unary("AlterQueue", request, retry=False)
+        return queue_description(response.queue), response.draining
+
+    async def delete_queue(self, group: str) -> None:
+        """Delete a queue group and all it knows, durably; its topic stays. Raises UnknownGroupError."""
+        request = queues_pb2.DeleteQueuesRequest(group_ids=[group])
+        response = await self._connection.unary("DeleteQueues", request, retry=False)
+        _raise_status(response.results[0])
+
+    # --- lanes ------------------------------------------------------------------------------------------------------
+
+    async def list_lanes(self, group: str, *, order: LaneOrder = "hottest", top: int = 20) -> LaneList:
+        """Return up to `top` lanes in this order, each with its last reason only; how many there are, and whether
+        anything may be missing."""
+        request = queues_pb2.ListLanesRequest(group_id=group, order=choice("order", _ORDERS, order), top=top)
+        response = await self._connection.unary("ListLanes", request)
+        lanes = [lane_description(lane) for lane in response.lanes]
+        return LaneList(lanes, response.total, response.incomplete)
+
+    async def explain_lane(self, group: str, key: bytes) -> LaneDescription:
+        """Return why the lane of an ordering key stands, or that it does not."""
+        request = queues_pb2.ExplainLanesRequest(group_id=group, keys=[key])
+        (lane,) = (await self._connection.unary("ExplainLanes", request)).lanes
+        _raise_status(lane.status)
+        return lane_description(lane)
+
+    async def resume_lane(self, group: str, lane: Lane) -> None:
+        """Let a lane that is blocked, parked or waiting go on with its head, whose attempts begin anew.
+
+        Raises UnknownGroupError, UnknownLaneError or LaneNotHeldError.
+        """
+        await self._decide(group, lane, resume=True)
+
+    async def skip_head(self, group: str, lane: Lane) -> int:
+        """Let a lane go on without its head, which counts as done; return how many records that are.
+
+        Raises UnknownGroupError, UnknownLaneError or LaneNotHeldError.
+        """
+        return await self._decide(group, lane, skip_head=True)
+
+    async def drop_lane(self, group: str, lane: Lane) -> int:
+        """Count all records of a lane that are scanned as done; return how many.
+
+        Raises UnknownGroupError, UnknownLaneError or LaneNotHeldError.
+        """
+        return await self._decide(group, lane, drop=True)
+
+    async def replace_head(
+        self, group: str, lane: Lane, value: bytes | None, *, key: bytes | None = None, headers: Headers = ()
+    ) -> None:
+        """Let a lane go on with another record in the place of its head, for this group. Its key must be the same;
+        None: it is. Raises UnknownGroupError, UnknownLaneError, LaneNotHeldError or InvalidRequestError.
+        """
+        record = common_pb2.Record(
+            key=key, value=value, headers=[common_pb2.Header(key=name, value=content) for name, content in headers]
+        )
+        await self._decide(group, lane, replace_head=record)
+
+    async def decide_all(self, group: str, decision: Decision) -> DecidedAll:
+        """Decide the same about all lanes that are blocked, parked, or refused by the dead-letter topic."""
+        fields = choice("decision", _DECISIONS, decision)
+        request = queues_pb2.DecideLanesRequest(
+            group_id=group, decisions=[queues_pb2.LaneDecision(all_held=True, **fields)]
+        )
+        (result,) = (await self._connection.unary("DecideLanes", request, retry=False)).results
+        _raise_status(result.status)
+        return DecidedAll(
+            lanes=result.lanes,
+            records_done=result.records_done,
+            refused=result.refused,
+            why_refused=error_of_item(result.why_refused),
+        )
+
+    async def _decide(self, group: str, lane: Lane, **decision: Any) -> int:
+        if isinstance(lane, bytes):
+            message = queues_pb2.LaneDecision(key=lane, **decision)
+        else:
+            partition, offset = lane
+            message = queues_pb2.LaneDecision(place=queues_pb2.Place(partition=partition, offset=offset), **decision)
+        request = queues_pb2.DecideLanesRequest(group_id=group, decisions=[message])
+        (result,) = (await self._connection.unary("DecideLanes", request, retry=False)).results
+        _raise_status(result.status)
+        return int(result.records_done)
+
+    # --- beginning again --------------------------------------------------------------------------------------------
+
+    async def redrive(
+        self, group: str, *, key: bytes | None = None, dry_run: bool = False, max_records: int | None = None
+    ) -> Redriven:
+        """Send dead letters, at most so many in one call, back to the tail of the topic they came from, each key in its
+        original order. What cannot be sent back is told, and holds only its own key. `dry_run` only counts them."""
+        request = queues_pb2.RedriveRequest(group_id=group, key=key, dry_run=dry_run, max_records=max_records)
+        response = await self._connection.unary("Redrive", request, retry=False)
+        return Redriven(
+            records=response.records,
+            keys=response.keys,
+            more=response.more,
+            held=response.held,
+            why_held=response.why_held,
+        )
+
+    async def rewind(
+        self,
+        group: str,
+        to: QueueStart | int,
+        *,
+        partitions: Sequence[int] = (),
+        include_parked: bool = False,
+        drop_standing: bool = False,
+        dry_run: bool = False,
+    ) -> list[RewoundPartition]:
+        """Begin again at earlier, or later, offsets, in these partitions; none: in all.
+
+        Receipts and attempts are void, and what was done above that place. Parked lanes stay unless they are included.
+        Below a later place, records of blocked and parked lanes stay unless they are dropped; what is returned counts
+        them.
+        """
+        request = queues_pb2.RewindRequest(
+            group_id=group,
+            to=_start(to),
+            partitions=partitions,
+            include_parked=include_parked,
+            drop_standing=drop_standing,
+            dry_run=dry_run,
+        )
+        response = await self._connection.unary("Rewind", request, retry=False)
+        return [
+            RewoundPartition(
+                partition=partition.partition,
+                floor_before=partition.floor_before,
+                floor=partition.floor,
+                standing_records=partition.standing_records,
+                error=error_of_item(partition.status),
+            )
+            for partition in response.partitions
+        ]
+
+    async def close(self) -> None:
+        """Let go of the connection."""
+        if self._lifetime.may_close():
+            try:
+                await self._connection.close()
+            finally:
+                self._lifetime.closed()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.close()
+
+
+def _start(start: QueueStart | int) -> queues_pb2.StartAt:
+    if isinstance(start, datetime.datetime):
+        return queues_pb2.StartAt(timestamp_ms=milliseconds(start))
+    if isinstance(start, int):
+        return queues_pb2.StartAt(offset=start)
+    if start == "earliest":
+        return queues_pb2.StartAt(earliest=True)
+    if start == "latest":
+        return queues_pb2.StartAt(latest=True)
+    raise InvalidRequestError(f"{start!r} is none of earliest, latest, a datetime")
+
+
+def _raise_status(status: common_pb2.Status) -> None:
+    error = error_of_item(status)
+    if error is not None:
+        raise error

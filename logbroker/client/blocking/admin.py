@@ -1,0 +1,157 @@
+"""The synchronous Admin."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Self
+
+from logbroker.client.admin import admin
+from logbroker.client.admin.admin import BrokerDescription, NewTopic, TopicDescription
+from logbroker.client.admin.groups import GroupDescription, GroupInfo, PartitionLag
+from logbroker.client.consumer.group_offsets import CommittedOffset
+from logbroker.client.runtime.arguments import checks_arguments
+from logbroker.client.runtime.sync_loop import run
+from logbroker.client.transport.metadata import TopicInfo
+from logbroker.client.transport.offsets import ListedOffset, When
+from logbroker.errors import LogbrokerError
+from logbroker.types import TopicPartition
+
+
+@checks_arguments()
+class Admin:
+    """Creates, lists, describes, alters and deletes topics; lists, describes, resets and deletes groups.
+
+    For programs without an event loop; may be used by many threads at once. Methods for one topic raise its error.
+    Those for many answer each with its result or its error, in their order. All raise BrokerUnavailableError where the
+    broker cannot be reached or the connection breaks, and RequestTimeoutError where it does not answer within
+    `request_timeout_seconds`. A change may have been made then, unless the broker was not reached; the message says so.
+    """
+
+    def __init__(self, broker: str, *, request_timeout_seconds: float = 10.0) -> None:
+        """`broker` is "HOST:PORT". Calls that change nothing are repeated while the broker is away."""
+        self._admin = admin.Admin(broker, request_timeout_seconds=request_timeout_seconds)
+
+    def create_topic(
+        self,
+        name: str,
+        partitions: int | None = None,
+        configs: Mapping[str, str] | None = None,
+        *,
+        exist_ok: bool = False,
+        validate_only: bool = False,
+    ) -> TopicInfo:
+        """Create one topic, durably; with `exist_ok`, one that is there already is returned as it is.
+
+        Raises TopicExistsError, InvalidTopicNameError, InvalidPartitionsError or InvalidConfigError.
+        """
+        return run(self._admin.create_topic(name, partitions, configs, exist_ok=exist_ok, validate_only=validate_only))
+
+    def create_topics(
+        self, topics: Sequence[NewTopic], *, validate_only: bool = False
+    ) -> list[TopicInfo | LogbrokerError]:
+        """Create topics; `validate_only` checks everything and creates nothing."""
+        return run(self._admin.create_topics(topics, validate_only=validate_only))
+
+    def list_topics(self) -> list[TopicInfo]:
+        """Return all topics, sorted by name."""
+        return run(self._admin.list_topics())
+
+    def describe_topic(self, name: str) -> TopicDescription:
+        """Return all that is known of a topic; raises UnknownTopicError."""
+        return run(self._admin.describe_topic(name))
+
+    def describe_topics(self, names: Sequence[str]) -> list[TopicDescription | LogbrokerError]:
+        """Return all that is known of these topics."""
+        return run(self._admin.describe_topics(names))
+
+    def alter_topic(
+        self,
+        name: str,
+        *,
+        partitions: int | None = None,
+        set_configs: Mapping[str, str] | None = None,
+        unset_configs: Sequence[str] = (),
+        validate_only: bool = False,
+    ) -> TopicInfo:
+        """Add partitions and change configs, all or nothing. A count can only grow: growth begins a new generation.
+
+        Raises UnknownTopicError, InvalidPartitionsError or InvalidConfigError.
+        """
+        return run(
+            self._admin.alter_topic(
+                name,
+                partitions=partitions,
+                set_configs=set_configs,
+                unset_configs=unset_configs,
+                validate_only=validate_only,
+            )
+        )
+
+    def delete_topic(self, name: str) -> TopicInfo:
+        """Delete a topic and its records, durably; returns what it was. Raises UnknownTopicError."""
+        return run(self._admin.delete_topic(name))
+
+    def delete_topics(self, names: Sequence[str]) -> list[TopicInfo | LogbrokerError]:
+        """Delete topics and their records."""
+        return run(self._admin.delete_topics(names))
+
+    def list_offsets(self, partitions: Sequence[TopicPartition], when: When) -> list[ListedOffset | LogbrokerError]:
+        """Find the earliest or latest offset of partitions, or the first at or after a time."""
+        return run(self._admin.list_offsets(partitions, when))
+
+    def list_groups(self) -> list[GroupInfo]:
+        """Return all groups, sorted by id."""
+        return run(self._admin.list_groups())
+
+    def describe_group(self, group: str) -> GroupDescription:
+        """Return a group and its members; raises UnknownGroupError."""
+        return run(self._admin.describe_group(group))
+
+    def describe_groups(self, group_ids: Sequence[str]) -> list[GroupDescription | LogbrokerError]:
+        """Return these groups and their members."""
+        return run(self._admin.describe_groups(group_ids))
+
+    def group_lag(self, group: str) -> list[PartitionLag]:
+        """Return how far a group is behind, by partition; raises UnknownGroupError."""
+        return run(self._admin.group_lag(group))
+
+    def delete_group(self, group: str) -> None:
+        """Delete a group without members and its offsets; raises UnknownGroupError or GroupNotEmptyError."""
+        run(self._admin.delete_group(group))
+
+    def delete_groups(self, group_ids: Sequence[str]) -> list[LogbrokerError | None]:
+        """Delete groups without members, and their offsets."""
+        return run(self._admin.delete_groups(group_ids))
+
+    def fetch_offsets(
+        self, group: str, partitions: Sequence[TopicPartition] | None = None
+    ) -> dict[TopicPartition, CommittedOffset]:
+        """Return what a group has committed, in these partitions or in all; those without an offset are left out."""
+        return run(self._admin.fetch_offsets(group, partitions))
+
+    def commit_offsets(
+        self, group: str, offsets: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, LogbrokerError | None]:
+        """Set the offsets (the next to be read) of a group without members, durably; it need not be there yet.
+
+        Each partition has its error or None. Raises GroupNotEmptyError.
+        """
+        return run(self._admin.commit_offsets(group, offsets))
+
+    def describe_broker(self) -> BrokerDescription:
+        """Return the broker's version, size and bounds."""
+        return run(self._admin.describe_broker())
+
+    def close(self) -> None:
+        """Let go of the connection."""
+        if not self._admin._lifetime.is_forked:
+            run(self._admin.close())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()

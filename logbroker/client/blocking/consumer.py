@@ -1,0 +1,523 @@
+"""The synchronous Consumer: reads ahead in the shared loop, decodes in the caller's thread."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime
+import threading
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from time import monotonic
+from types import TracebackType
+from typing import Any, Literal, Self
+
+from logbroker.client.consumer.consumer_core import (
+    DEFAULT_BUFFER_BYTES,
+    DEFAULT_LIST_RECORDS,
+    DEFAULT_POLL_BYTES,
+    DEFAULT_POLL_RECORDS,
+    ConsumerCore,
+    Room,
+    Step,
+    concurrent_use,
+)
+from logbroker.client.consumer.cursor import Record
+from logbroker.client.consumer.group_reader import Callback, Calls
+from logbroker.client.consumer.group_settings import GrowthOrder, group_settings
+from logbroker.client.consumer.offset_reset import OffsetReset, given_resets
+from logbroker.client.runtime.arguments import checks_arguments
+from logbroker.client.runtime.handlers import CALLBACK, call_plain, check_plain
+from logbroker.client.runtime.sync_loop import check_waits, run, shared_loop
+from logbroker.client.runtime.tasks import end_tasks
+from logbroker.client.transport.connection import CLOSED
+from logbroker.client.transport.offsets import Start
+from logbroker.errors import BrokerUnavailableError, LogbrokerError
+from logbroker.record.header import MAX_EXPANDED_BYTES
+from logbroker.types import TopicPartition
+
+
+@checks_arguments()
+class Consumer:
+    """Reads partitions in the order of their offsets: for programs without an event loop.
+
+    with Consumer("127.0.0.1:9192") as consumer:
+        consumer.assign("orders", start="earliest")
+        for record in consumer:
+            print(record.offset, record.key, record.value)
+
+    Reads ahead over one stream, and goes on at the right record when the broker was away. A loop over records may be
+    left at any record; the next loop or `poll` goes on with the one after it.
+
+    Where a partition cannot be read on (OffsetOutOfRangeError, LogTruncatedError, CorruptLogError, a topic that is
+    gone), its error is raised after the records before it, and again until the program seeks, pauses or unassigns that
+    partition, or the group takes it away. The other partitions go on: a `poll` directly after the error returns what
+    comes of them within a tenth of a second, and a loop their next batch. `error.partitions` names the partitions that
+    stand by the same kind of error, with their positions.
+
+    In a group the members share the partitions of their topics, and each begins where the group is:
+
+    with Consumer("127.0.0.1:9192", group="billing") as consumer:
+        consumer.subscribe("orders")
+        for record in consumer:
+            ...
+
+    A record counts as finished when the program asks for the next one (a list of records: for the next list), and what
+    is finished is committed by and by, before a partition is given away, and at the end. So after a crash nothing is
+    skipped, and what was in hand comes again. The record at which a loop is left is not finished: `commit()` says that
+    it is.
+
+    Close it, or use it in a `with` block. One that is dropped open, or open when the program ends, commits what is
+    finished and leaves its group in the background; its callbacks are not called then.
+
+    Belongs to one thread at a time, but for `close`, which any thread may call: who waits for records then gets
+    BrokerUnavailableError. `poll`, loops, and what changes positions raise ConcurrentUseError beside another thread;
+    `commit(offsets)` may be called by any. The callbacks of a group are called in the thread that asks for records, and
+    may use the consumer; heartbeats and commits at intervals go on in the background.
+    """
+
+    def __init__(
+        self,
+        broker: str,
+        *,
+        group: str | None = None,
+        start: OffsetReset | None = None,
+        auto_commit: bool = True,
+        auto_commit_interval_seconds: float = 1.0,
+        instance_id: str | None = None,
+        assignor: str | None = None,
+        growth_order: GrowthOrder | None = None,
+        session_timeout_seconds: float = 10.0,
+        rebalance_timeout_seconds: float = 60.0,
+        max_poll_interval_seconds: float = 300.0,
+        auto_offset_reset: OffsetReset | None = None,
+        on_out_of_range: OffsetReset | Literal["error"] | None = None,
+        buffer_bytes: int = DEFAULT_BUFFER_BYTES,
+        max_expanded_bytes: int = MAX_EXPANDED_BYTES,
+        request_timeout_seconds: float = 10.0,
+    ) -> None:
+        """`broker` is "HOST:PORT".
+
+        `auto_offset_reset` is where to go on when there is no position in the log: earliest, latest, none (an error is
+        raised), or a duration back from now, as a timedelta or Kafka's "by_duration:PT1H". It speaks of partitions in
+        which the group has committed nothing, and of positions that the log does not hold (any more); `start` of the
+        former alone (earliest, unless either says otherwise), `on_out_of_range` of the latter alone (error, likewise).
+        Where a power cut has cut the log below the position, any policy but none goes on at the cut. No policy skips
+        what is damaged. `buffer_bytes` bounds what is read ahead, `max_expanded_bytes` what one compressed batch may
+        expand to.
+
+        `growth_order` is about topics to which partitions are added, which gives keys other partitions. "key" (the
+        default): a group, or a consumer that assigned a whole topic, delivers nothing from after the addition before
+        all from before it is finished in all partitions, so the records of a key stay in order. "none": whatever is
+        there is delivered. The members of a group must name the same, or nothing; partitions that are assigned one by
+        one are not held back.
+
+        With a `group`: `auto_commit` commits what is finished every `auto_commit_interval_seconds`. An `instance_id`
+        makes the member static: it keeps its partitions over a restart shorter than the session timeout. `assignor` is
+        sticky (the broker's default), range or round_robin, and the same for all members. A member of which the broker
+        hears nothing for the session timeout, that holds on to partitions for the rebalance timeout, or whose program
+        asks for no record for the poll interval, loses its partitions, and joins again when the program asks.
+
+        `request_timeout_seconds` bounds each call to the broker. Raises InvalidRequestError for settings without sense.
+        """
+        start, on_out_of_range = given_resets(
+            start=start, on_out_of_range=on_out_of_range, auto_offset_reset=auto_offset_reset
+        )
+        self._core = ConsumerCore(
+            broker,
+            on_out_of_range=on_out_of_range,
+            buffer_bytes=buffer_bytes,
+            max_expanded_bytes=max_expanded_bytes,
+            request_timeout_seconds=request_timeout_seconds,
+            group=group_settings(
+                group,
+                start=start,
+                auto_commit=auto_commit,
+                auto_commit_interval_seconds=auto_commit_interval_seconds,
+                instance_id=instance_id,
+                assignor=assignor,
+                growth_order=growth_order,
+                session_timeout_seconds=session_timeout_seconds,
+                rebalance_timeout_seconds=rebalance_timeout_seconds,
+                max_poll_interval_seconds=max_poll_interval_seconds,
+            ),
+            growth_order=growth_order,
+            call=shared_loop().call_soon_threadsafe,
+            who=lambda _: threading.get_ident(),
+        )
+        self._closing = threading.RLock()
+        self._is_closing = False
+        self._is_in_close = False
+
+    def subscribe(
+        self,
+        *topics: str,
+        pattern: str | None = None,
+        bands: str | Iterable[str] = (),
+        on_assigned: Callback | None = None,
+        on_revoked: Callback | None = None,
+        on_lost: Callback | None = None,
+    ) -> None:
+        """Join the group and read what it assigns of these topics, and of those whose whole name matches `pattern`.
+
+        `pattern` is in RE2 syntax. Topics need not be there yet. With `bands`, only partitions of bands of these names
+        are read, of the topics that have bands; other members may read other bands, and what nobody subscribes to
+        stays unread. Nor need the bands be there. Later calls change the subscription as a whole, and leave the
+        callbacks that they do not name. Returns when the broker has let this member in; the partitions come later.
+
+        The callbacks get a list of partitions, and are called while the program asks for records, so that it has
+        finished all records that it was given: `on_assigned` before the first record of the partitions, when they have
+        their positions; `on_revoked` before they are given away, and before what was finished of them is committed;
+        `on_lost` where they are somebody else's already, and nothing can be committed any more. They may commit, seek,
+        pause, subscribe and close, but not ask for records. An error that a callback raises comes out of the loop or
+        `poll`; `on_assigned` and `on_revoked` are then called again by the next one, before it delivers anything.
+
+        A later call that raises leaves the member its subscription, its partitions and its callbacks.
+
+        Raises InvalidRequestError (also for a pattern, and for callbacks that are async), InstanceIdInUseError,
+        AssignorMismatchError, or BrokerUnavailableError.
+        """
+        for callback in (on_assigned, on_revoked, on_lost):
+            if callback is not None:
+                check_plain(CALLBACK, callback)
+        with self._core.use.changing():
+            run(
+                self._core.subscribe(
+                    *topics,
+                    pattern=pattern,
+                    bands=bands,
+                    on_assigned=on_assigned,
+                    on_revoked=on_revoked,
+                    on_lost=on_lost,
+                )
+            )
+
+    def commit(self, offsets: Mapping[TopicPartition, int] | Record | Sequence[Record] | None = None) -> None:
+        """Commit these offsets (the next to be read) or, without any, all records that were handed out so far.
+
+        With a record, or a list of them, commit that they are done, and all before them in their partitions: the offset
+        behind the last of each. Returns when they are synced. Raises the first refusal: NotOwnerError for a partition
+        that this member does not hold (any more), StaleMemberEpochError, OffsetGoesBackError below what it has
+        committed since it got the partition; UnknownMemberError where the group gave everything away.
+        """
+        if offsets is not None:
+            run(self._core.commit(offsets))
+            return
+        with self._core.use.changing():
+            run(self._core.commit())
+
+    def committed(self, partitions: Iterable[TopicPartition] | None = None) -> dict[TopicPartition, int | None]:
+        """Return the committed offset of partitions, None where there is none; without an argument: of all assigned."""
+        return run(self._core.committed(partitions))
+
+    def assign(
+        self,
+        topics: str | TopicPartition | Iterable[str | TopicPartition],
+        start: Start = "earliest",
+        *,
+        bands: str | Iterable[str] = (),
+    ) -> None:
+        """Read these topics and partitions from `start` on, and no others.
+
+        A topic is read with all its partitions; those that are added later join the assignment, from their beginning,
+        while the program waits for records. Of a topic that has grown, or grows, records of a key stay in order:
+        nothing that was appended after partitions were added is delivered before the program has finished all from
+        before that. See `growth_order`.
+        With `bands`, of a topic that has bands only the partitions of these; each must be a band of one of the topics.
+        Raises UnknownTopicError, UnknownPartitionError or InvalidRequestError, and then changes nothing.
+        """
+        with self._core.use.changing():
+            run(self._core.assign(topics, start, bands=bands))
+
+    def assignment(self) -> list[TopicPartition]:
+        """Return the partitions that are read."""
+        return self._core.assignment()
+
+    def position(self, partition: TopicPartition) -> int:
+        """Return the offset of the next record to be delivered.
+
+        Raises InvalidRequestError where it is not assigned, NoCommittedOffsetError where none is known yet.
+        """
+        with self._core.use.changing():
+            return self._core.position(partition)
+
+    def seek(self, partition: TopicPartition, offset: int) -> None:
+        """Go on at an offset. Also starts a partition again that an error ended; that is raised no more.
+
+        Raises InvalidRequestError for a negative offset, or a partition that is not assigned.
+        """
+        with self._core.use.changing():
+            run(self._core.seek(partition, offset))
+
+    def seek_to_time(self, partition: TopicPartition, moment: int | datetime.datetime) -> None:
+        """Go on at the first record at or after a time (milliseconds since 1970, or a datetime), or at the end.
+
+        Raises InvalidRequestError where the partition is not assigned, BrokerUnavailableError.
+        """
+        with self._core.use.changing():
+            run(self._core.seek_to_time(partition, moment))
+
+    def seek_to_beginning(self, *partitions: TopicPartition) -> None:
+        """Go back to the log start offset; without partitions: in all."""
+        with self._core.use.changing():
+            run(self._core.seek_to_beginning(*partitions))
+
+    def seek_to_end(self, *partitions: TopicPartition) -> None:
+        """Go on with what comes from now on; without partitions: in all."""
+        with self._core.use.changing():
+            run(self._core.seek_to_end(*partitions))
+
+    def pause(self, *partitions: TopicPartition) -> None:
+        """Deliver nothing of these partitions until they are resumed; what is buffered of them is dropped."""
+        with self._core.use.changing():
+            run(_call(self._core.pause, *partitions))
+
+    def resume(self, *partitions: TopicPartition) -> None:
+        """Go on with paused partitions at their positions."""
+        with self._core.use.changing():
+            run(_call(self._core.resume, *partitions))
+
+    def beginning_offsets(self, partitions: Iterable[TopicPartition] | None = None) -> dict[TopicPartition, int]:
+        """Return the log start offset of partitions; None: of all that are assigned."""
+        return run(self._core.beginning_offsets(partitions))
+
+    def end_offsets(self, partitions: Iterable[TopicPartition] | None = None) -> dict[TopicPartition, int]:
+        """Return the high watermark of partitions, the offset that the next record gets; None: of all assigned."""
+        return run(self._core.end_offsets(partitions))
+
+    def __iter__(self) -> Iterator[Record]:
+        self._core.begin()
+        return self._records(bounded=False)
+
+    def until_end(self) -> Iterator[Record]:
+        """Iterate up to what the high watermarks are now, and stop.
+
+        Paused partitions are left out. Errors that the program has heard before are raised once the other partitions
+        are at their ends, unless one of these was the last thing it was given: then the partitions that stand are left
+        out, this once. In a group: of the partitions that this member is assigned first, and of those that come while
+        it iterates.
+        """
+        self._core.begin()
+        return self._records(bounded=True)
+
+    def _records(self, *, bounded: bool) -> Iterator[Record]:
+        core, cursor, permit, limited = self._core, self._core.cursor, self._core.permit, self._core.in_group
+        with self._going_back([]):
+            with core.use.reading():
+                if not permit.open():
+                    self._turn(None)
+                ends = run(core.ends()) if bounded else None
+            while ends is None or ends:
+                interrupted = False
+                try:
+                    open_records = cursor.records
+                    for record in open_records:
+                        cursor.last = record
+                        yield record
+                        if cursor.records is not open_records or (limited and monotonic() > permit.until):
+                            interrupted = True
+                            break
+                except LogbrokerError as error:
+                    core.fail_open(error)
+                except ValueError as error:
+                    raise concurrent_use(error) from None
+                with core.use.reading():
+                    if interrupted:
+                        core.asked()
+                        if not permit.open():
+                            self._turn(ends)
+                    else:
+                        self._advance(ends)
+
+    def batches(
+        self,
+        *,
+        until_end: bool = False,
+        max_records: int = DEFAULT_LIST_RECORDS,
+        max_bytes: int = DEFAULT_POLL_BYTES,
+    ) -> Iterator[list[Record]]:
+        """Iterate over lists of records, each from one batch of one partition: the fast way.
+
+        A batch of more than `max_records`, or of more than `max_bytes` decoded, comes in several lists; a single larger
+        record comes alone. A list counts as delivered when it is handed out. With `until_end`, stop at what the high
+        watermarks are now.
+        """
+        Room(max_records, max_bytes)
+        self._core.begin()
+        records: list[Record] = []
+        with self._going_back(records):
+            with self._core.use.reading():
+                if not self._core.permit.open():
+                    self._turn(None)
+                ends = run(self._core.ends()) if until_end else None
+            while ends is None or ends:
+                room = Room(max_records, max_bytes)
+                with self._core.use.reading():
+                    self._core.rest_of_batch(records, room)
+                if records:
+                    yield records.copy()
+                    records.clear()
+                with self._core.use.reading():
+                    if room.is_left:
+                        self._advance(ends)
+                    else:
+                        self._core.asked()
+                        if not self._core.permit.open():
+                            self._turn(ends)
+
+    def poll(
+        self,
+        max_records: int = DEFAULT_POLL_RECORDS,
+        timeout_seconds: float = 1.0,
+        *,
+        max_bytes: int = DEFAULT_POLL_BYTES,
+    ) -> list[Record]:
+        """Return up to `max_records`, as soon as there are any; none when the time is over, whatever it was spent on.
+
+        Together they take up to `max_bytes`, decoded (keys, values and headers); a single larger record is returned
+        alone. Raises the error of a partition that cannot be read on: see the class.
+        """
+        room = Room(max_records, max_bytes)
+        deadline = monotonic() + timeout_seconds
+        records: list[Record] = []
+        with self._core.use.reading(), self._going_back(records):
+            self._core.begin()
+            return self._fill(records, room, deadline)
+
+    def _fill(self, records: list[Record], room: Room, deadline: float) -> list[Record]:
+        core = self._core
+        while True:
+            if not records and core.must_turn:
+                self._turn(None, deadline)
+                if not core.permit.open():
+                    return records
+            if not records:
+                core.fetcher.tell_again()
+            core.rest_of_batch(records, room)
+            if not room.is_left:
+                return records
+            if core.open_next(None) is Step.OPENED:
+                continue
+            chunk = run(core.fetcher.ready_chunk() if records else core.fetcher.next_chunk(deadline, core.permit))
+            if chunk is not None:
+                core.cursor.take(chunk)
+            elif records or monotonic() >= deadline:
+                return records
+
+    def _advance(self, ends: dict[TopicPartition, int] | None) -> None:
+        core = self._core
+        core.asked()
+        while True:
+            if not core.permit.open() if ends is not None else core.must_turn:
+                self._turn(ends)
+            if ends is None:
+                core.fetcher.tell_again()
+            if core.open_next(ends) is not Step.NEEDS_CHUNK:
+                core.fetcher.just_told = False
+                return
+            chunk = run(core.fetcher.next_chunk(None, core.permit, tell_again=ends is None))
+            if chunk is not None:
+                core.begin_chunk(chunk, ends)
+
+    @contextmanager
+    def _going_back(self, records: list[Record]) -> Iterator[None]:
+        """Where a signal's exception, as of Ctrl-C, ends a wait or the decoding, let nothing be lost by that: go on at
+        the first record that the program has not got. `records` are to be given to it."""
+        try:
+            yield
+        except (LogbrokerError, GeneratorExit):
+            raise
+        except BaseException:
+            core = self._core
+            core.cursor.drop()
+            offsets = core._positions()
+            for record in reversed(records):
+                partition = TopicPartition(record.topic, record.partition)
+                if partition in offsets:
+                    offsets[partition] = record.offset
+            run(_call(core._move, offsets))
+            raise
+
+    def _turn(self, ends: dict[TopicPartition, int] | None, deadline: float | None = None) -> None:
+        with closing(_steps(self._core.turn(ends, deadline))) as steps:
+            for callback, partitions in steps:
+                call_plain(CALLBACK, callback, partitions)
+                if self._is_closing:
+                    raise BrokerUnavailableError(CLOSED)
+
+    def close(self) -> None:
+        """Commit what is finished, leave the group, stop reading, and let go of the connection.
+
+        Who waits for records meanwhile, or asks later, gets BrokerUnavailableError. Where Ctrl-C ends the commit, the
+        rest is done all the same, and what was not committed comes again.
+        """
+        if self._core._lifetime.is_forked:
+            return
+        check_waits()
+        # Two threads may close at once; a callback may close what is being closed. Where a signal ended a call before
+        # all was done, the next one does the rest.
+        with self._closing:
+            if self._is_in_close or self._core.has_ended:
+                return
+            failure: Exception | None = None
+            try:
+                self._is_in_close = self._is_closing = True
+                failure = self._say_goodbye()
+            finally:
+                self._is_in_close = False
+                run(self._core.close())
+        if failure is not None:
+            raise failure
+
+    def _say_goodbye(self) -> Exception | None:
+        """Call the callbacks and commit what is finished; return the first error that a callback raised."""
+        failure: Exception | None = None
+        if self._core.subscribed and not self._core.closed:
+            with closing(_steps(self._core.goodbye())) as steps:
+                for callback, partitions in steps:
+                    try:
+                        call_plain(CALLBACK, callback, partitions)
+                    except Exception as error:
+                        # What is finished is committed all the same.
+                        failure = failure or error
+        return failure
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+async def _call(function: Callable[..., Any], *arguments: Any) -> None:
+    function(*arguments)
+
+
+def _steps(calls: Calls) -> Generator[tuple[Callback, list[TopicPartition]], None, None]:
+    """Take the steps in the shared loop, and yield the callbacks that are to be called in this thread."""
+    steps = _Steps(calls)
+    try:
+        while (call := run(steps.take())) is not None:
+            yield call
+    finally:
+        run(steps.end())
+
+
+class _Steps:
+    """What `GroupReader.turn` and `goodbye` do, in the shared loop."""
+
+    def __init__(self, calls: Calls) -> None:
+        self._calls = calls
+        self._taking: asyncio.Task[Any] | None = None
+
+    async def take(self) -> tuple[Callback, list[TopicPartition]] | None:
+        """Go on to the next callback; None: there is none."""
+        self._taking = asyncio.current_task()
+        return await anext(self._calls, None)
+
+    async def end(self) -> None:
+        """Take no more. Signals may have ended the wait for a step, and for the end of that step, too."""
+        if self._taking is not None:
+            await end_tasks(self._taking)
+        await self._calls.aclose()

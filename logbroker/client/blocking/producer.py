@@ -1,0 +1,275 @@
+"""The synchronous Producer: appends in the caller's thread, sends in the shared loop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from types import TracebackType
+from typing import Any, Self
+
+from logbroker.client.producer.accumulator import Accumulator
+from logbroker.client.producer.delivery import RecordMetadata, SyncDelivery
+from logbroker.client.producer.partition_queue import MAX_IN_FLIGHT
+from logbroker.client.producer.producer import (
+    DEFAULT_BATCH_BYTES,
+    MIB,
+    end_producer,
+    follow,
+    new_accumulator,
+    producer_lifetime,
+    sender_options,
+)
+from logbroker.client.producer.sender import Sender
+from logbroker.client.producer.topic_route import TopicRoute
+from logbroker.client.runtime import forking
+from logbroker.client.runtime.arguments import checks_arguments, record_parts
+from logbroker.client.runtime.lifetime import LAST_SECONDS, Droppable
+from logbroker.client.runtime.sync_loop import Latch, check_waits, run, shared_loop, wait_for
+from logbroker.client.transport.connection import Connection
+from logbroker.errors import BrokerUnavailableError
+from logbroker.record.codec import Headers
+from logbroker.record.message_headers import with_priority
+from logbroker.record.serializers import Serializer, serializer
+from logbroker.types import Durability
+
+
+@checks_arguments("send", "send_and_wait")
+class Producer(Droppable):
+    """Sends records to a broker, in batches, over one stream: for programs without an event loop.
+
+    with Producer("127.0.0.1:9192") as producer:
+        delivery = producer.send("orders", b"value", b"key")
+        print(delivery.result().offset)
+
+    Records go to the partition that Kafka's clients choose for their key; without a key they fill one partition's batch
+    after another. In a topic with bands they do so among the partitions of their priority's band. By default the
+    producer is idempotent: a broker that restarts or a connection that breaks neither loses nor doubles an acknowledged
+    record. May be used by many threads at once; the records of each thread keep their order.
+
+    Close it, or use it in a `with` block. One that is dropped open, or open when the program ends, flushes for
+    `last_flush_seconds` at most, and so does `close` where Ctrl-C comes; what is not delivered by then is lost, and
+    counted on standard error.
+    """
+
+    def __init__(
+        self,
+        broker: str,
+        *,
+        compression: str = "none",
+        batch_bytes: int = DEFAULT_BATCH_BYTES,
+        linger_ms: float = 0,
+        idempotent: bool = True,
+        durability: Durability | None = None,
+        max_buffered_bytes: int = 32 * MIB,
+        max_requests_in_flight: int = MAX_IN_FLIGHT,
+        delivery_timeout_seconds: float = 120.0,
+        request_timeout_seconds: float = 10.0,
+        key_serializer: Serializer | None = None,
+        value_serializer: Serializer | None = None,
+        last_flush_seconds: float = LAST_SECONDS,
+    ) -> None:
+        """`broker` is "HOST:PORT"; `compression` is none, gzip, snappy, lz4 or zstd.
+
+        A batch is sent when it holds `batch_bytes`, or `linger_ms` after its first record, as soon as fewer than
+        `max_requests_in_flight` requests are unanswered. Batches are no larger than their topic's max.message.bytes.
+        A record that a topic does not take, too large by itself or stamped too far ahead, fails alone: what else is in
+        its batch is delivered, in its order. `durability` None means what each topic says. `send` waits while
+        `max_buffered_bytes` of records are not done; a record that is not done `delivery_timeout_seconds` after `send`
+        fails. `request_timeout_seconds` bounds the calls that ask for a topic; `last_flush_seconds` the flush of a
+        producer that is dropped, interrupted, or open when the program ends. Raises InvalidRequestError for settings
+        without sense, and BrokerUnavailableError where the clients' background thread cannot be started.
+
+        `value_serializer` and `key_serializer` make bytes of what is given to `send`: str, json, msgpack, or a
+        function; None stays None. Without, values and keys are bytes. What they raise comes as SerializationError, and
+        nothing is sent. An `ordering_key` is bytes, whatever they are.
+        """
+        self._lifetime = lifetime = producer_lifetime(broker, last_flush_seconds)
+        options: dict[str, Any] = sender_options(
+            durability=durability, idempotent=idempotent, max_requests_in_flight=max_requests_in_flight
+        )
+        self._accumulator: Accumulator[SyncDelivery] = new_accumulator(
+            SyncDelivery,
+            compression=compression,
+            batch_bytes=batch_bytes,
+            linger_ms=linger_ms,
+            max_buffered_bytes=max_buffered_bytes,
+            delivery_timeout_seconds=delivery_timeout_seconds,
+            wake=lambda: sender.wake_soon(),
+        )
+        self._try_append = self._accumulator.try_append
+        self._serialize_key = serializer(key_serializer, "key_serializer")
+        self._serialize_value = serializer(value_serializer, "value_serializer")
+        self._serializes = self._serialize_key is not None or self._serialize_value is not None
+        self._connection = Connection(broker, request_timeout_seconds=request_timeout_seconds, lifetime=lifetime)
+        # Nothing that the event loop keeps refers to the producer itself, so that one that is dropped goes.
+        self._sender = sender = Sender(self._connection, self._accumulator, **options)
+        follow(lifetime, sender, self._accumulator)
+        self._closed = False
+        self._has_ended = False
+        """There is nothing left to be closed."""
+        # It sends from the first record on, but where no thread can be started, the program is to hear of that here.
+        shared_loop()
+
+    def send(
+        self,
+        topic: str,
+        value: Any,
+        key: Any = None,
+        *,
+        headers: Headers = (),
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+        ordering_key: bytes | None = None,
+        priority: int | None = None,
+    ) -> SyncDelivery:
+        """Put a record into its batch; blocks only while the buffer is full or the topic is asked for.
+
+        `partition` overrules the key; `timestamp_ms` (milliseconds since 1970) None means now. `ordering_key` chooses
+        the partition instead of the key, where a queue group orders by a header: give what that header holds.
+        `priority` is 0 to 9, 9 the most urgent, None as good as 4: a header of the record, which chooses the band first
+        in a topic that has bands. `delivery.result()` waits for the broker's answer. Raises UnknownTopicError,
+        UnknownPartitionError, RecordTooLargeError, InvalidTimestampError, InvalidRequestError for a priority out of
+        range, BrokerUnavailableError where the topic cannot be asked for, ForkedProcessError, or TypeError.
+        """
+        if self._serializes:
+            value, key = self._serialized(value, key)
+        if priority is not None:
+            headers = with_priority(headers, priority)
+        try:
+            with self._accumulator.lock:
+                delivery = self._try_append(topic, value, key, headers, partition, timestamp_ms, ordering_key)
+        except (TypeError, ValueError, BufferError):
+            value, key, headers, ordering_key = record_parts(
+                topic, value, key, headers, partition, timestamp_ms, ordering_key
+            )
+            with self._accumulator.lock:
+                delivery = self._try_append(topic, value, key, headers, partition, timestamp_ms, ordering_key)
+        if delivery is not None:
+            return delivery
+        # Once a batch.
+        value, key, headers, ordering_key = record_parts(
+            topic, value, key, headers, partition, timestamp_ms, ordering_key
+        )
+        route = self._route(topic)
+        if partition is not None and partition >= route.partitions:
+            run(self._sender.refresh(route))
+        while True:
+            room = Latch()
+            self._route(topic)
+            with self._accumulator.lock:
+                current = self._accumulator.routes.get(topic)
+                if current is None:
+                    continue  # Deleted at this very moment.
+                if self._accumulator.has_room():
+                    return self._accumulator.append(current, value, key, headers, partition, timestamp_ms, ordering_key)
+                self._accumulator.when_room(room.set)
+            wait_for(room, None)
+
+    def _route(self, topic: str) -> TopicRoute:
+        if self._closed:
+            raise BrokerUnavailableError("this producer is closed; open another one")
+        self._sender.check()
+        return self._accumulator.routes.get(topic) or run(self._find_route(topic))
+
+    async def _find_route(self, topic: str) -> TopicRoute:
+        forking.check()
+        self._sender.check()
+        self._sender.start()
+        self._lifetime.opened(self._connection.close, self._sender.close)
+        return await self._sender.route(topic)
+
+    def send_and_wait(
+        self,
+        topic: str,
+        value: Any,
+        key: Any = None,
+        *,
+        headers: Headers = (),
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+        ordering_key: bytes | None = None,
+        priority: int | None = None,
+    ) -> RecordMetadata:
+        """Send one record and wait until it is as durable as asked for; raises as `send` and `delivery.result()` do."""
+        delivery = self.send(
+            topic,
+            value,
+            key,
+            headers=headers,
+            partition=partition,
+            timestamp_ms=timestamp_ms,
+            ordering_key=ordering_key,
+            priority=priority,
+        )
+        return delivery.result()
+
+    def flush(self) -> None:
+        """Wait until every record sent so far is done; raises the first failure that nobody was told of.
+
+        It takes as long as the broker is away, `delivery_timeout_seconds` after the last `send` at most.
+        """
+        self._lifetime.check()
+        run(self._sender.flush())
+
+    def close(self) -> None:
+        """Flush, and let go of the connection. Raises what `flush` raises, after closing.
+
+        Ctrl-C bounds the flush by `last_flush_seconds`, and comes out of this after that; a second one ends the flush:
+        what is not delivered by then fails.
+        """
+        self._close(None)
+
+    def _close(self, flush_seconds: float | None) -> None:
+        if self._has_ended or self._lifetime.is_forked:
+            return
+        check_waits()
+        try:
+            self._flush_last(flush_seconds)
+        except Exception:
+            raise
+        except BaseException:
+            # Interrupted, or told to end the program, where it was not before.
+            if flush_seconds is None:
+                with contextlib.suppress(Exception):
+                    self._flush_last(self._lifetime.seconds)
+            raise
+        finally:
+            # Where a signal keeps this from beginning, the next call does it, or the end of the program.
+            run(self._stop())
+
+    def _flush_last(self, seconds: float | None) -> None:
+        self._closed = True
+        self._sender.shut()
+        run(self._flush_within(seconds))
+
+    async def _flush_within(self, seconds: float | None) -> None:
+        async with asyncio.timeout(seconds):
+            await self._sender.flush()
+
+    async def _stop(self) -> None:
+        try:
+            await end_producer(self._sender, self._connection, self._lifetime)
+        finally:
+            self._has_ended = True
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        try:
+            # Who interrupts, or ends the program, does not wait for ever for a broker that may be away.
+            interrupted = error is not None and not isinstance(error, Exception)
+            self._close(self._lifetime.seconds if interrupted else None)
+        except Exception:
+            # What the body raised comes first.
+            if error is None:
+                raise
+
+    def _serialized(self, value: Any, key: Any) -> tuple[Any, Any]:
+        if self._serialize_value is not None:
+            value = self._serialize_value(value)
+        if self._serialize_key is not None:
+            key = self._serialize_key(key)
+        return value, key

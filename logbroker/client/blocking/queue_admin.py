@@ -1,0 +1,163 @@
+"""The synchronous QueueAdmin."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Self
+
+from logbroker.client.admin import queue_admin
+from logbroker.client.admin.groups import GroupInfo
+from logbroker.client.admin.queue_admin import Lane, QueueStart
+from logbroker.client.admin.queue_descriptions import (
+    DecidedAll,
+    Decision,
+    LaneDescription,
+    LaneList,
+    LaneOrder,
+    QueueDescription,
+    QueueSettings,
+    Redriven,
+    RewoundPartition,
+)
+from logbroker.client.runtime.arguments import checks_arguments
+from logbroker.client.runtime.sync_loop import run
+from logbroker.errors import LogbrokerError
+from logbroker.record.codec import Headers
+
+
+@checks_arguments()
+class QueueAdmin:
+    """Creates, describes, alters and deletes queue groups; looks into their lanes, and moves those that stand.
+
+    For programs without an event loop; may be used by many threads at once. All methods raise BrokerUnavailableError
+    where the broker cannot be reached or the connection breaks, and RequestTimeoutError where it does not answer within
+    `request_timeout_seconds`. A change may have been made then, unless the broker was not reached; the message says so.
+    """
+
+    def __init__(self, broker: str, *, request_timeout_seconds: float = 10.0) -> None:
+        """`broker` is "HOST:PORT". Calls that change nothing are repeated while the broker is away."""
+        self._admin = queue_admin.QueueAdmin(broker, request_timeout_seconds=request_timeout_seconds)
+
+    def create_queue(
+        self, group: str, topic: str, settings: QueueSettings | None = None, *, start: QueueStart = "earliest"
+    ) -> tuple[QueueDescription, bool]:
+        """Create a queue group, durably; False: it was there, with the same settings.
+
+        Raises GroupExistsError where it has others, UnknownTopicError, or InvalidRequestError.
+        """
+        return run(self._admin.create_queue(group, topic, settings, start=start))
+
+    def list_queues(self) -> list[GroupInfo]:
+        """Return all queue groups, sorted by id."""
+        return run(self._admin.list_queues())
+
+    def describe_queue(self, group: str) -> QueueDescription:
+        """Return the settings and numbers of a queue group; raises UnknownGroupError."""
+        return run(self._admin.describe_queue(group))
+
+    def describe_queues(self, groups: Sequence[str]) -> list[QueueDescription | LogbrokerError]:
+        """Return the settings and numbers of queue groups, or their errors."""
+        return run(self._admin.describe_queues(groups))
+
+    def alter_queue(self, group: str, settings: QueueSettings) -> tuple[QueueDescription, bool]:
+        """Change settings while the group runs; True: another ordering waits until all in flight is settled.
+
+        Raises UnknownGroupError or InvalidRequestError.
+        """
+        return run(self._admin.alter_queue(group, settings))
+
+    def delete_queue(self, group: str) -> None:
+        """Delete a queue group and all it knows, durably; its topic stays. Raises UnknownGroupError."""
+        run(self._admin.delete_queue(group))
+
+    def list_lanes(self, group: str, *, order: LaneOrder = "hottest", top: int = 20) -> LaneList:
+        """Return up to `top` lanes in this order, each with its last reason only; how many there are, and whether
+        anything may be missing."""
+        return run(self._admin.list_lanes(group, order=order, top=top))
+
+    def explain_lane(self, group: str, key: bytes) -> LaneDescription:
+        """Return why the lane of an ordering key stands, or that it does not."""
+        return run(self._admin.explain_lane(group, key))
+
+    def resume_lane(self, group: str, lane: Lane) -> None:
+        """Let a lane that is blocked, parked or waiting go on with its head, whose attempts begin anew.
+
+        Raises UnknownGroupError, UnknownLaneError or LaneNotHeldError.
+        """
+        run(self._admin.resume_lane(group, lane))
+
+    def skip_head(self, group: str, lane: Lane) -> int:
+        """Let a lane go on without its head, which counts as done; return how many records that are.
+
+        Raises UnknownGroupError, UnknownLaneError or LaneNotHeldError.
+        """
+        return run(self._admin.skip_head(group, lane))
+
+    def drop_lane(self, group: str, lane: Lane) -> int:
+        """Count all records of a lane that are scanned as done; return how many.
+
+        Raises UnknownGroupError, UnknownLaneError or LaneNotHeldError.
+        """
+        return run(self._admin.drop_lane(group, lane))
+
+    def decide_all(self, group: str, decision: Decision) -> DecidedAll:
+        """Decide the same about all lanes that are blocked, parked, or refused by the dead-letter topic."""
+        return run(self._admin.decide_all(group, decision))
+
+    def replace_head(
+        self, group: str, lane: Lane, value: bytes | None, *, key: bytes | None = None, headers: Headers = ()
+    ) -> None:
+        """Let a lane go on with another record in the place of its head, for this group. Its key must be the same;
+        None: it is. Raises UnknownGroupError, UnknownLaneError, LaneNotHeldError or InvalidRequestError.
+
+        """
+        run(self._admin.replace_head(group, lane, value, key=key, headers=headers))
+
+    def redrive(
+        self, group: str, *, key: bytes | None = None, dry_run: bool = False, max_records: int | None = None
+    ) -> Redriven:
+        """Send dead letters, at most so many in one call, back to the tail of the topic they came from, each key in its
+        original order. What cannot be sent back is told, and holds only its own key. `dry_run` only counts them.
+        """
+        return run(self._admin.redrive(group, key=key, dry_run=dry_run, max_records=max_records))
+
+    def rewind(
+        self,
+        group: str,
+        to: QueueStart | int,
+        *,
+        partitions: Sequence[int] = (),
+        include_parked: bool = False,
+        drop_standing: bool = False,
+        dry_run: bool = False,
+    ) -> list[RewoundPartition]:
+        """Begin again at earlier, or later, offsets, in these partitions; none: in all.
+
+        Receipts and attempts are void, and what was done above that place. Parked lanes stay unless they are included.
+        Below a later place, records of blocked and parked lanes stay unless they are dropped; what is returned counts
+        them.
+        """
+        return run(
+            self._admin.rewind(
+                group,
+                to,
+                partitions=partitions,
+                include_parked=include_parked,
+                drop_standing=drop_standing,
+                dry_run=dry_run,
+            )
+        )
+
+    def close(self) -> None:
+        """Let go of the connection."""
+        if not self._admin._lifetime.is_forked:
+            run(self._admin.close())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()

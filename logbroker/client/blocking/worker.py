@@ -1,0 +1,454 @@
+"""The synchronous Worker: the stream lives in the shared loop, the program works in its own threads."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from time import monotonic
+from types import TracebackType
+from typing import Final, Self
+
+from logbroker.client.runtime.arguments import check_bounds, checks_arguments
+from logbroker.client.runtime.handlers import call_plain, check_plain
+from logbroker.client.runtime.lifetime import Droppable
+from logbroker.client.runtime.sync_loop import Latch, run, wait_for
+from logbroker.client.worker.held_session import HeldSession
+from logbroker.client.worker.in_flight import DEFAULT_PREFETCH_BYTES
+from logbroker.client.worker.leased_record import SyncWorkerDelivery
+from logbroker.client.worker.prefetch_buffer import PrefetchBuffer
+from logbroker.client.worker.worker import DEFAULT_IDLE_SECONDS, DEFAULT_SESSION_PREFETCH, HANDLER, check_idle
+from logbroker.client.worker.worker_core import (
+    DEFAULT_LIST_BYTES,
+    DEFAULT_MAX_EXTENSION_SECONDS,
+    DEFAULT_PREFETCH,
+    MAX_PREFETCH,
+    WorkerCore,
+)
+from logbroker.errors import InvalidRequestError, LogbrokerError
+
+Handler = Callable[[SyncWorkerDelivery], object]
+SessionHandler = Callable[["Session"], object]
+
+_SIGNAL_CHECK_SECONDS: Final = 0.2
+"""A signal that comes just before a wait does not end it: Python sees to it afterwards."""
+
+
+@checks_arguments()
+class Worker(Droppable):
+    """Takes the records of a queue group, together with its other workers: for programs without an event loop.
+
+    with Worker("127.0.0.1:9192", "billing") as worker:
+        worker.run(charge, concurrency=16)  # acks what returns; nacks and logs what raises, and goes on
+
+    or, in a loop, with what the block raises caught, as it is raised again:
+
+        for delivery in worker:
+            try:
+                with delivery:              # acks at the end, or nacks where the block raises
+                    charge(delivery)
+            except Exception:
+                logging.exception("offset %d failed", delivery.offset)
+
+    or `worker.run(handler, concurrency=16)`, which goes on after an exception. What is settled is sent in few messages;
+    `flush`, `close` and `delivery.result()` wait until it is synced. Leases are prolonged as long as deliveries are in
+    hand, up to `max_extension_seconds`. When the connection breaks, nothing is delivered until the broker has confirmed
+    what is still this worker's; the rest is lost, and its settlement raises LeaseLostError. Leaving the block says
+    goodbye: what is not settled goes to others at once, and no attempt is counted. A worker that is dropped open, or
+    open when the program ends, does the same in the background.
+
+    May be used by many threads at once; `run` starts them by itself.
+    """
+
+    def __init__(
+        self,
+        broker: str,
+        group: str,
+        *,
+        prefetch: int | None = None,
+        prefetch_bytes: int = DEFAULT_PREFETCH_BYTES,
+        max_extension_seconds: float = DEFAULT_MAX_EXTENSION_SECONDS,
+        worker_id: str | None = None,
+        client_name: str | None = None,
+        band: str | None = None,
+        request_timeout_seconds: float = 10.0,
+    ) -> None:
+        """`broker` is "HOST:PORT"; the queue group must be there.
+
+        `prefetch` is how many unsettled deliveries the worker may have: in loops 100 unless it is set, in `run` as many
+        as run at once. `prefetch_bytes` bounds what waits for the program to take it, in bytes as they come (compressed
+        or not), outside of sessions and in each session; a single larger record still comes. `worker_id` must be unique
+        in the group; None: drawn at random. `client_name` is for people.
+        `band`: only its records, of a queue group with priorities; None: all. Sessions are not bound to it.
+        `request_timeout_seconds` bounds the first connection, `flush` and `close`. Raises InvalidRequestError for
+        settings without sense.
+        """
+        self._core = WorkerCore(
+            broker,
+            group,
+            make=SyncWorkerDelivery,
+            prefetch=prefetch,
+            prefetch_bytes=prefetch_bytes,
+            max_extension_seconds=max_extension_seconds,
+            worker_id=worker_id,
+            client_name=client_name,
+            band=band,
+            request_timeout_seconds=request_timeout_seconds,
+        )
+        self._lifetime = self._core.lifetime
+
+    def __iter__(self) -> Iterator[SyncWorkerDelivery]:
+        run(self._core.start(self._core.prefetch or DEFAULT_PREFETCH))
+        shelf = self._core.holdings.shelf
+        keeps = _is_main_thread()
+        while (delivery := _next_delivery(self._core, shelf, keeps=keeps)) is not None:
+            if keeps:
+                shelf.on_the_way = []  # In the step that hands it on.
+            yield delivery
+
+    def batches(
+        self, *, max_records: int = DEFAULT_PREFETCH, max_bytes: int = DEFAULT_LIST_BYTES
+    ) -> Iterator[list[SyncWorkerDelivery]]:
+        """Iterate over lists of deliveries, for work that is cheaper for many at once: what is ready, at least one.
+
+        A list has up to `max_records`, and ends with the one with which it takes `max_bytes`, decoded. Each delivery is
+        settled by itself. With an order, no key is in a list twice: its next record comes once this one is settled.
+        """
+        core = self._core
+        run(core.start_lists(max_records, max_bytes))
+        shelf = core.holdings.shelf
+        keeps = _is_main_thread()
+        while (delivery := _next_delivery(core, shelf, keeps=keeps)) is not None:
+            deliveries = core.take_list(shelf, delivery, max_records, max_bytes, keeps=keeps)
+            if keeps:
+                shelf.on_the_way = []
+            yield deliveries
+
+    def run(self, handler: Handler, *, concurrency: int = 1) -> None:
+        """Call `handler` with each delivery, in `concurrency` threads, until `stop` or Ctrl-C.
+
+        A delivery is acked when its handler returns, and nacked where it raises (the exception is logged), unless the
+        handler settled it; a CancelledError is an exception as any other here. Raises what ended the worker, and
+        InvalidRequestError for a concurrency below 1 or a handler that does nothing when it is called, as it is async
+        or has `yield` in it; what it returns is not awaited either: that is nacked, too.
+        """
+        core = self._core
+        check_plain(HANDLER, handler)
+        check_bounds(1, MAX_PREFETCH, concurrency=concurrency)
+        run(core.start(max(concurrency, core.prefetch or concurrency)))
+        try:
+            self._in_threads(concurrency, lambda: self._handle(handler))
+        finally:
+            core.handlers_ended()
+
+    def _handle(self, handler: Handler) -> None:
+        core = self._core
+        shelf = core.holdings.shelf
+        while (delivery := _next_delivery(core, shelf)) is not None:
+            failure: Exception | None = None
+            try:
+                call_plain(HANDLER, handler, delivery)
+            except Exception as error:
+                failure = error
+            except BaseException:
+                core.interrupted(delivery)
+                raise
+            core.told(delivery, failure)
+
+    def session(
+        self,
+        key: bytes | None = None,
+        *,
+        prefetch: int = DEFAULT_SESSION_PREFETCH,
+        wait_seconds: float | None = None,
+        idle_seconds: float | None = None,
+    ) -> Session:
+        """Return the session of one ordering key, or of the next free one that has records, to be used with
+        `with`: it waits for it for `wait_seconds` (None: for ever), also while the broker is away, then raises
+        SessionHeldError, NoFreeSessionError of the next free one, or why the broker cannot be asked.
+
+        Up to `prefetch` records of it come ahead. Its loop ends when none has come for `idle_seconds`, but not before
+        the first of those that are there when it is opened; None: never.
+        """
+        check_bounds(1, MAX_PREFETCH, prefetch=prefetch)
+        check_idle(idle_seconds)
+        return Session(self, key, prefetch, wait_seconds, idle_seconds)
+
+    def sessions(
+        self,
+        handler: SessionHandler,
+        *,
+        concurrency: int = 1,
+        prefetch: int = DEFAULT_SESSION_PREFETCH,
+        idle_seconds: float = DEFAULT_IDLE_SECONDS,
+    ) -> None:
+        """Call `handler` with one free session after the other, in `concurrency` threads, until `stop` or Ctrl-C.
+
+        Waits on while the broker is away, or has no room.
+        The loop over a session ends when none of its records has come for `idle_seconds` after the first: then it is
+        another key's turn. 0: when none is at hand.
+        Raises what a handler raises, but for the loss of its session, and RuntimeError for a CancelledError;
+        InvalidRequestError for a concurrency below 1 or a handler that is async or has `yield` in it.
+        """
+        check_plain(HANDLER, handler)
+        check_bounds(1, MAX_PREFETCH, concurrency=concurrency, prefetch=prefetch)
+        check_idle(idle_seconds)
+        run(self._core.start())
+        self._in_threads(concurrency, lambda: self._handle_sessions(handler, prefetch, idle_seconds))
+
+    def _handle_sessions(self, handler: SessionHandler, prefetch: int, idle_seconds: float) -> None:
+        core = self._core
+        while (held := run(core.next_session(prefetch))) is not None:
+            session = Session(self, None, prefetch, None, idle_seconds, held)
+            is_handled = False
+            try:
+                with session:
+                    call_plain(HANDLER, handler, session)
+                    is_handled = True
+            except LogbrokerError as error:
+                core.session_failed(session.key, error, is_handled=is_handled)
+
+    def _in_threads(self, count: int, work: Callable[[], None]) -> None:
+        """Run `work` in threads until all return; where one raises, or Ctrl-C comes, end the others after what they
+        have in hand, and raise that. In a daemon thread they are daemons, too: a program's end waits for none of them.
+        """
+        core = self._core
+        outcomes: list[Future[None]] = [Future() for _ in range(count)]
+        ends = [Latch() for _ in range(count)]
+
+        def work_in(outcome: Future[None], ended: Latch) -> None:
+            try:
+                work()
+            except BaseException as error:
+                core.stop()
+                outcome.set_exception(error)
+            else:
+                outcome.set_result(None)
+            finally:
+                ended.set()
+
+        threads = [
+            threading.Thread(target=work_in, args=(outcomes[number], ends[number]), name=f"logbroker-worker-{number}")
+            for number in range(count)
+        ]
+        try:
+            for thread in threads:
+                thread.start()
+            _wait_for_all(ends)
+        except BaseException:
+            core.stop()
+            # But not for one that could not be started, or that a signal came before.
+            _wait_for_all([ended for thread, ended in zip(threads, ends, strict=True) if thread.ident is not None])
+            raise
+        for outcome in outcomes:
+            outcome.result()
+
+    def flush(self) -> None:
+        """Wait until the broker has synced all that was settled. Raises the first refusal that nobody was told of, and
+        RequestTimeoutError where the broker does not answer in time.
+        """
+        run(self._core.flush())
+
+    def stop(self) -> None:
+        """End the loops over deliveries and sessions after what they have in hand."""
+        self._core.stop()
+
+    def close(self) -> None:
+        """Flush, say goodbye, and let go of the connection. Raises what `flush` raises, after closing."""
+        if not self._core.lifetime.is_forked:
+            run(self._core.close_link(flush=True))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        try:
+            self.close()
+        except Exception:
+            # What the body raised comes first.
+            if error is None:
+                raise
+
+
+class Session:
+    """A session in this worker's hands: the records of one ordering key, in their order, and nobody else's.
+
+    with worker.session(b"customer-7") as session:
+        for delivery in session:
+            with delivery:
+                session.state = fold(session.state, delivery.value)
+
+    The lock is renewed as long as the block lasts. `state` (up to 256 KiB) moves with the next ack, atomically; the
+    next holder finds it. Where a delivery is nacked or released, it comes again, and all that follow it. Where the
+    session is lost, its loop and all that is settled raise StaleSessionError. Where a state was not written, or it is
+    not known whether it was (the broker crashed), they raise LeaseLostError: open it again, for the state that is kept.
+    """
+
+    def __init__(
+        self,
+        worker: Worker,
+        key: bytes | None,
+        prefetch: int,
+        wait_seconds: float | None,
+        idle_seconds: float | None,
+        held: HeldSession[SyncWorkerDelivery] | None = None,
+    ) -> None:
+        """Made by `Worker.session`. `held`: it is open already."""
+        self._worker = worker
+        """Not to be dropped before the session."""
+        self._core = worker._core
+        self._wanted = (key, prefetch, wait_seconds)
+        self._idle_seconds = idle_seconds
+        self._held = held
+
+    def _session(self) -> HeldSession[SyncWorkerDelivery]:
+        if self._held is None:
+            raise InvalidRequestError("the session is not open: use it with `with`")
+        return self._held
+
+    @property
+    def key(self) -> bytes:
+        """Its ordering key."""
+        return self._session().key
+
+    @property
+    def token(self) -> int:
+        """The fencing token: higher than that of any holder before."""
+        return self._session().token
+
+    @property
+    def lost(self) -> bool:
+        """Whether it is known not to be this worker's any more."""
+        session = self._session()
+        return session.lost is not None or monotonic() > session.until
+
+    @property
+    def state(self) -> bytes:
+        """As it was set last; b"" where it never was."""
+        return self._session().state
+
+    @state.setter
+    def state(self, state: bytes) -> None:
+        self._session().set_state(state)
+
+    def flush(self) -> None:
+        """Wait until all that was settled in it, and its state, is synced; raises what was refused."""
+        self._core.holdings.save_state(self._session())
+        run(self._core.flush())
+
+    def __iter__(self) -> Iterator[SyncWorkerDelivery]:
+        session = self._session()
+        shelf, idle_seconds, keeps = session.shelf, self._idle_seconds, _is_main_thread()
+        while (delivery := _next_delivery(self._core, shelf, session, idle_seconds, keeps=keeps)) is not None:
+            session.handed_out()
+            if keeps:
+                shelf.on_the_way = []
+            yield delivery
+
+    def open(self) -> None:
+        """Wait for the session, as `with` does by itself; raises SessionHeldError, NoFreeSessionError, or why the
+        broker cannot be asked."""
+        run(self._core.start())
+        try:
+            run(self._open())
+        except BaseException:
+            # It may be open all the same, where a signal handler raised: nobody would have it, and its lock be renewed.
+            held, self._held = self._held, None
+            if held is not None:
+                run(self._abandon(held))
+            raise
+
+    async def _open(self) -> None:
+        self._held = await self._core.open_session(*self._wanted)
+
+    async def _abandon(self, held: HeldSession[SyncWorkerDelivery]) -> None:
+        self._core.link.sessions.abandon(held)
+
+    def __enter__(self) -> Self:
+        if self._held is None:
+            self.open()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        try:
+            run(self._core.close_session(self._session(), save=error is None))
+        except Exception:
+            # What the body raised comes first.
+            if error is None:
+                raise
+
+
+def _is_main_thread() -> bool:
+    """Whether signals are handled in this thread: there alone, what a handler raises may come between any two steps."""
+    return threading.current_thread() is threading.main_thread()
+
+
+def _wait_for_all(ended: list[Latch]) -> None:
+    """Wait for the end of threads. Signals are handled meanwhile, whenever they come, whichever thread gets them."""
+    for each in ended:
+        while not each.wait(_SIGNAL_CHECK_SECONDS):
+            pass
+
+
+def _next_delivery(
+    core: WorkerCore[SyncWorkerDelivery],
+    shelf: PrefetchBuffer[SyncWorkerDelivery],
+    session: HeldSession[SyncWorkerDelivery] | None = None,
+    idle_seconds: float | None = None,
+    *,
+    keeps: bool = False,
+) -> SyncWorkerDelivery | None:
+    """Wait for the next delivery; None: the worker is to stop, or none of the session has come for `idle_seconds`.
+
+    `keeps`: it is `on_the_way`, where a signal handler's exception finds it that comes before the program has it.
+    """
+    if keeps and shelf.on_the_way:
+        core.holdings.take_back(shelf)
+    deadline: float | None = None
+    while not core.stopping:
+        delivery = core.take(shelf, keeps=keeps)
+        if delivery is not None:
+            return delivery
+        if session is not None and deadline is None:
+            now = monotonic()
+            patience_seconds = session.patience_seconds(idle_seconds, now)
+            deadline = None if patience_seconds is None else now + patience_seconds
+        if not _wait(core, shelf, session, deadline):
+            return None
+    return None
+
+
+def _wait(
+    core: WorkerCore[SyncWorkerDelivery],
+    shelf: PrefetchBuffer[SyncWorkerDelivery],
+    session: HeldSession[SyncWorkerDelivery] | None,
+    deadline: float | None,
+) -> bool:
+    """Wait until it is worth looking again; False: the time is over."""
+    told = Latch()
+    with core.holdings.lock:
+        if shelf.is_ready:
+            return True
+        shelf.waiters.append(told.set)
+    try:
+        # Only now, as whatever comes from here on tells the waiters.
+        core.link.check()
+        if session is not None:
+            session.check()
+        while not (told.is_set() or core.stopping):
+            left = _SIGNAL_CHECK_SECONDS if deadline is None else min(_SIGNAL_CHECK_SECONDS, deadline - monotonic())
+            if left <= 0:
+                return False
+            wait_for(told, left)
+        return True
+    finally:
+        with core.holdings.lock:
+            if told.set in shelf.waiters:
+                shelf.waiters.remove(told.set)
+            elif deadline is not None and monotonic() >= deadline:
+                # Told at this very moment: let somebody else look.
+                shelf.tell(1)

@@ -1,0 +1,311 @@
+"""Consumer: the records of partitions, from wherever one likes or as a member of a group."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
+from time import monotonic
+from types import TracebackType
+from typing import Literal, Self
+
+from logbroker.client.consumer.consumer_core import (
+    DEFAULT_BUFFER_BYTES,
+    DEFAULT_LIST_RECORDS,
+    DEFAULT_POLL_BYTES,
+    DEFAULT_POLL_RECORDS,
+    ConsumerCore,
+    Room,
+    Step,
+)
+from logbroker.client.consumer.cursor import Record
+from logbroker.client.consumer.group_settings import GrowthOrder, group_settings
+from logbroker.client.consumer.offset_reset import OffsetReset, given_resets
+from logbroker.client.runtime.arguments import checks_arguments
+from logbroker.client.runtime.handlers import CALLBACK, call
+from logbroker.client.runtime.lifetime import Lifetime
+from logbroker.client.transport.connection import CLOSED, running_loop
+from logbroker.errors import BrokerUnavailableError, LogbrokerError
+from logbroker.record.header import MAX_EXPANDED_BYTES
+from logbroker.types import TopicPartition
+
+
+@checks_arguments()
+class Consumer(ConsumerCore):
+    """Reads partitions in the order of their offsets.
+
+    async with Consumer("127.0.0.1:9192") as consumer:
+        await consumer.assign("orders", start="earliest")
+        async for record in consumer:
+            print(record.offset, record.key, record.value)
+
+    Reads ahead over one stream, and goes on at the right record when the broker was away. A loop over records may be
+    left at any record; the next loop or `poll` goes on with the one after it. Use it in one event loop, and by one
+    task at a time: `poll` and loops raise ConcurrentUseError beside another.
+
+    Where a partition cannot be read on (OffsetOutOfRangeError, LogTruncatedError, CorruptLogError, a topic that is
+    gone), its error is raised after the records before it, and again until the program seeks, pauses or unassigns that
+    partition, or the group takes it away; an error that a restart of the broker mends goes with it. The other
+    partitions go on: a `poll` directly after the error returns what comes of them within a tenth of a second, and a
+    loop their next batch; the call after that raises the error again, so no two calls in a row pass it over, and where
+    nothing comes, each raises. `error.partitions` names the partitions that stand by the same kind of error, with
+    their positions; that of the cut log, `error.cut_offsets`, where to go on.
+
+    In a group the members share the partitions of their topics, and each begins where the group is:
+
+    async with Consumer("127.0.0.1:9192", group="billing") as consumer:
+        await consumer.subscribe("orders")
+        async for record in consumer:
+            ...
+
+    A record counts as finished when the program asks for the next one (a list of records: for the next list), and what
+    is finished is committed by and by, before a partition is given away, and at the end. So after a crash nothing is
+    skipped, and what was in hand comes again. The record at which a loop is left is not finished: `commit()` says that
+    it is. When the connection breaks, or the broker is silent for the session timeout, nothing is delivered until the
+    broker has confirmed that the partitions are still this member's.
+    """
+
+    def __init__(
+        self,
+        broker: str,
+        *,
+        group: str | None = None,
+        start: OffsetReset | None = None,
+        auto_commit: bool = True,
+        auto_commit_interval_seconds: float = 1.0,
+        instance_id: str | None = None,
+        assignor: str | None = None,
+        growth_order: GrowthOrder | None = None,
+        session_timeout_seconds: float = 10.0,
+        rebalance_timeout_seconds: float = 60.0,
+        max_poll_interval_seconds: float = 300.0,
+        auto_offset_reset: OffsetReset | None = None,
+        on_out_of_range: OffsetReset | Literal["error"] | None = None,
+        buffer_bytes: int = DEFAULT_BUFFER_BYTES,
+        max_expanded_bytes: int = MAX_EXPANDED_BYTES,
+        request_timeout_seconds: float = 10.0,
+    ) -> None:
+        """`broker` is "HOST:PORT".
+
+        `auto_offset_reset` is where to go on when there is no position in the log: earliest, latest, none (an error is
+        raised), or a duration back from now, as a timedelta or Kafka's "by_duration:PT1H". It speaks of partitions in
+        which the group has committed nothing, and of positions that the log does not hold (any more); `start` of the
+        former alone (earliest, unless either says otherwise), `on_out_of_range` of the latter alone (error, likewise).
+        Where a power cut has cut the log below the position, any policy but none goes on at the cut. No policy skips
+        what is damaged. `buffer_bytes` bounds what is read ahead, as it lies in the log, `max_expanded_bytes` what one
+        compressed batch may expand to: beside what the program was given, one batch at a time is decoded.
+
+        `growth_order` is about topics to which partitions are added, which gives keys other partitions. "key" (the
+        default): a group, or a consumer that assigned a whole topic, delivers nothing from after the addition before
+        all from before it is finished in all partitions, so the records of a key stay in order. "none": whatever is
+        there is delivered. The members of a group must name the same, or nothing; partitions that are assigned one by
+        one are not held back.
+
+        With a `group`: `auto_commit` commits what is finished every `auto_commit_interval_seconds`. An `instance_id`
+        makes the member static: it keeps its partitions over a restart shorter than the session timeout. `assignor` is
+        sticky (the broker's default), range or round_robin, and the same for all members. A member of which the broker
+        hears nothing for the session timeout, that holds on to partitions for the rebalance timeout, or whose program
+        asks for no record for the poll interval, loses its partitions, and joins again when the program asks.
+
+        `request_timeout_seconds` bounds each call to the broker. Raises InvalidRequestError for settings without sense.
+        """
+        start, on_out_of_range = given_resets(
+            start=start, on_out_of_range=on_out_of_range, auto_offset_reset=auto_offset_reset
+        )
+        super().__init__(
+            broker,
+            on_out_of_range=on_out_of_range,
+            buffer_bytes=buffer_bytes,
+            max_expanded_bytes=max_expanded_bytes,
+            request_timeout_seconds=request_timeout_seconds,
+            group=group_settings(
+                group,
+                start=start,
+                auto_commit=auto_commit,
+                auto_commit_interval_seconds=auto_commit_interval_seconds,
+                instance_id=instance_id,
+                assignor=assignor,
+                growth_order=growth_order,
+                session_timeout_seconds=session_timeout_seconds,
+                rebalance_timeout_seconds=rebalance_timeout_seconds,
+                max_poll_interval_seconds=max_poll_interval_seconds,
+            ),
+            growth_order=growth_order,
+            call=lambda function, *arguments: function(*arguments),
+            who=_task,
+        )
+        self._is_closing = False
+
+    def __aiter__(self) -> AsyncIterator[Record]:
+        self.begin()
+        return self._records(bounded=False)
+
+    def until_end(self) -> AsyncIterator[Record]:
+        """Iterate up to what the high watermarks are now, and stop.
+
+        Paused partitions are left out. Errors that the program has heard before are raised once the other partitions
+        are at their ends, unless one of these was the last thing it was given: then the partitions that stand are left
+        out, this once. In a group: of the partitions that this member is assigned first, and of those that come while
+        it iterates.
+        """
+        self.begin()
+        return self._records(bounded=True)
+
+    async def _records(self, *, bounded: bool) -> AsyncGenerator[Record, None]:
+        cursor, permit, limited = self.cursor, self.permit, self.in_group
+        with self.use.reading():
+            if not permit.open():
+                await self._turn(None)
+            ends = await self.ends() if bounded else None
+        while ends is None or ends:
+            interrupted = False
+            try:
+                records = cursor.records
+                for record in records:
+                    cursor.last = record
+                    yield record
+                    # The body may have moved on by itself, with `poll` or `seek`.
+                    if cursor.records is not records or (limited and monotonic() > permit.until):
+                        interrupted = True
+                        break
+            except LogbrokerError as error:
+                self.fail_open(error)
+            with self.use.reading():
+                if interrupted:
+                    self.asked()
+                    if not permit.open():
+                        await self._turn(ends)
+                else:
+                    await self._advance(ends)
+
+    async def batches(
+        self,
+        *,
+        until_end: bool = False,
+        max_records: int = DEFAULT_LIST_RECORDS,
+        max_bytes: int = DEFAULT_POLL_BYTES,
+    ) -> AsyncIterator[list[Record]]:
+        """Iterate over lists of records, each from one batch of one partition: the fast way.
+
+        A batch of more than `max_records`, or of more than `max_bytes` decoded, comes in several lists; a single larger
+        record comes alone. A list counts as delivered when it is handed out. With `until_end`, stop at what the high
+        watermarks are now.
+        """
+        Room(max_records, max_bytes)
+        self.begin()
+        with self.use.reading():
+            if not self.permit.open():
+                await self._turn(None)
+            ends = await self.ends() if until_end else None
+        while ends is None or ends:
+            records: list[Record] = []
+            room = Room(max_records, max_bytes)
+            with self.use.reading():
+                self.rest_of_batch(records, room)
+            if records:
+                yield records
+            with self.use.reading():
+                if room.is_left:
+                    await self._advance(ends)
+                else:
+                    self.asked()
+                    if not self.permit.open():
+                        await self._turn(ends)
+
+    async def poll(
+        self,
+        max_records: int = DEFAULT_POLL_RECORDS,
+        timeout_seconds: float = 1.0,
+        *,
+        max_bytes: int = DEFAULT_POLL_BYTES,
+    ) -> list[Record]:
+        """Return up to `max_records`, as soon as there are any; none when the time is over, whatever it was spent on.
+
+        Together they take up to `max_bytes`, decoded (keys, values and headers); a single larger record is returned
+        alone. Raises the error of a partition that cannot be read on: see the class.
+        """
+        room = Room(max_records, max_bytes)
+        with self.use.reading():
+            return await self._poll(room, monotonic() + timeout_seconds)
+
+    async def _poll(self, room: Room, deadline: float) -> list[Record]:
+        self.begin()
+        records: list[Record] = []
+        while True:
+            if not records and self.must_turn:
+                await self._turn(None, deadline)
+                if not self.permit.open():
+                    return records
+            if not records:
+                self.fetcher.tell_again()
+            self.rest_of_batch(records, room)
+            if not room.is_left:
+                return records
+            if self.open_next(None) is Step.OPENED:
+                continue
+            chunk = await (self.fetcher.ready_chunk() if records else self.fetcher.next_chunk(deadline, self.permit))
+            if chunk is not None:
+                self.cursor.take(chunk)
+            elif records or monotonic() >= deadline:
+                return records
+
+    async def _advance(self, ends: dict[TopicPartition, int] | None) -> None:
+        """Open the next batch, waiting for it, unless all `ends` are reached."""
+        self.asked()
+        while True:
+            if not self.permit.open() if ends is not None else self.must_turn:
+                await self._turn(ends)
+            if ends is None:
+                self.fetcher.tell_again()
+            if self.open_next(ends) is not Step.NEEDS_CHUNK:
+                self.fetcher.just_told = False
+                return
+            chunk = await self.fetcher.next_chunk(None, self.permit, tell_again=ends is None)
+            if chunk is not None:
+                self.begin_chunk(chunk, ends)
+
+    async def _turn(self, ends: dict[TopicPartition, int] | None, deadline: float | None = None) -> None:
+        async with aclosing(self.turn(ends, deadline)) as calls:
+            async for callback, partitions in calls:
+                await call(CALLBACK, callback, partitions)
+                if self.closed or self._is_closing:
+                    raise BrokerUnavailableError(CLOSED)
+
+    async def close(self) -> None:
+        """Commit what is finished, leave the group, stop reading, and let go of the connection.
+
+        Who waits for records meanwhile, or asks later, gets BrokerUnavailableError; so does the `poll` or loop in whose
+        callback it is called. What `on_revoked` raises is raised after all else is done. A second call, also one in a
+        callback of the first, returns at once.
+        """
+        if self._is_closing or not self._lifetime.may_close():
+            return
+        self._is_closing = True
+        failure: Exception | None = None
+        try:
+            if self.subscribed:
+                async with aclosing(self.goodbye()) as calls:
+                    async for callback, partitions in calls:
+                        try:
+                            await call(CALLBACK, callback, partitions)
+                        except Exception as error:
+                            # What is finished is committed all the same.
+                            failure = failure or error
+        finally:
+            await super().close()
+        if failure is not None:
+            raise failure
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.close()
+
+
+def _task(lifetime: Lifetime) -> object:
+    """Return the task that asks for records. Raises InvalidRequestError outside of the consumer's event loop."""
+    lifetime.check_loop()
+    return asyncio.current_task(running_loop())

@@ -1,0 +1,589 @@
+"""What the asynchronous and the synchronous consumer share: everything but the loops over records."""
+
+from __future__ import annotations
+
+import datetime
+import enum
+import functools
+import itertools
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack
+from typing import Any, Final, Literal
+
+from logbroker.client.consumer.cursor import Cursor, Record
+from logbroker.client.consumer.fetcher import Assigned, Chunk, Fetcher
+from logbroker.client.consumer.generations import (
+    KEY_ORDER,
+    NO_ORDER,
+    WholeTopics,
+    has_delivered,
+    held_back_topics,
+)
+from logbroker.client.consumer.group_reader import Callback, Calls, GroupReader
+from logbroker.client.consumer.group_settings import GroupSettings, GrowthOrder
+from logbroker.client.consumer.offset_reset import OffsetReset, reset_policy
+from logbroker.client.consumer.permit import Permit
+from logbroker.client.runtime.arguments import MAX_INT, check_bounds, checks_arguments
+from logbroker.client.runtime.exclusive import BESIDE, Exclusive
+from logbroker.client.runtime.handlers import CALLBACK, check_no_generator
+from logbroker.client.runtime.lifetime import Droppable, Lifetime
+from logbroker.client.transport.connection import CLOSED, Connection, running_loop
+from logbroker.client.transport.metadata import check_bands, find_topics
+from logbroker.client.transport.offsets import Start, When, find_offsets, find_starts, list_offsets, milliseconds
+from logbroker.errors import (
+    BrokerUnavailableError,
+    ConcurrentUseError,
+    InvalidRequestError,
+    LogbrokerError,
+    NoCommittedOffsetError,
+    UnknownPartitionError,
+)
+from logbroker.types import TopicPartition
+
+DEFAULT_BUFFER_BYTES: Final = 8 * 1024 * 1024
+DEFAULT_POLL_BYTES: Final = 16 * 1024 * 1024
+DEFAULT_POLL_RECORDS: Final = 500
+DEFAULT_LIST_RECORDS: Final = 100_000
+"""Of one list of `batches`: a batch of a few compressed bytes may hold millions of records."""
+_UNLIMITED: Final = Permit()
+
+
+class Step(enum.Enum):
+    """What `open_next` did, or needs."""
+
+    OPENED = enum.auto()
+    NEEDS_CHUNK = enum.auto()
+    AT_END = enum.auto()
+
+
+class Room:
+    """What a list of records may still take. The first record goes in whatever its size."""
+
+    __slots__ = ("bytes", "records")
+
+    def __init__(self, max_records: int, max_bytes: int) -> None:
+        if max_records < 1:
+            # In other clients the first argument is the time.
+            raise InvalidRequestError(
+                f"max_records must be at least 1, not {max_records}; to take what is there without waiting, give "
+                "timeout_seconds=0"
+            )
+        check_bounds(1, MAX_INT, max_bytes=max_bytes)
+        self.records = max_records
+        self.bytes = max_bytes
+
+    @property
+    def is_left(self) -> bool:
+        return self.records > 0 and self.bytes > 0
+
+
+def concurrent_use(error: ValueError) -> Exception:
+    """Return what to raise where the decoder of the open batch cannot go on: another thread is just in it."""
+    return ConcurrentUseError(BESIDE) if "already executing" in str(error) else error
+
+
+@checks_arguments()
+class ConsumerCore(Droppable):
+    """Assignment, positions and the way from chunk to batch.
+
+    `call` calls a function of the fetcher in the event loop: the caller's own, or another thread's. `who` tells callers
+    apart, of which only one may ask for records at a time.
+    """
+
+    def __init__(
+        self,
+        broker: str,
+        *,
+        on_out_of_range: OffsetReset | Literal["error"],
+        buffer_bytes: int,
+        max_expanded_bytes: int,
+        request_timeout_seconds: float,
+        group: GroupSettings | None,
+        growth_order: GrowthOrder | None,
+        call: Callable[..., Any],
+        who: Callable[[Lifetime], object],
+    ) -> None:
+        check_bounds(1, MAX_INT, buffer_bytes=buffer_bytes, max_expanded_bytes=max_expanded_bytes)
+        policy = None if on_out_of_range == "error" else reset_policy(on_out_of_range, "on_out_of_range")
+        if growth_order not in (None, KEY_ORDER, NO_ORDER):
+            raise InvalidRequestError(f"growth_order takes {KEY_ORDER} or {NO_ORDER}")
+        self._lifetime = lifetime = Lifetime("Consumer", broker)
+        connect = functools.partial(
+            Connection,
+            broker,
+            request_timeout_seconds=request_timeout_seconds,
+            lifetime=lifetime,
+            is_of_member=group is not None,
+        )
+        self.connection = connect()
+        self._for_records = connect()
+        """For the fetch stream alone: on a slow link, megabytes of records lie between the broker and this end, and no
+        answer to a heartbeat, or to anything else, is to wait behind them."""
+        self.cursor = Cursor(max_expanded_bytes)
+        self.closed = False
+        self.has_ended = False
+        """There is nothing left to be closed."""
+        self.use = Exclusive(functools.partial(who, lifetime))
+        self._call = call
+        self._fetcher: Fetcher | None = None
+        self._fetcher_options: dict[str, Any] = {
+            "buffer_bytes": buffer_bytes,
+            "on_out_of_range": policy,
+            "topics_may_go": group is not None,
+        }
+        self._assigned: dict[TopicPartition, Assigned] = {}
+        self._holds = False
+        self._settings = group
+        self._group: GroupReader | None = None
+        self._keeps_order = growth_order != NO_ORDER
+        self._whole_topics: WholeTopics | None = None
+        """Those that are assigned as a whole."""
+
+    @property
+    def fetcher(self) -> Fetcher:
+        """What reads ahead; raises InvalidRequestError where nothing is assigned, ForkedProcessError after a fork."""
+        self._lifetime.check()
+        if self._fetcher is None:
+            raise InvalidRequestError("nothing is assigned; call assign(topic) or, in a group, subscribe(topic) first")
+        return self._fetcher
+
+    @property
+    def in_group(self) -> bool:
+        """Whether it is, or is to be, a member of a group."""
+        return self._settings is not None
+
+    @property
+    def subscribed(self) -> bool:
+        """Whether it is a member of a group."""
+        return self._group is not None
+
+    @property
+    def permit(self) -> Permit:
+        """Until when records may be handed out."""
+        return _UNLIMITED if self._group is None else self._group.permit
+
+    @property
+    def must_turn(self) -> bool:
+        """Whether the group has to be followed before records are waited for: there are some, or it has changed."""
+        permit = self.permit
+        if permit.open():
+            return False
+        return not (permit.lapsed() and self.cursor.assigned is None and self.fetcher.has_nothing)
+
+    def _open_fetcher(self) -> Fetcher:
+        if self.closed:
+            # Meanwhile, by another thread.
+            raise BrokerUnavailableError(CLOSED)
+        if self._fetcher is None:
+            self._fetcher = Fetcher(self.connection, self._for_records, **self._fetcher_options)
+            self._lifetime.opened(self.connection.close, self._for_records.close, self._fetcher.close)
+        return self._fetcher
+
+    async def subscribe(
+        self,
+        *topics: str,
+        pattern: str | None = None,
+        bands: str | Iterable[str] = (),
+        on_assigned: Callback | None = None,
+        on_revoked: Callback | None = None,
+        on_lost: Callback | None = None,
+    ) -> None:
+        """Join the group and read what it assigns of these topics, and of those whose whole name matches `pattern`.
+
+        `pattern` is in RE2 syntax. Topics need not be there yet. With `bands`, only partitions of bands of these names
+        are read, of the topics that have bands; other members may read other bands, and what nobody subscribes to
+        stays unread. Nor need the bands be there. Later calls change the subscription as a whole, and leave the
+        callbacks that they do not name. Returns when the broker has let this member in; the partitions come later.
+
+        The callbacks get a list of partitions, and are called while the program asks for records, so that it has
+        finished all records that it was given: `on_assigned` before the first record of the partitions, when they have
+        their positions; `on_revoked` before they are given away, and before what was finished of them is committed;
+        `on_lost` where they are somebody else's already, and nothing can be committed any more. They may commit, seek,
+        pause, subscribe and close, but not ask for records. An error that a callback raises comes out of the loop or
+        `poll`; `on_assigned` and `on_revoked` are then called again by the next one, before it delivers anything.
+
+        A later call that raises leaves the member its subscription, its partitions and its callbacks.
+
+        Raises InvalidRequestError (also for a pattern), InstanceIdInUseError, AssignorMismatchError, or
+        BrokerUnavailableError.
+        """
+        running_loop()
+        self._lifetime.check_loop()
+        if self._settings is None:
+            raise InvalidRequestError(
+                "this consumer is in no group; give it one, Consumer(broker, group=...), or assign()"
+            )
+        if not topics and not pattern:
+            raise InvalidRequestError("name a topic or a pattern to subscribe to")
+        for callback in (on_assigned, on_revoked, on_lost):
+            if callback is not None:
+                check_no_generator(CALLBACK, callback)
+        self._lifetime.check()
+        if self._group is None:
+            fetcher = self._open_fetcher()
+            self._group = GroupReader(self._settings, self.connection, self.cursor, fetcher, self._assigned)
+            self._lifetime.finish = self._group.commit_last
+            self._lifetime.opened(self._group.leave)
+        await self._group.subscribe(
+            topics, pattern or "", _listed(bands), on_assigned=on_assigned, on_revoked=on_revoked, on_lost=on_lost
+        )
+
+    async def commit(self, offsets: Mapping[TopicPartition, int] | Record | Sequence[Record] | None = None) -> None:
+        """Commit these offsets (the next to be read) or, without any, all records that were handed out so far.
+
+        With a record, or a list of them, commit that they are done, and all before them in their partitions: the offset
+        behind the last of each. Returns when they are synced. Raises the first refusal: NotOwnerError for a partition
+        that this member does not hold (any more), StaleMemberEpochError, OffsetGoesBackError below what it has
+        committed since it got the partition; UnknownMemberError where the group gave everything away.
+        """
+        self._lifetime.check_loop()
+        await self._in_group().commit(_behind(offsets))
+
+    async def committed(self, partitions: Iterable[TopicPartition] | None = None) -> dict[TopicPartition, int | None]:
+        """Return the committed offset of partitions, None where there is none; without an argument: of all assigned."""
+        return await self._in_group().committed(self.assignment() if partitions is None else list(partitions))
+
+    def _in_group(self) -> GroupReader:
+        self._lifetime.check()
+        if self._group is None:
+            raise InvalidRequestError("this consumer is no member of a group; call subscribe(topic) first")
+        return self._group
+
+    async def assign(
+        self,
+        topics: str | TopicPartition | Iterable[str | TopicPartition],
+        start: Start = "earliest",
+        *,
+        bands: str | Iterable[str] = (),
+    ) -> None:
+        """Read these topics and partitions from `start` on, and no others.
+
+        A topic is read with all its partitions; those that are added later join the assignment, from their beginning,
+        while the program waits for records. Of a topic that has grown, or grows, records of a key stay in order:
+        nothing that was appended after partitions were added is delivered before the program has finished all from
+        before that. See `growth_order`.
+        With `bands`, of a topic that has bands only the partitions of these; each must be a band of one of the topics.
+        Raises UnknownTopicError, UnknownPartitionError or InvalidRequestError, and then changes nothing. A partition
+        that is offline is told of while records are read.
+        """
+        if self._settings is not None:
+            raise InvalidRequestError("in a group, partitions are assigned by the broker; call subscribe(topic)")
+        wanted = [topics] if isinstance(topics, str | TopicPartition) else list(topics)
+        names = list(dict.fromkeys(item if isinstance(item, str) else item.topic for item in wanted))
+        infos = {info.name: info for info in await find_topics(self.connection, names)} if names else {}
+        bands = _listed(bands)
+        check_bands([infos[item] for item in wanted if isinstance(item, str)], bands)
+        partitions: dict[TopicPartition, None] = {}
+        for item in wanted:
+            if isinstance(item, str):
+                partitions |= {TopicPartition(item, number): None for number in infos[item].partitions_of(bands)}
+            elif 0 <= item.partition < infos[item.topic].partitions:
+                partitions[item] = None
+            else:
+                raise UnknownPartitionError(
+                    f"topic {item.topic!r} has no partition {item.partition}; it has {infos[item.topic].partitions}"
+                )
+        offsets = await find_starts(self.connection, list(partitions), start)
+        if self._whole_topics is not None:
+            await self._whole_topics.close()
+            self._lifetime.ended(self._whole_topics.close)
+        self.cursor.drop()
+        # Where one is offline the fetcher looks again, and tells the program, as it reads the others.
+        later = None if isinstance(start, int) else start
+        self._assigned = {
+            partition: Assigned(partition, infos[partition.topic].id, offset, offset, start=later)
+            for partition in partitions
+            for offset in [offsets.get(partition, -1)]
+        }
+        fetcher = self._open_fetcher()
+        reads = self._assigned
+
+        def add(assigned: Assigned) -> None:
+            # Not a method: nothing in the event loop is to refer to the consumer, so that one that is dropped goes.
+            if assigned.partition not in reads:
+                reads[assigned.partition] = assigned
+                fetcher.add(assigned)
+
+        whole_topics = self._whole_topics = WholeTopics(self.connection, fetcher, self.cursor, add)
+        self._lifetime.opened(whole_topics.close)
+        for item in dict.fromkeys(wanted):
+            if isinstance(item, str):
+                whole = [self._assigned[TopicPartition(item, number)] for number in infos[item].partitions_of(bands)]
+                whole_topics.read(infos[item], bands, whole, keeps_order=self._keeps_order)
+        fetcher.assign(self._assigned.values())
+
+    def assignment(self) -> list[TopicPartition]:
+        """Return the partitions that are read."""
+        return list(self._assigned)
+
+    def position(self, partition: TopicPartition) -> int:
+        """Return the offset of the next record to be delivered.
+
+        Raises InvalidRequestError where it is not assigned, NoCommittedOffsetError where none is known yet.
+        """
+        assigned = self._find(partition)
+        self.cursor.settle()
+        if assigned.position < 0:
+            raise NoCommittedOffsetError(
+                f"{partition} has no position yet: {assigned.error or 'the broker is asked for it'}; seek() to one"
+            )
+        return assigned.position
+
+    def _positions(self) -> dict[TopicPartition, int]:
+        """Return the positions of all partitions that have one."""
+        self.cursor.settle()
+        return {at.partition: at.position for at in self._assigned.values() if at.position >= 0}
+
+    async def seek(self, partition: TopicPartition, offset: int) -> None:
+        """Go on at an offset. Also starts a partition again that an error ended; that is raised no more.
+
+        Raises InvalidRequestError for a negative offset, or a partition that is not assigned.
+        """
+        if offset < 0:
+            raise InvalidRequestError(f"{offset} is not an offset; give 0 or more")
+        self._move({partition: offset})
+
+    async def seek_to_time(self, partition: TopicPartition, moment: int | datetime.datetime) -> None:
+        """Go on at the first record at or after a time (milliseconds since 1970, or a datetime), or at the end.
+
+        Raises InvalidRequestError where the partition is not assigned, BrokerUnavailableError.
+        """
+        self._find(partition)
+        self._move(await find_offsets(self.connection, [partition], milliseconds(moment)))
+
+    async def seek_to_beginning(self, *partitions: TopicPartition) -> None:
+        """Go back to the log start offset; without partitions: in all."""
+        self._move(await self.beginning_offsets(partitions or None))
+
+    async def seek_to_end(self, *partitions: TopicPartition) -> None:
+        """Go on with what comes from now on; without partitions: in all."""
+        self._move(await self.end_offsets(partitions or None))
+
+    def _move(self, offsets: dict[TopicPartition, int]) -> None:
+        self._lifetime.check_loop()
+        for partition, offset in offsets.items():
+            assigned = self._find(partition)
+            self._drop_open(assigned)
+            assigned.position = offset
+            # What was read before says nothing of the records before this one.
+            assigned.leader_epoch, assigned.cut_offset = -1, None
+            self.fetcher.move(assigned)
+            if self._whole_topics is not None:
+                self._whole_topics.moved(assigned)
+
+    def pause(self, *partitions: TopicPartition) -> None:
+        """Deliver nothing of these partitions until they are resumed; what is buffered of them is dropped."""
+        self._lifetime.check_loop()
+        for partition in partitions or self.assignment():
+            assigned = self._find(partition)
+            self._drop_open(assigned)
+            self.fetcher.pause(assigned)
+
+    def resume(self, *partitions: TopicPartition) -> None:
+        """Go on with paused partitions at their positions."""
+        self._lifetime.check_loop()
+        for partition in partitions or self.assignment():
+            assigned = self._find(partition)
+            if assigned.paused:
+                assigned.paused = False
+                self.fetcher.move(assigned)
+
+    async def beginning_offsets(self, partitions: Iterable[TopicPartition] | None = None) -> dict[TopicPartition, int]:
+        """Return the log start offset of partitions; None: of all that are assigned."""
+        return await self._offsets(partitions, "earliest")
+
+    async def end_offsets(self, partitions: Iterable[TopicPartition] | None = None) -> dict[TopicPartition, int]:
+        """Return the high watermark of partitions, the offset that the next record gets; None: of all assigned."""
+        return await self._offsets(partitions, "latest")
+
+    async def _offsets(self, partitions: Iterable[TopicPartition] | None, when: When) -> dict[TopicPartition, int]:
+        return await find_offsets(self.connection, self.assignment() if partitions is None else list(partitions), when)
+
+    def _find(self, partition: TopicPartition) -> Assigned:
+        try:
+            return self._assigned[partition]
+        except KeyError:
+            raise InvalidRequestError(f"{partition} is not assigned; call assign() with it first") from None
+
+    def _drop_open(self, assigned: Assigned) -> None:
+        if self.cursor.assigned is assigned:
+            self.cursor.drop()
+
+    # --- the way through the chunks ---------------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """Read without end, also what a bounded loop left out. Raises BrokerUnavailableError where it is closed."""
+        if self.closed:
+            raise BrokerUnavailableError(CLOSED)
+        self._lifetime.check()
+        self.asked()
+        if self._holds:
+            self._holds = False
+            self._call(self.fetcher.release_held)
+
+    def asked(self) -> None:
+        """Note that the program asks for records, and so has finished those that it was given."""
+        self.cursor.asked()
+        if self._group is not None:
+            self._group.asked = True
+
+    def turn(self, ends: dict[TopicPartition, int] | None, deadline: float | None) -> Calls:
+        """Follow the group until records may be handed out, or the deadline is over: see `GroupReader.turn`."""
+        return self._in_group().turn(ends, deadline)
+
+    def goodbye(self) -> Calls:
+        """Prepare for the end of a group member: see `GroupReader.goodbye`."""
+        return self._in_group().goodbye()
+
+    async def ends(self) -> dict[TopicPartition, int]:
+        """Return the high watermarks now, of those partitions that are not there yet, or that stand: their error is to
+        be raised at the end, unless it was the last thing that the program was given. Nothing is to be awaited of those
+        that are paused."""
+        self.cursor.settle()
+        if self._whole_topics is not None:
+            await self._whole_topics.refresh()
+        standing = set(self.fetcher.standing) if self.fetcher.just_told else set()
+        self.fetcher.just_told = False
+        wanted = [assigned for assigned in self._assigned.values() if not assigned.paused]
+        found = await list_offsets(self.connection, [(assigned.partition, "latest") for assigned in wanted])
+        ends = {}
+        for assigned, outcome in zip(wanted, found, strict=True):
+            if not isinstance(outcome, LogbrokerError) and outcome.offset < assigned.position:
+                self._drop_open(assigned)
+            end = await self.fetcher.bound(assigned, outcome)
+            if end is not None and assigned not in standing:
+                ends[assigned.partition] = end
+        return ends
+
+    def begin_chunk(self, chunk: Chunk, ends: dict[TopicPartition, int] | None) -> None:
+        """Begin with a chunk. Where a bounded loop does not read its partition, that is held: what comes of it is not
+        wanted before the next loop, and must not be lost."""
+        if ends is None or chunk.assigned.partition in ends:
+            self.cursor.take(chunk)
+        else:
+            self._hold(chunk.assigned)
+
+    def _hold(self, assigned: Assigned) -> None:
+        self._holds = True
+        self._call(self.fetcher.hold, assigned)
+
+    def open_next(self, ends: dict[TopicPartition, int] | None) -> Step:
+        """Open the next batch. `ends` is what remains of a bounded loop: partitions that have got there leave it, as do
+        those that were paused, or are not assigned any more. Raises the error of partitions that stand, where nothing
+        else is left of it."""
+        try:
+            opened = self.cursor.advance(ends)
+        except LogbrokerError as error:
+            self.fail_open(error)
+            opened = False
+        if ends is not None:
+            for partition, end in list(ends.items()):
+                assigned = self._assigned.get(partition)
+                if assigned is None or assigned.paused:
+                    del ends[partition]
+                elif assigned.position >= end and assigned.error is None:
+                    del ends[partition]
+                    # Where its next generations end has to be heard: others of the topic wait for it there. What came
+                    # from behind the end was appended meanwhile.
+                    if not assigned.generation or assigned.fetched > assigned.position:
+                        self._hold(assigned)
+            if not opened:
+                self._leave_blocked(ends)
+            if not ends:
+                return Step.AT_END
+            if not opened and all(self._assigned[partition] in self.fetcher.standing for partition in ends):
+                self.fetcher.tell()
+        return Step.OPENED if opened else Step.NEEDS_CHUNK
+
+    def _leave_blocked(self, ends: dict[TopicPartition, int]) -> None:
+        """Do not wait for a partition that waits at the end of its generation for one that the loop does not read."""
+        held_back = held_back_topics(self._assigned.values(), ends)
+        for partition in list(ends) if held_back else ():
+            assigned = self._assigned[partition]
+            if assigned.topic_id in held_back and has_delivered(assigned) and not assigned.failed:
+                del ends[partition]
+                self._hold(assigned)
+
+    def rest_of_batch(self, records: list[Record], room: Room) -> None:
+        """Deliver what is left of the open batch into a list, as far as there is room: with some left, all of it."""
+        cursor, before = self.cursor, len(records)
+        error = None
+        try:
+            if cursor.open_bytes <= room.bytes:
+                room.bytes -= cursor.open_bytes
+                records.extend(itertools.islice(cursor.records, room.records))
+            else:
+                _fill(records, cursor, room)
+        except LogbrokerError as failure:
+            error = failure.as_value()
+        except ValueError as failure:
+            raise concurrent_use(failure) from None
+        room.records -= len(records) - before
+        if len(records) > before:
+            self.cursor.hand_out(records, before)
+            self.fetcher.just_told = False
+        if error is not None:
+            self.fail_open(error)
+
+    def fail_open(self, error: LogbrokerError) -> None:
+        """End the open partition with an error, which the next chunk then is."""
+        assigned = self.cursor.assigned
+        assert assigned is not None
+        self.cursor.drop()
+        self._call(self.fetcher.fail, assigned, error)
+
+    async def close(self) -> None:
+        """Stop reading, and let go of the connection: all of it, however often this is cancelled."""
+        self.closed = True
+        if self._lifetime.is_forked:
+            return
+        async with AsyncExitStack() as stack:
+            stack.callback(setattr, self, "has_ended", True)
+            # Not before the group is left: what is open and not delivered must not count as finished.
+            stack.callback(self._lifetime.closed)
+            stack.callback(self.cursor.stop)
+            stack.push_async_callback(self.connection.close)
+            stack.push_async_callback(self._for_records.close)
+            if self._fetcher is not None:
+                stack.push_async_callback(self._fetcher.close)
+            if self._whole_topics is not None:
+                stack.push_async_callback(self._whole_topics.close)
+            if self._group is not None:
+                stack.push_async_callback(self._group.leave)
+
+
+def _fill(records: list[Record], cursor: Cursor, room: Room) -> None:
+    """Deliver record by record, as each may be larger than what is left, until it is known that all others fit."""
+    left, before = room.bytes, len(records)
+    try:
+        for record in itertools.islice(cursor.records, room.records):
+            size_bytes = record.size_bytes
+            if size_bytes > left and records:
+                cursor.put_back(record)
+                left = 0
+                return
+            records.append(record)
+            left -= size_bytes
+            if cursor.open_bytes <= left:
+                left -= cursor.open_bytes
+                records.extend(itertools.islice(cursor.records, room.records - len(records) + before))
+                return
+    finally:
+        room.bytes = max(0, left)
+
+
+def _behind(
+    offsets: Mapping[TopicPartition, int] | Record | Sequence[Record] | None,
+) -> Mapping[TopicPartition, int] | None:
+    """Return the offsets to be committed."""
+    if offsets is None or isinstance(offsets, Mapping):
+        return offsets
+    behind: dict[TopicPartition, int] = {}
+    for record in [offsets] if isinstance(offsets, Record) else offsets:
+        partition = TopicPartition(record.topic, record.partition)
+        behind[partition] = max(record.offset + 1, behind.get(partition, 0))
+    return behind
+
+
+def _listed(bands: str | Iterable[str]) -> list[str]:
+    return [bands] if isinstance(bands, str) else list(bands)

@@ -1,0 +1,751 @@
+"""The event loop's side of a consumer: one fetch stream, its credit, and how it goes on after it breaks.
+
+Credit bounds what is buffered: the broker may send `buffer_bytes`, and gets back what was taken out. Every partition
+that is moved (assigned, sought, resumed) gets a new version; what arrives for, or waits under, an older one is dropped,
+so no record is ever delivered from before a move.
+
+A partition whose error the broker cannot mend by itself *stands*: nothing more of it is read, and its error is raised
+again and again (`next_chunk`, `tell`) until it is moved, paused or removed. After a new connection what the
+broker refused is asked for once more, as a restart may have mended it; but for a position that the log does not hold:
+there the log may grow past it, and what lies between would be skipped in silence.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import datetime
+import itertools
+import logging
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from time import monotonic
+from typing import Any, Final
+
+import grpc
+import msgspec
+
+from logbroker.client.consumer.offset_reset import Policy, Reset, place_of
+from logbroker.client.consumer.permit import Permit
+from logbroker.client.runtime.tasks import end_tasks
+from logbroker.client.transport.background import Background
+from logbroker.client.transport.connection import CLOSED, Connection, Stream, backoff_seconds, run_stream
+from logbroker.client.transport.offsets import ListedOffset, find_offsets
+from logbroker.client.transport.status import error_of_item
+from logbroker.errors import (
+    BrokerUnavailableError,
+    CorruptLogError,
+    LogbrokerError,
+    LogTruncatedError,
+    NoCommittedOffsetError,
+    OffsetOutOfRangeError,
+    UnknownTopicError,
+)
+from logbroker.types import TopicId, TopicPartition
+from logbroker.v1 import log_pb2
+
+_log = logging.getLogger(__name__)
+
+_GRANT_SHARE: Final = 4
+"""Credit is given back when it is a quarter of the buffer: a message costs more than the delay."""
+_MAX_CHUNK_BYTES: Final = 1024 * 1024
+_SILENT_SECONDS: Final = 1.0
+"""A stream that brought something within as much is not dead."""
+_TELL_AGAIN_SECONDS: Final = 0.1
+"""While a partition stands, the others' records are waited for so long before its error is raised again."""
+
+
+class Assigned(msgspec.Struct, eq=False):
+    """One partition that is read."""
+
+    partition: TopicPartition
+    topic_id: TopicId
+    """A topic that is deleted and created again is another one: its records are never taken for those of this."""
+    position: int
+    """The next offset to be delivered; -1: not known yet, `start` says where it is."""
+    fetched: int
+    """The next offset to be received."""
+    leader_epoch: int = -1
+    """Of what was received last; -1: nothing yet."""
+    version: int = 0
+    continued: int = -1
+    """The version in which a batch that was received begins right at the position, as all before it was received."""
+    correlation_id: int = 0
+    """Of the request that positioned it in the current stream; 0: none did."""
+    paused: bool = False
+    held: bool = False
+    """Not wanted until the consumer goes on reading without end."""
+    start: Policy | datetime.datetime = None
+    """Where to begin while the position is not known; None: the program has to say."""
+    cut_offset: int | None = None
+    """The log was cut there, and the position is from before. Nothing above may be committed: it is other records."""
+    doubtful: bool = False
+    """The connection broke since the broker last confirmed the position: the log may have been cut below it."""
+    failed: bool = False
+    """An error ended it; a move starts it again."""
+    error: LogbrokerError | None = None
+    """That error; None: nobody is to hear of it."""
+    told: int = 0
+    """How often the program has heard of it."""
+    may_mend: bool = False
+    """The broker may serve it again after a restart."""
+    generation: int = 0
+    """Of its topic; nothing is read from behind its end. 0: all is read."""
+    has_read: bool = False
+    """Records of it were opened, at least."""
+    generation_end: int | None = None
+    """Where that ends in this partition; None: as far as is known it has not ended."""
+
+    @property
+    def wanted(self) -> bool:
+        return not (self.paused or self.held or self.failed)
+
+    @property
+    def is_at_end(self) -> bool:
+        """Whether all of its generation is received (not: delivered)."""
+        return self.generation_end is not None and self.fetched >= self.generation_end
+
+    @property
+    def unreadable(self) -> bool:
+        """Whether it cannot be read wherever one begins: the program cannot mend that by saying where to go on."""
+        return self.failed and not isinstance(
+            self.error, OffsetOutOfRangeError | LogTruncatedError | NoCommittedOffsetError
+        )
+
+    @property
+    def limit(self) -> int | None:
+        """Up to where it can be delivered: to the end of its generation, or to where it cannot be read any further.
+
+        None: as far as is known, nothing ends it.
+        """
+        return self.fetched if self.unreadable else self.generation_end
+
+
+class Chunk(msgspec.Struct, eq=False):
+    """Batches of one partition as they arrived, or the error that ended it."""
+
+    assigned: Assigned
+    version: int
+    batches: bytes
+    next_offset: int
+    error: LogbrokerError | None = None
+    gaps_below: int | None = None
+    """Batches that begin below it may leave gaps before them; None: the position moves by our own will."""
+
+
+class Fetcher:
+    """Keeps a stream open while partitions are assigned, and hands out what arrives in its order."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        records: Connection,
+        *,
+        buffer_bytes: int,
+        on_out_of_range: Policy,
+        topics_may_go: bool,
+    ) -> None:
+        """`connection` is for calls, `records` for the stream.
+
+        With `topics_may_go`, a partition whose topic was deleted is no error: there is nothing more to read.
+        """
+        self.on_cut: Callable[[Assigned, int], None] = lambda assigned, offset: None
+        """Told where the log of a partition was cut below its position."""
+        self.standing: dict[Assigned, None] = {}
+        """Whose error the program has heard, and must hear again."""
+        self._refusal: LogbrokerError | None = None
+        """Why the broker takes no stream at all, now; every call is told."""
+        self.just_told = False
+        """The last thing that the program was given is an error of these; whoever gives it records resets this."""
+        self._topics_may_go = topics_may_go
+        self._connection = connection
+        self._records = records
+        self._buffer_bytes = buffer_bytes
+        self._on_out_of_range = on_out_of_range
+        self._assigned: dict[TopicPartition, Assigned] = {}
+        self._chunks: deque[Chunk] = deque()
+        self._buffered_bytes = 0
+        self._arrived = asyncio.Event()
+        self.waiting = False
+        """The program waits for records."""
+        self._to_place: dict[Assigned, None] = {}
+        self._to_remove: dict[TopicPartition, TopicId] = {}
+        self._credit_bytes = 0
+        self._work = asyncio.Event()
+        self._correlation_id = 0
+        self._heard_at = 0.0
+        """When the stream brought something last."""
+        self._attempt = 0
+        self._stream_work = Background(
+            "the consumer's stream", connection, self._run, on_break=self._interrupted, on_over=self._cut_off
+        )
+        self._searching: dict[Assigned, asyncio.Task[None]] = {}
+        """For places to begin at."""
+        self._closed = False
+        self.boundary: Callable[[], bool] = lambda: False
+        """Called while the program waits for records, if something is in `at_boundary`, or `has_news`. True: who waits
+        is to look again at what it waits for."""
+        self.has_news = False
+        self.at_boundary: dict[Assigned, None] = {}
+        """Partitions at the end of their generation, or ended by an error, which `boundary` has not dealt with."""
+
+    # --- what is read -----------------------------------------------------------------------------------------------
+
+    def assign(self, assigned: Iterable[Assigned]) -> None:
+        """Read these partitions and no others."""
+        for old in list(self._assigned.values()):
+            self.remove(old)
+        for new in assigned:
+            self.add(new)
+
+    def add(self, assigned: Assigned) -> None:
+        """Read this partition too."""
+        self._assigned[assigned.partition] = assigned
+        self.move(assigned)
+        if not self._stream_work.has_begun and not self._closed:
+            self._stream_work.start()
+
+    def remove(self, assigned: Assigned) -> None:
+        """Read this partition no more; nothing that has arrived of it is handed out."""
+        del self._assigned[assigned.partition]
+        self._withdraw(assigned)
+        self._clear(assigned)
+        self.at_boundary.pop(assigned, None)
+
+    def move(self, assigned: Assigned) -> None:
+        """Go on at `position`, also after an error."""
+        assigned.version += 1
+        assigned.correlation_id = 0
+        self._stop_search(assigned)
+        if assigned.cut_offset is not None and self._on_out_of_range is not None:
+            # The position had not followed yet.
+            assigned.position, assigned.cut_offset = min(assigned.position, assigned.cut_offset), None
+            assigned.leader_epoch = -1
+        assigned.fetched = assigned.position
+        self._clear(assigned)
+        self._to_remove.pop(assigned.partition, None)
+        if assigned.wanted:
+            self._ask_for(assigned)
+
+    def _ask_for(self, assigned: Assigned) -> None:
+        if assigned.fetched >= 0:
+            self._to_place[assigned] = None
+            self._work.set()
+        elif assigned.start is not None:
+            self._search(assigned, assigned.start)
+        else:
+            self._fail(assigned, _nothing_committed(assigned.partition))
+
+    def read_generation(self, assigned: Assigned, generation: int) -> None:
+        """Read up to the end of another generation. A lower one than before takes back what is read ahead."""
+        before, assigned.generation = assigned.generation, generation
+        if before == generation:
+            return
+        assigned.generation_end = None
+        # What is on its way was read up to the end of the other one.
+        assigned.correlation_id = 0
+        self._note_end(assigned)
+        if assigned.failed:
+            return
+        if generation and (before > generation or not before):
+            self.move(assigned)
+        elif assigned.wanted:
+            self._ask_for(assigned)
+
+    def _note_end(self, assigned: Assigned) -> None:
+        if assigned.is_at_end or assigned.failed:
+            self.at_boundary[assigned] = None
+            self._arrived.set()
+        else:
+            self.at_boundary.pop(assigned, None)
+
+    def pause(self, assigned: Assigned) -> None:
+        assigned.paused = True
+        self._withdraw(assigned)
+        self._clear(assigned)
+
+    def hold(self, assigned: Assigned) -> None:
+        assigned.held = True
+        self._withdraw(assigned)
+
+    def release_held(self) -> None:
+        for assigned in self._assigned.values():
+            if assigned.held:
+                assigned.held = False
+                self.move(assigned)
+
+    def fail(self, assigned: Assigned, error: LogbrokerError) -> None:
+        """End a partition with an error, which is raised before anything else is handed out.
+
+        Where its log is damaged, the broker is asked first what it knows: file and byte. It remembers what it finds.
+        """
+        self._withdraw(assigned)
+        self._clear(assigned)
+        assigned.failed = True
+        assigned.fetched = assigned.position
+        if isinstance(error, CorruptLogError) and not self._closed:
+            self._searching[assigned] = task = asyncio.create_task(self._find_damage(assigned, error))
+            task.add_done_callback(lambda task: self._search_ended(assigned, task, error))
+        else:
+            self._end_with(assigned, error)
+
+    async def _find_damage(self, assigned: Assigned, error: LogbrokerError) -> None:
+        version = assigned.version
+        item = _fetch_item(assigned, assigned.position, max_bytes=1)
+        # To send plain records, it decodes what lies there, and checks it.
+        request = log_pb2.FetchRequest(items=[item], plain_records=True)
+        try:
+            response = await self._connection.unary("Fetch", request, retry=False)
+            found = _error_in(response.results[0])
+        except LogbrokerError as failure:
+            found = failure.as_value()
+        if assigned.version == version:
+            self._end_with(assigned, found if isinstance(found, CorruptLogError) else error)
+
+    def _end_with(self, assigned: Assigned, error: LogbrokerError) -> None:
+        assigned.error = error
+        self._note_end(assigned)
+        self._chunks.appendleft(Chunk(assigned, assigned.version, b"", assigned.position, error))
+        self._arrived.set()
+
+    def _fail(self, assigned: Assigned, error: LogbrokerError, *, may_mend: bool = False) -> None:
+        """End a partition with an error of the broker, which is raised after what has arrived before it."""
+        if self._assigned.get(assigned.partition) is not assigned:
+            return  # It was taken away while the broker was asked.
+        assigned.failed, assigned.may_mend = True, may_mend
+        if assigned in self.standing:
+            assigned.error = error
+        else:
+            self._put(Chunk(assigned, assigned.version, b"", assigned.fetched, error))
+        self._note_end(assigned)
+
+    def _clear(self, assigned: Assigned) -> None:
+        """Forget the error of a partition."""
+        assigned.failed = assigned.may_mend = False
+        assigned.error, assigned.told = None, 0
+        self.standing.pop(assigned, None)
+        self._note_end(assigned)
+
+    def _withdraw(self, assigned: Assigned) -> None:
+        assigned.version += 1
+        assigned.correlation_id = 0
+        self._stop_search(assigned)
+        self._to_place.pop(assigned, None)
+        self._to_remove[assigned.partition] = assigned.topic_id
+        self._work.set()
+
+    # --- what has arrived -------------------------------------------------------------------------------------------
+
+    async def next_chunk(self, deadline: float | None, permit: Permit, *, tell_again: bool = True) -> Chunk | None:
+        """Return what comes next, waiting for it; None when the deadline (monotonic seconds) is over, when there is
+        something and the permit is over, or when it is time to look again at what is waited for.
+
+        With `tell_again`, raises what ended a partition, after a short wait also where the program has heard that
+        before; else that is left to the caller. Raises BrokerUnavailableError once it is closed.
+        """
+        refusal = self._refusal
+        if (self.standing and tell_again) or refusal is not None:
+            tell_again_at = monotonic() + _TELL_AGAIN_SECONDS
+            deadline = tell_again_at if deadline is None else min(deadline, tell_again_at)
+        self.waiting = True
+        try:
+            async with asyncio.timeout(None if deadline is None else max(0.0, deadline - monotonic())):
+                while not self._closed and (permit.open() or (permit.lapsed() and not self.at_boundary)):
+                    if (self.at_boundary or self.has_news) and self.boundary():
+                        return None
+                    if self._drop_old_chunks() or self._refusal is not refusal:
+                        break
+                    self._arrived.clear()
+                    await self._arrived.wait()
+        except TimeoutError:
+            pass
+        finally:
+            self.waiting = False
+        if self._closed:
+            raise BrokerUnavailableError(CLOSED)
+        if not permit.open():
+            return None
+        if not self._drop_old_chunks():
+            if tell_again:
+                self.tell()
+            if self._refusal is not None:
+                raise type(self._refusal)(self._refusal.message)
+            return None
+        chunk = self._take_chunk()
+        if chunk.error is not None:
+            self.standing[chunk.assigned] = None
+            if not tell_again:
+                return None  # The others come first.
+            self.tell()
+        return chunk
+
+    def connection_is_silent(self) -> None:
+        """Another connection to the broker is dead: begin the stream anew, where it may be on one that is, too."""
+        if self._heard_at + _SILENT_SECONDS < monotonic():
+            self._records.renew()
+
+    @property
+    def has_nothing(self) -> bool:
+        """Whether nothing has arrived, and nothing is to be done or told."""
+        return not (self._chunks or self.standing or self.at_boundary or self.has_news or self._refusal)
+
+    def tell_again(self) -> None:
+        """Raise the error of a partition that stands, unless it was the last thing that the program was given."""
+        if self.standing and not self.just_told:
+            self.tell()
+
+    def tell(self) -> None:
+        """Raise the error that the program has heard least often, for all partitions that stand by one of its class.
+
+        May be called in another thread than the event loop's; nothing stands any more where nothing is raised.
+        """
+        standing = [(assigned, error) for assigned in list(self.standing) if (error := assigned.error) is not None]
+        if standing:
+            of_first, first = min(standing, key=lambda item: item[0].told)
+            others = [each for each, error in standing if type(error) is type(first) and each is not of_first]
+            told = [of_first, *others]
+            for assigned in told:
+                assigned.told += 1
+            self.just_told = True
+            raise _error_of(told, first)
+
+    def interrupt(self) -> None:
+        """Let one who waits look at the permit."""
+        self._arrived.set()
+
+    async def ready_chunk(self) -> Chunk | None:
+        """Return what has arrived already, unless it is an error."""
+        return self._take_chunk() if self._drop_old_chunks() and self._chunks[0].error is None else None
+
+    def _drop_old_chunks(self) -> bool:
+        """Drop what waits in front under an old version; returns whether anything is left."""
+        while self._chunks and _is_old(self._chunks[0]):
+            self._take_chunk()
+        return bool(self._chunks)
+
+    def _take_chunk(self) -> Chunk:
+        chunk = self._chunks.popleft()
+        self._give_credit(len(chunk.batches))
+        return chunk
+
+    def _give_credit(self, size_bytes: int) -> None:
+        self._buffered_bytes -= size_bytes
+        self._credit_bytes += size_bytes
+        if self._credit_bytes >= self._buffer_bytes // _GRANT_SHARE:
+            self._work.set()
+
+    # --- the stream -------------------------------------------------------------------------------------------------
+
+    async def _run(self) -> None:
+        while True:
+            self._begin()
+            stream = self._records.stream("FetchStream")
+            error = await run_stream(self._records, stream, self._read, self._write)
+            self._doubt_positions()
+            self._refusal = None if error.retriable or type(error) is LogbrokerError else error
+            self._arrived.set()
+            level = logging.DEBUG if self._attempt else logging.WARNING
+            _log.log(level, "consuming from %s: %s; reconnecting", self._connection.broker, error)
+            await asyncio.sleep(backoff_seconds(self._attempt))
+            self._attempt += 1
+
+    def _doubt_positions(self) -> None:
+        for assigned in self._assigned.values():
+            assigned.doubtful = assigned.leader_epoch >= 0
+
+    def _interrupted(self, error: LogbrokerError, cancelled: bool) -> None:
+        self._doubt_positions()
+
+    def _cut_off(self) -> None:
+        """The event loop ends, or no tasks live in it: nothing will arrive any more."""
+        self._closed = True
+        self._arrived.set()
+
+    def _begin(self) -> None:
+        """Ask a new stream for all that is wanted, from where the old one was."""
+        self._to_remove.clear()
+        for assigned in self._assigned.values():
+            assigned.correlation_id = 0
+        self._to_place = {}
+        for assigned in self._assigned.values():
+            if (assigned.wanted or assigned.may_mend) and assigned not in self._searching:
+                self._ask_for(assigned)
+        self._credit_bytes = max(self._buffer_bytes - self._buffered_bytes, 1)
+
+    async def _write(self, stream: Stream) -> None:
+        settings: log_pb2.FetchStreamSettings | None = log_pb2.FetchStreamSettings(
+            max_response_bytes=min(_MAX_CHUNK_BYTES, self._buffer_bytes)
+        )
+        while True:
+            self._work.clear()
+            self._correlation_id += 1
+            request = log_pb2.FetchStreamRequest(
+                correlation_id=self._correlation_id,
+                settings=settings,
+                remove=[
+                    log_pb2.PartitionRef(topic=topic, topic_id=topic_id, partition=number)
+                    for (topic, number), topic_id in self._to_remove.items()
+                ],
+                add_credit_bytes=self._credit_bytes,
+            )
+            settings = None
+            for assigned in self._to_place:
+                assigned.correlation_id = self._correlation_id
+                request.assign.append(_fetch_item(assigned, assigned.fetched))
+            self._to_place.clear()
+            self._to_remove.clear()
+            self._credit_bytes = 0
+            await stream.write(request)
+            await self._work.wait()
+
+    async def _read(self, stream: Stream) -> None:
+        while True:
+            response: Any = await stream.read()
+            if response is grpc.aio.EOF:
+                raise BrokerUnavailableError("the broker ended the stream")
+            self._heard_at = monotonic()
+            self._attempt = 0
+            self._refusal = None
+            for result in response.results:
+                assigned = self._assigned.get(TopicPartition(result.topic, result.partition))
+                if assigned is None or assigned.correlation_id != result.correlation_id:
+                    # Sent before it was moved or withdrawn.
+                    self._buffered_bytes += len(result.batches)
+                    self._give_credit(len(result.batches))
+                elif (error := _error_in(result)) is not None:
+                    self.refused(assigned, error)
+                else:
+                    assigned.doubtful = False
+                    if assigned.failed:
+                        self._clear(assigned)
+                    if result.next_offset != assigned.fetched or result.batches:
+                        self._take(assigned, result)
+                    if result.HasField("generation_end"):
+                        assigned.generation_end = result.generation_end
+                        self._note_end(assigned)
+
+    def _take(self, assigned: Assigned, result: log_pb2.FetchResult) -> None:
+        assigned.fetched = result.next_offset
+        assigned.leader_epoch = result.leader_epoch
+        chunk = Chunk(assigned, assigned.version, result.batches, result.next_offset, gaps_below=result.gaps_below)
+        self._put(chunk)
+
+    def _put(self, chunk: Chunk) -> None:
+        self._buffered_bytes += len(chunk.batches)
+        if chunk.error is not None:
+            chunk.assigned.error = chunk.error
+        self._chunks.append(chunk)
+        self._arrived.set()
+
+    def refused(self, assigned: Assigned, error: LogbrokerError) -> None:
+        """Take what the broker says against reading on: try again, go on elsewhere, or end the partition."""
+        assigned.correlation_id = 0
+        policy = self._on_out_of_range
+        if error.retriable:
+            _log.info("%s: %s; trying again", assigned.partition, error)
+            asyncio.get_running_loop().call_later(backoff_seconds(3), self._place_again, assigned, assigned.version)
+        elif isinstance(error, LogTruncatedError) and error.cut_offset >= 0:
+            self._cut(assigned, error)
+            if policy is None:
+                self._fail(assigned, error)
+            else:
+                _log.warning("%s: %s; going on there", assigned.partition, error)
+                # Unlike below, what has arrived is dropped: it is in no log any more.
+                assigned.version += 1
+                self._go_on_at(assigned, error.cut_offset)
+        elif isinstance(error, OffsetOutOfRangeError | LogTruncatedError):
+            if policy is None:
+                self._fail(assigned, error)
+            else:
+                _log.warning("%s: %s; going on as the reset policy says: %s", assigned.partition, error, policy)
+                self._search(assigned, policy)
+        elif isinstance(error, UnknownTopicError) and self._topics_may_go:
+            self._clear(assigned)
+            assigned.failed = True
+            self._note_end(assigned)
+            _log.info("%s: %s", assigned.partition, error)
+        else:
+            self._fail(assigned, error, may_mend=True)
+
+    def _cut(self, assigned: Assigned, error: LogTruncatedError) -> None:
+        assigned.cut_offset, assigned.doubtful = error.cut_offset, False
+        self.on_cut(assigned, error.cut_offset)
+
+    async def confirm(self, partitions: Iterable[Assigned], *, retry: bool) -> None:
+        """Ask for those positions that are doubtful whether the log was cut below them. Raises BrokerUnavailableError,
+        after the time for a request where it is to be tried again."""
+        doubtful = [assigned for assigned in partitions if assigned.doubtful]
+        if not doubtful:
+            return
+        # One batch in all is the least that an answer brings, and only where there is something to read.
+        items = [_fetch_item(assigned, assigned.position, max_bytes=1) for assigned in doubtful]
+        response = await self._connection.unary("Fetch", log_pb2.FetchRequest(items=items), retry=retry)
+        for assigned, item, result in zip(doubtful, items, response.results, strict=True):
+            error = _error_in(result)
+            if item.offset != assigned.position or not assigned.doubtful:
+                continue
+            if error is None:
+                assigned.doubtful = False
+            elif isinstance(error, LogTruncatedError) and assigned.wanted:
+                self.refused(assigned, error)
+            elif isinstance(error, LogTruncatedError):
+                # It is told when it is read on.
+                self._cut(assigned, error)
+
+    async def bound(self, assigned: Assigned, end: ListedOffset | LogbrokerError) -> int | None:
+        """Return where a bounded loop over a partition ends: at its end or, where it cannot be read, with its error.
+
+        `end` is what the broker says of it. None: there is nothing to be awaited. Nothing of a partition behind its end
+        may be open. Raises what may be better soon.
+        """
+        if isinstance(end, LogbrokerError):
+            if end.retriable:
+                raise end
+            if not assigned.failed:
+                self.refused(assigned, end)
+        elif end.offset < assigned.position and not assigned.failed:
+            # It is not there yet; such a position is to be refused.
+            await self._check(assigned)
+        offset = 0 if isinstance(end, LogbrokerError) else end.offset
+        return offset if assigned.position < offset or assigned.error is not None else None
+
+    async def _check(self, assigned: Assigned) -> None:
+        """Ask the broker whether it serves the position, and act on it if it does not. The stream may have done so."""
+        version = assigned.version
+        if not self._goes_on_elsewhere(assigned):
+            item = _fetch_item(assigned, assigned.position, max_bytes=1)
+            response = await self._connection.unary("Fetch", log_pb2.FetchRequest(items=[item]))
+            error = _error_in(response.results[0])
+            if error is None or assigned.version != version or not assigned.wanted:
+                return
+            if not self._goes_on_elsewhere(assigned):
+                if error.retriable:
+                    raise error
+                self.refused(assigned, error)
+        if assigned in self._searching:
+            await asyncio.wait([self._searching[assigned]])
+        place = self._place_to_follow(assigned)
+        if not assigned.failed and place is not None:
+            assigned.position = place
+            self.move(assigned)
+
+    def _goes_on_elsewhere(self, assigned: Assigned) -> bool:
+        """Whether its position was refused, and only has to follow."""
+        return assigned in self._searching or self._place_to_follow(assigned) is not None
+
+    def _place_to_follow(self, assigned: Assigned) -> int | None:
+        """Where a partition goes on, from which more may have arrived; None: its position is there."""
+        places = (
+            chunk.next_offset
+            for chunk in reversed(self._chunks)
+            if chunk.assigned is assigned and chunk.version == assigned.version
+            if chunk.gaps_below is None and chunk.error is None
+        )
+        return next(places, None)
+
+    def _search(self, assigned: Assigned, policy: Reset | datetime.datetime) -> None:
+        """Find where a policy says to begin, and go on there."""
+        self._stop_search(assigned)
+        if self._closed:
+            return
+        self._searching[assigned] = task = asyncio.create_task(self._find_place(assigned, policy))
+        task.add_done_callback(lambda task: self._search_ended(assigned, task))
+
+    def _stop_search(self, assigned: Assigned) -> None:
+        if (task := self._searching.pop(assigned, None)) is not None:
+            task.cancel()
+
+    def _search_ended(self, assigned: Assigned, task: asyncio.Task[None], damage: LogbrokerError | None = None) -> None:
+        if self._searching.get(assigned) is task:
+            del self._searching[assigned]
+            if damage is not None and task.cancelled() and not self._closed:
+                # By others. What begins the stream anew then looks for places again, but not for this.
+                self._end_with(assigned, damage)
+
+    async def _find_place(self, assigned: Assigned, policy: Reset | datetime.datetime) -> None:
+        version, partition = assigned.version, assigned.partition
+        for attempt in itertools.count():
+            try:
+                offset = (await find_offsets(self._connection, [partition], place_of(policy)))[partition]
+            except LogbrokerError as error:
+                if assigned.version != version:
+                    return
+                if not error.retriable:
+                    self.refused(assigned, error.as_value())
+                    return
+                _log.info("%s: where to begin cannot be found: %s; trying again", partition, error)
+                await asyncio.sleep(backoff_seconds(attempt))
+            else:
+                if assigned.version == version:
+                    self._go_on_at(assigned, offset)
+                return
+
+    def _go_on_at(self, assigned: Assigned, offset: int) -> None:
+        """Go on elsewhere. What arrived before is still to be delivered; then the position follows."""
+        self._clear(assigned)
+        assigned.fetched = offset
+        assigned.leader_epoch = -1
+        self._put(Chunk(assigned, assigned.version, b"", offset))
+        self._place_again(assigned, assigned.version)
+
+    def _place_again(self, assigned: Assigned, version: int) -> None:
+        if assigned.version == version and (assigned.wanted or assigned.may_mend):
+            self._ask_for(assigned)
+
+    async def close(self) -> None:
+        """End the stream, and the wait of one who waits."""
+        self._closed = True
+        self._arrived.set()
+        try:
+            await self._stream_work.end()
+        finally:
+            await end_tasks(*self._searching.values())
+
+
+def _fetch_item(assigned: Assigned, offset: int, *, max_bytes: int | None = None) -> log_pb2.FetchItem:
+    return log_pb2.FetchItem(
+        topic=assigned.partition.topic,
+        topic_id=assigned.topic_id,
+        partition=assigned.partition.partition,
+        offset=offset,
+        max_bytes=max_bytes,
+        last_leader_epoch=assigned.leader_epoch if assigned.leader_epoch >= 0 else None,
+        generation=assigned.generation or None,
+    )
+
+
+def _is_old(chunk: Chunk) -> bool:
+    """Whether a chunk is from before a move, or an error that is over."""
+    if chunk.version != chunk.assigned.version:
+        return True
+    return chunk.error is not None and chunk.error is not chunk.assigned.error
+
+
+def _error_in(result: log_pb2.FetchResult) -> LogbrokerError | None:
+    error = error_of_item(result.status)
+    if isinstance(error, LogTruncatedError) and result.HasField("cut_offset"):
+        error.cut_offset = result.cut_offset
+    return error
+
+
+def _error_of(told: Sequence[Assigned], first: LogbrokerError) -> LogbrokerError:
+    """Return one error for partitions that stand by errors of one class, with the words of that of the first one."""
+    message = first.message
+    if str(told[0].partition) not in message:
+        message = f"{told[0].partition}: {message}"
+    if len(told) > 1:
+        message += f" (and {len(told) - 1} more partitions)"
+    # A new one each time: a raised error collects the traceback of its raiser.
+    error = type(first)(message)
+    error.partitions = {assigned.partition: assigned.position for assigned in told}
+    if isinstance(error, LogTruncatedError):
+        cuts = {assigned.partition: assigned.cut_offset for assigned in told}
+        error.cut_offsets = {partition: offset for partition, offset in cuts.items() if offset is not None}
+        error.cut_offset = error.cut_offsets.get(told[0].partition, -1)
+    return error
+
+
+def _nothing_committed(partition: TopicPartition) -> NoCommittedOffsetError:
+    return NoCommittedOffsetError(
+        f"the group has committed no offset in {partition}, and the reset policy is none: seek to where to begin, set "
+        "an offset with `logbroker group reset-offsets`, or give another policy"
+    )

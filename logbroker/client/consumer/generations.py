@@ -1,0 +1,281 @@
+"""The generations of topics, as a consumer goes through them: records of a key stay in order when partitions are added.
+
+Growth of a topic gives a key another partition. A consumer that reads a whole topic therefore finishes generation g in
+all partitions before it reads anything of g + 1 in any. The fetch stream sends nothing from behind the generation that
+a partition is read in, and tells where that ends (`Assigned.generation_end`). A consumer without a group decides here
+when the next one begins; in a group the broker does, by what its members have committed or told (`GroupReader`).
+
+A partition is finished when the program has finished all its records up to the end: when it asks for more. One that
+cannot be read is not waited for, unless that is true of all. One that is paused is waited for until it is resumed; one
+whose position the log does not hold, until the program moves it.
+
+Before a consumer without a group begins with a generation that it knows nothing of, it asks for the partitions that
+came with it, and reads them, too, from their beginning: all that is in them came after it was assigned the topic. One
+that keeps no order is told of no ends, and asks at intervals. They become part of the assignment while the program
+waits for records, and at no other moment, so that no other thread sees the assignment change.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+from collections.abc import Callable, Container, Coroutine, Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from logbroker.client.consumer.cursor import Cursor
+from logbroker.client.consumer.fetcher import Assigned, Fetcher
+from logbroker.client.transport.background import Background
+from logbroker.client.transport.connection import Connection, backoff_seconds
+from logbroker.client.transport.metadata import TopicInfo, look_for_topics
+from logbroker.errors import LogbrokerError
+from logbroker.types import TopicId, TopicPartition
+
+_log = logging.getLogger(__name__)
+
+KEY_ORDER: Final = "key"
+NO_ORDER: Final = "none"
+FIRST_GENERATION: Final = 1
+LOOK_SECONDS: Final = 5.0
+"""How often a consumer that keeps no order asks whether partitions were added."""
+
+
+class TopicGenerations:
+    """The generations of one topic that is read as a whole. Belongs to the event loop of its fetcher."""
+
+    def __init__(self, fetcher: Fetcher, assigned: Iterable[Assigned], finished: Callable[[Assigned], int]) -> None:
+        self._fetcher = fetcher
+        self._finished = finished
+        self._assigned = list(assigned)
+        self._generation = FIRST_GENERATION
+        self._begins: dict[Assigned, int | None] = {}
+        """Where the generation begins in each partition; None: not known, as an error kept it from being read."""
+        self._waits = dict.fromkeys(self._assigned)
+        """Those that are not finished up to the end of the generation, or were not looked at since."""
+
+    def look(self, assigned: Assigned) -> bool:
+        """Look at a partition at the end of its generation; return whether the program has finished all of it that can
+        be read."""
+        if not self._has_finished(assigned):
+            return False
+        self._waits.pop(assigned, None)
+        return True
+
+    @property
+    def wanted(self) -> int:
+        """The generation to be read now: the next one where this one is finished in all partitions."""
+        is_finished = not self._waits and not all(each.unreadable for each in self._assigned)
+        return self._generation + is_finished
+
+    def advance(self) -> None:
+        """Begin the next generation where this one is finished in all partitions."""
+        if self.wanted > self._generation:
+            self._begins = {each: each.generation_end for each in self._assigned}
+            self._read(self._generation + 1)
+
+    def add(self, assigned: Assigned) -> None:
+        """Read a partition as well that came with a later generation than this one, which has nothing of it."""
+        assigned.generation = self._generation
+        self._assigned.append(assigned)
+        self._begins[assigned] = 0
+
+    def moved(self, assigned: Assigned) -> None:
+        """Begin with the first generation again, where the program has moved a partition back into one before this."""
+        if self._generation == FIRST_GENERATION:
+            self._waits[assigned] = None
+            return
+        begin = self._begins.get(assigned)
+        if begin is None or assigned.position < begin:
+            # Which one it is in shows on the way: where nothing is left to be read, a generation takes a round trip.
+            self._begins = {}
+            self._read(FIRST_GENERATION)
+        else:
+            self._waits[assigned] = None
+
+    def _has_finished(self, assigned: Assigned) -> bool:
+        return assigned.limit is not None and self._finished(assigned) >= assigned.limit
+
+    def _read(self, generation: int) -> None:
+        self._generation = generation
+        self._waits = dict.fromkeys(self._assigned)
+        for assigned in self._assigned:
+            self._fetcher.read_generation(assigned, generation)
+
+
+class WholeTopic:
+    """A topic that is assigned as a whole, or all that it has of some bands."""
+
+    def __init__(
+        self,
+        info: TopicInfo,
+        bands: Sequence[str],
+        partitions: Iterable[TopicPartition],
+        generations: TopicGenerations | None,
+    ) -> None:
+        """`generations`: None where no order is kept."""
+        self.generations = generations
+        self.info = info
+        self._bands = bands
+        self._partitions = set(partitions)
+
+    @property
+    def waits(self) -> bool:
+        """Whether the generation to be read now is one of which nothing is known yet."""
+        return self.generations is not None and self.generations.wanted > self.info.generation
+
+    def update(self, found: TopicInfo | LogbrokerError | None) -> list[TopicPartition]:
+        """Take over what the broker says of the topic now; returns the partitions that were added to it."""
+        if not isinstance(found, TopicInfo) or found.id != self.info.id or found.generation <= self.info.generation:
+            return []  # One that is gone, or another one of that name: its partitions tell.
+        self.info = found
+        now = [TopicPartition(found.name, number) for number in found.partitions_of(self._bands)]
+        added = [partition for partition in now if partition not in self._partitions]
+        self._partitions.update(added)
+        return added
+
+
+class WholeTopics:
+    """The topics that a consumer without a group reads as a whole, in the order of their generations, growth included.
+
+    `add` makes a partition part of the assignment.
+    """
+
+    def __init__(
+        self, connection: Connection, fetcher: Fetcher, cursor: Cursor, add: Callable[[Assigned], None]
+    ) -> None:
+        self._connection = connection
+        self._fetcher = fetcher
+        self._cursor = cursor
+        self._add = add
+        self._topics: dict[str, WholeTopic] = {}
+        self._of: dict[Assigned, WholeTopic] = {}
+        self._found: Mapping[str, TopicInfo | LogbrokerError] = {}
+        """What the broker said of topics, not yet taken over."""
+        self._looking: Background | None = None
+        self._closed = False
+        fetcher.boundary = self._look
+
+    def read(self, info: TopicInfo, bands: Sequence[str], assigned: Sequence[Assigned], *, keeps_order: bool) -> None:
+        """Begin with a topic, before its partitions are given to the fetcher."""
+        generations = TopicGenerations(self._fetcher, assigned, self._cursor.finished) if keeps_order else None
+        topic = WholeTopic(info, bands, (each.partition for each in assigned), generations)
+        self._topics[info.name] = topic
+        self._of |= dict.fromkeys(assigned, topic)
+        if keeps_order:
+            for each in assigned:
+                each.generation = FIRST_GENERATION
+        elif self._looking is None:
+            self._start(self._look_at_intervals)
+
+    def moved(self, assigned: Assigned) -> None:
+        """Note that the program has moved a partition."""
+        topic = self._of.get(assigned)
+        if topic is not None and topic.generations is not None:
+            topic.generations.moved(assigned)
+
+    async def refresh(self) -> None:
+        """Read the partitions that were added up to now, too. Raises BrokerUnavailableError."""
+        if self._topics:
+            self._found = await look_for_topics(self._connection, self._topics)
+            self._take_over()
+
+    async def close(self) -> None:
+        """Look for nothing any more."""
+        self._closed = True
+        if self._looking is not None:
+            await self._looking.end()
+
+    def _look(self) -> bool:
+        """Go on where a generation is finished; returns whether there is something new to be read."""
+        waiting = self._fetcher.at_boundary
+        changed: dict[WholeTopic, None] = {}
+        for assigned in list(waiting):
+            topic = self._of.get(assigned)
+            if topic is None or topic.generations is None:
+                del waiting[assigned]
+            elif topic.generations.look(assigned):
+                del waiting[assigned]
+                changed[topic] = None
+        grown = self._take_over()
+        for topic in changed:
+            self._advance(topic)
+        return grown or bool(changed)
+
+    def _take_over(self) -> bool:
+        found, self._found = self._found, {}
+        self._fetcher.has_news = False
+        grown = False
+        for name, answer in found.items():
+            topic = self._topics[name]
+            for partition in topic.update(answer):
+                grown = True
+                assigned = Assigned(partition, topic.info.id, -1, -1, start="earliest")
+                self._of[assigned] = topic
+                if topic.generations is not None:
+                    topic.generations.add(assigned)
+                self._add(assigned)
+            if topic.generations is not None and answer is topic.info:
+                self._advance(topic)
+        return grown
+
+    def _advance(self, topic: WholeTopic) -> None:
+        assert topic.generations is not None
+        if not topic.waits:
+            topic.generations.advance()
+        elif self._looking is None or not self._looking.is_running:
+            self._start(self._look_for_growth)
+
+    def _start(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        if not self._closed:
+            self._looking = Background("the search for added partitions", self._connection, work)
+            self._looking.start()
+
+    async def _look_for_growth(self) -> None:
+        """Ask until every topic that waits for its next generation is known to have it, or to be gone."""
+        for attempt in itertools.count():
+            if await self._ask() and not any(self._still_waits(topic) for topic in self._topics.values()):
+                return
+            await asyncio.sleep(backoff_seconds(attempt))
+
+    def _still_waits(self, topic: WholeTopic) -> bool:
+        answer = self._found.get(topic.info.name)
+        if not isinstance(answer, TopicInfo):
+            return answer is not None and answer.retriable
+        return topic.waits and answer.id == topic.info.id and answer.generation <= topic.info.generation
+
+    async def _look_at_intervals(self) -> None:
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
+            await self._ask()
+
+    async def _ask(self) -> bool:
+        """Ask what the broker says of the topics now, for the program to take over while it waits."""
+        try:
+            self._found = await look_for_topics(self._connection, self._topics)
+        except LogbrokerError as error:
+            _log.info("whether partitions were added is not known: %s; asking again", error)
+            return False
+        self._fetcher.has_news = True
+        self._fetcher.interrupt()
+        return True
+
+
+def has_delivered(assigned: Assigned) -> bool:
+    """Whether a partition is delivered up to the end of its generation, or as far as it can be read."""
+    return assigned.limit is not None and assigned.position >= assigned.limit
+
+
+def held_back_topics(reading: Iterable[Assigned], wanted: Container[TopicPartition]) -> set[TopicId]:
+    """Return the topics whose next generation waits for a partition that is neither wanted now nor read.
+
+    One that is read but not wanted, as it had nothing when the loop began, holds nobody back: where its generation ends
+    is still to be heard, or something comes of it, and then it is held.
+    """
+    return {
+        assigned.topic_id
+        for assigned in reading
+        if assigned.generation
+        and not assigned.wanted
+        and assigned.partition not in wanted
+        and not has_delivered(assigned)
+    }

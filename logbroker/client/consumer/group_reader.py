@@ -1,0 +1,583 @@
+"""A consumer's part in a group: follows the assignments between two records, and commits what the program has finished.
+
+Assignments arrive at any time; what they change is done when the program asks for records (`turn`). It has then
+finished whatever it was given, so a partition goes away with all its records done and committed, and no callback runs
+beside the program's own loop. A program that asks too seldom is fenced by the rebalance or the poll timeout.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import itertools
+import logging
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from time import monotonic
+from typing import Any, Final
+
+import msgspec
+
+from logbroker.client.consumer.cursor import Cursor
+from logbroker.client.consumer.fetcher import Assigned, Fetcher
+from logbroker.client.consumer.group_messages import Positions
+from logbroker.client.consumer.group_offsets import fetch_offsets
+from logbroker.client.consumer.group_settings import GroupSettings
+from logbroker.client.consumer.member import Activity, GroupMember
+from logbroker.client.consumer.membership import LOST, AssignedPartitions, GrantedPartitions, MembershipState
+from logbroker.client.consumer.offset_reset import place_of
+from logbroker.client.transport.background import Background
+from logbroker.client.transport.connection import CLOSED, Connection, backoff_seconds
+from logbroker.client.transport.errand import Errand
+from logbroker.client.transport.offsets import ListedOffset, When, list_offsets
+from logbroker.errors import (
+    BrokerUnavailableError,
+    LogbrokerError,
+    NotOwnerError,
+    OffsetOutOfRangeError,
+    UnknownMemberError,
+)
+from logbroker.types import TopicId, TopicPartition
+from logbroker.v1.groups_pb2 import (
+    READING_STATE_FAILED,
+    READING_STATE_FINISHED,
+    READING_STATE_PAUSED,
+    READING_STATE_READING,
+    ReadingState,
+)
+
+_log = logging.getLogger(__name__)
+
+Callback = Callable[[list[TopicPartition]], Any]
+"""Told of partitions; what an asynchronous consumer's returns is awaited where it can be."""
+
+Calls = AsyncGenerator[tuple[Callback, list[TopicPartition]], None]
+"""Callbacks to be called, each before the next is asked for."""
+
+_STOPPED: Final = (READING_STATE_FAILED, READING_STATE_PAUSED)
+_MAX_TOLD: Final = 10_000
+"""Positions in one heartbeat."""
+_NOT_COMMITTED: Final = "member of group %s: not committed: %s"
+_ON_LOSS: Final = "member of group %s: the group gave away %d partitions before they were released"
+
+
+class _Places(msgspec.Struct):
+    """Where to begin in new partitions."""
+
+    starts: dict[TopicPartition, ListedOffset | LogbrokerError]
+    """Of those in which nothing was committed."""
+    ends: dict[TopicPartition, ListedOffset | LogbrokerError]
+    """For a bounded loop."""
+    committed: dict[TopicPartition, int]
+    """What was committed of it by now."""
+
+
+class GroupReader:
+    """Between a member and what its consumer reads. `assigned` is the consumer's own, kept up to date here."""
+
+    def __init__(
+        self,
+        settings: GroupSettings,
+        connection: Connection,
+        cursor: Cursor,
+        fetcher: Fetcher,
+        assigned: dict[TopicPartition, Assigned],
+    ) -> None:
+        self.member = GroupMember(
+            connection,
+            settings.member,
+            reader=self,
+            look_at_program=self._look_at_program,
+            on_change=fetcher.interrupt,
+        )
+        self.permit = self.member.membership.permit
+        self.asked = False
+        """The program has asked for records since the last heartbeat."""
+        self._settings = settings
+        self._group_id = settings.member.group_id
+        self._connection = connection
+        self._cursor = cursor
+        self._fetcher = fetcher
+        self._assigned = assigned
+        self._committed: dict[TopicPartition, int] = {}
+        """As far as this member knows, of what it reads; -1: nothing."""
+        self._unsure: dict[TopicPartition, int] = {}
+        """What was committed, as far as this member knew, when its present stream began, until the broker has said what
+        it has: an older store may have been restored beneath it."""
+        self._looking = asyncio.Lock()
+        self._lost_uncommitted = False
+        """Records that the program was given went uncommitted when all was lost, and nothing is held again yet."""
+        self._unplaced: dict[TopicPartition, GrantedPartitions] = {}
+        """Held, but not read yet."""
+        self._placing: Errand[_Places] = Errand()
+        self._letting_go: Errand[bool] = Errand()
+        self._released: set[TopicPartition] = set()
+        """Still held, though the program was told that they go."""
+        self._being_revoked: set[TopicPartition] = set()
+        """The program is being told that they go."""
+        self._to_tell: dict[TopicPartition, None] = {}
+        """Read, though the program has not been told, or its callback raised."""
+        self._on_assigned: Callback = _ignore
+        self._on_revoked: Callback = _ignore
+        self._on_lost: Callback = _ignore
+        self._last_seen: object = None
+        fetcher.on_cut = self._log_was_cut
+        self._committer = Background("commits at intervals", connection, self._commit_on_and_on)
+        self._commit_now = asyncio.Event()
+        self._refused: set[TopicPartition] = set()
+        """What was to be committed of them last was refused."""
+        self._generations: dict[TopicId, int] = {}
+        """Of topics, which one the broker says is to be read."""
+        self._told: dict[TopicPartition, tuple[int, ReadingState]] = {}
+        """What the broker was told on this stream: where it stands, and what it does there."""
+        fetcher.boundary = self._at_boundary
+
+    async def subscribe(
+        self,
+        topics: Sequence[str],
+        pattern: str,
+        bands: Sequence[str],
+        *,
+        on_assigned: Callback | None,
+        on_revoked: Callback | None,
+        on_lost: Callback | None,
+    ) -> None:
+        """Join the group, or change the subscription. Callbacks that are None stay what they are."""
+        before = self._on_assigned, self._on_revoked, self._on_lost
+        self._on_assigned = on_assigned or self._on_assigned
+        self._on_revoked = on_revoked or self._on_revoked
+        self._on_lost = on_lost or self._on_lost
+        try:
+            await self.member.subscribe(topics, pattern, bands)
+        except BaseException:
+            self._on_assigned, self._on_revoked, self._on_lost = before
+            raise
+        if self.member.is_leaving:
+            # It was closed when the broker had just let it in.
+            raise BrokerUnavailableError(CLOSED)
+        if not self._committer.has_begun:
+            self._committer.start()
+
+    def _look_at_program(self) -> Activity:
+        last = self._cursor.last
+        delivers = last is not self._last_seen
+        polls = self.asked or self._fetcher.waiting or delivers
+        self.asked, self._last_seen = False, last
+        return Activity(polls, delivers)
+
+    # --- between two records ----------------------------------------------------------------------------------------
+
+    async def turn(self, ends: dict[TopicPartition, int] | None, deadline: float | None) -> Calls:
+        """Do what the group wants until records may be handed out, or the deadline (monotonic seconds) is over.
+
+        The deadline ends waits, not what is waited for: the next call goes on with that. Retriable errors do not come
+        out of it; what they kept from being done is tried again.
+
+        Yields the callbacks that are to be called, each with its partitions, before the next step. `ends` is what
+        remains of a bounded loop: partitions that go leave it, those that come get into it with their end now.
+        """
+        membership = self.member.membership
+        self._cursor.settle()
+        is_telling = False
+        while True:
+            if is_telling:
+                # Before anything else: what was never told as assigned cannot be told as revoked, nor be committed.
+                told = list(self._to_tell)
+                # Where this raises, it comes again: nothing is handed out before the program has placed itself.
+                yield self._on_assigned, told
+                for partition in told:
+                    self._to_tell.pop(partition, None)
+                is_telling = False
+            elif membership.lost:
+                self._lost_uncommitted |= any(
+                    assigned.has_read and assigned.position > self._committed[partition]
+                    for partition, assigned in self._assigned.items()
+                )
+                lost = self._stop_reading(list(self._assigned), ends)
+                self._unplaced = {}
+                membership.forget()
+                if lost:
+                    _log.warning(_ON_LOSS, self._group_id, len(lost))
+                    yield self._on_lost, lost
+            elif not membership.is_sure(monotonic()):
+                # What was pushed to one that slept may be void: it hears of the broker first, and then goes on.
+                if not await self._wait(deadline):
+                    return
+            elif (assignment := membership.outstanding) is not None:
+                revoked = self._missing(assignment)
+                untold = [partition for partition in revoked if partition not in self._released]
+                if untold:
+                    self._being_revoked.update(untold)
+                    try:
+                        yield self._on_revoked, untold
+                    finally:
+                        self._being_revoked.difference_update(untold)
+                    self._released.update(untold)
+                    membership.displace()
+                if self._settings.auto_commit and revoked:
+                    positions = {p: self._assigned[p].position for p in revoked}
+                    commit = functools.partial(self._try_commit, positions)
+                    if await self._letting_go.outcome(assignment, commit, deadline) is None:
+                        return
+                if self.member.take(assignment):
+                    self._stop_reading(revoked, ends)
+                    self._unplaced = {p: g for p, g in assignment.partitions.items() if p not in self._assigned}
+            elif self._unplaced:
+                new = self._unplaced
+                find = functools.partial(self._find_places, new, bounded=ends is not None)
+                places = await self._placing.outcome(new, find, deadline)
+                if places is None:
+                    return
+                # They may have been lost while the broker was asked.
+                if membership.is_sure(monotonic()) and self._unplaced is new:
+                    await self._begin_to_read(new, places, ends)
+                    self._unplaced = {}
+                    self._lost_uncommitted = False
+                    self._to_tell.update(dict.fromkeys(new))
+                    is_telling = True
+            elif self._released:
+                # They were told to go, and stay after all: the assignment became void before it was taken.
+                self._to_tell.update(dict.fromkeys(self._released))
+                self._released.clear()
+                is_telling = True
+            elif self._to_tell:
+                is_telling = True
+            elif membership.epoch and not membership.placed:
+                membership.place()
+            elif not self.permit.open():
+                if not await self._wait(deadline):
+                    return
+            else:
+                return
+
+    def _missing(self, assignment: AssignedPartitions) -> list[TopicPartition]:
+        """Return what is read and not named by an assignment: the same name may be another topic by now."""
+        return [
+            partition
+            for partition, assigned in self._assigned.items()
+            if partition not in assignment.partitions or assignment.partitions[partition].topic_id != assigned.topic_id
+        ]
+
+    async def _wait(self, deadline: float | None) -> bool:
+        self._fetcher.waiting = True
+        try:
+            self.member.go_on()
+            return await self.member.changed(deadline)
+        finally:
+            self._fetcher.waiting = False
+
+    def _stop_reading(
+        self, partitions: list[TopicPartition], ends: dict[TopicPartition, int] | None
+    ) -> list[TopicPartition]:
+        for partition in partitions:
+            assigned = self._assigned.pop(partition)
+            if self._cursor.assigned is assigned:
+                self._cursor.drop()
+            self._fetcher.remove(assigned)
+            self._committed.pop(partition, None)
+            self._unsure.pop(partition, None)
+            self._told.pop(partition, None)
+            self._refused.discard(partition)
+            self._released.discard(partition)
+            self._to_tell.pop(partition, None)
+            if ends is not None:
+                ends.pop(partition, None)
+        return partitions
+
+    async def _find_places(self, new: Mapping[TopicPartition, GrantedPartitions], *, bounded: bool) -> _Places:
+        """Find where to begin in what is held and not read yet, and commit it where that would not be found again."""
+        start = self._settings.start
+        without = [partition for partition, granted in new.items() if granted.offset < 0 and start is not None]
+        ends = list(new) if bounded else []
+        wishes: list[tuple[TopicPartition, When]] = [(p, "latest") for p in ends]
+        if start is not None:
+            wishes = [(p, place_of(start)) for p in without] + wishes
+        found = await self._list_offsets(wishes)
+        starts = dict(zip(without, found, strict=False))
+        committed: dict[TopicPartition, int] = {}
+        if self._settings.auto_commit and start != "earliest" and self.member.membership.is_sure(monotonic()):
+            # Else whoever comes next would begin at a later end, and what lies between would be skipped.
+            begun = {
+                partition: (new[partition].topic_id, place.offset)
+                for partition, place in starts.items()
+                if not isinstance(place, LogbrokerError) and place.offset >= 0
+            }
+            try:
+                failures = await self.member.commit(begun) if begun else {}
+                committed = {p: offset for p, (_, offset) in begun.items() if p not in failures}
+                for refusal in failures.values():
+                    raise refusal
+            except LogbrokerError as error:
+                _log.warning(_NOT_COMMITTED, self._group_id, error)
+        return _Places(starts, dict(zip(ends, found[len(without) :], strict=True)), committed)
+
+    async def _list_offsets(self, wishes: Sequence[tuple[TopicPartition, When]]) -> list[ListedOffset | LogbrokerError]:
+        """Ask until there is an answer."""
+        for attempt in itertools.count():
+            try:
+                return await list_offsets(self._connection, wishes)
+            except LogbrokerError as error:
+                if not error.retriable:
+                    raise
+                _log.info("member of group %s: where to begin is not known yet: %s", self._group_id, error)
+            await asyncio.sleep(backoff_seconds(attempt))
+        raise AssertionError
+
+    async def _begin_to_read(
+        self, new: Mapping[TopicPartition, GrantedPartitions], places: _Places, ends: dict[TopicPartition, int] | None
+    ) -> None:
+        """Read what is held and not read yet, at the committed offset or where the settings say."""
+        for partition, granted in new.items():
+            place = places.starts.get(partition, granted)
+            # Where it was not found, the fetcher goes on asking, or tells the program.
+            offset = -1 if isinstance(place, LogbrokerError) else place.offset
+            assigned = Assigned(partition, granted.topic_id, offset, offset, start=self._settings.start)
+            assigned.generation = self._generations.get(granted.topic_id, 0)
+            self._assigned[partition] = assigned
+            self._committed[partition] = places.committed.get(partition, granted.offset)
+            self._fetcher.add(assigned)
+        if ends is not None:
+            for partition, end in places.ends.items():
+                bound = await self._fetcher.bound(self._assigned[partition], end)
+                if bound is not None:
+                    ends[partition] = bound
+
+    # --- commits ----------------------------------------------------------------------------------------------------
+
+    async def commit(self, offsets: Mapping[TopicPartition, int] | None) -> None:
+        """See ConsumerCore.commit."""
+        # What is said again must not come behind what the program says now.
+        if self._unsure or self._looking.locked():
+            with suppress(LogbrokerError):
+                await self._look_at_committed()
+        if offsets is None:
+            if self._lost_uncommitted:
+                raise UnknownMemberError(LOST)
+            self._cursor.settle()
+            positions = {partition: assigned.position for partition, assigned in self._assigned.items()}
+            offsets = await self._ahead(positions, retry=True)
+        strangers = [partition for partition in offsets if partition not in self._assigned]
+        if strangers:
+            raise NotOwnerError(f"this member does not hold {strangers[0]}; its new owner commits for it")
+        offsets = {
+            partition: offset
+            for partition, offset in offsets.items()
+            if offset != self._committed[partition] or partition in self._unsure
+        }
+        failures = await self._commit(offsets, monotonic() + self._connection.request_timeout_seconds)
+        for partition in offsets.keys() - failures.keys():
+            self._unsure.pop(partition, None)
+        for error in failures.values():
+            raise error
+
+    async def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int | None]:
+        """See ConsumerCore.committed."""
+        wanted = list(partitions)
+        found = await fetch_offsets(self._connection, self._group_id, wanted)
+        return {partition: found[partition].offset if partition in found else None for partition in wanted}
+
+    async def _commit(
+        self, offsets: Mapping[TopicPartition, int], deadline: float | None
+    ) -> dict[TopicPartition, LogbrokerError]:
+        if not offsets:
+            return {}
+        named = {partition: (self._assigned[partition].topic_id, offset) for partition, offset in offsets.items()}
+        failures = await self.member.commit(named, deadline)
+        self._refused = (self._refused - named.keys()) | failures.keys()
+        for partition, offset in offsets.items():
+            if partition not in failures and partition in self._committed:
+                self._committed[partition] = max(offset, self._committed[partition])
+        return failures
+
+    async def _try_commit(self, offsets: Mapping[TopicPartition, int]) -> bool:
+        """Commit what is ahead of what is committed. What cannot be is read again by whoever owns it next; returns
+        whether all is."""
+        try:
+            failures = await self._commit(await self._ahead(offsets), None)
+            for refusal in failures.values():
+                raise refusal
+        except LogbrokerError as error:
+            _log.warning(_NOT_COMMITTED, self._group_id, error)
+            return False
+        return True
+
+    async def _ahead(self, offsets: Mapping[TopicPartition, int], *, retry: bool = False) -> dict[TopicPartition, int]:
+        """Return what is ahead of what is committed, of positions that are of the log as it is now."""
+        ahead = {partition: offset for partition, offset in offsets.items() if offset > self._committed[partition]}
+        await self._fetcher.confirm([self._assigned[partition] for partition in ahead], retry=retry)
+        return {
+            partition: offset
+            for partition, offset in ahead.items()
+            if partition in self._assigned and _may_commit(self._assigned[partition])
+        }
+
+    async def _commit_on_and_on(self) -> None:
+        while True:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._settings.auto_commit_interval_seconds):
+                    await self._commit_now.wait()
+            self._commit_now.clear()
+            if self.member.membership.state is MembershipState.MEMBER:
+                if self._settings.auto_commit:
+                    await self._commit_finished()
+                else:
+                    await self._be_sure_of_committed()
+
+    async def _commit_finished(self) -> None:
+        await self._be_sure_of_committed()
+        await self._try_commit({p: self._cursor.finished(assigned) for p, assigned in self._assigned.items()})
+
+    async def _be_sure_of_committed(self) -> None:
+        if self._unsure:
+            try:
+                await self._look_at_committed()
+            except LogbrokerError as error:
+                _log.info("member of group %s: what is committed is not known: %s", self._group_id, error)
+
+    async def _look_at_committed(self) -> None:
+        """Ask the broker what it has of what was committed before the stream broke, and commit again what it lacks.
+
+        Who holds a partition is the only one to know that it was committed further.
+        """
+        async with self._looking:
+            if self._unsure:
+                await self._commit_what_is_lacking()
+
+    async def _commit_what_is_lacking(self) -> None:
+        known = self._unsure
+        topic_ids = {partition: self._assigned[partition].topic_id for partition in known}
+        found = await fetch_offsets(self._connection, self._group_id, topic_ids)
+        if self._unsure is not known:
+            return  # The next stream began meanwhile.
+        self._unsure = {}
+        lacking = {}
+        is_news = False
+        for partition, offset in known.items():
+            told = found[partition].offset if partition in found else -1
+            # It may have been committed further on the new stream meanwhile.
+            if told < offset and self._committed[partition] <= offset:
+                is_news |= self._committed[partition] == offset
+                self._committed[partition] = told
+                lacking[partition] = offset
+        if not lacking:
+            return
+        if is_news:
+            _log.warning(
+                "member of group %s: the broker has lost commits of %d partitions, as by a restore: committing again",
+                self._group_id,
+                len(lacking),
+            )
+        # But not where the program has it in hand once more, or still: how much of that is in the log as it is now is
+        # not known.
+        await self._try_commit({p: at for p, at in lacking.items() if self._cursor.finished(self._assigned[p]) >= at})
+        # What is not to be committed now is looked at once more.
+        self._unsure |= {p: at for p, at in lacking.items() if self._committed.get(p, at) < at}
+
+    def _log_was_cut(self, assigned: Assigned, offset: int) -> None:
+        """Commit from the cut on again: what the broker had above it is void, too."""
+        if assigned.partition in self._committed:
+            self._committed[assigned.partition] = min(self._committed[assigned.partition], offset)
+
+    # --- generations of topics --------------------------------------------------------------------------------------
+
+    def joined(self) -> None:
+        """See `member.Reader`."""
+        self._told.clear()
+        self._unsure = {partition: offset for partition, offset in self._committed.items() if offset >= 0}
+        self._commit_now.set()
+
+    def silent(self) -> None:
+        """See `member.Reader`."""
+        self._fetcher.connection_is_silent()
+
+    def read_generations(self, generations: Mapping[TopicId, int]) -> None:
+        """See `member.Reader`."""
+        self._generations |= generations
+        for assigned in self._assigned.values():
+            generation = generations.get(assigned.topic_id)
+            if generation is not None:
+                self._fetcher.read_generation(assigned, generation)
+
+    def new_positions(self) -> Positions:
+        """See `member.Reader`. The broker knows what is committed, so it is told what is finished and is not."""
+        found: dict[TopicPartition, tuple[TopicId, int, ReadingState]] = {}
+        for partition, assigned in self._assigned.items():
+            limit, is_stopped = assigned.limit, assigned.failed or assigned.paused
+            if not assigned.generation or (limit is None and not is_stopped and partition not in self._told):
+                continue
+            finished = self._cursor.finished(assigned)
+            is_finished = limit is not None and finished >= limit
+            before, before_state = self._told.get(partition, (-1, None))
+            state = READING_STATE_READING
+            if is_stopped and (is_finished or not assigned.unreadable):
+                state = READING_STATE_FAILED if assigned.unreadable else READING_STATE_PAUSED
+                is_news = state != before_state
+            elif is_finished and not self._will_commit(partition):
+                if not assigned.has_read or self._settings.auto_commit:
+                    state = READING_STATE_FINISHED
+                is_news = (finished, state) != (before, before_state)
+            else:
+                # What was told is void where the program went back.
+                is_news = before_state is not None and (finished < before or before_state in _STOPPED)
+            if is_news:
+                self._told[partition] = (finished, state)
+                found[partition] = (assigned.topic_id, finished, state)
+                if len(found) == _MAX_TOLD:
+                    break
+        return found
+
+    def _will_commit(self, partition: TopicPartition) -> bool:
+        """Whether what is finished is committed without the program's doing."""
+        return self._settings.auto_commit and partition not in self._refused
+
+    def _at_boundary(self) -> bool:
+        """Commit, or tell, what is finished up to the end of its generation: the group may wait for it."""
+        waiting, is_news = self._fetcher.at_boundary, False
+        for assigned in list(waiting):
+            limit = assigned.limit
+            is_finished = limit is not None and self._cursor.finished(assigned) >= limit
+            if is_finished or (assigned.failed and not assigned.unreadable):
+                del waiting[assigned]
+                is_news = True
+        if is_news:
+            self._commit_now.set()
+            self.member.tell()
+        return is_news
+
+    # --- the end ----------------------------------------------------------------------------------------------------
+
+    async def goodbye(self) -> Calls:
+        """Commit what the program has finished, and leave the group. Yields callbacks as `turn` does."""
+        gone = self._released | self._being_revoked
+        held = [partition for partition in self._assigned if partition not in gone]
+        if held:
+            yield (self._on_lost if self.member.membership.lost else self._on_revoked), held
+        await self.commit_last()
+
+    async def commit_last(self) -> None:
+        """Commit what the program has finished, where that is done for it, and the broker answers in time."""
+        if self._settings.auto_commit:
+            try:
+                async with asyncio.timeout(self._connection.request_timeout_seconds):
+                    await self._commit_finished()
+            except TimeoutError:
+                _log.warning(_NOT_COMMITTED, self._group_id, "the broker does not answer")
+
+    async def leave(self) -> None:
+        self.member.is_leaving = True
+        self._placing.close()
+        self._letting_go.close()
+        try:
+            await self._committer.end()
+        finally:
+            await self.member.leave()
+
+
+def _may_commit(assigned: Assigned) -> bool:
+    """Whether the position is one of the log as it is now: else it may come to lie behind records nobody has read."""
+    in_log = assigned.cut_offset is None and not isinstance(assigned.error, OffsetOutOfRangeError)
+    return in_log and not assigned.doubtful
+
+
+def _ignore(partitions: list[TopicPartition]) -> None:
+    pass

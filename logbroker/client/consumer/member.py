@@ -1,0 +1,524 @@
+"""The event loop's side of a group member: its stream, heartbeats and commits, and how it comes back after a break.
+
+What is sent goes through one outbox, in order: a commit travels under the epoch of the AssignmentTaken before it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+import uuid
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from time import monotonic
+from typing import Any, Final, Protocol
+
+import grpc
+import msgspec
+
+from logbroker.client.consumer.group_messages import (
+    Offsets,
+    Positions,
+    assignment_of,
+    failures_of,
+    generations_of,
+    topic_offsets,
+    topic_partitions,
+    topic_positions,
+)
+from logbroker.client.consumer.membership import AssignedPartitions, Membership, MembershipState, next_heartbeat
+from logbroker.client.consumer.permit import NOT_NOW
+from logbroker.client.transport.background import Background
+from logbroker.client.transport.connection import CLOSED, Connection, Stream, backoff_seconds, run_stream
+from logbroker.client.transport.status import UNKNOWN_EFFECT, error_of_item
+from logbroker.errors import BrokerUnavailableError, LogbrokerError, RequestTimeoutError
+from logbroker.types import TopicId, TopicPartition
+from logbroker.v1 import groups_pb2
+
+_log = logging.getLogger(__name__)
+
+_LAST_BACKOFF_SECONDS: Final = 0.25
+"""The broker waits two seconds for a member to come back, by default."""
+_GOODBYE_SECONDS: Final = 2.0
+_LATE_ANSWERS: Final = 3
+_LATE_SECONDS: Final = 0.05
+_WARN_SECONDS: Final = 30.0
+_TOO_LATE: Final = (
+    "member of group %s: an answer of the broker takes %.1f s, and permits to deliver records for %g s after it was"
+    " asked for, so none is delivered. That is the shortest of the session timeout (%g s), the rebalance timeout (%g s)"
+    " and the broker's reconnect_grace_seconds (%g s; 0: does not count): raise what is too short for the way to the"
+    " broker, or let the event loop of this program run more often"
+)
+
+
+class MemberOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What a member says of itself when it joins. Seconds; empty text: the broker's choice, or none."""
+
+    group_id: str
+    instance_id: str
+    assignor: str
+    growth_order: str
+    session_timeout_seconds: float
+    rebalance_timeout_seconds: float
+    max_poll_interval_seconds: float
+    client_name: str
+
+
+class Activity(msgspec.Struct, frozen=True):
+    """What the program has done since somebody looked last."""
+
+    polls: bool
+    """It has asked for records."""
+    delivers: bool
+    """It was given some."""
+
+
+class Reader(Protocol):
+    """What reads the partitions that the member holds."""
+
+    def joined(self) -> None:
+        """The broker let the member in, on a new stream."""
+        ...
+
+    def silent(self) -> None:
+        """The broker does not answer: the connection is given up, and others to it may be dead, too."""
+        ...
+
+    def read_generations(self, generations: Mapping[TopicId, int]) -> None:
+        """The broker says which generations of topics are to be read."""
+        ...
+
+    def new_positions(self) -> Positions:
+        """Return where it stands, as far as the broker is to hear of it and has not on this stream."""
+        ...
+
+
+class GroupMember:
+    """One life of a member, over as many streams as it takes. Belongs to one event loop."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        options: MemberOptions,
+        *,
+        reader: Reader,
+        look_at_program: Callable[[], Activity],
+        on_change: Callable[[], None],
+    ) -> None:
+        """`look_at_program` tells what the program has done since the last call; `on_change` is called when something
+        has happened that an asking program must see to.
+        """
+        self.membership = Membership(
+            session_timeout_seconds=options.session_timeout_seconds,
+            max_poll_interval_seconds=options.max_poll_interval_seconds,
+            rebalance_timeout_seconds=options.rebalance_timeout_seconds,
+        )
+        self._connection = connection
+        self._options = options
+        self._reader = reader
+        self._look_at_program = look_at_program
+        self._on_change = on_change
+        self._member_id = str(uuid.uuid4())
+        self._incarnation = 1 + secrets.randbelow((1 << 64) - 1)
+        self._subscription = groups_pb2.Subscription()
+        self._busy_interval_seconds = self._idle_interval_seconds = (
+            min(options.session_timeout_seconds, options.max_poll_interval_seconds) / 4
+        )
+        """Between two heartbeats, while records are delivered, or else."""
+        self._is_busy = False
+        """Records are delivered, or are about to be: the permit is kept open."""
+        self._next_heartbeat_at = 0.0
+        self._beat_anew = asyncio.Event()
+        """There is another moment to wait for, before the next heartbeat."""
+        self._outbox: deque[groups_pb2.MemberRequest] = deque()
+        self._to_send = asyncio.Event()
+        self._changed = asyncio.Event()
+        self._correlation_id = 0
+        self._commits: dict[int, asyncio.Future[groups_pb2.CommitAnswer]] = {}
+        self._changes: dict[int, asyncio.Future[groups_pb2.SubscriptionAnswer]] = {}
+        """Of the subscription."""
+        self._attempt = 0
+        """Streams since the last one on which the broker let the member in."""
+        self._was_let_in = False
+        self._last_error: LogbrokerError | None = None
+        """What ended the last stream."""
+        self._grace_seconds = 0.0
+        """The broker's."""
+        self._late_answers = 0
+        """Those in a row that came when the permit that they give was over."""
+        self._may_warn_at = NOT_NOW
+        self.is_leaving = False
+        """It is being closed, or is."""
+        self._left = False
+        self._returns = False
+        """Others have ended the task of its stream, as happens when the event loop ends, and it comes back on another
+        one: who waits for the broker now is not told that the stream broke, but waits on."""
+        self._stream_work = Background(
+            "the member's stream", connection, self._run, on_break=self._interrupted, on_over=self._cut_off
+        )
+
+    # --- what the program does --------------------------------------------------------------------------------------
+
+    async def subscribe(self, topics: Sequence[str], pattern: str, bands: Sequence[str]) -> None:
+        """Join the group with this subscription or, later, change to it.
+
+        The first time, returns when the broker has let the member in, later when it has taken the change. Raises why it
+        does not, and then leaves the member as it was.
+        """
+        if self.is_leaving:
+            raise BrokerUnavailableError(CLOSED)
+        subscription = groups_pb2.Subscription(topics=topics, topic_pattern=pattern, bands=bands)
+        deadline = monotonic() + self._connection.request_timeout_seconds
+        if self._was_let_in:
+            await self._change_subscription(subscription, deadline)
+            return
+        self._subscription = subscription
+        if not self._stream_work.has_begun:
+            self._stream_work.start()
+        elif self.membership.state is not MembershipState.OUT:
+            self._send(subscription=self._subscription)
+        while not self._was_let_in:
+            self.go_on()
+            if not await self.changed(deadline):
+                raise BrokerUnavailableError(
+                    f"the broker at {self._connection.broker} did not let the member into group "
+                    f"{self._options.group_id!r} within {self._connection.request_timeout_seconds:g} s: "
+                    f"{self._last_error or 'it has not answered'}"
+                )
+
+    async def _change_subscription(self, subscription: groups_pb2.Subscription, deadline: float) -> None:
+        while True:
+            if self.membership.lost:
+                # It joins with this one, as soon as the program has seen the loss.
+                self._subscription = subscription
+                return
+            self.go_on()
+            error: LogbrokerError | None = None
+            if self.membership.state is MembershipState.MEMBER:
+                try:
+                    await self._ask_to_change(subscription, deadline)
+                except BrokerUnavailableError as failure:
+                    error = failure.as_value()
+                else:
+                    self._subscription = subscription
+                    return
+            if self._left or not await self.changed(deadline):
+                raise BrokerUnavailableError(
+                    f"the broker at {self._connection.broker} has not answered the change of the subscription within"
+                    f" {self._connection.request_timeout_seconds:g} s: "
+                    f"{error or self._last_error or 'it has not answered'}"
+                )
+
+    async def _ask_to_change(self, subscription: groups_pb2.Subscription, deadline: float) -> None:
+        """Raises what refuses it; BrokerUnavailableError where there is no answer on this stream."""
+        self._correlation_id += 1
+        answered: asyncio.Future[groups_pb2.SubscriptionAnswer] = asyncio.get_running_loop().create_future()
+        correlation_id = self._correlation_id
+        self._changes[correlation_id] = answered
+        asked = groups_pb2.Subscription(correlation_id=correlation_id)
+        asked.MergeFrom(subscription)
+        self._send(subscription=asked)
+        try:
+            async with asyncio.timeout(max(0.0, deadline - monotonic())):
+                answer = await answered
+        except TimeoutError:
+            raise BrokerUnavailableError("it has not answered") from None
+        finally:
+            self._changes.pop(correlation_id, None)
+        error = error_of_item(answer.status)
+        if error is not None:
+            raise error
+
+    def go_on(self) -> None:
+        """Raise what keeps the member out of the group, once. Where nothing does: let it join, or renew its permit."""
+        if self.is_leaving:
+            raise BrokerUnavailableError(CLOSED)
+        error = self.membership.take_error()
+        if error is not None:
+            raise error
+        if self.membership.may_join:
+            self._changed_now()
+        elif self.membership.needs_heartbeat(now := monotonic()):
+            self._send_heartbeat(now, is_wanted=True)
+
+    async def changed(self, deadline: float | None) -> bool:
+        """Wait until something happens, True, or the deadline is over, False. Monotonic seconds."""
+        self._changed.clear()
+        try:
+            async with asyncio.timeout(None if deadline is None else max(0.0, deadline - monotonic())):
+                await self._changed.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    def take(self, assignment: AssignedPartitions) -> bool:
+        """Tell the broker that the program holds what `assignment` names, and nothing else; False where it is void."""
+        if not self.membership.take(assignment):
+            return False
+        self._send(taken=groups_pb2.AssignmentTaken(epoch=assignment.epoch))
+        return True
+
+    async def commit(self, offsets: Offsets, deadline: float | None = None) -> dict[TopicPartition, LogbrokerError]:
+        """Commit offsets; returns those that were refused.
+
+        Where the stream breaks it is tried again until the deadline; without one, BrokerUnavailableError is raised.
+        Raises what ended the member's hold on everything, where that comes between.
+        """
+        life = self.membership.life
+        while True:
+            if self._left:
+                raise BrokerUnavailableError(CLOSED)
+            self.membership.check_commit(life)
+            if self.membership.state is MembershipState.MEMBER:
+                try:
+                    return failures_of(offsets, await self._commit_once(offsets, deadline))
+                except BrokerUnavailableError:
+                    if deadline is None and not self._returns:
+                        raise
+            elif deadline is None and not self._returns:
+                raise BrokerUnavailableError("the member is not connected to its group at the moment")
+            elif not await self.changed(deadline):
+                raise RequestTimeoutError("the time for the commit is over; whether it took effect is not known")
+
+    async def _commit_once(self, offsets: Offsets, deadline: float | None) -> groups_pb2.CommitAnswer:
+        self._correlation_id += 1
+        answered: asyncio.Future[groups_pb2.CommitAnswer] = asyncio.get_running_loop().create_future()
+        correlation_id = self._correlation_id
+        self._commits[correlation_id] = answered
+        self._send(
+            commit=groups_pb2.Commit(
+                correlation_id=correlation_id, epoch=self.membership.epoch, topics=topic_offsets(offsets)
+            )
+        )
+        try:
+            async with asyncio.timeout(None if deadline is None else max(0.0, deadline - monotonic())):
+                return await answered
+        except TimeoutError:
+            raise RequestTimeoutError("the broker has not answered the commit; it may still take effect") from None
+        finally:
+            self._commits.pop(correlation_id, None)
+
+    def tell(self) -> None:
+        """Tell the broker at once where the reader stands, if that is news."""
+        if self.membership.state is MembershipState.MEMBER:
+            positions = self._reader.new_positions()
+            if positions:
+                self._send_heartbeat(monotonic(), positions)
+
+    async def leave(self) -> None:
+        """Say goodbye, so that others get the partitions at once, and end the stream."""
+        self.is_leaving = True
+        if not self._stream_work.has_begun:
+            return
+        try:
+            if self.membership.state is not MembershipState.OUT:
+                self._send(leave=groups_pb2.Leave())
+            if self.membership.state is not MembershipState.OUT or self._returns:
+                await self._stream_work.wait(_GOODBYE_SECONDS)
+        finally:
+            self._left = True
+            try:
+                await self._stream_work.end()
+            finally:
+                self._refuse_commits(CLOSED + UNKNOWN_EFFECT)
+                self._changed_now()
+
+    # --- the stream -------------------------------------------------------------------------------------------------
+
+    def _send(self, **request: Any) -> None:
+        self._outbox.append(groups_pb2.MemberRequest(**request))
+        self._to_send.set()
+
+    def _changed_now(self) -> None:
+        self._changed.set()
+        self._on_change()
+
+    async def _run(self) -> None:
+        while True:
+            while not self.membership.may_join:
+                if self.is_leaving:
+                    return
+                await self.changed(None)
+            self._outbox.clear()
+            self.membership.joining(monotonic())
+            self._send(join=self._join())
+            if self.is_leaving:
+                # The stream on which it was said was cut, or is this one.
+                self._send(leave=groups_pb2.Leave())
+            stream = self._connection.stream("Member")
+            error = await run_stream(self._connection, stream, self._read, self._write, self._beat)
+            self._ended(error)
+            if self.is_leaving:
+                return
+            level = logging.DEBUG if self._attempt else logging.WARNING
+            _log.log(level, "member of group %s: %s", self._options.group_id, error)
+            if self.membership.may_join:
+                await asyncio.sleep(min(backoff_seconds(self._attempt), _LAST_BACKOFF_SECONDS))
+            self._attempt += 1
+
+    def _interrupted(self, error: LogbrokerError, cancelled: bool) -> None:
+        self._ended(error, returns=cancelled)
+
+    def _cut_off(self) -> None:
+        """The event loop ends, or no tasks live in it."""
+        self._left = self.is_leaving = True
+        self._refuse_commits(CLOSED + UNKNOWN_EFFECT)
+        self._changed_now()
+
+    def _ended(self, error: LogbrokerError, *, returns: bool = False) -> None:
+        self._last_error = error
+        self._returns = returns
+        if self.membership.state is not MembershipState.OUT:
+            if error.retriable or type(error) is LogbrokerError:
+                self.membership.broken()
+            else:
+                self.membership.fenced(error)
+        self._refuse_commits(f"the commit has no answer: {error}")
+        self._changed_now()
+
+    def _refuse_commits(self, message: str) -> None:
+        waiting: list[asyncio.Future[Any]] = [*self._commits.values(), *self._changes.values()]
+        for answered in waiting:
+            if not answered.done():
+                answered.set_exception(BrokerUnavailableError(message))
+
+    def _join(self) -> groups_pb2.Join:
+        options, membership = self._options, self.membership
+        return groups_pb2.Join(
+            group_id=options.group_id,
+            member_id=self._member_id,
+            incarnation=self._incarnation,
+            instance_id=options.instance_id,
+            subscription=self._subscription,
+            assignor=options.assignor,
+            growth_order=options.growth_order,
+            session_timeout_ms=round(options.session_timeout_seconds * 1000),
+            rebalance_timeout_ms=round(options.rebalance_timeout_seconds * 1000),
+            max_poll_interval_ms=round(options.max_poll_interval_seconds * 1000),
+            epoch=membership.epoch,
+            owned=topic_partitions({partition: granted.topic_id for partition, granted in membership.owned.items()}),
+            client_name=options.client_name,
+        )
+
+    async def _write(self, stream: Stream) -> None:
+        while True:
+            while self._outbox:
+                await stream.write(self._outbox.popleft())
+            self._to_send.clear()
+            await self._to_send.wait()
+
+    async def _beat(self, stream: Stream) -> None:
+        """Send heartbeats in time, and give up a connection on which they are not answered."""
+        membership = self.membership
+        self._set_next_heartbeat(monotonic())
+        while True:
+            patience_seconds = membership.patience_seconds(self._attempt)
+            asked_at = membership.asked_at
+            until = self._next_heartbeat_at if asked_at is None else asked_at + patience_seconds
+            with suppress(TimeoutError):
+                async with asyncio.timeout(max(0.0, min(until, self._next_heartbeat_at) - monotonic())):
+                    await self._beat_anew.wait()
+            self._beat_anew.clear()
+            now, asked_at = monotonic(), membership.asked_at
+            if asked_at is not None and now >= asked_at + patience_seconds:
+                # What came meanwhile is read first: this process may have been asleep.
+                await asyncio.sleep(_LATE_SECONDS)
+                if membership.asked_at == asked_at:
+                    self._connection.renew()
+                    self._reader.silent()
+                    raise BrokerUnavailableError(
+                        f"the broker has not answered for {monotonic() - asked_at:.1f} s; trying another connection"
+                    )
+            if now >= self._next_heartbeat_at:
+                if membership.state is MembershipState.MEMBER:
+                    self._send_heartbeat(now)
+                else:
+                    self._set_next_heartbeat(now)
+                self._beat_anew.clear()
+
+    def _send_heartbeat(self, now: float, positions: Positions | None = None, *, is_wanted: bool = False) -> None:
+        """`is_wanted`: somebody waits for its answer to go on."""
+        program = self._look_at_program()
+        self._is_busy = program.delivers or is_wanted
+        self.membership.heartbeat(now, polled=program.polls)
+        positions = self._reader.new_positions() if positions is None else positions
+        self._send(heartbeat=groups_pb2.Heartbeat(polled=program.polls, positions=topic_positions(positions)))
+        self._set_next_heartbeat(now)
+
+    def _set_next_heartbeat(self, now: float) -> None:
+        before = self._next_heartbeat_at
+        interval_seconds = self._busy_interval_seconds if self._is_busy else self._idle_interval_seconds
+        self._next_heartbeat_at = next_heartbeat(now, interval_seconds)
+        if before != self._next_heartbeat_at:
+            self._beat_anew.set()
+
+    def _note_delay(self, now: float) -> None:
+        """Warn where answers take so long that none of them permits anything: else nobody says why nothing comes."""
+        late_seconds = self.membership.late_by(now)
+        self._late_answers = self._late_answers + 1 if late_seconds else 0
+        if late_seconds and not self._is_busy:
+            self._is_busy = True
+            self._set_next_heartbeat(now)
+        if self._late_answers >= _LATE_ANSWERS and now >= self._may_warn_at:
+            self._may_warn_at = now + _WARN_SECONDS
+            _log.warning(
+                _TOO_LATE,
+                self._options.group_id,
+                self.membership.lease_seconds + late_seconds,
+                self.membership.lease_seconds,
+                self.membership.session_timeout_seconds,
+                self._options.rebalance_timeout_seconds,
+                self._grace_seconds,
+            )
+
+    async def _read(self, stream: Stream) -> None:
+        while True:
+            response: Any = await stream.read()
+            if response is grpc.aio.EOF:
+                raise BrokerUnavailableError("the broker ended the stream")
+            kind = response.WhichOneof("response")
+            if kind == "heartbeat":
+                self.membership.heartbeat_answered()
+                self._note_delay(monotonic())
+            elif kind == "commit":
+                answered = self._commits.get(response.commit.correlation_id)
+                if answered is not None and not answered.done():
+                    answered.set_result(response.commit)
+                continue
+            elif kind == "subscribed":
+                changed = self._changes.get(response.subscribed.correlation_id)
+                if changed is not None and not changed.done():
+                    changed.set_result(response.subscribed)
+                continue
+            elif kind == "assignment":
+                self._reader.read_generations(generations_of(response.assignment.topics))
+                self.membership.assigned(assignment_of(response.assignment))
+            elif kind == "generations":
+                self._reader.read_generations(generations_of(response.generations.topics))
+            elif kind == "joined":
+                joined: groups_pb2.Joined = response.joined
+                self._attempt, self._was_let_in, self._returns = 0, True, False
+                # They tell of polls, too.
+                poll_interval_seconds = self._options.max_poll_interval_seconds / 4
+                self._busy_interval_seconds = min(
+                    joined.heartbeat_interval_ms / 1000,
+                    poll_interval_seconds,
+                    self._options.rebalance_timeout_seconds / 4,
+                )
+                idle_seconds = (joined.idle_heartbeat_interval_ms or joined.heartbeat_interval_ms) / 1000
+                self._idle_interval_seconds = min(idle_seconds, poll_interval_seconds)
+                self._grace_seconds = joined.reconnect_grace_ms / 1000
+                self.membership.joined(
+                    resumed=joined.resumed,
+                    session_timeout_seconds=joined.session_timeout_ms / 1000,
+                    reconnect_grace_seconds=self._grace_seconds,
+                )
+                self._reader.joined()
+                self.tell()
+            elif kind == "fenced":
+                error = error_of_item(response.fenced.status) or LogbrokerError("fenced without a reason")
+                self.membership.fenced(error)
+                raise error
+            self._changed_now()

@@ -1,0 +1,499 @@
+"""Where records wait to be sent: encoded at once into the open batch of their partition.
+
+No I/O and no event loop in here. `try_append` is the line that runs for every record; everything else runs once per
+batch. The lock guards all of it: a synchronous producer appends in its callers' threads while the event loop sends.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Final, Generic, TypeVar
+
+from logbroker.client.producer.delivery import Batch
+from logbroker.client.producer.partition_queue import PartitionQueue, ProducerIdentity
+from logbroker.client.producer.topic_route import TopicRoute
+from logbroker.client.transport.metadata import TopicInfo
+from logbroker.config import MAX_BATCH_BYTES
+from logbroker.errors import (
+    InvalidTimestampError,
+    LogbrokerError,
+    RecordTooLargeError,
+    RequestTimeoutError,
+    UnknownPartitionError,
+)
+from logbroker.record.codec import BatchBuilder, Headers, check_timestamp, decode_batch
+from logbroker.record.compression import Codec
+from logbroker.record.header import HEADER_BYTES, MAX_EXPANDED_BYTES, parse_header
+
+Handle = TypeVar("Handle")
+
+_NO_HEADERS: Final[list[tuple[str, bytes | None]]] = []
+_MAX_UNSEEN_FAILURES: Final = 1000
+
+
+class Accumulator(Generic[Handle]):
+    """All records of one producer that are not done. `Handle` is the type of its deliveries."""
+
+    def __init__(
+        self,
+        handle: Callable[[Batch, Any], Handle],
+        *,
+        codec: Codec,
+        batch_bytes: int,
+        linger_seconds: float,
+        max_buffered_bytes: int,
+        delivery_timeout_seconds: float,
+        wake: Callable[[], None],
+    ) -> None:
+        self.lock = threading.Lock()
+        self.routes: dict[str, TopicRoute] = {}
+        self.buffered_bytes = 0
+        """Of records, before compression."""
+        self.unfinished: dict[Batch, None] = {}
+        self.closed_batches = 0
+        self.check_loop: Callable[[], None] | None = None
+        """See `Batch.check_loop`."""
+        self.max_request_batch_bytes = MAX_BATCH_BYTES
+        """The largest batch that a request to the broker can carry."""
+        self._handle = handle
+        self._codec = codec
+        self._batch_bytes = batch_bytes
+        self._linger_seconds = linger_seconds
+        self._max_buffered_bytes = max_buffered_bytes
+        self._delivery_timeout_seconds = delivery_timeout_seconds
+        self._wake = wake
+        self._number = 0
+        self._active: dict[tuple[TopicRoute, int], None] = {}
+        """Partitions with anything to send or to learn; those served last stand last."""
+        self._room_waiters: list[Callable[[], None]] = []
+        self._unseen_failures: list[Batch] = []
+
+    # --- records in -------------------------------------------------------------------------------------------------
+
+    def try_append(
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None,
+        headers: Headers,
+        partition: int | None,
+        timestamp_ms: int | None,
+        ordering_key: bytes | None = None,
+    ) -> Handle | None:
+        """Append where a batch is open and has room; None: use `append`, after looking why not."""
+        route = self.routes.get(topic)
+        if route is None or self.buffered_bytes >= self._max_buffered_bytes:
+            return None
+        way = route.way
+        if headers:
+            kind = type(headers)
+            if kind is not list and kind is not tuple:
+                # Another attempt would find nothing left of an iterator.
+                raise TypeError("headers must be a list")
+            headers = list(headers)
+            if route.has_bands:
+                way = route.way_of(headers)
+        else:
+            headers = _NO_HEADERS
+        if partition is None:
+            routed_by = key if ordering_key is None else ordering_key
+            batch = route.open[way.sticky if routed_by is None else way.partition_of[routed_by]]
+            if batch is None or batch.by_hand or batch.appending:
+                return None
+        else:
+            if type(partition) is bool:
+                raise TypeError("partition must be int, not bool")
+            if not 0 <= partition < route.partitions:
+                return None
+            batch = route.open[partition]
+            if batch is None or not batch.by_hand or batch.appending:
+                return None
+        if timestamp_ms is not None:
+            if type(timestamp_ms) is bool:
+                raise TypeError("timestamp_ms must be int, not bool")
+            check_timestamp(timestamp_ms)
+        count = batch.count
+        batch.appending = True
+        try:
+            place = batch.append(count, timestamp_ms, key, value, headers)
+        except BaseException:
+            batch.look_what_was_appended()
+            raise
+        if place is None:
+            batch.appending = False
+            return None
+        if ordering_key is not None:
+            batch.ordering_keys[count] = ordering_key
+        batch.count = count + 1
+        batch.record_bytes += place.size
+        batch.appending = False
+        self.buffered_bytes += place.size
+        return self._handle(batch, place)
+
+    def append(
+        self,
+        route: TopicRoute,
+        value: bytes | None,
+        key: bytes | None,
+        headers: Headers,
+        partition: int | None,
+        timestamp_ms: int | None,
+        ordering_key: bytes | None = None,
+    ) -> Handle:
+        """Append, closing and opening batches as needed.
+
+        Raises UnknownPartitionError, RecordTooLargeError, InvalidTimestampError or TypeError.
+        """
+        check_timestamp(timestamp_ms)
+        if len(value or b"") + len(key or b"") > MAX_BATCH_BYTES:
+            raise RecordTooLargeError(
+                f"a record of {len(value or b'')} bytes; no topic takes more than {MAX_BATCH_BYTES}"
+            )
+        by_hand = partition is not None
+        routed_by = key if ordering_key is None else ordering_key
+        way = route.way_of(headers)
+        if partition is None:
+            partition = way.sticky if routed_by is None else way.partition_of[routed_by]
+        elif not 0 <= partition < route.partitions:
+            raise UnknownPartitionError(
+                f"topic {route.name!r} has no partition {partition}; it has {route.partitions}, counted from 0"
+            )
+        arguments = (timestamp_ms, key, value, list(headers))
+        batch = route.open[partition]
+        if batch is not None and batch.by_hand == by_hand and not batch.appending:
+            handle = self._append(batch, arguments, ordering_key)
+            if handle is not None:
+                return handle
+        if batch is not None:
+            self._close(route, partition)
+            if routed_by is None and not by_hand:
+                partition = way.sticky
+                if route.open[partition] is not None:
+                    self._close(route, partition)
+        builder = BatchBuilder(self._bound(route), self._codec)
+        place = builder.append(0, *arguments)
+        batch = self._open(route, partition, by_hand, builder, place.size, ordering_key)
+        return self._handle(batch, place)
+
+    def _append(self, batch: Batch, arguments: tuple[Any, ...], ordering_key: bytes | None) -> Handle | None:
+        """As `try_append` does it, where no call may be spared."""
+        count = batch.count
+        batch.appending = True
+        try:
+            place = batch.append(count, *arguments)
+        except BaseException:
+            batch.look_what_was_appended()
+            raise
+        if place is None:
+            batch.appending = False
+            return None
+        if ordering_key is not None:
+            batch.ordering_keys[count] = ordering_key
+        batch.count = count + 1
+        batch.record_bytes += place.size
+        batch.appending = False
+        self.buffered_bytes += place.size
+        return self._handle(batch, place)
+
+    def _open(
+        self,
+        route: TopicRoute,
+        partition: int,
+        by_hand: bool,
+        builder: BatchBuilder,
+        size_bytes: int,
+        ordering_key: bytes | None,
+    ) -> Batch:
+        """Open a batch with the first record of its builder."""
+        batch = Batch(number=self._number, topic=route.name, partition=partition, by_hand=by_hand, builder=builder)
+        self._number += 1
+        if self.check_loop is not None:
+            batch.check_loop = self.check_loop
+        now = time.monotonic()
+        batch.ready_at = now + self._linger_seconds
+        batch.deadline = now + self._delivery_timeout_seconds
+        batch.count, batch.record_bytes = 1, size_bytes
+        if ordering_key is not None:
+            batch.ordering_keys[0] = ordering_key
+        # All or nothing of what follows, and of what `_close` moves: Python handles signals, whose handlers may raise,
+        # in calls and jumps, and there is none in between.
+        self.buffered_bytes += size_bytes
+        route.open[partition] = batch
+        self.unfinished[batch] = None
+        self._active[route, partition] = None
+        self._wake()
+        return batch
+
+    def _close(self, route: TopicRoute, partition: int) -> None:
+        batch = route.open[partition]
+        assert batch is not None
+        waiting = route.queues[partition].waiting
+        self.closed_batches += 1
+        route.open[partition] = None
+        waiting.append(batch)
+        route.batch_closed(partition)
+        self._wake()
+
+    def _bound(self, route: TopicRoute) -> int:
+        """How large a batch of several records may be."""
+        return min(self._batch_bytes, route.max_batch_bytes, self.max_request_batch_bytes)
+
+    def has_room(self) -> bool:
+        return self.buffered_bytes < self._max_buffered_bytes
+
+    def when_room(self, tell: Callable[[], None]) -> None:
+        """Have `tell` called, once, when there is room again, or will never be."""
+        if not self._max_buffered_bytes:
+            tell()
+            return
+        self._room_waiters.append(tell)
+        # Now that the buffer is full, also what lingers may go.
+        self._wake()
+
+    def close_open_batches(self) -> None:
+        """Let everything go without waiting for more records."""
+        for route, partition in self._active:
+            if route.open[partition] is not None:
+                self._close(route, partition)
+
+    # --- batches out ------------------------------------------------------------------------------------------------
+
+    def take(
+        self, now: float, identity: ProducerIdentity, max_bytes: int
+    ) -> list[tuple[TopicRoute, PartitionQueue, Batch]]:
+        """Return the batches of the next request, one per partition at most, those not served for longest first."""
+        request: list[tuple[TopicRoute, PartitionQueue, Batch]] = []
+        size_bytes = 0
+        full = not self.has_room()
+        for active in list(self._active):
+            route, partition = active
+            queue = route.queues[partition]
+            open_batch = route.open[partition]
+            if open_batch is None and queue.idle():
+                del self._active[active]
+                continue
+            due = open_batch is not None and (full or open_batch.ready_at <= now) and not route.stale
+            if due and queue.idle_but_for_flight() and queue.can_take(now, identity):
+                # Else it would have to wait, and stays open for more records.
+                self._close(route, partition)
+            batch = queue.take(now, identity, new=not route.stale)
+            if batch is None:
+                continue
+            del self._active[active]
+            self._active[active] = None
+            request.append((route, queue, batch))
+            size_bytes += len(batch.payload)
+            if size_bytes >= max_bytes:
+                break
+        return request
+
+    def next_due_seconds(self, now: float) -> float:
+        """How long at most until `take` may have something that it has not now; answers aside."""
+        due = now + 1.0
+        for route, partition in self._active:
+            queue, open_batch = route.queues[partition], route.open[partition]
+            if open_batch is not None and open_batch.ready_at > now:
+                due = min(due, open_batch.ready_at)
+            if queue.resume_at > now:
+                due = min(due, queue.resume_at)
+        return due - now
+
+    def queues(self) -> Sequence[PartitionQueue]:
+        """The queues of the partitions with anything to send or to learn."""
+        return [route.queues[partition] for route, partition in self._active]
+
+    def expire(self, now: float, last_failure: LogbrokerError | None) -> bool:
+        """Fail what is past its deadline; returns whether some of that is in flight: only its answer ends it.
+
+        `last_failure` is the connection's, told of what was never sent.
+        """
+        overdue = False
+        for route, partition in list(self._active):
+            queue, open_batch = route.queues[partition], route.open[partition]
+            if open_batch is not None and open_batch.deadline <= now:
+                self._close(route, partition)
+            for batch in queue.expired(now):
+                known = "" if not batch.uncertain else "; whether it was written is not known"
+                failure = batch.last_error or last_failure
+                why = "" if failure is None else f"; the last failure: {failure}"
+                message = f"not delivered within {self._delivery_timeout_seconds:g} s{known}{why}"
+                self.finish(batch, error=RequestTimeoutError(message))
+            overdue = overdue or any(batch.deadline <= now for batch in queue.in_flight)
+        return overdue
+
+    def finish(
+        self,
+        batch: Batch,
+        *,
+        base_offset: int = -1,
+        log_append_time_ms: int = -1,
+        error: LogbrokerError | None = None,
+    ) -> None:
+        """Give a batch its outcome."""
+        self._release(batch)
+        if error is not None:
+            self._unseen_failures = [failed for failed in self._unseen_failures if failed.count_untold()]
+            if len(self._unseen_failures) < _MAX_UNSEEN_FAILURES:
+                self._unseen_failures.append(batch)
+        batch.finish(base_offset=base_offset, log_append_time_ms=log_append_time_ms, error=error)
+
+    def split(self, route: TopicRoute, queue: PartitionQueue, batch: Batch, error: LogbrokerError) -> None:
+        """Part a batch that was refused for what may be some of its records, and is done with for its queue.
+
+        Who is known to be at fault fails; the others go on in smaller batches in the place of this one, in their order.
+        Each part has fewer records than the batch, so in the end what is at fault fails alone.
+        """
+        header = parse_header(batch.payload)
+        records = list(decode_batch(batch.payload, max_expanded_bytes=2 * MAX_BATCH_BYTES + batch.record_bytes))
+        limit = self._bound(route)
+        latest_ms = error.max_timestamp_ms if isinstance(error, InvalidTimestampError) else 0
+        late = [bool(latest_ms) and record.timestamp_ms > latest_ms for record in records]
+        # Where it is not known who is at fault, or all of it would be one batch again, halves narrow it down.
+        halves = not any(late) and (not isinstance(error, RecordTooLargeError) or header.size_bytes <= limit)
+        moved: list[tuple[Batch, Any]] = []
+        parts: list[Batch] = []
+        failed: list[Batch] = []
+        part: Batch | None = None
+        for index, record in enumerate(records):
+            arguments = (record.timestamp_ms, record.key, record.value, list(record.headers))
+            place = None
+            if part is not None and not late[index] and not (halves and index == len(records) // 2):
+                place = part.append(part.count, *arguments)
+            if place is None:
+                builder = BatchBuilder(limit, self._codec)
+                place = builder.append(0, *arguments)
+                new = self._part_of(batch, index, builder)
+                if late[index]:
+                    failed.append(new)
+                else:
+                    part = new
+                    parts.append(part)
+                holder = new
+            else:
+                assert part is not None
+                holder = part
+            if index in batch.ordering_keys:
+                holder.ordering_keys[holder.count] = batch.ordering_keys[index]
+            holder.count += 1
+            moved.append((holder, place))
+        for each in (*parts, *failed):
+            assert each.builder is not None
+            each.record_bytes = each.builder.size_bytes() - HEADER_BYTES
+            self.buffered_bytes += each.record_bytes
+            # They get their own numbers once all that is in flight is answered.
+            each.base_sequence = batch.base_sequence
+            each.payload = each.builder.build(header.producer_id, header.producer_epoch, header.base_sequence)
+            each.builder = None
+            self.unfinished[each] = None
+        self._release(batch)
+        batch.finish_moved(moved)
+        queue.put_parts(parts)
+        self._active[route, queue.partition] = None
+        for each in failed:
+            stamp = next(decode_batch(each.payload, max_expanded_bytes=MAX_EXPANDED_BYTES)).timestamp_ms
+            message = (
+                f"the record is stamped {stamp}, the topic takes up to {latest_ms} by the broker's clock"
+                " (message.timestamp.after.max.ms)"
+            )
+            self.finish(each, error=InvalidTimestampError(message))
+        self._wake()
+
+    def _part_of(self, batch: Batch, index: int, builder: BatchBuilder) -> Batch:
+        """Return a batch that begins with this record of another."""
+        part = Batch(
+            number=batch.number, topic=batch.topic, partition=batch.partition, by_hand=batch.by_hand, builder=builder
+        )
+        part.part = (*batch.part, index)
+        part.deadline = batch.deadline
+        part.check_loop = batch.check_loop
+        return part
+
+    def take_unseen_failure(self) -> LogbrokerError | None:
+        """Return the first failure that nobody was told of, and count all of them as told."""
+        unseen = [batch for batch in self._unseen_failures if batch.count_untold()]
+        self._unseen_failures.clear()
+        for batch in unseen:
+            batch.tell_all()
+        return unseen[0].error if unseen else None
+
+    def shut(self) -> None:
+        """Take no more records from the program: `try_append` finds no room, and who waits for it looks again."""
+        self._max_buffered_bytes = 0
+        waiters, self._room_waiters = self._room_waiters, []
+        for tell in waiters:
+            tell()
+
+    def take_lost(self) -> tuple[int, LogbrokerError | None]:
+        """Return how many records failed, or have no outcome, of which nobody was told, and the first error of them;
+        count them as told."""
+        with self.lock:
+            untold = [batch for batch in (*self._unseen_failures, *self.unfinished) if batch.count_untold()]
+            self._unseen_failures.clear()
+            count = sum(batch.count_untold() for batch in untold)
+            for batch in untold:
+                batch.tell_all()
+            return count, next((batch.error for batch in untold if batch.error), None)
+
+    def give_up(self, error: LogbrokerError) -> None:
+        """Fail all, in the child of a fork, where it is not this process that delivers it. No waiter is told: they are
+        those of the parent's threads."""
+        for batch in list(self.unfinished):
+            batch.waiters.clear()
+            batch.finish(error=error)
+        self.unfinished.clear()
+        self.routes.clear()
+        self._active.clear()
+        self._room_waiters.clear()
+        self._unseen_failures.clear()
+        self.buffered_bytes = 0
+
+    def _release(self, batch: Batch) -> None:
+        del self.unfinished[batch]
+        self.buffered_bytes -= batch.record_bytes
+        if self._room_waiters and self.has_room():
+            waiters, self._room_waiters = self._room_waiters, []
+            for tell in waiters:
+                tell()
+
+    # --- topics that change -----------------------------------------------------------------------------------------
+
+    def stale_routes(self) -> list[TopicRoute]:
+        """Return the routes to be described and routed again: those of which nothing is left to be learned."""
+        stale = [route for route in self.routes.values() if route.stale]
+        return [route for route in stale if not any(queue.has_unknown() for queue in route.queues)]
+
+    def reroute(self, route: TopicRoute, info: TopicInfo) -> None:
+        """Route what was not appended by the topic's new generation; in order, per old partition and so per key."""
+        pending: list[Batch] = []
+        for partition, queue in enumerate(route.queues):
+            if route.open[partition] is not None:
+                self._close(route, partition)
+            pending += queue.take_routed()
+        route.grow(info)
+        for batch in pending:
+            builder = batch.builder
+            payload = batch.payload if builder is None else builder.build()
+            moved = []
+            records = decode_batch(payload, max_expanded_bytes=2 * MAX_BATCH_BYTES + batch.record_bytes)
+            for index, record in enumerate(records):
+                ordering_key = batch.ordering_keys.get(index)
+                handle: Any = self.append(
+                    route, record.value, record.key, record.headers, None, record.timestamp_ms, ordering_key
+                )
+                handle.batch.deadline = min(handle.batch.deadline, batch.deadline)
+                moved.append((handle.batch, handle.place))
+            self._release(batch)
+            batch.finish_moved(moved)
+
+    def drop(self, route: TopicRoute, error: LogbrokerError) -> None:
+        """Forget a topic that is gone and fail what was meant for it; what is in flight gets its own answer."""
+        if self.routes.get(route.name) is route:
+            del self.routes[route.name]
+        for partition, queue in enumerate(route.queues):
+            if route.open[partition] is not None:
+                self._close(route, partition)
+            for batch in queue.take_all():
+                self.finish(batch, error=error)
+        route.refreshed()

@@ -1,0 +1,309 @@
+"""What `send` returns: a handle on one record that becomes an offset."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable, Generator
+from typing import Any, Final, Self
+
+import msgspec
+
+from logbroker.client.runtime.handlers import call_plain, check_plain
+from logbroker.client.runtime.sync_loop import Latch, wait_for
+from logbroker.client.runtime.tasks import waiter
+from logbroker.errors import LogbrokerError, RequestTimeoutError, quoted
+from logbroker.record.codec import BatchBuilder
+from logbroker.record.header import HEADER_BYTES
+
+_log = logging.getLogger(__name__)
+
+
+NO_RECORD: Final = -1
+
+
+def _check_nothing() -> None:
+    pass
+
+
+class RecordMetadata(msgspec.Struct, frozen=True, gc=False):
+    """Where a record lies. `timestamp_ms` is the log's: the producer's clock, or the broker's under LogAppendTime."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp_ms: int
+
+
+class Batch:
+    """Records of one partition that travel together, from the first `send` to the broker's answer.
+
+    Deliveries hold their batch; the batch knows none of them, so that a record costs no more than its handle.
+    """
+
+    __slots__ = (
+        "append",
+        "appending",
+        "base_offset",
+        "base_sequence",
+        "builder",
+        "by_hand",
+        "check_loop",
+        "count",
+        "deadline",
+        "done",
+        "error",
+        "last_error",
+        "log_append_time_ms",
+        "moved",
+        "number",
+        "ordering_keys",
+        "part",
+        "partition",
+        "payload",
+        "ready_at",
+        "record_bytes",
+        "sent_as",
+        "told",
+        "topic",
+        "uncertain",
+        "waiters",
+        "was_uncertain",
+    )
+
+    def __init__(self, *, number: int, topic: str, partition: int, by_hand: bool, builder: BatchBuilder) -> None:
+        self.number = number
+        """Counts a producer's batches: a lower number goes first."""
+        self.part: tuple[int, ...] = ()
+        """Of a part of a batch that was split, and keeps its number: the index there of the first record, once for each
+        split."""
+        self.topic = topic
+        self.partition = partition
+        self.by_hand = by_hand
+        """The caller chose the partition: these records stay there when the topic grows."""
+        self.builder: BatchBuilder | None = builder
+        self.append = builder.append
+        self.check_loop: Callable[[], None] = _check_nothing
+        """Raises where the event loop of an asynchronous producer does not run, and a wait would be for ever."""
+        self.appending = False
+        """A record is being appended; or what a signal handler raised has ended that: it may be in the builder, though
+        it is not counted, and no other one may follow it."""
+        self.count = 0
+        self.ordering_keys: dict[int, bytes] = {}
+        """By index, of the records that are routed by another key than their own."""
+        self.record_bytes = 0
+        """Before compression."""
+        self.ready_at = 0.0
+        self.deadline = 0.0
+        """Monotonic seconds: when it may be sent though not full, and when it has failed."""
+
+        self.payload = b""
+        """The encoded batch, once it has a sequence."""
+        self.base_sequence = -1
+        self.sent_as = 0
+        """The how-manieth batch of its partition it was when it was sent last."""
+        self.uncertain = False
+        """It was sent, and whether it was appended is not known."""
+        self.was_uncertain = False
+        self.last_error: LogbrokerError | None = None
+
+        self.done = False
+        self.error: LogbrokerError | None = None
+        self.told: set[int] = set()
+        """The indexes of the records of whose `error` somebody was told."""
+        self.base_offset = -1
+        self.log_append_time_ms = -1
+        self.moved: list[tuple[Batch, Any]] | None = None
+        """Where each record went when the topic grew or the batch was split: its batch, and what `append` returned."""
+        self.waiters: dict[Callable[[], None], int] = {}
+        """Who is to be told when it is done, and of which record; NO_RECORD: of none."""
+
+    def look_what_was_appended(self) -> None:
+        """An error came out of `append`: the codec has added nothing for its own, but it may be a signal handler's."""
+        assert self.builder is not None
+        self.appending = self.builder.size_bytes() - HEADER_BYTES != self.record_bytes
+
+    @property
+    def rank(self) -> tuple[int, tuple[int, ...]]:
+        """A batch of lower rank goes first. The parts of a split one come behind it, and before all behind it."""
+        return self.number, self.part
+
+    def finish(
+        self, *, base_offset: int = -1, log_append_time_ms: int = -1, error: LogbrokerError | None = None
+    ) -> None:
+        """Set the outcome and tell who waits. The bytes are let go."""
+        self.base_offset = base_offset
+        self.log_append_time_ms = log_append_time_ms
+        self.error = error
+        self._finish()
+
+    def count_untold(self) -> int:
+        """Return of how many records nobody was told that they failed, or have no outcome."""
+        return self.count - len(self.told)
+
+    def tell_all(self) -> None:
+        """Count all as told."""
+        self.told.update(range(self.count))
+
+    def when_done(self, tell: Callable[[], None], index: int) -> None:
+        """Have `tell` called when it is done, also by going on in other batches; from any thread. Whoever waits for
+        the record with this index is told of its outcome; NO_RECORD: of none."""
+        self.waiters[tell] = index
+        # It may have been finished between the caller's look and the append.
+        if self.done:
+            tell()
+
+    def wait_no_longer(self, tell: Callable[[], None], index: int) -> None:
+        """Do not have `tell` called; where it was, nobody heard of it. From any thread."""
+        if self.waiters.pop(tell, None) is None:
+            self.told.discard(index)
+
+    def finish_moved(self, moved: list[tuple[Batch, Any]]) -> None:
+        """Say that these records go on in other batches."""
+        self.moved = moved
+        self._finish()
+
+    def _finish(self) -> None:
+        self.done = True
+        self.payload = b""
+        self.builder = None
+        del self.append
+        waiters, self.waiters = self.waiters, {}
+        if self.error is not None:
+            self.told.update(waiters.values())
+            self.told.discard(NO_RECORD)
+        for tell in list(waiters):  # Other threads may add to it.
+            tell()
+
+
+class _Handle(msgspec.Struct, gc=False, eq=False):
+    """One record of a batch. No future of its own: one is made when somebody waits."""
+
+    batch: Batch
+    place: Any
+    """What the builder's `append` returned: the index in the batch, and the time."""
+
+    @property
+    def topic(self) -> str:
+        """The topic that the record was sent to."""
+        return self.batch.topic
+
+    def done(self) -> bool:
+        """Whether the broker has answered or the record has failed."""
+        return self._settle().done
+
+    def _settle(self) -> Batch:
+        """Follow the record into the batch that it is in now."""
+        while self.batch.moved is not None:
+            self.batch, self.place = self.batch.moved[self.place.offset]
+        return self.batch
+
+    def add_done_callback(self, function: Callable[[Self], object]) -> None:
+        """Call `function` with this delivery once the broker has answered or the record has failed; now, if so.
+
+        It is called in the event loop of the producer, that of a synchronous one in the background: it must not block,
+        nor be async, and what it raises is logged. `result()` in it returns at once; it may `send`, where the buffer
+        has room.
+        """
+        if not callable(function):
+            raise TypeError(f"add_done_callback(): function must be a function, not {quoted(function)}")
+        check_plain("the callback of a delivery", function)
+        batch, once = self._settle(), _Once(self, function)
+        if batch.done:
+            once.call()
+        else:
+            batch.when_done(once, self.place.offset)
+
+    def _outcome(self, batch: Batch) -> RecordMetadata:
+        if batch.error is not None:
+            batch.told.add(self.place.offset)
+            # A new one each time: a raised error collects the traceback of its raiser.
+            raise type(batch.error)(batch.error.message)
+        timestamp_ms = batch.log_append_time_ms if batch.log_append_time_ms >= 0 else self.place.timestamp
+        return RecordMetadata(batch.topic, batch.partition, batch.base_offset + self.place.offset, timestamp_ms)
+
+
+class _Once:
+    """Calls back once, when the record is done."""
+
+    __slots__ = ("_function", "_handle", "_lock")
+
+    def __init__(self, handle: Any, function: Callable[[Any], object]) -> None:
+        self._handle = handle
+        self._function = function
+        self._lock = threading.Lock()
+
+    def __call__(self) -> None:
+        if self._handle.batch.moved is not None:
+            # The record goes on in another batch.
+            batch = self._handle._settle()
+            batch.when_done(self, self._handle.place.offset)
+        elif self._lock.acquire(blocking=False):
+            # Never released: the batch may tell twice.
+            try:
+                loop = asyncio.get_running_loop()
+            except RuntimeError:
+                self.call()
+            else:
+                loop.call_soon(self.call)  # The teller has the producer's lock, and the function may send.
+
+    def call(self) -> None:
+        """Call back now."""
+        try:
+            call_plain("the callback of a delivery", self._function, self._handle)
+        except Exception:
+            _log.exception("a callback of a delivery failed")
+
+
+class Delivery(_Handle):
+    """`await delivery` waits until the record is as durable as asked for; it can be awaited many times.
+
+    Raises the error with which the broker refused the record, or RequestTimeoutError.
+    """
+
+    def __await__(self) -> Generator[Any, None, RecordMetadata]:
+        return self._wait().__await__()
+
+    async def _wait(self) -> RecordMetadata:
+        while not (batch := self._settle()).done:
+            batch.check_loop()
+            # A future of its own for each who waits: cancelling one must not cancel the others.
+            told, tell = waiter()
+            batch.when_done(tell, self.place.offset)
+            try:
+                await told
+            except BaseException:
+                batch.wait_no_longer(tell, self.place.offset)
+                raise
+        return self._outcome(batch)
+
+    def result(self) -> RecordMetadata:
+        """Return the outcome of a delivery that is done; raises asyncio.InvalidStateError before: `await delivery`, or
+        `await asyncio.wait_for(delivery, seconds)`, waits."""
+        batch = self._settle()
+        if not batch.done:
+            raise asyncio.InvalidStateError("the broker has not answered yet; await the delivery")
+        return self._outcome(batch)
+
+
+class SyncDelivery(_Handle):
+    """The handle of the synchronous producer."""
+
+    def result(self, timeout_seconds: float | None = None, *, timeout: float | None = None) -> RecordMetadata:
+        """Wait until the record is as durable as asked for. `timeout` is another name of `timeout_seconds`, that of
+        other libraries' futures.
+
+        Raises the error with which the broker refused the record; RequestTimeoutError also where the time is over.
+        """
+        timeout_seconds = timeout if timeout_seconds is None else timeout_seconds
+        while not (batch := self._settle()).done:
+            told = Latch()
+            batch.when_done(told.set, self.place.offset)
+            try:
+                if not wait_for(told, timeout_seconds):
+                    raise RequestTimeoutError(f"no answer for the record within {timeout_seconds} s; it may still come")
+            except BaseException:
+                batch.wait_no_longer(told.set, self.place.offset)
+                raise
+        return self._outcome(batch)

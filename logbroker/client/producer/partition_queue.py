@@ -1,0 +1,278 @@
+"""The batches of one partition on their way to the broker: their order and their sequence numbers.
+
+A state machine without I/O. Batches go `waiting` -> `in_flight` -> done; one whose outcome is not yet final goes
+`in_flight` -> `retry`, and then the queue recovers: it sends nothing more until all that is in flight is answered, puts
+the sequence numbers in order, and goes on with `retry`, oldest first. So batches never overtake each other.
+
+Idempotence as in Kafka (KIP-98, KIP-360). The broker takes a batch only if its sequence follows the last one appended:
+- A batch that was refused before it was appended gives its numbers back; those behind it move up. Where only some of
+  its records were at fault, the others come back in batches that stand in its place, and take the numbers first.
+- A batch of which it is not known whether it was appended (the connection broke) keeps its numbers, and the broker
+  recognises it.
+- Where the numbers cannot be known any more, the producer's epoch is raised and they start again at 0.
+- Where the partition has forgotten the producer for want of room, a batch of which it is not known whether it was
+  appended never will be known: it fails. Those that surely were not go on under a new producer id. (Kafka's client
+  sends all of them again, and so may store some twice.)
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Final
+
+import msgspec
+
+from logbroker.client.producer.delivery import Batch
+from logbroker.client.transport.connection import backoff_seconds
+from logbroker.errors import (
+    Code,
+    LogbrokerError,
+    OutOfOrderSequenceError,
+    ProducerForgottenError,
+    StaleGenerationError,
+)
+from logbroker.record.codec import with_producer
+from logbroker.record.header import MAX_SEQUENCE, NO_PRODUCER_ID, parse_header
+from logbroker.types import TopicId
+
+MAX_IN_FLIGHT: Final = 5
+"""Per partition: the broker remembers as many batches of a producer, and recognises no older one."""
+
+_NOTHING_APPENDED: Final = frozenset(
+    {
+        Code.INVALID_ARGUMENT,
+        Code.NOT_FOUND,
+        Code.FAILED_PRECONDITION,
+        Code.RESOURCE_EXHAUSTED,
+        Code.UNIMPLEMENTED,
+        Code.OUT_OF_RANGE,
+    }
+)
+
+
+class ProducerIdentity(msgspec.Struct, frozen=True):
+    """The id and epoch under which sequence numbers count."""
+
+    id: int
+    epoch: int
+
+
+ANONYMOUS: Final = ProducerIdentity(NO_PRODUCER_ID, -1)
+"""Of a producer that is not idempotent; its batches carry no sequence numbers."""
+
+
+class PartitionQueue:
+    """All batches of one partition that are not done."""
+
+    def __init__(
+        self, topic: str, topic_id: TopicId, partition: int, used_before: ProducerIdentity | None = None
+    ) -> None:
+        """`used_before`: another queue may have sent to this partition under it."""
+        self.topic = topic
+        self.topic_id = topic_id
+        self.partition = partition
+        self.waiting: deque[Batch] = deque()
+        """Closed and never sent."""
+        self.in_flight: list[Batch] = []
+        self.retry: list[Batch] = []
+        """Sent before, by number."""
+        self.resume_at = 0.0
+        """Monotonic seconds: nothing is sent before."""
+        self.needs_epoch: ProducerIdentity | None = None
+        """The identity that must be left behind before this queue can go on."""
+        self.needs_new_id = False
+        """A higher epoch will not do: it must be another id."""
+        self._used_before = used_before
+        self._identity: ProducerIdentity | None = None
+        self._next_sequence = 0
+        self._recovering = False
+        self._sent = 0
+        self._failures = 0
+        self._given_back: Batch | None = None
+        """The oldest batch that was refused unappended since the numbers were last in order."""
+        self._broken = False
+        """The next sequence that the broker would take is not known."""
+
+    def idle(self) -> bool:
+        return not (self.waiting or self.in_flight or self.retry)
+
+    def idle_but_for_flight(self) -> bool:
+        """Whether nothing waits to be sent."""
+        return not (self.waiting or self.retry)
+
+    def has_unknown(self) -> bool:
+        """Whether the outcome of any batch can only be learned from the broker."""
+        return bool(self.in_flight) or any(batch.uncertain for batch in self.retry)
+
+    def can_take(self, now: float, identity: ProducerIdentity) -> bool:
+        """Whether a batch that waited here would go now."""
+        limit = 1 if self._recovering or identity is ANONYMOUS else MAX_IN_FLIGHT
+        # Counted from the oldest one unanswered, since answers may overtake each other.
+        window = self._sent - self.in_flight[0].sent_as if self.in_flight else 0
+        return window < limit and now >= self.resume_at
+
+    def take(self, now: float, identity: ProducerIdentity, *, new: bool = True) -> Batch | None:
+        """Return the next batch to be sent, encoded, and count it as in flight; None where nothing may be sent now.
+
+        `identity` is the producer's newest. With `new` false only batches of unknown outcome go.
+        """
+        if not self.can_take(now, identity):
+            return None
+        if self._recovering:
+            # One by one, under the numbers that they had: the answers show what the broker has.
+            for batch in self.retry:
+                if batch.uncertain:
+                    self.retry.remove(batch)
+                    return self._send(batch)
+            if not new or not self._recover(identity):
+                return None
+        if not new or not (self.retry or self.waiting):
+            return None
+        if self.retry:
+            batch = self.retry.pop(0)
+        else:
+            if self._identity != identity and not self.in_flight:
+                if identity == self._used_before:
+                    # The broker may remember the sequence numbers from 0 on, and take these batches for repeats.
+                    self.needs_epoch = identity
+                    return None
+                self._identity, self._next_sequence = identity, 0
+            batch = self.waiting.popleft()
+            self._encode(batch)
+        return self._send(batch)
+
+    def answered(self, batch: Batch, error: LogbrokerError | None, now: float) -> bool:
+        """Take the broker's answer; returns whether the batch is done with (the caller then finishes it)."""
+        self.in_flight.remove(batch)
+        if error is None:
+            self._failures = 0
+            return True
+        self._recovering = True
+        batch.last_error = error
+        # A refusal for want of room says nothing of an earlier attempt; any other comes after the check for duplicates.
+        batch.uncertain = error.code not in _NOTHING_APPENDED or (batch.was_uncertain and error.retriable)
+        is_lost = False
+        if isinstance(error, ProducerForgottenError):
+            self._broken = self.needs_new_id = True
+            is_lost = batch.was_uncertain
+        batch.was_uncertain = batch.was_uncertain or batch.uncertain
+        if is_lost:
+            return True
+        if error.retriable or isinstance(error, OutOfOrderSequenceError | StaleGenerationError):
+            self._put_back([batch])
+            self.resume_at = now + backoff_seconds(self._failures)
+            self._failures += 1
+            return False
+        self.give_back(batch)
+        return True
+
+    def put_parts(self, parts: list[Batch]) -> None:
+        """Take what goes on of a batch that was refused and is done with. The numbers that it gave back are theirs."""
+        self._put_back(parts)
+
+    def lost(self, error: LogbrokerError) -> None:
+        """The connection broke: nothing is known of what was in flight."""
+        lost, self.in_flight = self.in_flight, []
+        for batch in lost:
+            batch.uncertain = batch.was_uncertain = True
+            batch.last_error = error
+        if lost:
+            self._recovering = True
+            self._put_back(lost)
+
+    def expired(self, now: float) -> list[Batch]:
+        """Take out and return the batches that are not in flight and past their deadline."""
+        late = []
+        while self.retry and self.retry[0].deadline <= now:
+            batch = self.retry.pop(0)
+            late.append(batch)
+            self.give_back(batch)
+        for batch in [batch for batch in self.waiting if batch.deadline <= now]:
+            self.waiting.remove(batch)
+            late.append(batch)
+        return late
+
+    def give_back(self, batch: Batch) -> None:
+        """Note that a batch which has numbers is not sent again, so that those behind it move up."""
+        if batch.was_uncertain:
+            # It may have been appended after all, and then its numbers are taken.
+            self._broken = True
+        elif self._given_back is None or batch.rank < self._given_back.rank:
+            self._given_back = batch
+        self._recovering = True
+
+    def take_routed(self) -> list[Batch]:
+        """Take out the batches whose partition was not chosen by hand, oldest first. No outcome may be unknown."""
+        taken = [batch for batch in (*self.retry, *self.waiting) if not batch.by_hand]
+        for batch in taken:
+            if batch.base_sequence >= 0:
+                self.give_back(batch)
+        self.retry = [batch for batch in self.retry if batch.by_hand]
+        self.waiting = deque(batch for batch in self.waiting if batch.by_hand)
+        return taken
+
+    def take_all(self) -> list[Batch]:
+        """Take out all batches that are not in flight, oldest first."""
+        taken = [*self.retry, *self.waiting]
+        self.retry.clear()
+        self.waiting.clear()
+        return taken
+
+    def _put_back(self, batches: list[Batch]) -> None:
+        self.retry += batches
+        self.retry.sort(key=lambda batch: batch.rank)
+
+    def _recover(self, identity: ProducerIdentity) -> bool:
+        """Put the numbers in order, now that every outcome is known; False where that must wait for a new epoch."""
+        if identity is not ANONYMOUS and not self._renumber(identity):
+            self.needs_epoch = identity
+            return False
+        self.needs_epoch = self._given_back = None
+        self._recovering = self._broken = self.needs_new_id = False
+        return True
+
+    def _renumber(self, identity: ProducerIdentity) -> bool:
+        gap = self._given_back
+        if self.retry and isinstance(self.retry[0].last_error, OutOfOrderSequenceError):
+            # It does not follow what the broker has. Unless one before it was given back, nobody knows why.
+            self._broken = self._broken or gap is None or gap.rank > self.retry[0].rank
+        if self._broken:
+            if identity == self._identity:
+                return False
+            self._identity = identity
+            moved, sequence = self.retry, 0
+        elif gap is not None:
+            moved, sequence = [batch for batch in self.retry if batch.rank > gap.rank], gap.base_sequence
+        else:
+            return True
+        assert self._identity is not None
+        for batch in moved:
+            batch.base_sequence = sequence
+            batch.payload = with_producer(batch.payload, self._identity.id, self._identity.epoch, sequence)
+            batch.was_uncertain = False
+            batch.last_error = None
+            sequence = (sequence + batch.count) & MAX_SEQUENCE
+        self._next_sequence = sequence
+        return True
+
+    def _send(self, batch: Batch) -> Batch:
+        batch.sent_as = self._sent
+        self._sent += 1
+        self.in_flight.append(batch)
+        return batch
+
+    def _encode(self, batch: Batch) -> None:
+        assert batch.builder is not None
+        identity = self._identity or ANONYMOUS
+        if identity is ANONYMOUS:
+            batch.base_sequence = 0
+            batch.payload = batch.builder.build()
+        else:
+            batch.base_sequence = self._next_sequence
+            batch.payload = batch.builder.build(identity.id, identity.epoch, self._next_sequence)
+        if batch.appending:
+            batch.count = parse_header(batch.payload).record_count
+            batch.appending = False
+        if identity is not ANONYMOUS:
+            self._next_sequence = (self._next_sequence + batch.count) & MAX_SEQUENCE
+        batch.builder = None

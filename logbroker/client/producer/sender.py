@@ -1,0 +1,466 @@
+"""The event loop's side of a producer: one ordered stream to the broker, and what to do when it breaks."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, Final, cast
+
+import grpc
+
+from logbroker.client.producer.accumulator import Accumulator
+from logbroker.client.producer.delivery import NO_RECORD, Batch
+from logbroker.client.producer.partition_queue import ANONYMOUS, PartitionQueue, ProducerIdentity
+from logbroker.client.producer.topic_route import TopicRoute
+from logbroker.client.runtime import forking
+from logbroker.client.runtime.tasks import waiter
+from logbroker.client.transport.background import Background, end_works
+from logbroker.client.transport.connection import Connection, Stream, backoff_seconds, run_stream
+from logbroker.client.transport.metadata import DEFAULT_MAX_REQUEST_BYTES, TopicInfo, find_topic
+from logbroker.client.transport.status import error_of_item
+from logbroker.errors import (
+    BrokerUnavailableError,
+    InvalidRecordError,
+    InvalidTimestampError,
+    LogbrokerError,
+    OverloadedError,
+    ProducerForgottenError,
+    RecordTooLargeError,
+    StaleGenerationError,
+    UnknownTopicError,
+    quoted,
+)
+from logbroker.v1 import log_pb2
+
+_log = logging.getLogger(__name__)
+
+_MAX_REQUEST_BYTES: Final = 1024 * 1024
+"""A request is closed when it holds as much; a single batch may be larger."""
+_ITEM_FIELDS_BYTES: Final = 64
+"""What an item has at most beside its batch."""
+_REQUEST_FIELDS_BYTES: Final = 64 + _ITEM_FIELDS_BYTES
+"""What a request of one item has at most beside its batch."""
+_EXPIRY_CHECK_SECONDS: Final = 0.25
+
+_CANCELLED: Final = (
+    "the tasks of this producer were cancelled, as happens when its event loop ends: close a producer before that, and"
+    " open another one in the next loop"
+)
+_OF_SINGLE_RECORDS: Final = (RecordTooLargeError, InvalidTimestampError, InvalidRecordError)
+"""Refusals of a batch that may be the fault of some of its records."""
+
+_Sent = list[tuple[TopicRoute, PartitionQueue, Batch]]
+
+
+class Sender:
+    """Sends what the accumulator holds until it is closed.
+
+    `wake` says that there may be something to send; it must be called in the event loop.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        accumulator: Accumulator[Any],
+        *,
+        durability: log_pb2.Durability,
+        idempotent: bool,
+        max_requests_in_flight: int,
+    ) -> None:
+        self._connection = connection
+        self._accumulator = accumulator
+        self._durability = durability
+        self._max_requests_in_flight = max_requests_in_flight
+        self._identity: ProducerIdentity | None = None if idempotent else ANONYMOUS
+        self._used_in_dropped: ProducerIdentity | None = None
+        """The newest identity under which batches may have gone to a topic that was forgotten since: it may come back,
+        with its records, where an operator puts its files back."""
+        self._in_flight: dict[int, _Sent] = {}
+        self._correlation_id = 0
+        self._max_request_bytes = DEFAULT_MAX_REQUEST_BYTES
+        """What the broker reads at most."""
+        self._attempt = 0
+        self._last_failure: LogbrokerError | None = None
+        """Why nothing gets to the broker at the moment."""
+        self._work = asyncio.Event()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._works: list[Background] = []
+        self._stream: Stream | None = None
+        self._over: LogbrokerError | None = None
+        """Why no more records are taken."""
+        self._is_closed = False
+        forking.watch(self)
+        self.on_cancelled: Callable[[], None] = lambda: None
+        """Called where its event loop ends before `close`, and what was not delivered has failed."""
+
+    def start(self) -> None:
+        """Begin to send, in this event loop; does nothing where it has begun."""
+        if self._works:
+            return
+        self._loop = asyncio.get_running_loop()
+        connection, over = self._connection, self._cut_off
+        self._works = [
+            Background("the producer's stream", connection, self._run, on_break=self._interrupted, on_over=over),
+            Background("the producer's look for what is overdue", connection, self._expire_for_ever, on_over=over),
+        ]
+        for work in self._works:
+            work.start()
+
+    def _cut_off(self) -> None:
+        """The event loop ends, and nobody would hear of what waits."""
+        if not self._is_closed:
+            self._is_closed = True
+            self._over = error = BrokerUnavailableError(_CANCELLED).as_value()
+            self._fail_rest(error, self._forget_routes())
+            self.on_cancelled()
+
+    def check(self) -> None:
+        """Raise why no more records are taken."""
+        if self._over is not None:
+            raise self._over.anew()
+
+    def wake(self) -> None:
+        self._work.set()
+
+    def wake_soon(self) -> None:
+        """`wake`, from any thread."""
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self.wake)
+
+    def forked(self) -> None:
+        """See `forking.Forked`: what was appended is the parent's to deliver."""
+        if self._works:
+            forking.leave_alone((self._loop, self._works))
+            self._accumulator.lock = cast(Any, forking.ForkedLock())
+            self._over = forking.error().as_value()
+            self._accumulator.give_up(self._over)
+        else:
+            self._accumulator.lock = threading.Lock()
+
+    async def route(self, topic: str) -> TopicRoute:
+        """Return the route of a topic, asking the broker where it is not known; raises UnknownTopicError."""
+        self.check()
+        routes = self._accumulator.routes
+        if topic not in routes:
+            info = await self._find_topic(topic)
+            # Another task may have asked too; the first answer stays.
+            routes.setdefault(topic, TopicRoute(info, self._used_in_dropped))
+        return routes[topic]
+
+    async def _find_topic(self, name: str) -> TopicInfo:
+        """Ask the broker, also for what it reads at most; raises UnknownTopicError."""
+        info = await find_topic(self._connection, name)
+        self._max_request_bytes = info.max_request_bytes
+        self._accumulator.max_request_batch_bytes = max(1, self._max_request_bytes - _REQUEST_FIELDS_BYTES)
+        return info
+
+    async def refresh(self, route: TopicRoute) -> None:
+        """Look whether a topic has grown, for a partition that is not known; raises UnknownTopicError."""
+        accumulator = self._accumulator
+        info = await self._find_topic(route.name)
+        with accumulator.lock:
+            is_newest = info.id == route.topic_id and info.generation == route.generation
+            if is_newest or accumulator.routes.get(route.name) is not route:
+                return
+            route.stale = True
+        told, tell = waiter()
+        route.when_fresh.append(tell)
+        self.wake()
+        await told
+
+    def shut(self) -> None:
+        """Take no more records: what is appended by now is the last."""
+        if self._over is None:
+            self._over = BrokerUnavailableError("this producer is closed; open another one").as_value()
+        with self._accumulator.lock:
+            self._accumulator.shut()
+
+    async def flush(self) -> None:
+        """Wait until all that was appended is done; raises the first failure that nobody was told of."""
+        await self.drain()
+        error = self._accumulator.take_unseen_failure()
+        if error is not None:
+            raise error
+
+    async def drain(self) -> None:
+        """Wait until all that was appended is done, however it ends."""
+        accumulator = self._accumulator
+        with accumulator.lock:
+            accumulator.close_open_batches()
+            unfinished = list(accumulator.unfinished)
+        self.wake()
+        while unfinished:
+            batch = unfinished.pop()
+            if not batch.done:
+                told, tell = waiter()
+                # Whoever waits for all of them hears of this one below, if at all.
+                batch.when_done(tell, NO_RECORD)
+                try:
+                    await told
+                finally:
+                    batch.wait_no_longer(tell, NO_RECORD)
+            if batch.moved is not None:
+                with accumulator.lock:
+                    accumulator.close_open_batches()
+                unfinished += {new: None for new, _ in batch.moved}
+
+    async def close(self) -> None:
+        """Stop; what is not done by now fails, and nobody waits any more, however often this is cancelled."""
+        self._is_closed = True
+        self.shut()
+        routes = self._forget_routes()
+        try:
+            await end_works(*self._works)
+        finally:
+            self._stream = None
+            self._fail_rest(BrokerUnavailableError("the producer was closed before the record was delivered"), routes)
+
+    def _forget_routes(self) -> list[TopicRoute]:
+        with self._accumulator.lock:
+            routes = list(self._accumulator.routes.values())
+            self._accumulator.routes.clear()
+        return routes
+
+    def _fail_rest(self, error: LogbrokerError, routes: list[TopicRoute]) -> None:
+        accumulator = self._accumulator
+        with accumulator.lock:
+            accumulator.close_open_batches()
+            for batch in list(accumulator.unfinished):
+                accumulator.finish(batch, error=error)
+            for route in routes:
+                route.refreshed()
+
+    # --- the stream -------------------------------------------------------------------------------------------------
+
+    async def _run(self) -> None:
+        while True:
+            await self._work.wait()
+            try:
+                if self._identity is None:
+                    self._identity = await self._new_identity(None)
+            except LogbrokerError as error:
+                await self._broken(error)
+                continue
+            self._stream = self._connection.stream("ProduceStream")
+            failure = await run_stream(self._connection, self._stream, self._read, self._write)
+            await self._broken(failure)
+            if isinstance(failure, OverloadedError):
+                await self._learn_bound()
+
+    async def _learn_bound(self) -> None:
+        """Ask what the broker reads at once: it may have been started again with a lower bound."""
+        for name in list(self._accumulator.routes)[:1]:
+            with contextlib.suppress(LogbrokerError):
+                await self._find_topic(name)
+
+    def _interrupted(self, error: LogbrokerError, cancelled: bool) -> None:
+        self._lost(error)
+        self.wake()
+
+    def _lost(self, error: LogbrokerError) -> None:
+        """The stream is over: what it has not answered is sent again."""
+        self._last_failure = error
+        with self._accumulator.lock:
+            for queue in self._accumulator.queues():
+                queue.lost(error)
+            # What is overdue would break the next stream too.
+            self._accumulator.expire(time.monotonic(), error)
+        self._in_flight.clear()
+
+    async def _broken(self, error: LogbrokerError) -> None:
+        self._lost(error)
+        level = logging.DEBUG if self._attempt else logging.WARNING
+        _log.log(level, "producing to %s: %s; reconnecting", self._connection.broker, error)
+        await asyncio.sleep(backoff_seconds(self._attempt))
+        self._attempt += 1
+        self.wake()
+
+    async def _write(self, stream: Stream) -> None:
+        accumulator = self._accumulator
+        while True:
+            self._work.clear()
+            assert self._identity is not None
+            sent: _Sent = []
+            if len(self._in_flight) < self._max_requests_in_flight:
+                with accumulator.lock:
+                    sent = accumulator.take(time.monotonic(), self._identity, _MAX_REQUEST_BYTES)
+            if sent:
+                for some in self._requests_of(sent):
+                    self._correlation_id += 1
+                    self._in_flight[self._correlation_id] = some
+                    await stream.write(self._request(self._correlation_id, some))
+            elif stuck := self._queues_that_need_an_epoch():
+                # An epoch is raised where that will do: what is still on its way under the old one is refused then.
+                needs_new_id = any(queue.needs_new_id for queue in stuck)
+                self._identity = await self._new_identity(None if needs_new_id else self._identity)
+            elif routes := accumulator.stale_routes():
+                for route in routes:
+                    await self._reroute(route)
+            else:
+                await self._wait_for_work()
+
+    def _requests_of(self, sent: _Sent) -> Iterator[_Sent]:
+        """Part what is to be sent into what the broker reads at once; refuse a batch for which that is too little."""
+        bound = self._max_request_bytes - _REQUEST_FIELDS_BYTES
+        size_bytes = 0
+        some: _Sent = []
+        for item in sent:
+            batch_bytes = len(item[2].payload)
+            if batch_bytes > bound:
+                with self._accumulator.lock:
+                    self._refuse_unsent(*item, bound)
+                continue
+            if some and size_bytes + batch_bytes > bound:
+                yield some
+                some, size_bytes = [], 0
+            some.append(item)
+            size_bytes += batch_bytes + _ITEM_FIELDS_BYTES
+        if some:
+            yield some
+
+    def _refuse_unsent(self, route: TopicRoute, queue: PartitionQueue, batch: Batch, bound: int) -> None:
+        unknown = "; whether it was written before is not known" if batch.was_uncertain else ""
+        error = RecordTooLargeError(
+            f"the batch has {len(batch.payload)} bytes; the broker reads {bound} at once (max_request_bytes){unknown}"
+        )
+        queue.answered(batch, error, time.monotonic())
+        if batch.count > 1 and not unknown:
+            self._accumulator.split(route, queue, batch, error)
+        else:
+            self._accumulator.finish(batch, error=error)
+
+    def _queues_that_need_an_epoch(self) -> list[PartitionQueue]:
+        with self._accumulator.lock:
+            return [queue for queue in self._accumulator.queues() if queue.needs_epoch == self._identity]
+
+    async def _wait_for_work(self) -> None:
+        with self._accumulator.lock:
+            due_seconds = self._accumulator.next_due_seconds(time.monotonic())
+        timer = asyncio.get_running_loop().call_later(due_seconds, self._work.set)
+        try:
+            await self._work.wait()
+        finally:
+            timer.cancel()
+
+    def _request(self, correlation_id: int, sent: _Sent) -> log_pb2.ProduceRequest:
+        return log_pb2.ProduceRequest(
+            correlation_id=correlation_id,
+            durability=self._durability,
+            items=[
+                log_pb2.ProduceItem(
+                    topic_id=queue.topic_id,
+                    partition=queue.partition,
+                    generation=None if batch.by_hand else route.generation,
+                    batch=batch.payload,
+                )
+                for route, queue, batch in sent
+            ],
+        )
+
+    async def _read(self, stream: Stream) -> None:
+        while True:
+            response: Any = await stream.read()
+            if response is grpc.aio.EOF:
+                raise BrokerUnavailableError("the broker ended the stream")
+            self._attempt, self._last_failure = 0, None
+            sent = self._in_flight.pop(response.correlation_id)
+            now = time.monotonic()
+            with self._accumulator.lock:
+                for (route, queue, batch), result in zip(sent, response.results, strict=True):
+                    self._answer(route, queue, batch, result, now)
+            self.wake()
+
+    def _answer(
+        self, route: TopicRoute, queue: PartitionQueue, batch: Batch, result: log_pb2.ProduceResult, now: float
+    ) -> None:
+        accumulator = self._accumulator
+        error = error_of_item(result.status)
+        if isinstance(error, RecordTooLargeError):
+            error.with_bound(result.max_message_bytes)
+            route.max_batch_bytes = result.max_message_bytes or route.max_batch_bytes
+        elif isinstance(error, InvalidTimestampError):
+            error.with_bound(result.max_timestamp_ms)
+        elif error is None and len(batch.payload) > route.max_batch_bytes:
+            route.max_batch_bytes = len(batch.payload)  # The bound was raised.
+        elif isinstance(error, UnknownTopicError):
+            error = _gone(route)
+        was_uncertain = batch.was_uncertain
+        if queue.answered(batch, error, now):
+            if isinstance(error, ProducerForgottenError) and was_uncertain:
+                error = ProducerForgottenError(
+                    f"whether the record was written is not known: an attempt was not answered, and now {error.message}"
+                )
+            if isinstance(error, _OF_SINGLE_RECORDS) and batch.count > 1:
+                accumulator.split(route, queue, batch, error)
+            else:
+                accumulator.finish(
+                    batch, base_offset=result.base_offset, log_append_time_ms=result.log_append_time_ms, error=error
+                )
+        if isinstance(error, StaleGenerationError):
+            route.stale = True
+        elif isinstance(error, UnknownTopicError):
+            self._drop(route, error)
+        elif error is not None:
+            _log.info("%s-%d: %s: %s", route.name, queue.partition, error.reason, error)
+
+    # --- what the stream does not carry -----------------------------------------------------------------------------
+
+    async def _new_identity(self, old: ProducerIdentity | None) -> ProducerIdentity:
+        request = log_pb2.InitProducerIdRequest()
+        if old is not None:
+            request.producer_id, request.producer_epoch = old.id, old.epoch
+        try:
+            response = await self._connection.unary("InitProducerId", request)
+        except LogbrokerError as error:
+            if old is None or error.retriable:
+                raise
+            # The broker takes no higher epoch of this id: begin with another one.
+            response = await self._connection.unary("InitProducerId", log_pb2.InitProducerIdRequest())
+        return ProducerIdentity(response.producer_id, response.producer_epoch)
+
+    async def _reroute(self, route: TopicRoute) -> None:
+        accumulator = self._accumulator
+        try:
+            info = await self._find_topic(route.name)
+        except UnknownTopicError as error:
+            with accumulator.lock:
+                self._drop(route, error)
+            return
+        with accumulator.lock:
+            if info.id != route.topic_id:
+                self._drop(route, _recreated(route))
+            else:
+                _log.info("topic %s grew from %d to %d partitions", route.name, route.partitions, info.partitions)
+                accumulator.reroute(route, info)
+
+    def _drop(self, route: TopicRoute, error: LogbrokerError) -> None:
+        if self._identity is not ANONYMOUS:
+            self._used_in_dropped = self._identity
+        self._accumulator.drop(route, error)
+
+    async def _expire_for_ever(self) -> None:
+        while True:
+            await asyncio.sleep(_EXPIRY_CHECK_SECONDS)
+            with self._accumulator.lock:
+                overdue = self._accumulator.expire(time.monotonic(), self._last_failure)
+            if overdue and self._stream is not None:
+                # The broker does not answer on this stream; what is in flight fails once it is broken.
+                self._stream.cancel()
+
+
+def _gone(route: TopicRoute) -> UnknownTopicError:
+    # The broker was asked by the id, and names that alone.
+    return UnknownTopicError(
+        f"topic {quoted(route.name)} was deleted after this producer asked for it; create it, unless it is there again,"
+        " and send the record again"
+    )
+
+
+def _recreated(route: TopicRoute) -> UnknownTopicError:
+    return UnknownTopicError(
+        f"topic {route.name!r} was deleted, and one of the same name created, after the record was sent; send it again"
+    )

@@ -1,0 +1,102 @@
+"""How the records of a topic find their partition."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+from logbroker.client.producer.delivery import Batch
+from logbroker.client.producer.partition_queue import PartitionQueue, ProducerIdentity
+from logbroker.client.transport.metadata import TopicInfo
+from logbroker.record.bands import Band, band_of, one_band
+from logbroker.record.codec import Headers
+from logbroker.record.message_headers import DEFAULT_PRIORITY, MAX_PRIORITY, priority_of
+from logbroker.record.partitioner import PartitionCache
+
+
+class BandRoute:
+    """How records of one band find their partition; a topic without bands is one band."""
+
+    __slots__ = ("_partitions", "partition_of", "sticky")
+
+    def __init__(self, band: Band) -> None:
+        self._partitions = band.partition_range
+        self.partition_of = PartitionCache(band.partitions, first=band.first_partition)
+        self.sticky = random.choice(self._partitions)
+        """The partition of records without a key, until its batch is closed."""
+
+    def next_sticky(self) -> None:
+        """Choose another partition for records without a key."""
+        partitions = self._partitions
+        if len(partitions) > 1:
+            step = 1 + random.randrange(len(partitions) - 1)
+            self.sticky = partitions[(partitions.index(self.sticky) + step) % len(partitions)]
+
+
+class TopicRoute:
+    """How records of one topic find their partition, and the batches that take them."""
+
+    __slots__ = (
+        "_bands",
+        "_used_before",
+        "_ways",
+        "generation",
+        "has_bands",
+        "max_batch_bytes",
+        "name",
+        "open",
+        "partitions",
+        "queues",
+        "stale",
+        "topic_id",
+        "way",
+        "when_fresh",
+    )
+
+    def __init__(self, info: TopicInfo, used_before: ProducerIdentity | None = None) -> None:
+        """`used_before`: batches may have gone to this topic under it by another route."""
+        self._used_before = used_before
+        self.name = info.name
+        self.topic_id = info.id
+        self.partitions = 0
+        self.open: list[Batch | None] = []
+        self.queues: list[PartitionQueue] = []
+        self.stale = False
+        """The topic has a newer generation: nothing new goes until it was described and routed again."""
+        self.when_fresh: list[Callable[[], None]] = []
+        """Told when it is no longer stale, or the topic is gone."""
+        self.grow(info)
+
+    def grow(self, info: TopicInfo) -> None:
+        """Take over a newer generation."""
+        for partition in range(self.partitions, info.partitions):
+            self.open.append(None)
+            self.queues.append(PartitionQueue(info.name, info.id, partition, self._used_before))
+        self.partitions = info.partitions
+        self.generation = info.generation
+        self.max_batch_bytes = info.max_message_bytes
+        """The largest batch that the topic takes, as far as is known: it may be altered at any time."""
+        bands = info.routing_bands or (one_band(info.partitions),)
+        self.has_bands = len(bands) > 1
+        self._bands = {band: BandRoute(band) for band in bands}
+        self._ways = [self._bands[band_of(bands, priority)] for priority in range(MAX_PRIORITY + 1)]
+        self.way = self._ways[DEFAULT_PRIORITY]
+        """Of records that tell no priority."""
+        self.refreshed()
+
+    def refreshed(self) -> None:
+        """Say that nothing newer is to be awaited."""
+        self.stale = False
+        waiters, self.when_fresh = self.when_fresh, []
+        for tell in waiters:
+            tell()
+
+    def way_of(self, headers: Headers) -> BandRoute:
+        """Return how a record with these headers finds its partition."""
+        return self._ways[priority_of(headers)] if self.has_bands else self.way
+
+    def batch_closed(self, partition: int) -> None:
+        """Let records without a key fill another partition than this one from now on."""
+        for way in self._bands.values():
+            if way.sticky == partition:
+                way.next_sticky()

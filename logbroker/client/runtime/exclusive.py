@@ -1,0 +1,61 @@
+"""What only one caller may do at a time: who comes beside another is told so, instead of sharing its records."""
+
+from __future__ import annotations
+
+import io
+import threading
+import weakref
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from typing import Final
+
+from logbroker.client.runtime import forking
+from logbroker.errors import ConcurrentUseError
+
+BESIDE: Final = (
+    "another thread or task is in a call of this consumer: use a consumer in one at a time, open another for each, or"
+    " guard it with a lock of your own"
+)
+_WITHIN: Final = (
+    "a callback (on_assigned, on_revoked, on_lost) asks for records of the consumer that calls it: let it return first;"
+    " it may commit, seek, pause and close"
+)
+
+
+class Exclusive:
+    """Held by one thread or task.
+
+    What a signal handler raises may come between any two steps of the holder, and the program goes on. So to hold it is
+    to have a buffer open that the `with` statement itself closes, in no step of Python: nothing can come before that.
+    """
+
+    def __init__(self, who: Callable[[], object]) -> None:
+        """`who` returns the caller: its thread, or its task."""
+        self._who = who
+        self._lock = threading.Lock()
+        self._hold: weakref.ref[io.BytesIO] | None = None
+        self._holder: object = None
+
+    def reading(self) -> AbstractContextManager[object]:
+        """Hold it for a `with` block; raises ConcurrentUseError where it is held, also by the caller."""
+        forking.check()  # In the child of a fork, a thread of the parent seems to hold it.
+        me, hold = self._who(), io.BytesIO()
+        try:
+            with self._lock:
+                if self._is_held():
+                    raise ConcurrentUseError(_WITHIN if self._holder == me else BESIDE)
+                self._hold, self._holder = weakref.ref(hold), me
+            return hold
+        except BaseException:
+            hold.close()
+            raise
+
+    def changing(self) -> AbstractContextManager[object]:
+        """Hold it, or go on in the hands of the caller, as a callback does; raises ConcurrentUseError."""
+        if self._is_held() and self._holder == self._who():
+            return nullcontext()
+        return self.reading()
+
+    def _is_held(self) -> bool:
+        hold = None if self._hold is None else self._hold()
+        return hold is not None and not hold.closed

@@ -1,0 +1,192 @@
+"""Calls of the program's functions: handlers of workers, callbacks of consumers and of deliveries.
+
+A function may be of a kind that does nothing when it is called: a coroutine function where nobody awaits, a generator
+function anywhere. Whoever took its return for the end of the work would ack what was never worked on. And it may let
+out the CancelledError of something that it awaited, though nobody cancels its caller: that is a failure as any other,
+and must neither end the caller in silence, as a cancellation does, nor look like one further out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, Final, TypeVar
+
+from logbroker.client.runtime.tasks import end_tasks
+from logbroker.errors import InvalidRequestError
+
+T = TypeVar("T")
+
+_log = logging.getLogger(__name__)
+
+CALLBACK: Final = "the callback"
+_NOT_PLAIN: Final = (
+    inspect.CO_COROUTINE | inspect.CO_ITERABLE_COROUTINE | inspect.CO_GENERATOR | inspect.CO_ASYNC_GENERATOR
+)
+_NEEDS_PLAIN: Final = (
+    "which nobody awaits here: give a function that is not async, or use the asynchronous classes of logbroker.client"
+)
+_ASYNC: Final = "does nothing when it is called: give a function without yield"
+
+
+def check_plain(what: str, function: Callable[..., object]) -> None:
+    """Raise InvalidRequestError for a function that only begins to work where it is awaited or iterated over."""
+    code = getattr(function, "__code__", None)
+    if code is not None and not code.co_flags & _NOT_PLAIN:
+        return  # Quickly: most are of this kind, and callbacks of deliveries come by the record.
+    if _is(inspect.iscoroutinefunction, function):
+        raise InvalidRequestError(f"{what} is a coroutine function, {_NEEDS_PLAIN}")
+    check_no_generator(what, function)
+
+
+def check_no_generator(what: str, function: Callable[..., object]) -> None:
+    """Raise InvalidRequestError for a function with `yield` in it, async or not."""
+    if _is(inspect.isgeneratorfunction, function) or _is(inspect.isasyncgenfunction, function):
+        raise InvalidRequestError(f"{what} is a generator function, and {_ASYNC}")
+
+
+def _is(kind: Callable[[object], bool], function: Callable[..., object]) -> bool:
+    return kind(function) or kind(inspect.getattr_static(type(function), "__call__", None))
+
+
+def check_plain_outcome(what: str, outcome: object) -> None:
+    """Raise InvalidRequestError where a function returned something that would have to be awaited or iterated over."""
+    if outcome is not None:
+        if inspect.isawaitable(outcome):
+            _drop(outcome)
+            raise InvalidRequestError(f"{what} returned a {type(outcome).__name__}, {_NEEDS_PLAIN}")
+        check_outcome(what, outcome)
+
+
+def check_outcome(what: str, outcome: object) -> None:
+    """Raise InvalidRequestError where what a function returned, once that was awaited, is work that was not begun."""
+    if inspect.iscoroutine(outcome):
+        _drop(outcome)
+        raise InvalidRequestError(f"{what} returned a coroutine that nobody awaits: await it in the function")
+    if inspect.isgenerator(outcome) or inspect.isasyncgen(outcome):
+        raise InvalidRequestError(f"{what} returned a {type(outcome).__name__}: iterate over it in the function")
+
+
+def _drop(outcome: object) -> None:
+    if inspect.iscoroutine(outcome):
+        # Else Python warns, somewhere and some time later.
+        outcome.close()
+
+
+def call_plain(what: str, function: Callable[[T], object], argument: T) -> None:
+    """Call a function for which nothing is awaited. Raises what it raises, InvalidRequestError where its work was not
+    begun, and an ordinary exception for a CancelledError: nobody cancels a thread."""
+    try:
+        outcome = function(argument)
+    except asyncio.CancelledError as error:
+        raise let_out(what, error) from error
+    check_plain_outcome(what, outcome)
+
+
+async def call(what: str, function: Callable[[T], Awaitable[object] | object], argument: T) -> None:
+    """Call a function, and await what it returns if that can be. Raises as `call_plain`, and CancelledError where the
+    task of the caller is cancelled."""
+    try:
+        outcome = function(argument)
+        if inspect.isawaitable(outcome):
+            outcome = await outcome
+    except asyncio.CancelledError as error:
+        if is_own(error):
+            raise let_out(what, error) from error
+        raise
+    check_outcome(what, outcome)
+
+
+def is_own(error: BaseException | None) -> bool:
+    """Whether this is a cancellation of something that was awaited, and not of the task that runs."""
+    task = asyncio.current_task()
+    return isinstance(error, asyncio.CancelledError) and task is not None and not task.cancelling()
+
+
+def let_out(what: str, error: BaseException) -> RuntimeError:
+    """Return the failure of a function that let a CancelledError out: as that, it would look further out as if the
+    caller was cancelled, and a task group, for one, passes over that."""
+    failure = RuntimeError(
+        f"{what} let a CancelledError out: something that it awaited was cancelled, and not its task"
+    )
+    failure.__cause__ = error
+    return failure
+
+
+class Slots:
+    """Tasks of one call that call a handler side by side, until all return, one raises, or the call is cancelled.
+
+    Whatever a handler does to the task that it runs in, such as to cancel it for a deadline of its own and to hear of
+    that later or never, the task goes on: only the end of the call ends it.
+    """
+
+    def __init__(self) -> None:
+        """To be made in the task of the call."""
+        owner = asyncio.current_task()
+        assert owner is not None
+        self._owner = owner
+        self._cancelled_before = owner.cancelling()
+        self.are_over = False
+        """The call is at its end: nothing new is begun."""
+
+    async def run(self, count: int, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Run so many; raises the first thing that one raises, when the others have ended."""
+        tasks = [asyncio.ensure_future(self._run_one(work)) for _ in range(count)]
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
+        finally:
+            self.are_over = True
+            outcomes = await end_tasks(*tasks)
+        for outcome in outcomes:
+            if isinstance(outcome, BaseException) and not isinstance(outcome, asyncio.CancelledError):
+                raise outcome
+
+    async def _run_one(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        while True:
+            try:
+                await work()
+                return
+            except asyncio.CancelledError:
+                # That of a handler which is over by now, between two records.
+                if self._is_cancelled():
+                    raise
+                _pass_over_cancellation()
+
+    async def outlive_handler(self) -> None:
+        """Hear of the cancellation by a handler that has returned, so that the next one does not fail by it."""
+        task = asyncio.current_task()
+        if task is None or not task.cancelling() or self._is_cancelled():
+            return
+        try:
+            await asyncio.sleep(0)
+        except asyncio.CancelledError:
+            if self._is_cancelled():
+                raise
+        _pass_over_cancellation()
+
+    def failure(self, what: str, error: BaseException) -> Exception | None:
+        """Return what a handler failed with; None: it is the call that ends."""
+        if isinstance(error, Exception):
+            return error
+        if isinstance(error, asyncio.CancelledError) and not self._is_cancelled():
+            _forget_cancellation()
+            return let_out(what, error)
+        return None
+
+    def _is_cancelled(self) -> bool:
+        """Whether a cancellation of one of the tasks is that of the call. Who cancels all tasks of a loop may come to
+        those of the handlers first."""
+        return self.are_over or self._owner.cancelling() > self._cancelled_before
+
+
+def _pass_over_cancellation() -> None:
+    _forget_cancellation()
+    _log.warning("a handler has cancelled the task that called it, after its end; it goes on")
+
+
+def _forget_cancellation() -> None:
+    task = asyncio.current_task()
+    while task is not None and task.cancelling():
+        task.uncancel()

@@ -1,0 +1,328 @@
+"""The end of clients that nobody closed: dropped while the program goes on, or open when it ends.
+
+A client's `Lifetime` knows how to end it without the client: its parts, not the object that the program has, so that
+this can be collected. What a program drops open is ended in its event loop, as `close` would: records are flushed,
+what is finished is committed, the group is left; but nobody hears what fails, and no callback of the program is
+called. Whatever is open when the program ends (the end of the main thread, sys.exit, an exception, Ctrl-C, also in a
+process of multiprocessing) is ended in the same way, all at once, each within its bound, if its event loop still runs
+in a thread; for the synchronous clients it does. What was sent and is not confirmed then, though it may have arrived,
+is counted on standard error. `os._exit` and a signal that kills (SIGTERM without a handler) end a program without any
+of this.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import concurrent.futures
+import contextlib
+import os
+import sys
+import threading
+import warnings
+from collections.abc import Awaitable, Callable, Coroutine
+from time import monotonic
+from typing import Any, Final
+
+from logbroker.client.runtime import forking
+from logbroker.errors import BrokerUnavailableError, InvalidRequestError, LogbrokerError
+from logbroker.texts import shown
+
+LAST_SECONDS: Final = 10.0
+"""How long the end of a client that nobody closed may take, unless the client says otherwise."""
+_SPARE_SECONDS: Final = 3.0
+"""For what goes on after the bound: goodbyes and closing."""
+_CHECK_SECONDS: Final = 0.2
+_HOW: Final = "close() it, or use it in a with block"
+OTHER_LOOP: Final = "this client belongs to another event loop; open one in each"
+
+_open: dict[Lifetime, None] = {}
+"""All that hold something, of this process. Strong: their parts live on in event loops anyway."""
+_watched_process = 0
+"""The id of the process of multiprocessing whose end is waited for."""
+
+
+class Lifetime:
+    """One client's, from the moment when it holds anything that is to be given back until it has given it back."""
+
+    def __init__(self, what: str, broker: str, *, seconds: float = LAST_SECONDS) -> None:
+        """`what` and `broker` name it in messages."""
+        self.what = what
+        self.broker = broker
+        self.seconds = seconds
+        self.finish: Callable[[], Coroutine[Any, Any, None]] | None = None
+        """What is to be done before the parts are closed, within `seconds`; they are closed after that."""
+        self.take_lost: Callable[[], tuple[int, LogbrokerError | None]] | None = None
+        """Return how many records were sent and not confirmed of which nobody was told, and the first error of them;
+        count them as told."""
+        self._has_warned = False
+        self._closers: list[Callable[[], Awaitable[None]]] = []
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._loop_thread = 0
+        self._task: asyncio.Task[None] | None = None
+        self._is_forked = False
+        self._is_closed = False
+        forking.watch(self)
+        _watch_multiprocessing()
+
+    def opened(self, *closers: Callable[[], Awaitable[None]]) -> None:
+        """Note, in the event loop, what is to be closed at the end, the last one first. Raises InvalidRequestError in
+        another one than before."""
+        self.check_loop()
+        self._closers += [closer for closer in closers if closer not in self._closers]
+        self._loop = asyncio.get_running_loop()
+        self._loop_thread = threading.get_ident()
+        for other in list(_open):
+            # Dropped when its loop had nothing left to do but to end.
+            if other._has_warned and other._loop is not None and other._loop.is_closed():
+                other._loop_is_over()
+        _open[self] = None
+        _watch_multiprocessing()
+
+    def ended(self, closer: Callable[[], Awaitable[None]]) -> None:
+        """Note that this needs to be closed no more."""
+        with contextlib.suppress(ValueError):
+            self._closers.remove(closer)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether there is something to be given back."""
+        return self in _open
+
+    @property
+    def is_ending(self) -> bool:
+        """Whether it is ended without the client, which is dropped, or open at the end of the program."""
+        return self._task is not None
+
+    def closed(self) -> None:
+        """Note that all is given back."""
+        self._is_closed = True
+        _open.pop(self, None)
+        self._closers.clear()
+
+    @property
+    def is_forked(self) -> bool:
+        """Whether this is the copy, in the child of a fork, of what was in use in the parent, or might as well be."""
+        return self._is_forked or forking.is_lost()
+
+    def check(self) -> None:
+        """Raise ForkedProcessError where this is so."""
+        if self.is_forked:
+            raise forking.error()
+
+    def check_loop(self) -> None:
+        """Raise InvalidRequestError outside of the event loop to which the client belongs since its first use: what it
+        waits for comes there, and nowhere else. Raises ForkedProcessError in the child of a fork."""
+        if self._loop is not None and self._loop is not _running_loop():
+            self.check()
+            raise InvalidRequestError(OTHER_LOOP)
+
+    def check_loop_runs(self) -> None:
+        """Raise InvalidRequestError where the event loop of the client does not run: nothing that is waited for comes.
+        Raises ForkedProcessError in the child of a fork."""
+        if self._loop is not None and not self._loop.is_running():
+            self.check()
+            raise InvalidRequestError(OTHER_LOOP)
+
+    def may_close(self) -> bool:
+        """Whether it is to be closed now, and not closed or the parent's already. Raises InvalidRequestError outside of
+        its event loop; where that has ended, it is closed by this: nothing can be done for it any more."""
+        if self._is_closed or self.is_forked:
+            return False
+        if self._loop is None or self._loop is _running_loop():
+            return True
+        if not self._loop.is_closed():
+            raise InvalidRequestError(f"this {self.what} belongs to another event loop: close it there")
+        self._loop_is_over()
+        if self.finish is not None:
+            raise InvalidRequestError(
+                f"the event loop of this {self.what} ended before it was closed, and what was not done by then is lost:"
+                " close it in that loop, as an async with block does"
+            )
+        return False
+
+    def forked(self) -> None:
+        """See `forking.Forked`: what is open is the parent's to end."""
+        if self in _open:
+            del _open[self]
+            self._is_forked = True
+            forking.leave_alone((self._loop, self._closers, self._task))
+
+    def dropped(self, client: object) -> None:
+        """The program refers to `client` no more: called by its `__del__`, in any thread, at any point of any code."""
+        if self not in _open:
+            return
+        if sys.is_finalizing():
+            self.say_lost(f"the program ended before the {self.what} was closed; {_HOW}")
+            return
+        try:
+            assert self._loop is not None
+            self._loop.call_soon_threadsafe(self._begin)
+        except RuntimeError:
+            self._loop_is_over()
+        self._has_warned = True
+        warnings.warn(f"unclosed {self.what} of {self.broker}: {_HOW}", ResourceWarning, stacklevel=3, source=client)
+
+    def say_lost(self, why: str) -> None:
+        """Say on standard error how many records are not known to have arrived, if any are."""
+        if self.take_lost is None:
+            return
+        count, error = self.take_lost()
+        if count:
+            reason = why if error is None or isinstance(error, BrokerUnavailableError) else error
+            records = (
+                f"1 record sent to {self.broker} was" if count == 1 else f"{count} records sent to {self.broker} were"
+            )
+            _say(f"logbroker: {records} not confirmed: {reason}")
+
+    def _begin(self) -> None:
+        if self._task is None:
+            self._task = asyncio.get_running_loop().create_task(self.end())
+            self._task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        """Where it was cancelled, its event loop ends, and nothing more can be done in it."""
+        if task.cancelled():
+            self._loop_is_over()
+
+    def _loop_is_over(self) -> None:
+        self.say_lost(f"its event loop ended before the {self.what} was closed; {_HOW}")
+        self.closed()
+
+    async def end(self) -> None:
+        """Give back everything, without the client."""
+        async with contextlib.AsyncExitStack() as stack:
+            # All of them, also where this task is cancelled.
+            for close in self._closers.copy():
+                stack.push_async_callback(_quietly, close)
+            if self.finish is not None:
+                await _quietly(self.finish, self.seconds)
+        self.say_lost(f"not done within {self.seconds:g} s after the last use of the {self.what}; {_HOW}")
+        self.closed()
+
+    def begin_last(self) -> concurrent.futures.Future[None] | None:
+        """Begin to end it, if its event loop runs in another thread."""
+        loop = self._loop
+        if loop is None or not self._has_loop_beside:
+            return None
+        try:
+            return asyncio.run_coroutine_threadsafe(self._last(), loop)
+        except RuntimeError:
+            return None
+
+    @property
+    def _has_loop_beside(self) -> bool:
+        # A program may end in the middle of its event loop, as by a SystemExit that C code does not hand on: nothing is
+        # done there then.
+        is_running = self._loop is not None and self._loop.is_running()
+        return is_running and self._loop_thread != threading.get_ident()
+
+    async def _last(self) -> None:
+        self._begin()
+        if self._task is not None:
+            await asyncio.wait([self._task])
+
+    def warn_last(self) -> None:
+        """The program ends, and has not closed it."""
+        if not self._has_warned:
+            message = f"unclosed {self.what} of {self.broker} at the end of the program: {_HOW}"
+            warnings.warn(message, ResourceWarning, stacklevel=1)
+
+    def last_words(self) -> None:
+        """The program ends: say what is lost."""
+        why = f"the program ended before the {self.what} was closed"
+        if self._has_loop_beside:
+            why = f"not done within {self.seconds:g} s after the program ended"
+        self.say_lost(f"{why}; {_HOW}")
+
+
+async def _quietly(work: Callable[[], Awaitable[None]], seconds: float | None = None) -> None:
+    """Do this, within `seconds`; nobody is there to hear what fails."""
+    with contextlib.suppress(Exception):
+        async with asyncio.timeout(seconds):
+            await work()
+
+
+class Droppable:
+    """A client that is ended where the program refers to it no more."""
+
+    _lifetime: Lifetime
+
+    def __del__(self) -> None:
+        # An exception in `__init__` may have come before it.
+        lifetime = getattr(self, "_lifetime", None)
+        if lifetime is not None:
+            lifetime.dropped(self)
+
+
+def _running_loop() -> asyncio.AbstractEventLoop | None:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
+
+
+def _at_exit() -> None:
+    """End what is open. Other threads than daemons have ended before."""
+    if _open:
+        threading.excepthook = _quiet(threading.excepthook)
+    ends = {lifetime: lifetime.begin_last() for lifetime in list(_open)}
+    deadlines = [monotonic() + lifetime.seconds + _SPARE_SECONDS for lifetime, end in ends.items() if end is not None]
+    waited = [end for end in ends.values() if end is not None]
+    # Ctrl-C ends the wait.
+    with contextlib.suppress(KeyboardInterrupt):
+        while waited and monotonic() < max(deadlines):
+            if not concurrent.futures.wait(waited, _CHECK_SECONDS).not_done:
+                break
+    for lifetime in ends:
+        lifetime.last_words()
+    for lifetime in ends:
+        lifetime.warn_last()
+
+
+def _quiet(hook: Callable[[threading.ExceptHookArgs], Any]) -> Callable[[threading.ExceptHookArgs], Any]:
+    """Return a hook that says nothing of a daemon that this end has taken the client from: it was to end now anyway."""
+
+    def say(failed: threading.ExceptHookArgs) -> None:
+        is_ours = issubclass(failed.exc_type, BrokerUnavailableError)
+        if not (is_ours and failed.thread is not None and failed.thread.daemon):
+            hook(failed)
+
+    return say
+
+
+atexit.register(_at_exit)
+
+
+def _watch_multiprocessing() -> None:
+    """In a process of multiprocessing, which may end without what is registered by atexit, have `_at_exit` called."""
+    global _watched_process
+    process = sys.modules.get("multiprocessing.process")
+    if process is None or process.parent_process() is None or _watched_process == os.getpid():
+        return
+    _watched_process = os.getpid()
+    from multiprocessing import util
+
+    if util.is_exiting():
+        # In a thread after the end of the main function.
+        _begin_last_thread()
+    else:
+        util.Finalize(None, _begin_last_thread, exitpriority=100)
+
+
+def _begin_last_thread() -> None:
+    """Call `_at_exit` after the last of the threads that are no daemons. The end of the process waits for this one."""
+    threading.Thread(target=_end_after_threads, name="logbroker-at-exit", daemon=False).start()
+
+
+def _end_after_threads() -> None:
+    for thread in threading.enumerate():
+        if not thread.daemon and thread not in (threading.main_thread(), threading.current_thread()):
+            thread.join()
+    _at_exit()
+
+
+def _say(text: str) -> None:
+    with contextlib.suppress(Exception):
+        sys.stderr.write(f"{shown(text)}\n")
+        sys.stderr.flush()

@@ -1,0 +1,163 @@
+"""Work that a client does by itself in its event loop, beside what the program asks for, until the client ends it.
+
+Its tasks may be ended by others. The end of `asyncio.run` cancels every task of its loop, and so do programs that shut
+themselves down in that way; an exception that a signal handler raises, such as the SystemExit of `sys.exit` at SIGTERM,
+ends the task in whose step it comes, and then `asyncio.run` cancels the rest. But the blocks that use the client are
+not over at that moment: they are left by that very cancellation, and their `finally` and `async with` flush, commit and
+say goodbye, which needs answers of the broker. So the work goes on in another task, which nobody has cancelled, as it
+does after a break of the connection; the streams are cancelled together with the tasks that read them.
+
+Where the program leaves its client open, that task is there when `asyncio.run` has nothing more to wait for. What it
+does last is to close the loop's asynchronous generators, so one of these ends the work then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+from collections.abc import AsyncGenerator, Callable, Coroutine
+from contextlib import suppress
+from typing import Any, Final
+
+from logbroker.client.runtime.tasks import end_tasks
+from logbroker.client.transport.connection import Connection, backoff_seconds
+from logbroker.errors import BrokerUnavailableError, LogbrokerError
+
+_log = logging.getLogger(__name__)
+
+CANCELLED: Final = "the tasks of this client were cancelled, as happens when its event loop ends"
+_AGAIN_SECONDS: Final = 0.005
+"""Before the work begins anew. A loop that is about to end does so first."""
+_MAX_IN_A_ROW: Final = 8
+"""Beginnings that others end at once. Who cancels tasks until there are none is to come to an end."""
+_IN_A_ROW_SECONDS: Final = 1.0
+
+
+class Background:
+    """One piece of work, in whichever task does it at the moment. Belongs to one event loop."""
+
+    def __init__(
+        self,
+        what: str,
+        connection: Connection,
+        work: Callable[[], Coroutine[Any, Any, None]],
+        *,
+        on_break: Callable[[LogbrokerError, bool], None] = lambda error, cancelled: None,
+        on_over: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`what` names it in the log, `connection` is the client's.
+
+        `on_break` puts things in order before the work begins anew, where it failed by a fault of this client or (True)
+        others have ended its task; both may come at any point of it. `on_over` is called where it does not begin anew
+        though the client has not ended it: else who depends on it would wait for ever.
+        """
+        self._what = what
+        self._connection = connection
+        self._work = work
+        self._on_break = on_break
+        self._on_over = on_over
+        self._task: asyncio.Task[None] | None = None
+        self._begun_at = 0.0
+        self._in_a_row = 0
+        self._is_over = False
+        self._finished = asyncio.Event()
+        self._loop_end: AsyncGenerator[None, None] | None = None
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether it was started ever."""
+        return self._task is not None
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it is under way, or about to begin anew."""
+        return self._task is not None and not self._finished.is_set()
+
+    def start(self) -> None:
+        """Begin; again after the work has returned."""
+        self._finished.clear()
+        self._begin(0.0)
+
+    async def wait(self, timeout_seconds: float) -> None:
+        """Wait until the work has returned, or does not go on."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout_seconds):
+                await self._finished.wait()
+
+    def cancel(self) -> None:
+        """Let the work end."""
+        self._is_over = True
+        if self._task is not None:
+            self._task.cancel()
+        self._finished.set()
+
+    async def end(self) -> None:
+        """End the work, and wait for that."""
+        await end_works(self)
+
+    def _begin(self, after_seconds: float) -> None:
+        self._begun_at = asyncio.get_running_loop().time()
+        self._task = asyncio.create_task(self._do(after_seconds))
+        self._task.add_done_callback(self._ended)
+
+    async def _do(self, after_seconds: float) -> None:
+        if after_seconds:
+            await asyncio.sleep(after_seconds)
+        for attempt in itertools.count():
+            try:
+                await self._work()
+                # In this very step: whoever is woken by what the work did last may ask, or start it again.
+                self._finished.set()
+                return
+            except Exception as error:
+                _log.exception("%s failed, and begins anew", self._what)
+                self._on_break(BrokerUnavailableError(f"{self._what} failed: {error!r}"), False)
+            await asyncio.sleep(backoff_seconds(attempt))
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        # To be asked for in any case: what is raised in a task goes out of the event loop, too, if it ends that.
+        has_returned = not task.cancelled() and task.exception() is None
+        if self._is_over or has_returned:
+            return
+        _log.debug("others have ended the task of %s", self._what)
+        self._on_break(BrokerUnavailableError(CANCELLED), True)
+        lived_seconds = asyncio.get_running_loop().time() - self._begun_at
+        self._in_a_row = self._in_a_row + 1 if lived_seconds < _IN_A_ROW_SECONDS else 1
+        if self._in_a_row > _MAX_IN_A_ROW or self._connection.is_dropped:
+            self._give_up()
+            return
+        self._begin(_AGAIN_SECONDS)
+        if self._loop_end is None:
+            self._loop_end = self._until_the_loop_ends()
+            # The first step makes it known to the loop.
+            with suppress(StopIteration):
+                self._loop_end.__anext__().send(None)
+
+    def _give_up(self) -> None:
+        self._is_over = True
+        self._finished.set()
+        self._on_over()
+
+    async def _until_the_loop_ends(self) -> AsyncGenerator[None, None]:
+        try:
+            yield
+        finally:
+            if not self._is_over:
+                self._give_up()
+                assert self._task is not None
+                await end_tasks(self._task)
+
+
+async def end_works(*works: Background) -> None:
+    """End all of these, and wait for that; they end as well where this is cancelled."""
+    for work in works:
+        work.cancel()
+    try:
+        await end_tasks(*(work._task for work in works if work._task is not None))
+    finally:
+        for work in works:
+            if work._loop_end is not None:
+                # It waits for nothing, as the work is over; unless its loop closes it at this moment.
+                with suppress(RuntimeError):
+                    await work._loop_end.aclose()

@@ -1,0 +1,330 @@
+"""The channel to one broker: unary calls with retries, and streams."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import Callable, Coroutine
+from typing import Any, Final
+
+import grpc
+from google.protobuf import message_factory
+from google.protobuf.descriptor import MethodDescriptor
+from google.protobuf.message import Message
+
+from logbroker.address import parse_address
+from logbroker.client.runtime import forking
+from logbroker.client.runtime.arguments import check_seconds
+from logbroker.client.runtime.lifetime import OTHER_LOOP, Lifetime
+from logbroker.client.runtime.tasks import end_tasks, let_go_of_error
+from logbroker.client.transport.status import UNKNOWN_EFFECT, error_of_call, may_have_taken_effect
+from logbroker.errors import BrokerUnavailableError, InvalidRequestError, LogbrokerError, quoted
+from logbroker.v1 import admin_pb2, groups_pb2, log_pb2, queues_pb2
+
+_log = logging.getLogger(__name__)
+
+CLOSED: Final = "this client is closed; open another one"
+NO_ASYNCIO: Final = (
+    "logbroker.client runs in asyncio only, and no event loop of asyncio runs here: without an event loop use"
+    " logbroker.client.sync; in trio, too, by trio.to_thread.run_sync"
+)
+MAX_RESPONSE_BYTES: Final = 64 * 1024 * 1024
+"""Room for the largest batch that a topic may take, several times over."""
+KEEPALIVE_SECONDS: Final = 6.5
+KEEPALIVE_TIMEOUT_SECONDS: Final = 3.0
+"""A connection on which nothing came for the first is asked for a sign of life, and taken for dead after the second:
+so one that what lies between has forgotten, or stopped to serve, is noticed by whoever waits for it, and a call is made
+again before its time is over (10 s, by default)."""
+MEMBER_KEEPALIVE_SECONDS: Final = 11.5
+"""The first, for the connections of a group member: each question costs the broker as much as a heartbeat, and most
+members are idle. The answers to heartbeats watch one of the two more closely; its records come on within 15 s."""
+READ_AHEAD_BYTES: Final = 4 * 1024 * 1024
+"""Of one stream: 40 MB/s over a way of 100 ms."""
+_FIRST_BACKOFF_SECONDS: Final = 0.05
+_LAST_BACKOFF_SECONDS: Final = 1.0
+
+_OPTIONS: Final = (
+    ("grpc.max_receive_message_length", MAX_RESPONSE_BYTES),
+    ("grpc.max_send_message_length", -1),
+    ("grpc.initial_reconnect_backoff_ms", 50),
+    # Despite its name, what one attempt to connect may take at least; it delays no other.
+    ("grpc.min_reconnect_backoff_ms", 5_000),
+    ("grpc.max_reconnect_backoff_ms", 1000),
+    ("grpc.keepalive_timeout_ms", round(KEEPALIVE_TIMEOUT_SECONDS * 1000)),
+    # gRPC never begins to wait for the time above (1.85): it is this one that ends a connection, after a minute else.
+    ("grpc.http2.ping_timeout_ms", round(KEEPALIVE_TIMEOUT_SECONDS * 1000)),
+    # It bounds the answer to each ping, and on a slow link that to one sent beside data comes behind the data. Without
+    # probes of its speed there are only those of a connection on which nothing came.
+    ("grpc.http2.bdp_probe", 0),
+    ("grpc.http2.lookahead_bytes", READ_AHEAD_BYTES),
+    # Else gRPC stops to ask where nothing is sent: streams that only wait would never hear that they are dead.
+    ("grpc.http2.max_pings_without_data", 0),
+    # A connection of its own for each client: a stalled reader must not hold up a producer in the same process.
+    ("grpc.use_local_subchannel_pool", 1),
+    # A broker is named by its address; a proxy for web traffic has no part in it.
+    ("grpc.enable_http_proxy", 0),
+)
+
+Stream = grpc.aio.StreamStreamCall[Any, Any]
+
+METHODS: Final = {
+    method.name: method
+    for service in (
+        log_pb2.DESCRIPTOR.services_by_name["Log"],
+        admin_pb2.DESCRIPTOR.services_by_name["Admin"],
+        groups_pb2.DESCRIPTOR.services_by_name["Groups"],
+        queues_pb2.DESCRIPTOR.services_by_name["Queues"],
+    )
+    for method in service.methods
+}
+
+_CHANGING: Final = frozenset(
+    {
+        "AlterQueue",
+        "AlterTopics",
+        "CommitOffsets",
+        "CreateQueue",
+        "CreateTopics",
+        "DecideLanes",
+        "DeleteGroups",
+        "DeleteQueues",
+        "DeleteTopics",
+        "Produce",
+        "Receive",
+        "Redrive",
+        "Rewind",
+        "Settle",
+    }
+)
+"""The calls after which something else is true than before, for somebody who cares. An id that is handed out to nobody
+(InitProducerId) is none."""
+
+
+def backoff_seconds(attempt: int) -> float:
+    """Return the wait after failed attempt 0, 1, ...: 50 ms, doubled up to 1 s, up to a fifth less by chance."""
+    longest = min(_LAST_BACKOFF_SECONDS, _FIRST_BACKOFF_SECONDS * (1 << min(attempt, 10)))
+    return longest * (1 - random.random() / 5)
+
+
+class Connection:
+    """One broker, by its address "HOST:PORT".
+
+    Belongs to the event loop in which it is first used. gRPC connects by itself, and again after a restart.
+    """
+
+    def __init__(
+        self,
+        broker: str,
+        *,
+        request_timeout_seconds: float,
+        lifetime: Lifetime | None = None,
+        is_of_member: bool = False,
+    ) -> None:
+        """`lifetime` is that of the client, which is open from the first channel on."""
+        try:
+            self.broker = str(parse_address(broker))
+        except ValueError as error:
+            raise InvalidRequestError(f"the address of the broker, {quoted(broker)}, {error}") from None
+        check_seconds(request_timeout_seconds=request_timeout_seconds)
+        self.request_timeout_seconds = request_timeout_seconds
+        self._is_of_member = is_of_member
+        self._channel: grpc.aio.Channel | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        """In which the channel was opened."""
+        self._closed = False
+        self._closings: set[asyncio.Task[None]] = set()
+        """Of channels that were given up."""
+        self._lifetime = lifetime
+        self._is_forked = False
+        forking.watch(self)
+
+    def forked(self) -> None:
+        """See `forking.Forked`."""
+        if self._channel is not None:
+            self._is_forked = True
+
+    async def unary(self, method_name: str, request: Message, *, retry: bool = True) -> Any:
+        """Call, and where the broker is away (and the call may be repeated) again until the time for a request is over.
+
+        Raises the error that the broker meant; BrokerUnavailableError where it cannot be reached, or the connection
+        breaks; RequestTimeoutError where it does not answer. The message says where a change may have been made.
+        """
+        method = METHODS[method_name]
+        deadline = time.monotonic() + self.request_timeout_seconds
+        attempt = 0
+        changes = _changes(method_name, request)
+        unknown = ""
+        while True:
+            if self._closed:
+                raise BrokerUnavailableError(CLOSED + unknown)
+            channel = self._open_channel()
+            call = channel.unary_unary(
+                _path(method),
+                request_serializer=_input_class(method).SerializeToString,
+                response_deserializer=_output_class(method).FromString,
+            )
+            error: LogbrokerError
+            try:
+                answer = await _answer(call(request, timeout=max(0.001, deadline - time.monotonic())))
+            except grpc.aio.AioRpcError as failure:
+                error = error_of_call(failure, self.broker)
+                is_unknown = may_have_taken_effect(failure)
+            else:
+                if answer is not None:
+                    return answer
+                # Its channel was closed, by `renew` or `close`, or others have cancelled it with all of their loop.
+                error = BrokerUnavailableError(f"the connection to the broker at {self.broker} was dead")
+                is_unknown = True
+            if changes and is_unknown:
+                unknown = UNKNOWN_EFFECT
+            if self._closed:
+                raise BrokerUnavailableError(CLOSED + unknown)
+            wait_seconds = backoff_seconds(attempt)
+            is_last = not (retry and isinstance(error, BrokerUnavailableError))
+            if is_last or time.monotonic() + wait_seconds > deadline:
+                raise _with_note(error, unknown if is_unknown or error.retriable else "")
+            _log.debug("%s: %s; trying again", method_name, error)
+            attempt += 1
+            await asyncio.sleep(wait_seconds)
+
+    def stream(self, method_name: str) -> Stream:
+        """Begin a stream; how it fares shows when it is read."""
+        method = METHODS[method_name]
+        return self._open_channel().stream_stream(
+            _path(method),
+            request_serializer=_input_class(method).SerializeToString,
+            response_deserializer=_output_class(method).FromString,
+        )()
+
+    @property
+    def is_dropped(self) -> bool:
+        """Whether the program refers to the client no more, and it is about to be ended."""
+        return self._lifetime is not None and self._lifetime.is_ending
+
+    def renew(self) -> None:
+        """Give up a connection that is silent: calls on it end, and are made again where they may be, on a new one.
+
+        A channel keeps its connection until that breaks, and one that somebody between only stopped to serve does not.
+        """
+        if self._channel is not None and not self._closed:
+            _log.debug("the connection to %s is silent: opening another one", self.broker)
+            closing = asyncio.create_task(_close(self._channel))
+            self._channel = None
+            self._closings.add(closing)
+            closing.add_done_callback(self._closings.discard)
+
+    async def close(self) -> None:
+        """Close the channel and every call on it."""
+        self._closed = True
+        channel, self._channel = self._channel, None
+        if channel is not None:
+            await _close(channel)
+        if self._closings:
+            await asyncio.wait(self._closings)
+
+    def _open_channel(self) -> grpc.aio.Channel:
+        if self._closed:
+            raise BrokerUnavailableError(CLOSED)
+        if self._is_forked:
+            raise forking.error()
+        forking.check()
+        loop = running_loop()
+        if self._loop not in (None, loop):
+            raise InvalidRequestError(OTHER_LOOP)
+        if self._channel is None:
+            self._loop = loop
+            keepalive_seconds = MEMBER_KEEPALIVE_SECONDS if self._is_of_member else KEEPALIVE_SECONDS
+            options = (*_OPTIONS, ("grpc.keepalive_time_ms", round(keepalive_seconds * 1000)))
+            self._channel = grpc.aio.insecure_channel(_target(self.broker), options=options)
+            forking.opened(self._channel)
+            if self._lifetime is not None:
+                self._lifetime.opened(self.close)
+        return self._channel
+
+
+def running_loop() -> asyncio.AbstractEventLoop:
+    """Return the event loop of the caller. Raises InvalidRequestError where it runs in none of asyncio's."""
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        raise InvalidRequestError(NO_ASYNCIO) from None
+
+
+async def _close(channel: grpc.aio.Channel) -> None:
+    await channel.close()
+    # Only where nothing refers to it does gRPC end its threads, and a process may fork.
+    forking.closed(channel)
+
+
+async def _answer(call: Any) -> Any:
+    """Await a call; None: somebody else has cancelled it.
+
+    Who is cancelled while awaiting a call of gRPC gets another CancelledError than the one that was meant for the task,
+    and those who tell their own cancellations by the message, as anyio does, do not know it again. So the task awaits
+    something of asyncio.
+    """
+    task = asyncio.ensure_future(_of_grpc(call))
+    task.add_done_callback(let_go_of_error)
+    try:
+        await asyncio.wait([task])
+        return None if task.cancelled() else task.result()
+    finally:
+        task.cancel()
+        # It has the error, whose traceback has this frame.
+        del task
+
+
+async def _of_grpc(call: Any) -> Any:
+    return await call
+
+
+async def run_stream(
+    connection: Connection, stream: Stream, *sides: Callable[[Stream], Coroutine[Any, Any, None]]
+) -> LogbrokerError:
+    """Run the sides of a stream, which never return by themselves, until it breaks; returns why it did."""
+    tasks = [asyncio.create_task(side(stream)) for side in sides]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+        stream.cancel()
+        outcomes = await end_tasks(*tasks)
+    for outcome in outcomes:
+        if isinstance(outcome, grpc.aio.AioRpcError):
+            return error_of_call(outcome, connection.broker)
+        if isinstance(outcome, LogbrokerError):
+            return outcome.as_value()
+        if isinstance(outcome, Exception) and not isinstance(outcome, asyncio.InvalidStateError):
+            # A fault of this client: say so, and go on as after any break.
+            _log.error("the stream to %s failed", connection.broker, exc_info=outcome)
+    # gRPC raises InvalidStateError where one writes to a stream that has ended.
+    return BrokerUnavailableError(f"the broker at {connection.broker} ended the stream")
+
+
+def _changes(method_name: str, request: Any) -> bool:
+    only_checks = getattr(request, "validate_only", False) or getattr(request, "dry_run", False)
+    return method_name in _CHANGING and not only_checks
+
+
+def _with_note(error: LogbrokerError, note: str) -> LogbrokerError:
+    return type(error)(error.message + note) if note else error
+
+
+def _target(broker: str) -> str:
+    """Return an address as gRPC takes it, which would else read a host such as `dns` or `unix` as a scheme."""
+    return "dns:///" + broker.replace("%", "%25")
+
+
+def _path(method: MethodDescriptor) -> str:
+    return f"/{method.containing_service.full_name}/{method.name}"
+
+
+def _input_class(method: MethodDescriptor) -> Any:
+    return message_factory.GetMessageClass(method.input_type)
+
+
+def _output_class(method: MethodDescriptor) -> Any:
+    return message_factory.GetMessageClass(method.output_type)

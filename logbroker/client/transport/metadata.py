@@ -1,0 +1,110 @@
+"""What a client needs to know of a topic."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import Final
+
+import msgspec
+
+from logbroker.client.transport.answers import items
+from logbroker.client.transport.connection import Connection
+from logbroker.config import MAX_BATCH_BYTES, BrokerConfig, TopicConfig
+from logbroker.errors import InvalidRequestError, LogbrokerError, quoted
+from logbroker.record.bands import Band
+from logbroker.types import TopicId
+from logbroker.v1 import admin_pb2
+
+DEFAULT_MAX_REQUEST_BYTES: Final = BrokerConfig().max_request_bytes
+
+
+class TopicInfo(msgspec.Struct, frozen=True):
+    """A topic at one moment. The generation rises with every growth in partitions; the first is 1."""
+
+    name: str
+    id: TopicId
+    partitions: int
+    generation: int
+    bands: tuple[Band, ...] = ()
+    """The most urgent one first."""
+    routes_by_key: bool = False
+    """A key lies in one partition, whatever its records' priorities: the bands have no partitions of their own."""
+    max_message_bytes: int = TopicConfig().max_message_bytes
+    """The largest batch that the topic takes."""
+    max_request_bytes: int = DEFAULT_MAX_REQUEST_BYTES
+    """The largest request that its broker reads."""
+
+    @property
+    def routing_bands(self) -> tuple[Band, ...]:
+        """The bands whose partitions hold their records and no others; (): records are routed by their keys alone."""
+        return () if self.routes_by_key else self.bands
+
+    def partitions_of(self, bands: Collection[str]) -> Iterator[int]:
+        """Yield the partitions of these bands; all where none is named, or the topic has none to route by."""
+        if not bands or not self.routing_bands:
+            yield from range(self.partitions)
+            return
+        for band in self.routing_bands:
+            if band.name in bands:
+                yield from band.partition_range
+
+
+def check_bands(topics: Collection[TopicInfo], bands: Iterable[str]) -> None:
+    """Raise InvalidRequestError for a band that none of the topics has."""
+    known = dict.fromkeys(band.name for topic in topics for band in topic.routing_bands)
+    for name in bands:
+        if name not in known:
+            has = f"there are {', '.join(known)}" if known else "there are none with partitions of their own"
+            where = ", ".join(topic.name for topic in topics) or "a topic that is read as a whole"
+            raise InvalidRequestError(f"{quoted(name)} is no band of {where}: {has}")
+
+
+def topic_info(topic: admin_pb2.Topic, max_request_bytes: int = 0) -> TopicInfo:
+    """Return what a broker says of a topic; `max_request_bytes` where it said that, too."""
+    bands = tuple(
+        Band(band.name, band.lowest_priority, band.highest_priority, band.first_partition, band.partitions)
+        for band in topic.bands
+    )
+    return TopicInfo(
+        topic.name,
+        TopicId(topic.id),
+        topic.partitions,
+        topic.generation,
+        bands,
+        routes_by_key=topic.routes_by_key,
+        max_message_bytes=topic.max_message_bytes or MAX_BATCH_BYTES,
+        max_request_bytes=max_request_bytes or DEFAULT_MAX_REQUEST_BYTES,
+    )
+
+
+async def find_topics(connection: Connection, names: Sequence[str]) -> list[TopicInfo]:
+    """Ask the broker; raises UnknownTopicError for the first that is not there."""
+    found = await look_for_topics(connection, names)
+    for answer in found.values():
+        if isinstance(answer, LogbrokerError):
+            raise answer
+    return [answer for name in names if isinstance(answer := found[name], TopicInfo)]
+
+
+async def look_for_topics(connection: Connection, names: Iterable[str]) -> dict[str, TopicInfo | LogbrokerError]:
+    """Ask the broker; each name has what it says of the topic, or the error that only it met."""
+    max_request_bytes = 0
+
+    async def ask(some: list[str]) -> Sequence[admin_pb2.DescribeTopicsResult]:
+        nonlocal max_request_bytes
+        response: admin_pb2.DescribeTopicsResponse = await connection.unary(
+            "DescribeTopics", admin_pb2.DescribeTopicsRequest(topics=[admin_pb2.TopicRef(name=name) for name in some])
+        )
+        max_request_bytes = response.max_request_bytes
+        return response.results
+
+    found: dict[str, TopicInfo | LogbrokerError] = {}
+    async for name, result, error in items(names, ask):
+        found[name] = error or topic_info(result.topic, max_request_bytes)
+    return found
+
+
+async def find_topic(connection: Connection, name: str) -> TopicInfo:
+    """Ask the broker; raises UnknownTopicError."""
+    (info,) = await find_topics(connection, [name])
+    return info

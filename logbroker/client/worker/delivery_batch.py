@@ -1,0 +1,167 @@
+"""Deliveries as they came to a worker: one message of them is a lot, with consecutive receipts and one lease."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar
+
+from logbroker.errors import AlreadySettledError, CorruptBatchError, LeaseLostError, LogbrokerError
+from logbroker.record.codec import check_crc, decode_records, split_batches
+from logbroker.v1 import queues_pb2
+
+if TYPE_CHECKING:
+    from logbroker.client.worker.settlements import SettlementLedger
+
+
+class _Placed(Protocol):
+    offset: int
+    index: int
+
+
+R = TypeVar("R", bound=_Placed)
+
+HELD: Final = 0
+"""The worker's, and nothing was said of it."""
+SAID: Final = 1
+"""Settled by the program; the broker has not answered."""
+OVER: Final = 2
+"""Settled, and the broker has answered."""
+LOST: Final = 3
+"""Not the worker's any more, or refused."""
+
+
+class DeliveryBatch:
+    """The deliveries of one message. Each is named by its index; `states` has what became of it."""
+
+    __slots__ = (
+        "_count",
+        "_first_receipt",
+        "_in_log_from",
+        "_moved",
+        "attempts",
+        "batches",
+        "extend_until",
+        "ledger",
+        "left",
+        "lost",
+        "offsets",
+        "partitions",
+        "redelivered",
+        "size_bytes",
+        "states",
+        "topic",
+        "until",
+        "until_by_hand",
+    )
+
+    def __init__(self, message: queues_pb2.Deliveries, topic: str, ledger: SettlementLedger) -> None:
+        count = message.count
+        partitions, offsets = list(message.partitions), list(message.offsets)
+        if count < 1 or len(offsets) not in (1, count) or len(partitions) != len(offsets):
+            raise LogbrokerError(f"the broker sent {count} deliveries with {len(offsets)} offsets")
+        self._first_receipt = message.first_receipt
+        self._count = count
+        self._moved: dict[int, int] = {}
+        """Receipts that took the place of the first ones, by index."""
+        self.topic = topic
+        self.ledger = ledger
+        """Where it is settled: that of its session, or the worker's."""
+        self.batches = message.batches
+        self.size_bytes = len(message.batches)
+        self._in_log_from = offsets[0] if len(offsets) < count else -1
+        """The first offset of records that came as they lie in the log, whose other offsets only the batches tell."""
+        self.partitions = partitions
+        self.offsets = offsets
+        self.attempts = list(message.attempts)
+        self.redelivered = list(message.redelivered)
+        self.states = bytearray(count)
+        self.left = count
+        """Those neither over nor lost."""
+        self.lost: LogbrokerError | None = None
+        """Why some are lost, the last time."""
+        self.until = 0.0
+        """Monotonic seconds: when the lease ends, unless it is extended."""
+        self.extend_until = 0.0
+        """How long it is extended."""
+        self.until_by_hand: dict[int, float] = {}
+        """By index, instead of `until`: where the program asked for another lease."""
+
+    def __len__(self) -> int:
+        return self._count
+
+    def ends_at(self, index: int) -> float:
+        """When the lease of a delivery ends, unless it is extended."""
+        return self.until_by_hand.get(index, self.until)
+
+    def receipt(self, index: int) -> int:
+        return self._moved.get(index, self._first_receipt + index) if self._moved else self._first_receipt + index
+
+    def place(self, index: int) -> tuple[int, int]:
+        """The partition and the offset."""
+        if len(self.offsets) == self._count:
+            return self.partitions[index], self.offsets[index]
+        # Only consecutive offsets come this way.
+        return self.partitions[0], self.offsets[0] + index
+
+    def attempt(self, index: int) -> int:
+        """Failures so far + 1, as the broker counted them."""
+        return self.attempts[index] if self.attempts else 1
+
+    def held(self) -> Iterator[int]:
+        """The deliveries of which the program has said nothing."""
+        return (index for index, state in enumerate(self.states) if state == HELD)
+
+    def kept(self) -> Iterator[int]:
+        """The deliveries that are neither over nor lost."""
+        return (index for index, state in enumerate(self.states) if state < OVER)
+
+    def reclaim(self, index: int, receipt: int) -> None:
+        """A delivery has another receipt."""
+        self._moved[index] = receipt
+
+    def lose(self, index: int, error: LogbrokerError) -> None:
+        """A delivery is not the worker's any more."""
+        if self.states[index] < OVER:
+            self.left -= 1
+        self.states[index] = LOST
+        self.lost = error
+
+    def check_held(self, index: int) -> None:
+        """Raise what stands against settling a delivery."""
+        state = self.states[index]
+        if state == LOST:
+            lost = self.lost or LeaseLostError("the delivery is not this worker's any more")
+            # A new one each time: a raised error collects the traceback of its raiser.
+            raise type(lost)(lost.message)
+        if state != HELD:
+            raise AlreadySettledError("the delivery was settled before: settle each once")
+
+    def records(self, make: Callable[..., R]) -> Iterator[R]:
+        """Yield `make(lot, offset, timestamp_ms, key, value, headers)` for each record, in the order of the receipts,
+        with its index and its offset in the log. Once.
+
+        Raises what `decode_records` raises, and CorruptBatchError where there are fewer records than deliveries.
+        """
+        batches, self.batches = self.batches, b""
+        bound = functools.partial(make, self)
+        count, index = self._count, 0
+        in_log = len(self.offsets) < count
+        first = self._in_log_from
+        for header, batch in split_batches(batches):
+            if header.is_control:
+                continue
+            check_crc(header, batch)
+            if count == 1 and header.base_offset <= self.offsets[0] < header.next_offset:
+                # One delivery may come either way: in a batch of the log, or in one of its own, which begins at 0.
+                first = self.offsets[0]
+            for record in decode_records(batch, bound):
+                if record.offset >= first:
+                    record.index = index
+                    if not in_log:
+                        record.offset = self.offsets[index]
+                    yield record
+                    index += 1
+                    if index == count:
+                        return
+        raise CorruptBatchError(f"the broker sent {index} records for {count} deliveries")

@@ -1,0 +1,165 @@
+"""A session in a worker's hands: its lock, its state and the order of its deliveries. No I/O.
+
+Several consecutive records of a session may be in flight. Where one is not acknowledged, it comes again with all that
+follow it: those that the worker has, or that are on their way, are void. The worker cannot tell the ones from the
+others by their receipts, so it takes nothing of the session until one of those comes again, or the broker has answered;
+what comes in between is given back, unseen by the program.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
+
+from logbroker.client.runtime.arguments import as_bytes, fits
+from logbroker.client.worker.delivery_batch import DeliveryBatch
+from logbroker.client.worker.leased_record import LeasedRecord
+from logbroker.client.worker.prefetch_buffer import PrefetchBuffer
+from logbroker.client.worker.settlements import RELEASE, SettlementBatch, SettlementLedger
+from logbroker.errors import LeaseLostError, LogbrokerError, StateTooLargeError, quoted
+
+if TYPE_CHECKING:
+    from logbroker.client.worker.in_flight import InFlight
+
+D = TypeVar("D", bound=LeasedRecord)
+
+MAX_STATE_BYTES: Final = 256 * 1024
+_FIRST_SECONDS: Final = 5.0
+"""For the first record that the broker says is on its way: retention may take it at this very moment."""
+
+
+class HeldSession(Generic[D]):
+    """One session, from its opening to its end."""
+
+    def __init__(
+        self, holdings: InFlight[D], shelf: PrefetchBuffer[D], *, key: bytes, token: int, prefetch: int, state: bytes
+    ) -> None:
+        self.key = key
+        self.token = token
+        self.prefetch = prefetch
+        self.state = state
+        """As the program sees it."""
+        self.shelf = shelf
+        self.ledger = SettlementLedger(holdings, self)
+        self.lots: dict[DeliveryBatch, None] = {}
+        self.lock_seconds = 0.0
+        self.until = 0.0
+        """Monotonic seconds: when the lock ends, unless it is renewed."""
+        self._first_until = 0.0
+        """Monotonic seconds: until when its first record is waited for, whatever the program's patience. 0: none is on
+        the way, or it was handed out."""
+        self.renewal_id = 0
+        """Of the renewal that has no answer; 0: none."""
+        self.renewal_at = 0.0
+        self.lost: LogbrokerError | None = None
+        self._failed: LogbrokerError | None = None
+        """Why the state that the program has is not surely the one that the broker keeps."""
+        self.unsaved = False
+        """The state was set, and has not been put down yet."""
+        self._returned: set[tuple[int, int]] = set()
+        """The places that come again, as long as others may come before them."""
+        self._returned_first: tuple[int, tuple[int, int]] = 0, (0, 0)
+        """Receipt and place of the first of them."""
+        self._returned_by: SettlementBatch | None = None
+
+    def expect_records(self, now: float) -> None:
+        """The broker says that it sends some."""
+        self._first_until = now + _FIRST_SECONDS
+
+    def patience_seconds(self, idle_seconds: float | None, now: float) -> float | None:
+        """Return how long to wait for its next record, of one who gives it up after `idle_seconds` without. A session
+        that has records hands out one, at least: given up before that came, it would be opened again and again."""
+        return None if idle_seconds is None else max(idle_seconds, self._first_until - now)
+
+    def handed_out(self) -> None:
+        """The program was given one of its records."""
+        self._first_until = 0.0
+
+    def set_state(self, state: bytes) -> None:
+        """Let the state move with the next ack. Raises StateTooLargeError, or why the session is lost."""
+        self.check()
+        if not fits(state, bytes):
+            raise TypeError(f"state must be bytes, not {type(state).__name__} {quoted(state)}: encode it")
+        state = as_bytes("state", state)
+        if len(state) > MAX_STATE_BYTES:
+            raise StateTooLargeError(f"a state of {len(state)} bytes; a session keeps up to {MAX_STATE_BYTES}")
+        self.state, self.unsaved = state, True
+
+    def check(self) -> None:
+        """Raise why the session is lost, or cannot be gone on with."""
+        error = self.lost or self._failed
+        if error is not None:
+            raise type(error)(error.message)
+
+    def received(self, lot: DeliveryBatch) -> None:
+        """Records came: keep them, but for those that come ahead of a record that is to come again."""
+        if self._failed is not None:
+            return  # They come again when the session is closed.
+        self.ledger.mend()
+        self.lots[lot] = None
+        for index in range(len(lot)):
+            if self._returned_by is None:
+                break
+            if lot.place(index) in self._returned or self._returned_by.answered:
+                self._returned.clear()
+                self._returned_by = None
+            else:
+                record = self.ledger.holdings.bare_record(lot, index)
+                self.ledger.holdings.put_down(record, RELEASE)
+        self.shelf.put(lot)
+
+    def given_back(self, delivery: LeasedRecord, settlement: SettlementBatch) -> None:
+        """The program nacked or released a delivery, which takes back what follows. To hear it twice is harmless."""
+        lot = delivery.lot
+        receipt = lot.receipt(delivery.index)
+        if self._returned_by is None or receipt < self._returned_first[0]:
+            self._returned_first = receipt, lot.place(delivery.index)
+        self._returned_by = settlement
+        self._returned.add(lot.place(delivery.index))
+        error = LeaseLostError("a record before it in the session was given back: it comes again after that one")
+        for later in self.lots:
+            for index in list(later.held()):
+                if later.receipt(index) > receipt:
+                    self._returned.add(later.place(index))
+                    later.lose(index, error)
+
+    def broken(self) -> None:
+        """The stream is over. On the next one the broker sends what is not listed as held, before it is told again
+        what was given back: of all that comes again, only the first shows that it knows."""
+        self.shelf.set_open(False)
+        self.renewal_id = 0
+        if self._returned_by is not None:
+            self._returned = {self._returned_first[1]}
+
+    def state_failed(self, error: LogbrokerError) -> None:
+        """A state was not written with its acks, or nobody knows: whoever went on would count those records twice. The
+        program is to open the session again, which tells the state."""
+        self._failed = error
+        self.unsaved = False
+        for lot in self.lots:
+            for index in list(lot.held()):
+                lot.lose(index, error)
+        self.shelf.tell_all()
+
+    def lose(self, error: LogbrokerError) -> list[SettlementBatch]:
+        """The session is another's, or over: so are its deliveries. Return the settlements that fail by that."""
+        self.lost = error
+        for lot in self.lots:
+            for index in list(lot.kept()):
+                lot.lose(index, error)
+        self.lots.clear()
+        self.shelf.tell_all()
+        return self.ledger.fail(error)
+
+    def locked(self, since: float, lock_seconds: float) -> None:
+        """The session is the worker's for so long."""
+        self.lock_seconds = lock_seconds
+        self.until = since + lock_seconds
+        for lot in self.lots:
+            lot.until = self.until
+        if not self.shelf.open:
+            self.shelf.set_open(True)
+
+    def sweep(self) -> None:
+        """Forget the lots that are over."""
+        for lot in [lot for lot in self.lots if not lot.left]:
+            del self.lots[lot]

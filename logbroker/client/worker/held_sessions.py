@@ -1,0 +1,106 @@
+"""The sessions that one worker holds. No I/O, and no clock but the one it is given."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
+
+from logbroker.client.worker.held_session import HeldSession
+from logbroker.client.worker.leased_record import LeasedRecord
+from logbroker.client.worker.leases import RENEW_SHARE
+from logbroker.client.worker.prefetch_buffer import PrefetchBuffer
+from logbroker.errors import LogbrokerError, StaleSessionError
+from logbroker.v1 import queues_pb2
+
+if TYPE_CHECKING:
+    from logbroker.client.worker.in_flight import InFlight
+
+D = TypeVar("D", bound=LeasedRecord)
+
+_LOST_IN_BREAK: Final = "the connection was broken for too long: the session is free, or another's"
+
+
+class HeldSessions(Generic[D]):
+    """By token and key. `opened`, `answered` and `lost` take the lock of the holdings; the others are called under it,
+    or from the event loop, where sessions come and go."""
+
+    def __init__(self, holdings: InFlight[D], make: Callable[..., D]) -> None:
+        self._holdings = holdings
+        self._make = make
+        self._sessions: dict[tuple[int, bytes], HeldSession[D]] = {}
+
+    def __iter__(self) -> Iterator[HeldSession[D]]:
+        return iter(self._sessions.values())
+
+    def find(self, token: int, key: bytes) -> HeldSession[D] | None:
+        return self._sessions.get((token, key))
+
+    # --- what the broker says ---------------------------------------------------------------------------------------
+
+    def opened(self, answer: queues_pb2.SessionAnswer, prefetch: int, now: float) -> HeldSession[D]:
+        """A session is the worker's."""
+        with self._holdings.lock:
+            shelf = PrefetchBuffer(self._make, self._holdings.prefetch_bytes)
+            shelf.open = True
+            session = HeldSession(
+                self._holdings, shelf, key=answer.key, token=answer.token, prefetch=prefetch, state=answer.state
+            )
+            session.locked(now, answer.lock_ms / 1000)
+            if answer.has_records:
+                session.expect_records(now)
+            self._sessions[answer.token, answer.key] = session
+            return session
+
+    def answered(self, answer: queues_pb2.SessionAnswer, error: LogbrokerError | None) -> bool:
+        """Take the answer to a renewal; False: it is none."""
+        with self._holdings.lock:
+            for session in self:
+                if session.renewal_id == answer.correlation_id:
+                    session.renewal_id = 0
+                    if error is None:
+                        session.locked(session.renewal_at, answer.lock_ms / 1000)
+                    elif not error.retriable:
+                        self._drop(session.token, session.key, error)
+                    return True
+            return False
+
+    def lost(self, token: int, key: bytes, error: LogbrokerError) -> None:
+        """A session is over, or another's."""
+        with self._holdings.lock:
+            self._drop(token, key, error)
+
+    def welcomed(self, kept: Iterable[queues_pb2.SessionRef]) -> int:
+        """A stream has begun, with these; return how many are lost."""
+        still = {(ref.token, ref.key) for ref in kept}
+        gone = [token_key for token_key in self._sessions if token_key not in still]
+        for token, key in gone:
+            self._drop(token, key, StaleSessionError(_LOST_IN_BREAK))
+        for session in self:
+            session.shelf.set_open(True)
+        return len(gone)
+
+    def broken(self) -> None:
+        """The stream is over."""
+        for session in self:
+            session.broken()
+
+    def fail(self, error: LogbrokerError) -> None:
+        """The worker is none any more."""
+        for token, key in list(self._sessions):
+            self._drop(token, key, error)
+
+    def _drop(self, token: int, key: bytes, error: LogbrokerError) -> None:
+        session = self._sessions.pop((token, key), None)
+        if session is not None:
+            for settlement in session.lose(error):
+                self._holdings.finished(settlement)
+
+    # --- time -------------------------------------------------------------------------------------------------------
+
+    def renewals(self, now: float) -> list[HeldSession[D]]:
+        """Those whose lock ends soon."""
+        return [
+            session
+            for session in self
+            if not session.renewal_id and session.until < now + session.lock_seconds * RENEW_SHARE
+        ]

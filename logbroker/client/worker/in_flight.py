@@ -1,0 +1,380 @@
+"""All that one worker holds: its deliveries, their leases, its sessions. No I/O, and no clock but the one it is given.
+
+Why nothing is worked on that is surely another's: a delivery is handed to the program only while the stream stands and
+its lease has not ended by this machine's clock. What the broker does not confirm after a break is lost at once; what it
+refuses is lost. A program that works on can ask (`lost`), and its settlement fails.
+
+The lock guards all of it: a synchronous worker's threads settle while the event loop receives.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final, Generic, TypeVar
+
+from logbroker.client.worker.delivery_batch import HELD, DeliveryBatch
+from logbroker.client.worker.held_session import HeldSession
+from logbroker.client.worker.held_sessions import HeldSessions
+from logbroker.client.worker.leased_record import LeasedRecord
+from logbroker.client.worker.leases import Leases
+from logbroker.client.worker.prefetch_buffer import PrefetchBuffer
+from logbroker.client.worker.settlements import RELEASE, SettlementBatch, SettlementLedger, Word
+from logbroker.errors import LeaseLostError, LogbrokerError, StaleSessionError
+from logbroker.v1 import queues_pb2
+
+_log = logging.getLogger(__name__)
+
+D = TypeVar("D", bound=LeasedRecord)
+
+DEFAULT_PREFETCH_BYTES: Final = 16 * 1024 * 1024
+_MAX_UNTOLD: Final = 10
+"""They keep their records."""
+_UNASKED_SHARE: Final = 0.4
+_LONGEST_HOLD_SECONDS: Final = 10.0
+_LOST_IN_BREAK: Final = "the connection was broken for too long: the record comes again, to this worker or another"
+
+
+class InFlight(Generic[D]):
+    """What one life of a worker holds, over all its streams."""
+
+    def __init__(
+        self,
+        make: Callable[..., D],
+        *,
+        wake: Callable[[], None],
+        max_extension_seconds: float,
+        prefetch_bytes: int = DEFAULT_PREFETCH_BYTES,
+    ) -> None:
+        """`make` makes a delivery of (lot, offset, timestamp_ms, key, value, headers); `wake` is called, from any
+        thread, when there is something to send. `prefetch_bytes` bounds what waits for the program outside of sessions,
+        and in each session."""
+        self.lock = threading.Lock()
+        self.prefetch_bytes = prefetch_bytes
+        self.shelf = PrefetchBuffer(make, prefetch_bytes)
+        """What was received outside of sessions and waits for the program."""
+        self.sessions = HeldSessions(self, make)
+        self.topic = ""
+        self.life = 0
+        """The queue group's, as of the last stream."""
+        self.in_hand = 0
+        """Deliveries outside of sessions of which the program has said nothing."""
+        self.wanted = True
+        """The program works on deliveries outside of sessions; else none is asked for."""
+        self._asked_at = 0.0
+        self._make = make
+        self._wake = wake
+        self.check_loop: Callable[[], None] = lambda: None
+        """Raises where an asynchronous program is in another event loop than the worker's."""
+        self._awake = False
+        self._lots: dict[DeliveryBatch, None] = {}
+        """Those outside of sessions that are not over."""
+        self._ledger = SettlementLedger(self)
+        self._leases = Leases(max_extension_seconds)
+        self._correlation_id = 0
+        self.dropped: deque[tuple[DeliveryBatch, int]] = deque()
+        """Deliveries that the program let go of in the midst of their blocks. They are added without the lock: nobody
+        knows what a thread is doing when it does."""
+        self._untold: list[SettlementBatch] = []
+        """Those refused in part or whole, until the program hears of one."""
+
+    # --- what the program does --------------------------------------------------------------------------------------
+
+    def take(self, shelf: PrefetchBuffer[D], now: float, *, keeps: bool = False) -> D | None:
+        """Return the next delivery of a shelf; None: there is none at the moment. See `PrefetchBuffer.take`."""
+        with self.lock:
+            delivery = shelf.take(now, keeps=keeps)
+        if shelf.grant_due or shelf.spoilt is not None:
+            self.wake()
+        if shelf is self.shelf:
+            self._asked_at = now
+            if not self.wanted:
+                self.wanted = True
+                self.wake()
+        return delivery
+
+    def take_back(self, shelf: PrefetchBuffer[D]) -> None:
+        """See `PrefetchBuffer.take_back`."""
+        with self.lock:
+            shelf.take_back()
+
+    def want(self, now: float) -> None:
+        """The program is about to ask for deliveries outside of sessions."""
+        self._asked_at = now
+        self.wanted = True
+
+    def say(self, delivery: LeasedRecord, word: Word) -> None:
+        """The program settles a delivery; raises what stands against it."""
+        lot = delivery.lot
+        try:
+            with self.lock:
+                if lot.states[delivery.index] != HELD:
+                    lot.check_held(delivery.index)
+                lot.ledger.say(delivery, word)
+        finally:  # A signal handler may have raised when all was said.
+            if not self._awake:
+                self.wake()
+
+    def put_down(self, delivery: LeasedRecord, word: Word) -> None:
+        """Settle a delivery that the program never saw."""
+        if delivery.lot.states[delivery.index] == HELD:
+            delivery.lot.ledger.say(delivery, word)
+            delivery.settlement = None  # Nobody wants to hear of its outcome.
+            self.wake()
+
+    def bare_record(self, lot: DeliveryBatch, index: int) -> D:
+        """Return a delivery without its record."""
+        return self._make(lot, lot.place(index)[1], -1, None, None, (), index)
+
+    def extend(self, delivery: LeasedRecord, lease_seconds: float | None) -> None:
+        """The program wants a delivery for longer."""
+        with self.lock:
+            delivery.lot.check_held(delivery.index)
+            self._leases.ask(delivery.lot, delivery.index, lease_seconds)
+        self.wake()
+
+    def save_state(self, session: HeldSession[D]) -> None:
+        """Send the state of a session, though no ack follows."""
+        with self.lock:
+            session.ledger.save_state()
+        self.wake()
+
+    def give_back_unwanted(self, now: float, *, at_once: bool = False) -> None:
+        """Give back what has waited on the shelf while the program did not ask for a good part of a lease (`at_once`:
+        does not ask any more), and take no more until it asks again: others may be free to work on it."""
+        with self.lock:
+            asks = self.shelf.waiters or now < self._asked_at + self._leases.lease_seconds * _UNASKED_SHARE
+            if at_once or not asks:
+                self.wanted = False
+                for lot, index in self.shelf.take_unread(now):
+                    self.put_down(self.bare_record(lot, index), RELEASE)
+
+    def tell_all(self) -> None:
+        """Let all who wait for a delivery look whether there is still something to wait for."""
+        with self.lock:
+            self.shelf.tell_all()
+            for session in self.sessions:
+                session.shelf.tell_all()
+
+    def unfinished(self) -> list[SettlementBatch]:
+        """All settlements without an answer."""
+        with self.lock:
+            return [settlement for ledger in self._ledgers() for settlement in ledger.unfinished()]
+
+    def take_untold(self) -> LogbrokerError | None:
+        """Return the first refusal that the program has not heard of, and count all of them as told."""
+        with self.lock:
+            untold, self._untold = self._untold, []
+        return untold[0].first_failure() if untold else None
+
+    def told(self, settlement: SettlementBatch) -> None:
+        """The program has heard of a refusal."""
+        with self.lock:
+            if settlement in self._untold:
+                self._untold.remove(settlement)
+
+    def wake(self) -> None:
+        """There is something to send."""
+        self._awake = True
+        try:
+            self._wake()
+        except BaseException:  # Of a signal handler: nobody may have been woken.
+            self._awake = False
+            raise
+
+    # --- what goes out ----------------------------------------------------------------------------------------------
+
+    def asleep(self) -> None:
+        """The sender is about to look what there is."""
+        self._awake = False
+
+    def next_settle(self, now: float) -> queues_pb2.Settle | None:
+        """Return the next settlement to be sent, extensions included; None: nothing is to be sent now."""
+        with self.lock:
+            while self.dropped:
+                self.put_down(self.bare_record(*self.dropped.popleft()), RELEASE)
+            self.shelf.mend()
+            for session in self.sessions:
+                session.shelf.mend()
+            correlation_id = self._correlation_id = self._correlation_id + 1
+            message = self._leases.asked_for(correlation_id, now)
+            if message is not None:
+                return message
+            for ledger in self._ledgers():
+                settlement = ledger.next_settlement(correlation_id)
+                if settlement is not None:
+                    return settlement.message(correlation_id)
+            return None
+
+    def next_grant(self) -> queues_pb2.Credit | None:
+        """Return the next credit in bytes to be given; None: none is, now."""
+        with self.lock:
+            if self.shelf.grant_due:
+                return queues_pb2.Credit(bytes=self.shelf.grant())
+            for session in self.sessions:
+                if session.shelf.grant_due:
+                    return queues_pb2.Credit(bytes=session.shelf.grant(), session_token=session.token)
+            return None
+
+    def extensions(self, now: float) -> queues_pb2.Settle | None:
+        """Return what prolongs the leases of all that is worked on, where it is time."""
+        with self.lock:
+            self._correlation_id += 1
+            return self._leases.due(self._lots, self._correlation_id, now)
+
+    def shortest_hold_seconds(self) -> float:
+        """The shortest time after which something is lost that is not prolonged."""
+        locks = (session.lock_seconds for session in self.sessions)
+        return min(_LONGEST_HOLD_SECONDS, self._leases.lease_seconds, *locks)
+
+    def silent_since(self, now: float) -> float:
+        """For how many seconds the oldest extension has had no answer."""
+        return self._leases.silent_since(now)
+
+    def places(self) -> queues_pb2.Places:
+        """All that the worker holds."""
+        held = [(*lot.place(index), lot.attempt(index)) for lot in self._all_lots() for index in lot.kept()]
+        return queues_pb2.Places(
+            partitions=[partition for partition, _, _ in held],
+            offsets=[offset for _, offset, _ in held],
+            attempts=[attempt for _, _, attempt in held],
+        )
+
+    # --- what comes in ----------------------------------------------------------------------------------------------
+
+    def received(self, message: queues_pb2.Deliveries, now: float) -> int:
+        """Deliveries came; return how many of them used up credit."""
+        with self.lock:
+            session = self.sessions.find(message.session_token, message.session_key) if message.session_token else None
+            lot = DeliveryBatch(message, self.topic, self._ledger if session is None else session.ledger)
+            if session is not None:
+                lot.until = session.until
+                session.sweep()
+                session.received(lot)
+                return 0
+            self._lots[lot] = None
+            self.in_hand += len(lot)
+            # It may have been altered since the welcome.
+            self._leases.lease_seconds = message.lease_ms / 1000
+            self._leases.begin(lot, self._leases.lease_seconds, now)
+            if message.session_token:
+                # It was closed meanwhile: the broker has taken them back already.
+                self._lose(lot, StaleSessionError("the session was closed"))
+                return 0
+            self.shelf.put(lot)
+            return len(lot)
+
+    def answered(self, answer: queues_pb2.SettleAnswer) -> SettlementBatch | None:
+        """A settlement was answered. Returns it where the broker had no room for it: say `again` a little later."""
+        with self.lock:
+            lost = self._leases.answered(answer)
+            if lost is not None:
+                for lot, index, error in lost:
+                    if lot.states[index] == HELD:
+                        self.lose(lot, index, error)
+                return None
+            for ledger in self._ledgers():
+                settlement = ledger.answered(answer.correlation_id)
+                if settlement is not None:
+                    if not settlement.answer(answer.failures):
+                        ledger.put_off(settlement)
+                        return settlement
+                    self.finished(settlement)
+                    break
+            for lot in [lot for lot in self._lots if not lot.left]:
+                del self._lots[lot]
+            return None
+
+    def again(self, settlement: SettlementBatch) -> None:
+        """Send a settlement again, and what was said since."""
+        with self.lock:
+            settlement.ledger.go_on()
+        self.wake()
+
+    def lose(self, lot: DeliveryBatch, index: int, error: LogbrokerError) -> None:
+        """A delivery is not the worker's any more."""
+        if lot.ledger.session is None and lot.states[index] == HELD:
+            self.in_hand -= 1
+        lot.lose(index, error)
+
+    def _lose(self, lot: DeliveryBatch, error: LogbrokerError) -> None:
+        for index in list(lot.kept()):
+            self.lose(lot, index, error)
+
+    def broken(self) -> None:
+        """The stream is over: nothing is handed out until the next one has begun."""
+        with self.lock:
+            self._leases.broken()
+            self.shelf.set_open(False)
+            self.sessions.broken()
+            for ledger in self._ledgers():
+                ledger.broken()
+
+    def welcomed(self, welcome: queues_pb2.Welcome, now: float) -> int:
+        """A stream has begun. Returns how many deliveries, and sessions, were lost meanwhile."""
+        with self.lock:
+            self.topic, self.life = welcome.topic, welcome.life
+            self._leases.lease_seconds = welcome.lease_ms / 1000
+            lost = self.sessions.welcomed(welcome.sessions)
+            if not welcome.resumed:
+                lost += self._reclaim(welcome.reclaimed, now)
+            for ledger in self._ledgers():
+                for settlement in ledger.unfinished():
+                    settlement.drop_lost()
+                    if not len(settlement):
+                        self.finished(settlement)
+                ledger.drop_answered()
+            self._lots = {lot: None for lot in self._lots if lot.left}
+            self.shelf.set_open(True)
+        self.wake()
+        return lost
+
+    def _reclaim(self, reclaimed: Iterable[queues_pb2.Deliveries], now: float) -> int:
+        receipts = {
+            (place, message.attempts[index] if message.attempts else 1): message.first_receipt + index
+            for message in reclaimed
+            for index, place in enumerate(zip(message.partitions, message.offsets, strict=True))
+        }
+        error = LeaseLostError(_LOST_IN_BREAK)
+        lost = 0
+        for lot in self._all_lots():
+            self._leases.begin(lot, self._leases.lease_seconds, now)
+            for index in list(lot.kept()):
+                receipt = receipts.pop((lot.place(index), lot.attempt(index)), None)
+                if receipt is not None:
+                    lot.reclaim(index, receipt)
+                else:
+                    self.lose(lot, index, error)
+                    lost += 1
+        return lost
+
+    def finished(self, settlement: SettlementBatch) -> None:
+        """A settlement has its outcome."""
+        error = settlement.first_failure()
+        if error is not None:
+            _log.info("%d deliveries of topic %s were not settled: %s", len(settlement.failures), self.topic, error)
+            if len(self._untold) < _MAX_UNTOLD:
+                self._untold.append(settlement)
+
+    def fail(self, error: LogbrokerError) -> None:
+        """The worker holds nothing any more."""
+        with self.lock:
+            self.sessions.fail(error)
+            for lot in self._lots:
+                self._lose(lot, error)
+            self._lots.clear()
+            for settlement in self._ledger.fail(error):
+                self.finished(settlement)
+            self.shelf.tell_all()
+
+    def _ledgers(self) -> Iterator[SettlementLedger]:
+        yield self._ledger
+        for session in self.sessions:
+            yield session.ledger
+
+    def _all_lots(self) -> Iterator[DeliveryBatch]:
+        yield from self._lots
+        for session in self.sessions:
+            yield from session.lots

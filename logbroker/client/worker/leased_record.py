@@ -1,0 +1,248 @@
+"""A record in the hands of a worker, and what the worker may say of it."""
+
+from __future__ import annotations
+
+from asyncio import CancelledError
+from collections.abc import Generator
+from time import monotonic
+from types import TracebackType
+from typing import Any, Self
+
+import msgspec
+
+from logbroker.client.runtime.arguments import check_one
+from logbroker.client.runtime.handlers import is_own
+from logbroker.client.runtime.sync_loop import Latch, wait_for
+from logbroker.client.runtime.tasks import waiter
+from logbroker.client.worker.delivery_batch import HELD, LOST, DeliveryBatch
+from logbroker.client.worker.settlements import ACK, REASON_CHARACTERS, RELEASE, NackWord, SettlementBatch, Word
+from logbroker.errors import InvalidRequestError, RequestTimeoutError
+from logbroker.record.codec import Headers
+from logbroker.record.message_headers import priority_of
+from logbroker.record.serializers import Decoding
+
+_MAX_MS = 1 << 53
+
+
+class LeasedRecord(Decoding, msgspec.Struct, eq=False):
+    """A record under a lease. `timestamp_ms` counts from 1970, by the producer's clock or the broker's.
+
+    Every delivery is settled once, by `ack`, `nack` or `release`. That puts it down and returns at once; the worker
+    sends what is put down in few messages. All three raise AlreadySettledError, and LeaseLostError (in a session,
+    StaleSessionError) where the delivery is known not to be the worker's any more: the record comes again, to somebody.
+
+    `text()`, `json()`, `msgpack()` and `decode(function)` make objects of its value, `header(name)` finds a header. A
+    value that does not decode raises DeserializationError: where nothing catches it, the delivery is nacked with that.
+    """
+
+    lot: DeliveryBatch
+    offset: int
+    timestamp_ms: int
+    key: bytes | None
+    value: bytes | None
+    headers: Headers
+    index: int = 0
+    settlement: SettlementBatch | None = None
+    word: Word = ACK
+    """What was said of it, once it has a settlement."""
+
+    @property
+    def topic(self) -> str:
+        """The topic of the record."""
+        return self.lot.topic
+
+    @property
+    def partition(self) -> int:
+        """The partition of the record."""
+        partitions = self.lot.partitions
+        return partitions[self.index] if len(partitions) > 1 else partitions[0]
+
+    @property
+    def attempt(self) -> int:
+        """Failures so far + 1, as the broker counts them."""
+        return self.lot.attempt(self.index)
+
+    @property
+    def redelivered(self) -> bool:
+        """Whether it may have been handed out before."""
+        redelivered = self.lot.redelivered
+        return redelivered[self.index] if redelivered else False
+
+    @property
+    def priority(self) -> int:
+        """How urgent it is: 0 to 9, 9 the most; 4 where its producer did not say."""
+        return priority_of(self.headers)
+
+    @property
+    def lost(self) -> bool:
+        """Whether it is known not to be the worker's any more, or its lease is over by this machine's clock."""
+        state = self.lot.states[self.index]
+        return state == LOST or (state == HELD and monotonic() > self.lot.ends_at(self.index))
+
+    @property
+    def settled(self) -> bool:
+        """Whether `ack`, `nack` or `release` was called."""
+        return self.settlement is not None
+
+    @property
+    def in_doubt(self) -> bool:
+        """Whether what was said of it failed, and the broker may have carried it out all the same: the connection or
+        the session ended before the answer. If not, the record comes again."""
+        return self.settlement is not None and self.settlement.uncertain and self in self.settlement.failures
+
+    def ack(self) -> Self:
+        """It is done."""
+        self.lot.ledger.holdings.say(self, ACK)
+        return self
+
+    def nack(self, *, delay_seconds: float | None = None, reason: str = "") -> Self:
+        """It failed: it comes again after the delay or, without one, after the group's backoff, unless its attempts are
+        used up. Of the reason 256 characters are kept.
+        """
+        _check_reason(reason)
+        _check_seconds("nack()", "delay_seconds", delay_seconds)
+        delay_ms = None
+        if delay_seconds is not None:
+            if not 0 <= delay_seconds * 1000 < _MAX_MS:
+                raise InvalidRequestError(f"a delay of {delay_seconds} s cannot be had: give 0 s to 7 days")
+            delay_ms = round(delay_seconds * 1000)
+        self.lot.ledger.holdings.say(self, NackWord(_sayable(reason[:REASON_CHARACTERS]), delay_ms))
+        return self
+
+    def release(self) -> Self:
+        """Give it back unworked: it comes again at once, and no attempt is counted."""
+        self.lot.ledger.holdings.say(self, RELEASE)
+        return self
+
+    def extend(self, lease_seconds: float | None = None) -> None:
+        """Let the lease end so long from now; None: the group's lease. The worker does this by itself for as long as
+        `max_extension_seconds`; whoever needs longer, calls it in time.
+        """
+        _check_seconds("extend()", "lease_seconds", lease_seconds)
+        if lease_seconds is not None and not 0 < lease_seconds * 1000 < _MAX_MS:
+            raise InvalidRequestError(f"a lease of {lease_seconds} s cannot be had: ask for up to 12 hours")
+        self.lot.ledger.holdings.extend(self, lease_seconds)
+
+    def _outcome(self) -> None:
+        assert self.settlement is not None
+        error = self.settlement.failures.get(self)
+        if error is not None:
+            self.lot.ledger.holdings.told(self.settlement)
+            raise type(error)(error.message)
+
+    def _begun(self) -> SettlementBatch:
+        if self.settlement is None:
+            raise InvalidRequestError("the delivery is not settled yet: call ack, nack or release first")
+        return self.settlement
+
+    def _end(self, error: BaseException | None, *, is_failure: bool) -> None:
+        """The program has left the block of the delivery; not `is_failure`: cancelled or interrupted, by no fault of
+        the record."""
+        if error is None:
+            if self.settlement is None:
+                self.ack()
+        elif self.settlement is None and not self.lost:
+            if is_failure:
+                self.nack(reason=reason_of(error))
+            else:
+                self.release()
+
+    def __repr__(self) -> str:
+        place = f"topic={self.topic!r}, partition={self.partition}, offset={self.offset}"
+        return f"{type(self).__name__}({place}, key={self.key!r}, value={self.value!r}, attempt={self.attempt})"
+
+
+class WorkerDelivery(LeasedRecord, eq=False):
+    """A record handed to a `Worker`.
+
+    async with delivery:            # acks at the end of the block; an exception nacks, with its text as the reason
+        ...
+
+    The exception is raised again: a loop over deliveries catches it, or ends.
+
+    `await delivery.ack()` (or `nack`, `release`) also waits until the broker has synced it, and raises its refusal.
+    """
+
+    def __await__(self) -> Generator[Any, None, None]:
+        return self._wait().__await__()
+
+    async def _wait(self) -> None:
+        settlement = self._begun()
+        self.lot.ledger.holdings.check_loop()
+        while not settlement.answered:
+            told, tell = waiter()
+            settlement.waiters.append(tell)
+            await told
+        self._outcome()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        # A task that is not cancelled, but lets out the cancellation of something else, would do so again and again.
+        self._end(error, is_failure=isinstance(error, Exception) or is_own(error))
+
+
+class SyncWorkerDelivery(LeasedRecord, eq=False):
+    """A record handed to a synchronous `Worker`: `with delivery:` acks; an exception nacks, and is raised again."""
+
+    is_entered: bool = False
+    """The program is, or was, in its block."""
+
+    def result(self, timeout_seconds: float | None = None, *, timeout: float | None = None) -> None:
+        """Wait until the broker has synced how it was settled; raises its refusal, or RequestTimeoutError. `timeout` is
+        another name of `timeout_seconds`."""
+        timeout_seconds = timeout if timeout_seconds is None else timeout_seconds
+        settlement = self._begun()
+        told = Latch()
+        settlement.waiters.append(told.set)
+        # The answer may have come between the look and the append.
+        if not settlement.answered and not wait_for(told, timeout_seconds):
+            raise RequestTimeoutError(f"no answer within {timeout_seconds} s; it may still come")
+        self._outcome()
+
+    def __enter__(self) -> Self:
+        self.is_entered = True
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        try:
+            # No thread is cancelled: that was of something that the program ran in it.
+            self._end(error, is_failure=isinstance(error, Exception | CancelledError))
+        except BaseException:
+            # Of a signal handler, perhaps, in the midst of that: nobody else settles it.
+            if self.settlement is None and not self.lost:
+                self.release()
+            raise
+
+    def __del__(self) -> None:
+        # A signal handler raised before `__exit__` had begun, and the program has let go of the delivery.
+        if self.is_entered and self.settlement is None:
+            self.lot.ledger.holdings.dropped.append((self.lot, self.index))
+
+
+def _check_seconds(method: str, name: str, seconds: object) -> None:
+    """Raise TypeError for what is of another class; what is no number is out of bounds."""
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float | None):
+        check_one(method, name, seconds, float | None)
+
+
+def _check_reason(reason: object) -> None:
+    """Raise TypeError for what is of another class; a text that UTF-8 cannot say settles all the same."""
+    if not isinstance(reason, str):
+        check_one("nack()", "reason", reason, str)
+
+
+def _sayable(text: str) -> str:
+    """Return a text as UTF-8 can say it: exceptions name files, whose names may be any bytes."""
+    return text if text.isascii() else text.encode(errors="backslashreplace").decode()[:REASON_CHARACTERS]
+
+
+def reason_of(error: BaseException) -> str:
+    """Return an exception as one line."""
+    text = " ".join(str(error).split())
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__

@@ -1,0 +1,139 @@
+"""How a worker prolongs the leases of what its program works on. No I/O, no clock."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+import msgspec
+
+from logbroker.client.transport.status import error_of_item
+from logbroker.client.worker.delivery_batch import HELD, DeliveryBatch
+from logbroker.client.worker.settlements import ranges
+from logbroker.errors import LogbrokerError
+from logbroker.v1 import queues_pb2
+
+RENEW_SHARE: Final = 0.6
+"""A lease, or the lock of a session, is prolonged when less than this share of it is left."""
+_MAX_RECEIPTS: Final = 50_000
+"""Of one message; the rest goes with the next one."""
+
+
+_Asked = dict[tuple[DeliveryBatch, int], float | None]
+"""Leases that the program wants, in seconds, by lot and index; None: the group's lease."""
+
+
+class _Sent(msgspec.Struct):
+    at: float
+    lease_seconds: float
+    """0: each has what the program asked for."""
+    by_receipt: dict[int, tuple[DeliveryBatch, int]]
+    asked: _Asked
+
+
+class Leases:
+    """The extensions of one worker. Sessions are none of its business: they are renewed as a whole."""
+
+    def __init__(self, max_extension_seconds: float) -> None:
+        self.lease_seconds = math.inf
+        """The group's."""
+        self._max_extension_seconds = max_extension_seconds
+        self._asked: _Asked = {}
+        self._sent: dict[int, _Sent] = {}
+        """By correlation id, until answered."""
+
+    def begin(self, lot: DeliveryBatch, lease_seconds: float, now: float) -> None:
+        """A lot was received, or was confirmed under new receipts."""
+        if lot.ledger.session is None:
+            lot.until = now + lease_seconds
+            lot.extend_until = lot.extend_until or now + self._max_extension_seconds
+            for index, until in lot.until_by_hand.items():
+                if until > lot.until:
+                    self._asked.setdefault((lot, index), until - now)
+            lot.until_by_hand.clear()
+
+    def ask(self, lot: DeliveryBatch, index: int, lease_seconds: float | None) -> None:
+        """The program wants this lease for so long from now; None: the group's lease."""
+        self._asked[lot, index] = lease_seconds
+
+    def asked_for(self, correlation_id: int, now: float) -> queues_pb2.Settle | None:
+        """Return what the program asked for."""
+        if not self._asked:
+            return None
+        message = queues_pb2.Settle(correlation_id=correlation_id)
+        by_receipt: dict[int, tuple[DeliveryBatch, int]] = {}
+        asked, self._asked = self._asked, {}
+        for (lot, index), lease_seconds in asked.items():
+            if lot.states[index] != HELD:
+                continue
+            lease_ms = None if lease_seconds is None else max(1, round(lease_seconds * 1000))
+            receipt = lot.receipt(index)
+            message.extensions.add(first_receipt=receipt, last_receipt=receipt, lease_ms=lease_ms)
+            by_receipt[receipt] = (lot, index)
+            seconds = self.lease_seconds if lease_seconds is None else lease_seconds
+            lot.until_by_hand[index] = now + seconds
+        return self._remember(message, now, 0.0, by_receipt, asked)
+
+    def due(self, lots: Iterable[DeliveryBatch], correlation_id: int, now: float) -> queues_pb2.Settle | None:
+        """Return what prolongs the leases that end soon, but for what the worker has had for too long."""
+        by_receipt: dict[int, tuple[DeliveryBatch, int]] = {}
+        soon = now + self.lease_seconds * RENEW_SHARE
+        for lot in lots:
+            if now >= lot.extend_until or (lot.until > soon and not lot.until_by_hand):
+                continue
+            if by_receipt and len(by_receipt) + len(lot) > _MAX_RECEIPTS:
+                break
+            for index in lot.held():
+                if lot.ends_at(index) <= soon:
+                    by_receipt[lot.receipt(index)] = (lot, index)
+                    lot.until_by_hand.pop(index, None)
+        message = queues_pb2.Settle(correlation_id=correlation_id)
+        for first, last in ranges(by_receipt):
+            message.extensions.add(first_receipt=first, last_receipt=last)
+        return self._remember(message, now, self.lease_seconds, by_receipt, {})
+
+    def _remember(
+        self,
+        message: queues_pb2.Settle,
+        now: float,
+        lease_seconds: float,
+        by_receipt: dict[int, tuple[DeliveryBatch, int]],
+        asked: _Asked,
+    ) -> queues_pb2.Settle | None:
+        if not by_receipt:
+            return None
+        self._sent[message.correlation_id] = _Sent(now, lease_seconds, by_receipt, asked)
+        return message
+
+    def answered(self, answer: queues_pb2.SettleAnswer) -> Sequence[tuple[DeliveryBatch, int, LogbrokerError]] | None:
+        """Return what is lost, by an answer to an extension; None: it answers another settlement."""
+        sent = self._sent.pop(answer.correlation_id, None)
+        if sent is None:
+            return None
+        lost: list[tuple[DeliveryBatch, int, LogbrokerError]] = []
+        for failure in answer.failures:
+            error = error_of_item(failure.status) or LogbrokerError("refused without a reason")
+            if error.retriable:
+                # What was asked for is prolonged in time, as the others are.
+                for lot, index in sent.asked:
+                    lot.until_by_hand.pop(index, None)
+                return []
+            receipts = range(failure.first_receipt, failure.last_receipt + 1)
+            lost += [(*sent.by_receipt[receipt], error) for receipt in receipts if receipt in sent.by_receipt]
+        if sent.lease_seconds:
+            for lot in {lot for lot, _ in sent.by_receipt.values()}:
+                lot.until = max(lot.until, sent.at + sent.lease_seconds)
+        return lost
+
+    def silent_since(self, now: float) -> float:
+        """For how many seconds the oldest extension has had no answer."""
+        return max((now - sent.at for sent in self._sent.values()), default=0.0)
+
+    def broken(self) -> None:
+        """What has no answer gets none; what the program asked for is asked for again."""
+        later, self._asked = self._asked, {}
+        for sent in self._sent.values():
+            self._asked |= sent.asked
+        self._asked |= later
+        self._sent.clear()

@@ -1,0 +1,228 @@
+"""Deliveries that wait for the program to take them."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Final, Generic, TypeVar
+
+from logbroker.client.worker.delivery_batch import HELD, DeliveryBatch
+from logbroker.client.worker.leased_record import LeasedRecord, reason_of
+from logbroker.client.worker.settlements import REASON_CHARACTERS, RELEASE, NackWord, Word
+from logbroker.errors import LeaseLostError, LogbrokerError
+
+_log = logging.getLogger(__name__)
+
+_GRANT_SHARE: Final = 4
+"""The broker is granted more when a quarter of what may lie here is free: a message costs more than the delay."""
+_TOO_LATE: Final = "the lease ended before it was worked on"
+
+D = TypeVar("D", bound=LeasedRecord)
+
+
+class PrefetchBuffer(Generic[D]):
+    """Those of a session, or those outside of sessions, as they arrived. Guarded by the lock of the holdings."""
+
+    def __init__(self, make: Callable[..., D], max_bytes: int) -> None:
+        """`max_bytes` bounds what lies here, as it came; it is passed by less than one message."""
+        self.open = False
+        """Whether they may be handed out: the stream stands, and the lock of the session has not run out."""
+        self.waiters: deque[Callable[[], None]] = deque()
+        """Told, each once, when there may be something to take."""
+        self._make = make
+        self._lots: deque[DeliveryBatch] = deque()
+        self._lot: DeliveryBatch | None = None
+        """The one that is open: its records are decoded as they are taken."""
+        self._records: Iterator[D] = iter(())
+        self._index = 0
+        """Of its next record."""
+        self._count = 0
+        """Of its records."""
+        self._kept: deque[D] = deque()
+        """Decoded, and not handed out."""
+        self.on_the_way: list[D] = []
+        """Taken in the program's main thread, and not in its hands yet: what a signal handler raises may come between.
+        Who takes empties it in the step that hands them on."""
+        self.spoilt: DeliveryBatch | None = None
+        """What a signal handler raised, as that of Ctrl-C does, has ended the decoder of this one in the middle, or
+        taken a record that it had decoded: what is left of it is given back where no signal comes in between."""
+        self._max_bytes = max_bytes
+        self._unread_bytes = 0
+        """Of lots with anything left to be taken."""
+        self._granted_bytes = max_bytes
+        """What the broker may still send; below 0 by what its last message had too much."""
+        self.grant_due = False
+        """So much was taken that the broker is to be granted more."""
+
+    def put(self, lot: DeliveryBatch) -> None:
+        self._lots.append(lot)
+        self._unread_bytes += lot.size_bytes
+        self._granted_bytes -= lot.size_bytes
+        self.tell(len(lot))
+
+    def begin_stream(self) -> int:
+        """Return the credit in bytes with which a new stream begins."""
+        self._granted_bytes = max(0, self._max_bytes - self._unread_bytes)
+        self.grant_due = False
+        return self._granted_bytes
+
+    def grant(self) -> int:
+        """Return how many bytes more the broker may send."""
+        self.grant_due = False
+        missing = self._max_bytes - self._unread_bytes - self._granted_bytes
+        self._granted_bytes += missing
+        return missing
+
+    def _look_at_room(self) -> None:
+        """Lots may be gone of which nothing was left to be taken."""
+        missing = self._max_bytes - self._unread_bytes - self._granted_bytes
+        self.grant_due = missing > 0 and missing * _GRANT_SHARE >= self._max_bytes
+
+    def tell(self, count: int) -> None:
+        """Let so many look, those who have waited longest first."""
+        for _ in range(min(count, len(self.waiters))):
+            self.waiters.popleft()()
+
+    def tell_all(self) -> None:
+        self.tell(len(self.waiters))
+
+    def set_open(self, is_open: bool) -> None:
+        self.open = is_open
+        if is_open:
+            self.tell_all()
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether `take` may return something."""
+        return self.open and self.spoilt is None and not self.is_empty
+
+    @property
+    def is_empty(self) -> bool:
+        return not (self._lots or self._lot is not None or self._kept)
+
+    def take(self, now: float, *, keeps: bool = False) -> D | None:
+        """Return the next delivery that is still the worker's; None: there is none at the moment.
+
+        `keeps`: it is `on_the_way` then.
+        """
+        while self.open and self.spoilt is None and (delivery := self._next(keeps)) is not None:
+            lot, index = delivery.lot, delivery.index
+            if lot.states[index] != HELD:
+                continue
+            if now <= (lot.ends_at(index) if lot.until_by_hand else lot.until):
+                return delivery
+            if lot.ledger.session is not None:
+                # Nothing is left out of a session, and only the broker knows whether it is over: it is asked.
+                self._kept.appendleft(delivery)
+                self.open = False
+                return None
+            lot.ledger.holdings.lose(lot, index, LeaseLostError(_TOO_LATE))
+        self._look_at_room()
+        return None
+
+    def take_back(self) -> None:
+        """Let what is on its way be taken once more, first of all: who took it was interrupted before it was there."""
+        if not self.on_the_way:
+            return
+        again = deque(self.on_the_way)
+        again.extend(each for each in self._kept if each not in self.on_the_way)
+        for each in self.on_the_way:
+            if each.lot is self._lot:
+                self._index = max(self._index, each.index + 1)
+        if self._lot is not None and self._index == self._count:
+            self._close_lot(self._lot)
+        # Nothing comes between these two: Python handles signals at calls and jumps only.
+        self._kept, self.on_the_way = again, []
+
+    def _next(self, keeps: bool) -> D | None:
+        """Return the next record, whatever became of its delivery; None: there is none."""
+        if self._kept:
+            delivery = self._kept[0]
+            if keeps:
+                self.on_the_way.append(delivery)
+            self._kept.popleft()
+            return delivery
+        # For each record: no length is asked for that is known.
+        while (lot := self._open_lot() if self._lot is None else self._lot) is not None:
+            try:
+                record = next(self._records)
+            except LogbrokerError as error:
+                self._refuse(lot, error)
+                self._close_lot(lot)
+                continue
+            except StopIteration:
+                self.spoilt = lot
+                return None
+            if record.index != self._index:
+                self.spoilt = lot
+                return None
+            if keeps:
+                self.on_the_way.append(record)
+            self._index += 1
+            if self._index == self._count:
+                self._close_lot(lot)
+            return record
+        return None
+
+    def _open_lot(self) -> DeliveryBatch | None:
+        # What moves is moved without a call in between: there a signal handler may raise, see `take_back`.
+        while self._lots:
+            lot = self._lots[0]
+            if HELD in lot.states:
+                records, count = lot.records(self._make), len(lot)
+                self._lot, self._records, self._index, self._count = lot, records, 0, count
+                self._lots.popleft()
+                return lot
+            self._unread_bytes -= lot.size_bytes
+            self._lots.popleft()
+        return None
+
+    def _close_lot(self, lot: DeliveryBatch) -> None:
+        none: Iterator[D] = iter(())
+        self._unread_bytes -= lot.size_bytes
+        self._lot, self._records = None, none
+        self._look_at_room()
+
+    def _refuse(self, lot: DeliveryBatch, error: LogbrokerError) -> None:
+        """Nack what cannot be decoded of a lot."""
+        _log.error("deliveries of %s from %s on cannot be decoded: %s", lot.topic, lot.place(self._index), error)
+        self._put_down(lot, NackWord(reason_of(error)[:REASON_CHARACTERS], None))
+
+    def mend(self) -> None:
+        """Let what is left of what is spoilt come again; in the thread of the event loop."""
+        lot, self.spoilt = self.spoilt, None
+        if lot is not None and lot is self._lot:
+            self._put_down(lot, RELEASE)
+            self._close_lot(lot)
+            self.tell_all()
+
+    def _put_down(self, lot: DeliveryBatch, word: Word) -> None:
+        for unread in range(self._index, len(lot)):
+            if lot.states[unread] == HELD:
+                record = self._make(lot, lot.place(unread)[1], -1, None, None, (), unread)
+                lot.ledger.holdings.put_down(record, word)
+
+    def take_unread(self, now: float) -> Iterator[tuple[DeliveryBatch, int]]:
+        """Yield what waits, without its record, and leave nothing; nothing at all where nothing may be handed out."""
+        if not self.open:
+            return
+        kept, self._kept = self._kept, deque()
+        unread = [(each.lot, each.index, each.index + 1) for each in kept]
+        if self._lot is not None:
+            unread.append((self._lot, self._index, self._count))
+            self._close_lot(self._lot)
+        while self._lots:
+            lot = self._lots[0]
+            self._unread_bytes -= lot.size_bytes
+            self._lots.popleft()
+            unread.append((lot, 0, len(lot)))
+        self._look_at_room()
+        for lot, first, end in unread:
+            for index in range(first, end):
+                if lot.states[index] != HELD:
+                    continue
+                if now <= lot.ends_at(index):
+                    yield lot, index
+                else:
+                    lot.ledger.holdings.lose(lot, index, LeaseLostError(_TOO_LATE))

@@ -1,0 +1,136 @@
+"""What a worker asks about its sessions, over its stream: open, renew, close; and what the broker answers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from time import monotonic
+from typing import Any, Generic, TypeVar
+
+from logbroker.client.transport.status import error_of_item
+from logbroker.client.worker.held_session import HeldSession
+from logbroker.client.worker.held_sessions import HeldSessions
+from logbroker.client.worker.leased_record import LeasedRecord
+from logbroker.errors import BrokerUnavailableError, LogbrokerError, RequestTimeoutError, StaleSessionError
+from logbroker.v1 import queues_pb2
+
+D = TypeVar("D", bound=LeasedRecord)
+
+
+class SessionCalls(Generic[D]):
+    """Of one worker. Belongs to its event loop."""
+
+    def __init__(
+        self,
+        sessions: HeldSessions[D],
+        send: Callable[..., None],
+        connected: asyncio.Event,
+        timeout_seconds: float,
+        prefetch_bytes: int,
+    ) -> None:
+        """`send` takes a field of WorkerRequest by its name; an answer may take `timeout_seconds` beside what is asked
+        to be waited for. `prefetch_bytes`: how much of a session may come ahead."""
+        self._prefetch_bytes = prefetch_bytes
+        self._sessions = sessions
+        self._send = send
+        self._connected = connected
+        self._timeout_seconds = timeout_seconds
+        self._waiting: dict[int, asyncio.Future[Any]] = {}
+        self._prefetches: dict[int, int] = {}
+        """Of the sessions that are being opened."""
+        self._last_id = 0
+
+    async def open(self, key: bytes | None, prefetch: int, wait_ms: int) -> HeldSession[D]:
+        """Ask for the session of a key, or for the next free one that has records; raises why it cannot be had."""
+        call_id = self._next_id()
+        self._prefetches[call_id] = prefetch
+        request = queues_pb2.OpenSession(
+            correlation_id=call_id,
+            key=key,
+            prefetch=prefetch,
+            max_wait_ms=wait_ms,
+            credit_bytes=self._prefetch_bytes,
+        )
+        try:
+            opened = await self._call(call_id, wait_ms / 1000, open_session=request)
+        finally:
+            del self._prefetches[call_id]
+        assert isinstance(opened, HeldSession)
+        return opened
+
+    def abandon(self, session: HeldSession[D]) -> None:
+        """Give back a session that was opened for somebody who does not wait for it any more."""
+        self._sessions.lost(session.token, session.key, StaleSessionError("nobody waited for it any more"))
+        self._give_back(session.token, session.key)
+
+    def renew(self, session: HeldSession[D]) -> None:
+        """Ask for a longer lock, and do not wait for it."""
+        session.renewal_id, session.renewal_at = self._next_id(), monotonic()
+        ref = queues_pb2.SessionRef(key=session.key, token=session.token)
+        self._send(renew_session=queues_pb2.RenewSession(correlation_id=session.renewal_id, session=ref))
+
+    async def close(self, session: HeldSession[D]) -> None:
+        """Give a session back, with what is not settled of it; raises nothing: it may be lost by then."""
+        call_id = self._next_id()
+        with suppress(LogbrokerError):
+            await self._call(call_id, 0.0, close_session=_closing(call_id, session.token, session.key))
+
+    def fail(self, error: LogbrokerError) -> None:
+        """The stream is over: nothing is answered any more."""
+        for answered in self._waiting.values():
+            if not answered.done():
+                answered.set_exception(BrokerUnavailableError(f"no answer about the session: {error}"))
+
+    def answered(self, answer: queues_pb2.SessionAnswer) -> None:
+        """The broker has answered, or says that a session is lost."""
+        error = error_of_item(answer.status)
+        if not answer.correlation_id:
+            self._sessions.lost(answer.token, answer.key, error or LogbrokerError("lost without a reason"))
+            return
+        if self._sessions.answered(answer, error):
+            return
+        answered = self._waiting.get(answer.correlation_id)
+        prefetch = self._prefetches.get(answer.correlation_id)
+        if answered is None or answered.done():
+            if error is None and answer.lock_ms:
+                self._give_back(answer.token, answer.key)
+        elif error is not None:
+            answered.set_exception(error)
+        elif prefetch is not None:
+            # At once, as its records may follow.
+            answered.set_result(self._sessions.opened(answer, prefetch, monotonic()))
+        else:
+            answered.set_result(None)
+
+    def _next_id(self) -> int:
+        self._last_id += 1
+        return self._last_id
+
+    async def _call(self, call_id: int, wait_seconds: float, **request: Any) -> Any:
+        if not self._connected.is_set():
+            raise BrokerUnavailableError("the worker is not connected at the moment")
+        answered: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._waiting[call_id] = answered
+        self._send(**request)
+        try:
+            async with asyncio.timeout(wait_seconds + self._timeout_seconds):
+                return await answered
+        except BaseException as error:
+            # It may have been given up in the very round of its answer, which may be a refusal.
+            is_answered = answered.done() and not answered.cancelled() and answered.exception() is None
+            if is_answered and isinstance(opened := answered.result(), HeldSession):
+                self.abandon(opened)
+            if isinstance(error, TimeoutError):
+                raise RequestTimeoutError("the broker has not answered about the session") from None
+            raise
+        finally:
+            del self._waiting[call_id]
+
+    def _give_back(self, token: int, key: bytes) -> None:
+        """Close a session that was opened for somebody who does not wait for it any more."""
+        self._send(close_session=_closing(self._next_id(), token, key))
+
+
+def _closing(call_id: int, token: int, key: bytes) -> queues_pb2.CloseSession:
+    return queues_pb2.CloseSession(correlation_id=call_id, session=queues_pb2.SessionRef(key=key, token=token))

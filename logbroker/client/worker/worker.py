@@ -1,0 +1,413 @@
+"""Worker: takes the records of a queue group one by one, each under a lease."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from time import monotonic
+from types import TracebackType
+from typing import Final, Self
+
+from logbroker.client.runtime.arguments import check_bounds, check_seconds, checks_arguments
+from logbroker.client.runtime.handlers import Slots, check_no_generator, check_outcome
+from logbroker.client.runtime.lifetime import Droppable
+from logbroker.client.runtime.tasks import waiter
+from logbroker.client.worker.held_session import HeldSession
+from logbroker.client.worker.in_flight import DEFAULT_PREFETCH_BYTES
+from logbroker.client.worker.leased_record import WorkerDelivery
+from logbroker.client.worker.prefetch_buffer import PrefetchBuffer
+from logbroker.client.worker.worker_core import (
+    DEFAULT_LIST_BYTES,
+    DEFAULT_MAX_EXTENSION_SECONDS,
+    DEFAULT_PREFETCH,
+    MAX_PREFETCH,
+    WorkerCore,
+)
+from logbroker.errors import InvalidRequestError, LogbrokerError
+
+Handler = Callable[[WorkerDelivery], Awaitable[object] | object]
+SessionHandler = Callable[["Session"], Awaitable[object]]
+
+_log = logging.getLogger(__name__)
+
+_BREATHE: Final = 32
+"""After so many deliveries without a wait the event loop has its turn: it sends what was settled."""
+DEFAULT_SESSION_PREFETCH: Final = 10
+DEFAULT_IDLE_SECONDS: Final = 1.0
+HANDLER: Final = "the handler"
+
+
+@checks_arguments()
+class Worker(Droppable):
+    """Takes the records of a queue group, together with its other workers.
+
+    async with Worker("127.0.0.1:9192", "billing") as worker:
+        await worker.run(charge, concurrency=16)  # acks what returns; nacks and logs what raises, and goes on
+
+    or, in a loop, with what the block raises caught, as it is raised again:
+
+        async for delivery in worker:
+            try:
+                async with delivery:          # acks at the end, or nacks where the block raises
+                    await charge(delivery)
+            except Exception:
+                logging.exception("offset %d failed", delivery.offset)
+
+    What is settled is sent in few
+    messages; `flush`, `close` and `await delivery.ack()` wait until it is synced. Leases are prolonged as long as
+    deliveries are in hand, up to `max_extension_seconds`. When the connection breaks, nothing is delivered until the
+    broker has confirmed what is still this worker's; the rest is lost, and its settlement raises LeaseLostError.
+    Leaving the block says goodbye: what is not settled goes to others at once, and no attempt is counted. Use it in one
+    event loop.
+    """
+
+    def __init__(
+        self,
+        broker: str,
+        group: str,
+        *,
+        prefetch: int | None = None,
+        prefetch_bytes: int = DEFAULT_PREFETCH_BYTES,
+        max_extension_seconds: float = DEFAULT_MAX_EXTENSION_SECONDS,
+        worker_id: str | None = None,
+        client_name: str | None = None,
+        band: str | None = None,
+        request_timeout_seconds: float = 10.0,
+    ) -> None:
+        """`broker` is "HOST:PORT"; the queue group must be there.
+
+        `prefetch` is how many unsettled deliveries the worker may have: in loops 100 unless it is set, in `run` as many
+        as run at once. `prefetch_bytes` bounds what waits for the program to take it, in bytes as they come (compressed
+        or not), outside of sessions and in each session; a single larger record still comes. `worker_id` must be unique
+        in the group; None: drawn at random. `client_name` is for people.
+        `band`: only its records, of a queue group with priorities; None: all. Sessions are not bound to it.
+        `request_timeout_seconds` bounds the first connection, `flush` and `close`. Raises InvalidRequestError for
+        settings without sense.
+        """
+        self._core = WorkerCore(
+            broker,
+            group,
+            make=WorkerDelivery,
+            prefetch=prefetch,
+            prefetch_bytes=prefetch_bytes,
+            max_extension_seconds=max_extension_seconds,
+            worker_id=worker_id,
+            client_name=client_name,
+            band=band,
+            request_timeout_seconds=request_timeout_seconds,
+        )
+        self._lifetime = self._core.lifetime
+
+    def __aiter__(self) -> AsyncIterator[WorkerDelivery]:
+        return self._deliveries()
+
+    async def _deliveries(self) -> AsyncGenerator[WorkerDelivery, None]:
+        core = self._core
+        await core.start(core.prefetch or DEFAULT_PREFETCH)
+        shelf = core.holdings.shelf
+        taken = 0
+        while not core.stopping:
+            # At hand mostly; a coroutine for each would cost more than all the rest.
+            delivery = core.take(shelf) or await next_delivery(core, shelf)
+            if delivery is None:
+                return
+            yield delivery
+            taken += 1
+            if not taken % _BREATHE:
+                await asyncio.sleep(0)
+
+    async def batches(
+        self, *, max_records: int = DEFAULT_PREFETCH, max_bytes: int = DEFAULT_LIST_BYTES
+    ) -> AsyncIterator[list[WorkerDelivery]]:
+        """Iterate over lists of deliveries, for work that is cheaper for many at once: what is ready, at least one.
+
+        A list has up to `max_records`, and ends with the one with which it takes `max_bytes`, decoded. Each delivery is
+        settled by itself. With an order, no key is in a list twice: its next record comes once this one is settled.
+        """
+        core = self._core
+        await core.start_lists(max_records, max_bytes)
+        shelf = core.holdings.shelf
+        while not core.stopping:
+            delivery = core.take(shelf) or await next_delivery(core, shelf)
+            if delivery is None:
+                return
+            yield core.take_list(shelf, delivery, max_records, max_bytes)
+            await asyncio.sleep(0)
+
+    async def run(self, handler: Handler, *, concurrency: int = 1) -> None:
+        """Call `handler` with each delivery, `concurrency` at once, until `stop` or cancellation.
+
+        A delivery is acked when its handler returns, and nacked where it raises (the exception is logged), unless the
+        handler settled it. Where the call is cancelled, what is worked on is released; a handler that lets out the
+        CancelledError of something else that it awaited has failed as by any exception. Raises InvalidRequestError for
+        a handler with `yield` in it, which does nothing when it is called.
+        """
+        check_bounds(1, MAX_PREFETCH, concurrency=concurrency)
+        check_no_generator(HANDLER, handler)
+        await self._core.start(max(concurrency, self._core.prefetch or concurrency))
+        slots = Slots()
+        try:
+            await slots.run(concurrency, lambda: self._handle(handler, slots))
+        finally:
+            self._core.handlers_ended()
+
+    async def _handle(self, handler: Handler, slots: Slots) -> None:
+        core = self._core
+        shelf = core.holdings.shelf
+        taken = 0
+        # A handler may have passed over the cancellation of the call.
+        while not (core.stopping or slots.are_over):
+            delivery = core.take(shelf) or await next_delivery(core, shelf)
+            if delivery is None:
+                return
+            failure: Exception | None = None
+            try:
+                outcome = handler(delivery)
+                if inspect.isawaitable(outcome):
+                    outcome = await outcome
+                if outcome is not None:
+                    check_outcome(HANDLER, outcome)
+            except BaseException as error:
+                failure = slots.failure(HANDLER, error)
+                if failure is None:
+                    core.interrupted(delivery)
+                    raise
+            core.told(delivery, failure)
+            await slots.outlive_handler()
+            taken += 1
+            if not taken % _BREATHE:
+                await asyncio.sleep(0)
+
+    def session(
+        self,
+        key: bytes | None = None,
+        *,
+        prefetch: int = DEFAULT_SESSION_PREFETCH,
+        wait_seconds: float | None = None,
+        idle_seconds: float | None = None,
+    ) -> Session:
+        """Return the session of one ordering key, or of the next free one that has records, to be used with
+        `async with`: it waits for it for `wait_seconds` (None: for ever), also while the broker is away, then raises
+        SessionHeldError, NoFreeSessionError of the next free one, or why the broker cannot be asked.
+
+        Up to `prefetch` records of it come ahead. Its loop ends when none has come for `idle_seconds`, but not before
+        the first of those that are there when it is opened; None: never.
+        """
+        check_bounds(1, MAX_PREFETCH, prefetch=prefetch)
+        check_idle(idle_seconds)
+        return Session(self, key, prefetch, wait_seconds, idle_seconds)
+
+    async def sessions(
+        self,
+        handler: SessionHandler,
+        *,
+        concurrency: int = 1,
+        prefetch: int = DEFAULT_SESSION_PREFETCH,
+        idle_seconds: float = DEFAULT_IDLE_SECONDS,
+    ) -> None:
+        """Call `handler` with one free session after the other, `concurrency` at once, until `stop` or cancellation.
+
+        Waits on while the broker is away, or has no room.
+        The loop over a session ends when none of its records has come for `idle_seconds` after the first: then it is
+        another key's turn. 0: when none is at hand.
+        Raises what a handler raises, but for the loss of its session, and RuntimeError for a CancelledError that is not
+        of this call.
+        """
+        check_bounds(1, MAX_PREFETCH, concurrency=concurrency, prefetch=prefetch)
+        check_idle(idle_seconds)
+        check_no_generator(HANDLER, handler)
+        await self._core.start()
+        slots = Slots()
+        await slots.run(concurrency, lambda: self._handle_sessions(handler, prefetch, idle_seconds, slots))
+
+    async def _handle_sessions(self, handler: SessionHandler, prefetch: int, idle_seconds: float, slots: Slots) -> None:
+        while not slots.are_over and (held := await self._core.next_session(prefetch)) is not None:
+            session = Session(self, None, prefetch, None, idle_seconds, held)
+            is_handled = False
+            try:
+                async with session:
+                    outcome = await handler(session)
+                    check_outcome(HANDLER, outcome)
+                    await slots.outlive_handler()
+                    is_handled = True
+            except asyncio.CancelledError as error:
+                failure = slots.failure(HANDLER, error)
+                if failure is None:
+                    raise
+                raise failure from error
+            except LogbrokerError as error:
+                self._core.session_failed(session.key, error, is_handled=is_handled)
+
+    async def flush(self) -> None:
+        """Wait until the broker has synced all that was settled. Raises the first refusal that nobody was told of, and
+        RequestTimeoutError where the broker does not answer in time."""
+        await self._core.flush()
+
+    def stop(self) -> None:
+        """End the loops over deliveries and sessions after what they have in hand."""
+        self._core.stop()
+
+    async def close(self) -> None:
+        """Flush, say goodbye, and let go of the connection. Raises what `flush` raises, after closing."""
+        await self._core.close_link(flush=True)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        try:
+            await self.close()
+        except Exception:
+            # What the body raised comes first.
+            if error is None:
+                raise
+
+
+class Session:
+    """A session in this worker's hands: the records of one ordering key, in their order, and nobody else's.
+
+    async with worker.session(b"customer-7") as session:
+        async for delivery in session:
+            async with delivery:
+                session.state = fold(session.state, delivery.value)
+
+    The lock is renewed as long as the block lasts. `state` (up to 256 KiB) moves with the next ack, atomically; the
+    next holder finds it. Where a delivery is nacked or released, it comes again, and all that follow it. Where the
+    session is lost, its loop and all that is settled raise StaleSessionError. Where a state was not written, or it is
+    not known whether it was (the broker crashed), they raise LeaseLostError: open it again, for the state that is kept.
+    """
+
+    def __init__(
+        self,
+        worker: Worker,
+        key: bytes | None,
+        prefetch: int,
+        wait_seconds: float | None,
+        idle_seconds: float | None,
+        held: HeldSession[WorkerDelivery] | None = None,
+    ) -> None:
+        """Made by `Worker.session`. `held`: it is open already."""
+        self._worker = worker
+        """Not to be dropped before the session."""
+        self._core = worker._core
+        self._wanted = (key, prefetch, wait_seconds)
+        self._idle_seconds = idle_seconds
+        self._held = held
+
+    def _session(self) -> HeldSession[WorkerDelivery]:
+        if self._held is None:
+            raise InvalidRequestError("the session is not open: use it with `async with`")
+        return self._held
+
+    @property
+    def key(self) -> bytes:
+        """Its ordering key."""
+        return self._session().key
+
+    @property
+    def token(self) -> int:
+        """The fencing token: higher than that of any holder before."""
+        return self._session().token
+
+    @property
+    def lost(self) -> bool:
+        """Whether it is known not to be this worker's any more."""
+        session = self._session()
+        return session.lost is not None or monotonic() > session.until
+
+    @property
+    def state(self) -> bytes:
+        """As it was set last; b"" where it never was."""
+        return self._session().state
+
+    @state.setter
+    def state(self, state: bytes) -> None:
+        self._session().set_state(state)
+
+    async def flush(self) -> None:
+        """Wait until all that was settled in it, and its state, is synced; raises what was refused."""
+        session = self._session()
+        self._core.holdings.save_state(session)
+        await self._core.flush()
+
+    def __aiter__(self) -> AsyncIterator[WorkerDelivery]:
+        return self._deliveries()
+
+    async def _deliveries(self) -> AsyncGenerator[WorkerDelivery, None]:
+        session = self._session()
+        self._core.check_loop()
+        taken = 0
+        while not self._core.stopping:
+            delivery = self._core.take(session.shelf)
+            if delivery is None:
+                session.check()
+                try:
+                    async with asyncio.timeout(session.patience_seconds(self._idle_seconds, monotonic())):
+                        delivery = await next_delivery(self._core, session.shelf, session)
+                except TimeoutError:
+                    return
+                if delivery is None:
+                    return
+            session.handed_out()
+            yield delivery
+            taken += 1
+            if not taken % _BREATHE:
+                await asyncio.sleep(0)
+
+    async def open(self) -> None:
+        """Wait for the session, as `async with` does by itself; raises SessionHeldError, NoFreeSessionError, or why the
+        broker cannot be asked."""
+        await self._core.start()
+        self._held = await self._core.open_session(*self._wanted)
+
+    async def __aenter__(self) -> Self:
+        if self._held is None:
+            await self.open()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        try:
+            await self._core.close_session(self._session(), save=error is None)
+        except Exception:
+            # What the body raised comes first.
+            if error is None:
+                raise
+
+
+def check_idle(idle_seconds: float | None) -> None:
+    """Raise InvalidRequestError for a patience that is none."""
+    if idle_seconds is not None:
+        check_seconds(shortest=0, idle_seconds=idle_seconds)
+
+
+async def next_delivery(
+    core: WorkerCore[WorkerDelivery],
+    shelf: PrefetchBuffer[WorkerDelivery],
+    session: HeldSession[WorkerDelivery] | None = None,
+) -> WorkerDelivery | None:
+    """Wait for the next delivery; None: the worker is to stop. Raises what ended the worker or the session."""
+    core.check_loop()
+    while not core.stopping:
+        delivery = core.take(shelf)
+        if delivery is not None:
+            return delivery
+        if session is not None:
+            session.check()
+        told, tell = waiter()
+        shelf.waiters.append(tell)
+        try:
+            await told
+        except asyncio.CancelledError:
+            if tell in shelf.waiters:
+                shelf.waiters.remove(tell)
+            else:
+                # Told at this very moment: let somebody else look.
+                shelf.tell(1)
+            raise
+    return None

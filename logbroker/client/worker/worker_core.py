@@ -1,0 +1,308 @@
+"""What the asynchronous and the synchronous worker share: everything but waiting, and calling the program."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import os
+import socket
+import threading
+from collections.abc import Callable
+from time import monotonic
+from typing import Any, Final, Generic, TypeVar, cast
+
+from logbroker.client.runtime import forking
+from logbroker.client.runtime.arguments import MAX_INT, check_bounds
+from logbroker.client.runtime.lifetime import Lifetime
+from logbroker.client.transport.connection import Connection, running_loop
+from logbroker.client.worker.held_session import HeldSession
+from logbroker.client.worker.in_flight import InFlight
+from logbroker.client.worker.leased_record import LeasedRecord, reason_of
+from logbroker.client.worker.prefetch_buffer import PrefetchBuffer
+from logbroker.client.worker.settlements import SettlementBatch
+from logbroker.client.worker.worker_link import WorkerConnection, WorkerOptions
+from logbroker.errors import (
+    BrokerUnavailableError,
+    LeaseLostError,
+    LogbrokerError,
+    NoFreeSessionError,
+    OverloadedError,
+    RequestTimeoutError,
+    SessionHeldError,
+    StaleSessionError,
+)
+
+_log = logging.getLogger(__name__)
+
+D = TypeVar("D", bound=LeasedRecord)
+
+DEFAULT_PREFETCH: Final = 100
+DEFAULT_LIST_BYTES: Final = 16 * 1024 * 1024
+DEFAULT_MAX_EXTENSION_SECONDS: Final = 3600.0
+MAX_PREFETCH: Final = 1_000_000
+MAX_PREFETCH_BYTES: Final = 1 << 40
+_ASK_SECONDS: Final = 5.0
+"""A session is asked for so long at a time."""
+_LOOK_SECONDS: Final = 1.0
+"""Who goes from session to session looks so often whether the worker is to stop."""
+_AWAY_SECONDS: Final = 0.1
+"""Between two questions for a session while the broker is away."""
+_REFUSED_SECONDS: Final = 1.0
+"""The same while it has no room."""
+
+
+class WorkerCore(Generic[D]):
+    """One worker. Deliveries may be taken and settled in any thread; all else belongs to the event loop of `start`."""
+
+    def __init__(
+        self,
+        broker: str,
+        group: str,
+        *,
+        make: Callable[..., D],
+        prefetch: int | None,
+        prefetch_bytes: int,
+        max_extension_seconds: float,
+        worker_id: str | None,
+        client_name: str | None,
+        band: str | None,
+        request_timeout_seconds: float,
+    ) -> None:
+        if prefetch is not None:
+            check_bounds(1, MAX_PREFETCH, prefetch=prefetch)
+        check_bounds(1, MAX_INT, prefetch_bytes=prefetch_bytes)
+        check_bounds(0, math.inf, max_extension_seconds=max_extension_seconds)
+        self.lifetime = Lifetime("Worker", broker)
+        self.connection = Connection(broker, request_timeout_seconds=request_timeout_seconds, lifetime=self.lifetime)
+        self.prefetch = prefetch
+        self.stopping = False
+        self.closed = False
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._loop_thread = 0
+        self.holdings = InFlight(
+            make,
+            wake=self._wake,
+            max_extension_seconds=max_extension_seconds,
+            prefetch_bytes=min(prefetch_bytes, MAX_PREFETCH_BYTES),
+        )
+        options = WorkerOptions(
+            group_id=group,
+            worker_id=worker_id or "",
+            client_name=client_name or f"{socket.gethostname()}:{os.getpid()}",
+            band=band or "",
+        )
+        self.link: WorkerConnection[D] = WorkerConnection(self.connection, options, self.holdings)
+        self.lifetime.finish = self.flush
+        self.holdings.check_loop = self.lifetime.check_loop
+        forking.watch(self)
+
+    def forked(self) -> None:
+        """See `forking.Forked`: what is held is the parent's to work on, and to settle."""
+        if self.link.begun:
+            self.holdings.lock = cast(Any, forking.ForkedLock())
+            forking.leave_alone((self._loop, self.link))
+        else:
+            self.holdings.lock = threading.Lock()
+
+    def _wake(self) -> None:
+        if threading.get_ident() == self._loop_thread:
+            self.link.wake()
+        elif self._loop is not None:
+            self._loop.call_soon_threadsafe(self.link.wake)
+
+    def check_open(self) -> None:
+        if self.closed:
+            raise BrokerUnavailableError("this worker is closed; open another one")
+        self.lifetime.check()
+
+    def check_loop(self) -> None:
+        """See `Lifetime.check_loop`."""
+        self.lifetime.check_loop()
+
+    async def start(self, prefetch: int | None = None) -> None:
+        """Connect. `prefetch`: how many deliveries outside of sessions may be in hand; None: as before, or none."""
+        self.check_open()
+        self.check_loop()
+        self.stopping = False
+        self._loop = running_loop()
+        self._loop_thread = threading.get_ident()
+        self.lifetime.opened(self.connection.close, self.link.leave)
+        await self.link.start(prefetch)
+
+    def take(self, shelf: PrefetchBuffer[D], *, keeps: bool = False) -> D | None:
+        """See `PrefetchBuffer.take`. Raises what ended the worker."""
+        delivery = self.holdings.take(shelf, monotonic(), keeps=keeps)
+        if delivery is None:
+            self.link.check()
+        return delivery
+
+    def take_list(
+        self, shelf: PrefetchBuffer[D], first: D, max_records: int, max_bytes: int, *, keeps: bool = False
+    ) -> list[D]:
+        """Return a delivery that was taken, and what is at hand behind it: no more than `max_records`, and none beyond
+        the one with which they take `max_bytes`, decoded."""
+        taken, room_bytes = [first], max_bytes - first.size_bytes
+        while len(taken) < max_records and room_bytes > 0:
+            delivery = self.holdings.take(shelf, monotonic(), keeps=keeps)
+            if delivery is None:
+                break
+            taken.append(delivery)
+            room_bytes -= delivery.size_bytes
+        return taken
+
+    def stop(self) -> None:
+        """End the loops over deliveries and sessions after what they have in hand."""
+        self.stopping = True
+        # A handler of signals that calls this is there in children too.
+        if not self.lifetime.is_forked:
+            self.holdings.tell_all()
+
+    def handlers_ended(self) -> None:
+        """Nothing is worked on any more: what waits goes to others."""
+        self.holdings.give_back_unwanted(monotonic(), at_once=True)
+
+    def told(self, delivery: D, error: Exception | None) -> None:
+        """A handler is at its end: settle what it did not settle itself. A delivery that is lost is only logged."""
+        if error is not None:
+            _log.error(
+                "%s of attempt %d failed: %s", _name(delivery), delivery.attempt, reason_of(error), exc_info=error
+            )
+        if delivery.settled:
+            return
+        try:
+            if error is not None:
+                delivery.nack(reason=reason_of(error))
+            else:
+                delivery.ack()
+        except LogbrokerError as lost:
+            _log.warning("%s: %s", _name(delivery), lost)
+
+    def interrupted(self, delivery: D) -> None:
+        """A handler was ended by something that was not its record's fault: give back what it did not settle."""
+        if not (delivery.settled or delivery.lost):
+            delivery.release()
+
+    async def start_lists(self, max_records: int, max_bytes: int) -> None:
+        """Connect, for lists of deliveries. Raises InvalidRequestError for bounds without sense."""
+        check_bounds(1, MAX_PREFETCH, max_records=max_records)
+        check_bounds(1, MAX_INT, max_bytes=max_bytes)
+        await self.start(max(max_records, self.prefetch or DEFAULT_PREFETCH))
+
+    async def open_session(self, key: bytes | None, prefetch: int, wait_seconds: float | None) -> HeldSession[D]:
+        """Ask for a session until it can be had, or the time is over: SessionHeldError, NoFreeSessionError, or why it
+        cannot be asked.
+
+        What passes is waited out, but not that the worker has too much in hand already: it may be the caller who has.
+        """
+        self.check_loop()
+        deadline = None if wait_seconds is None else monotonic() + wait_seconds
+        while True:
+            self.check_open()
+            left = _ASK_SECONDS if deadline is None else min(_ASK_SECONDS, max(0.0, deadline - monotonic()))
+            try:
+                return await self.link.sessions.open(key, prefetch, round(left * 1000))
+            except LogbrokerError as error:
+                self.link.check()
+                if not _passes(error) or isinstance(error, OverloadedError):
+                    raise
+                if deadline is not None and monotonic() >= deadline:
+                    raise
+                wait = _pause_seconds(error)
+            await asyncio.sleep(wait if deadline is None else min(wait, max(0.0, deadline - monotonic())))
+
+    async def next_session(self, prefetch: int) -> HeldSession[D] | None:
+        """Wait for the next free session, whatever becomes of the broker and the connection meanwhile; None: the worker
+        is to stop. Raises what ended the worker, and what no wait can mend."""
+        told = ""
+        while not self.stopping:
+            self.check_open()
+            try:
+                return await self.link.sessions.open(None, prefetch, round(_LOOK_SECONDS * 1000))
+            except LogbrokerError as error:
+                self.link.check()
+                if not _passes(error):
+                    raise
+                wait = _pause_seconds(error)
+                if wait and told != type(error).__name__:
+                    # The stream says by itself that it broke.
+                    level = logging.DEBUG if isinstance(error, BrokerUnavailableError) else logging.WARNING
+                    _log.log(level, "waiting on for a session of queue group %s: %s", self.link.group_id, error)
+                    told = type(error).__name__
+            await asyncio.sleep(wait)
+        return None
+
+    def session_failed(self, key: bytes, error: LogbrokerError, *, is_handled: bool) -> None:
+        """A handler of sessions, or (`is_handled`) the end of its session, failed with this: pass over that it was
+        lost, and that the broker is away at its end. What is not settled comes again, to whoever opens it next."""
+        if not isinstance(error, LeaseLostError | StaleSessionError) and not (is_handled and _passes(error)):
+            raise error
+        _log.warning("the session of key %r: %s", key, error)
+
+    async def close_session(self, session: HeldSession[D], *, save: bool) -> None:
+        """Settle a session and give it back; raises what was refused, or that it was lost before."""
+        self.lifetime.check()
+        self.check_loop()
+        settlements: list[SettlementBatch] = []
+        try:
+            if session.lost is None:
+                if save:
+                    self.holdings.save_state(session)
+                settlements = session.ledger.unfinished()
+                await self.link.answered(settlements)
+            session.check()
+        finally:
+            if session.lost is None:
+                try:
+                    await self.link.sessions.close(session)
+                finally:
+                    # It was asked for, and is renewed no more, even where nobody waits for the answer.
+                    self.holdings.sessions.lost(session.token, session.key, StaleSessionError("the session was closed"))
+        for settlement in settlements:
+            error = settlement.first_failure()
+            if error is not None:
+                self.holdings.told(settlement)
+                raise type(error)(error.message)
+
+    async def flush(self) -> None:
+        """Wait until the broker has synced all that was settled; raises the first refusal that nobody was told of, or
+        RequestTimeoutError where the broker does not answer in time."""
+        self.lifetime.check_loop()
+        await self.link.answered(self.holdings.unfinished())
+        error = self.holdings.take_untold()
+        if error is not None:
+            raise type(error)(error.message)
+
+    async def close_link(self, *, flush: bool) -> None:
+        """Flush, say goodbye, and let go of the connection."""
+        if self.closed or not self.lifetime.may_close():
+            return
+        self.closed = True
+        self.stop()
+        try:
+            if flush and self.link.begun:
+                await self.flush()
+        finally:
+            try:
+                await self.link.leave()
+            finally:
+                try:
+                    await self.connection.close()
+                finally:
+                    self.lifetime.closed()
+
+
+def _passes(error: LogbrokerError) -> bool:
+    """Whether the same question may have another answer later."""
+    return error.retriable or type(error) is LogbrokerError
+
+
+def _pause_seconds(error: LogbrokerError) -> float:
+    """Return how long to wait before the next question; 0: the broker has waited itself."""
+    if isinstance(error, SessionHeldError | NoFreeSessionError | RequestTimeoutError):
+        return 0.0
+    return _AWAY_SECONDS if isinstance(error, BrokerUnavailableError) else _REFUSED_SECONDS
+
+
+def _name(delivery: LeasedRecord) -> str:
+    return f"{delivery.topic}-{delivery.partition}, offset {delivery.offset}"

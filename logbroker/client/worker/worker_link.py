@@ -1,0 +1,331 @@
+"""The event loop's side of a worker: its stream, its credit, and how it comes back after a break."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+import uuid
+from collections import deque
+from collections.abc import Iterable
+from time import monotonic
+from typing import Any, Final, Generic, TypeVar
+
+import grpc
+import msgspec
+
+from logbroker.client.runtime.tasks import waiter
+from logbroker.client.transport.background import CANCELLED, Background
+from logbroker.client.transport.connection import CLOSED, Connection, Stream, backoff_seconds, run_stream
+from logbroker.client.worker.in_flight import InFlight
+from logbroker.client.worker.leased_record import LeasedRecord
+from logbroker.client.worker.session_calls import SessionCalls
+from logbroker.client.worker.settlements import SettlementBatch
+from logbroker.errors import BrokerUnavailableError, LogbrokerError, RequestTimeoutError
+from logbroker.v1 import queues_pb2
+
+_log = logging.getLogger(__name__)
+
+D = TypeVar("D", bound=LeasedRecord)
+
+_LAST_BACKOFF_SECONDS: Final = 0.25
+"""The broker waits two seconds for a worker to come back, by default."""
+_GOODBYE_SECONDS: Final = 2.0
+_NO_ROOM_SECONDS: Final = 0.1
+"""How long a settlement waits where the broker had no room for it."""
+_LEASE_SHARE: Final = 10
+"""Leases and locks are looked after so many times in each."""
+_SILENCE_SHARE: Final = 4
+"""An extension without an answer for that share of what it prolongs ends the connection: enough is left of the lease to
+come back over another one."""
+_SHORTEST_SILENCE_SECONDS: Final = 0.2
+
+
+class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What a worker says of itself."""
+
+    group_id: str
+    worker_id: str
+    client_name: str
+    band: str
+
+
+class WorkerConnection(Generic[D]):
+    """One life of a worker, over as many streams as it takes. Belongs to one event loop."""
+
+    def __init__(self, connection: Connection, options: WorkerOptions, holdings: InFlight[D]) -> None:
+        self.connection = connection
+        self.holdings = holdings
+        self.ordering = ""
+        """The group's; empty before the first stream."""
+        self.group_id = options.group_id
+        self._options = options
+        self._worker_id = options.worker_id or str(uuid.uuid4())
+        self._incarnation = 1 + secrets.randbelow((1 << 64) - 1)
+        self._prefetch = 0
+        self._credit = 0
+        """What the broker may still send outside of sessions, on this stream."""
+        self._connected = asyncio.Event()
+        self._outbox: deque[queues_pb2.WorkerRequest] = deque()
+        self._work = asyncio.Event()
+        self._changed = asyncio.Event()
+        self.sessions = SessionCalls(
+            holdings.sessions,
+            self._send,
+            self._connected,
+            connection.request_timeout_seconds,
+            holdings.prefetch_bytes,
+        )
+        self._attempt = 0
+        self._leaving = False
+        self._returns = False
+        """Others have ended the task of its stream, as happens when the event loop ends, and it comes back on another
+        one."""
+        self._stream_work = Background(
+            "the worker's stream", connection, self._run, on_break=self._interrupted, on_over=self._cut_off
+        )
+        self._last_error: LogbrokerError | None = None
+        self._error: LogbrokerError | None = None
+        """Why the worker is none any more."""
+        self._is_told = False
+        """The program has heard that."""
+
+    @property
+    def begun(self) -> bool:
+        """Whether there was a `start`."""
+        return self._stream_work.has_begun
+
+    def wake(self) -> None:
+        """There is something to send. To be called in the event loop."""
+        self._work.set()
+
+    # --- what the program does --------------------------------------------------------------------------------------
+
+    async def start(self, prefetch: int | None) -> None:
+        """Connect, and from now on have up to `prefetch` deliveries in hand outside of sessions; None: as before.
+
+        The first time, returns when the broker has let the worker in; raises why it does not.
+        """
+        if prefetch is not None:
+            self._prefetch = prefetch
+            self.holdings.want(monotonic())
+        if not self._stream_work.is_running:
+            if not self._is_told:
+                self.check()
+            self._error, self._is_told = None, False
+            self._stream_work.start()
+        self.wake()
+        deadline = monotonic() + self.connection.request_timeout_seconds
+        while not self.ordering:
+            self.check()
+            if self._leaving:
+                raise BrokerUnavailableError(CLOSED)
+            if not await self._wait(deadline):
+                raise BrokerUnavailableError(
+                    f"the broker at {self.connection.broker} did not let the worker into queue group "
+                    f"{self._options.group_id!r} within {self.connection.request_timeout_seconds:g} s: "
+                    f"{self._last_error or 'it has not answered'}"
+                )
+
+    def check(self) -> None:
+        """Raise why the worker is none any more; after that it may be started again."""
+        if self._error is not None:
+            self._is_told = True
+            # A new one each time: a raised error collects the traceback of its raiser.
+            raise type(self._error)(self._error.message)
+
+    async def answered(self, settlements: Iterable[SettlementBatch]) -> None:
+        """Wait until these settlements are answered; raises RequestTimeoutError."""
+        deadline = monotonic() + self.connection.request_timeout_seconds
+        self.wake()
+        for settlement in settlements:
+            while not settlement.answered:
+                told, tell = waiter()
+                settlement.waiters.append(tell)
+                try:
+                    async with asyncio.timeout(max(0.001, deadline - monotonic())):
+                        await told
+                except TimeoutError:
+                    raise RequestTimeoutError(
+                        f"the broker at {self.connection.broker} has not answered all that was settled; what it did not"
+                        " get comes again when its lease ends"
+                    ) from None
+
+    async def leave(self) -> None:
+        """Say goodbye, so that others get at once what the worker holds, and end the stream."""
+        self._leaving = True
+        # Who waits to be let in waits no more.
+        self._changed.set()
+        if not self.begun:
+            return
+        try:
+            if self._connected.is_set():
+                self._send(goodbye=queues_pb2.Goodbye())
+            if self._connected.is_set() or self._returns:
+                await self._stream_work.wait(_GOODBYE_SECONDS)
+        finally:
+            try:
+                await self._stream_work.end()
+            finally:
+                error = BrokerUnavailableError("the worker is closed; what it held goes to others")
+                self.sessions.fail(error)
+                self.holdings.fail(error)
+
+    # --- the stream -------------------------------------------------------------------------------------------------
+
+    def _send(self, **request: Any) -> None:
+        self._outbox.append(queues_pb2.WorkerRequest(**request))
+        self.wake()
+
+    async def _wait(self, deadline: float) -> bool:
+        self._changed.clear()
+        try:
+            async with asyncio.timeout(max(0.0, deadline - monotonic())):
+                await self._changed.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    async def _run(self) -> None:
+        while True:
+            self._outbox.clear()
+            stream = self.connection.stream("Work")
+            error = await run_stream(self.connection, stream, self._read, self._write, self._look_after)
+            self._ended(error)
+            if self._leaving:
+                return
+            if not (error.retriable or type(error) is LogbrokerError):
+                self._error = error
+                self.holdings.fail(error)
+                self._changed.set()
+                return
+            self._changed.set()
+            level = logging.DEBUG if self._attempt else logging.WARNING
+            _log.log(level, "worker of queue group %s: %s", self._options.group_id, error)
+            await asyncio.sleep(min(backoff_seconds(self._attempt), _LAST_BACKOFF_SECONDS))
+            self._attempt += 1
+
+    def _interrupted(self, error: LogbrokerError, cancelled: bool) -> None:
+        self._ended(error, returns=cancelled)
+
+    def _cut_off(self) -> None:
+        """The event loop ends, or no tasks live in it."""
+        self._error = BrokerUnavailableError(f"{CANCELLED}; open another one")
+        self.holdings.fail(self._error)
+        self._changed.set()
+
+    def _ended(self, error: LogbrokerError, *, returns: bool = False) -> None:
+        self._last_error = error
+        self._returns = returns
+        self._connected.clear()
+        self._credit = 0
+        self.holdings.broken()
+        self.sessions.fail(error)
+
+    async def _write(self, stream: Stream) -> None:
+        hello = queues_pb2.Hello(
+            group_id=self._options.group_id,
+            worker_id=self._worker_id,
+            incarnation=self._incarnation,
+            client_name=self._options.client_name,
+            held=self.holdings.places(),
+            sessions=[
+                queues_pb2.SessionRef(
+                    key=session.key,
+                    token=session.token,
+                    prefetch=session.prefetch,
+                    credit_bytes=session.shelf.begin_stream(),
+                )
+                for session in self.holdings.sessions
+            ],
+            life=self.holdings.life,
+            band=self._options.band,
+            credit_bytes=self.holdings.shelf.begin_stream(),
+        )
+        await stream.write(queues_pb2.WorkerRequest(hello=hello))
+        while True:
+            self._work.clear()
+            self.holdings.asleep()
+            while self._connected.is_set() and (request := self._next_request()) is not None:
+                await stream.write(request)
+            await self._work.wait()
+
+    def _next_request(self) -> queues_pb2.WorkerRequest | None:
+        settle = self.holdings.next_settle(monotonic())
+        if settle is None and self._outbox:
+            return self._outbox.popleft()
+        if settle is None and (grant := self.holdings.next_grant()) is not None:
+            return queues_pb2.WorkerRequest(credit=grant)
+        credit = self._take_credit()
+        if settle is not None:
+            return queues_pb2.WorkerRequest(settle=settle, add_credit=credit)
+        return queues_pb2.WorkerRequest(credit=queues_pb2.Credit(records=credit)) if credit else None
+
+    def _take_credit(self) -> int:
+        """The credit to be given now."""
+        missing = self._missing_credit()
+        # Little by little only where the program waits for it, and the broker has none left.
+        if missing > 0 and (2 * missing >= self._prefetch or (not self._credit and self.holdings.shelf.is_empty)):
+            self._credit += missing
+            return missing
+        return 0
+
+    def _missing_credit(self) -> int:
+        return self._prefetch - self.holdings.in_hand - self._credit if self.holdings.wanted else 0
+
+    async def _look_after(self, stream: Stream) -> None:
+        """Prolong leases and locks in time."""
+        while True:
+            await self._connected.wait()
+            now = monotonic()
+            hold_seconds = self.holdings.shortest_hold_seconds()
+            patience_seconds = max(_SHORTEST_SILENCE_SECONDS, hold_seconds / _SILENCE_SHARE)
+            if self.holdings.silent_since(now) > patience_seconds:
+                self.connection.renew()
+                raise BrokerUnavailableError(f"the broker has not answered for {patience_seconds:.1f} s")
+            self.holdings.give_back_unwanted(now)
+            extensions = self.holdings.extensions(now)
+            if extensions is not None:
+                self._send(settle=extensions)
+            for session in self.holdings.sessions.renewals(now):
+                self.sessions.renew(session)
+            await asyncio.sleep(self.holdings.shortest_hold_seconds() / _LEASE_SHARE)
+
+    async def _read(self, stream: Stream) -> None:
+        while True:
+            response: Any = await stream.read()
+            if response is grpc.aio.EOF:
+                raise BrokerUnavailableError("the broker ended the stream")
+            kind = response.WhichOneof("response")
+            if kind == "deliveries":
+                self._credit -= self.holdings.received(response.deliveries, monotonic())
+                if self._missing_credit() > 0:
+                    # Where the program had waited for it, more may be wanted soon.
+                    self._work.set()
+            elif kind == "settled":
+                again = self.holdings.answered(response.settled)
+                if again is not None:
+                    asyncio.get_running_loop().call_later(_NO_ROOM_SECONDS, self.holdings.again, again)
+                self._work.set()
+            elif kind == "session":
+                self.sessions.answered(response.session)
+            elif kind == "welcome":
+                self._welcomed(response.welcome)
+
+    def _welcomed(self, welcome: queues_pb2.Welcome) -> None:
+        lost = self.holdings.welcomed(welcome, monotonic())
+        if lost:
+            _log.warning(
+                "worker of queue group %s: %d deliveries were lost in a break of the connection, and come again",
+                self._options.group_id,
+                lost,
+            )
+        self._attempt = 0
+        self._returns = False
+        self._connected.set()
+        if self._leaving:
+            # The stream on which it was said was cut, or is this one.
+            self._send(goodbye=queues_pb2.Goodbye())
+        self.ordering = welcome.ordering
+        self._changed.set()
+        self._work.set()

@@ -1,0 +1,211 @@
+"""The messages of group members, and what `consumer_groups` works on: from one to the other. No I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from logbroker.consumer_groups.generations import ReadingState, ToldPosition
+from logbroker.consumer_groups.membership import (
+    AssignedOffsets,
+    CommitDone,
+    GenerationsToRead,
+    MemberMessage,
+    SubscriptionDone,
+)
+from logbroker.consumer_groups.messages import Join, Joined
+from logbroker.consumer_groups.subscriptions import Subscription
+from logbroker.engine import LogEngine
+from logbroker.errors import InvalidRequestError, LogbrokerError
+from logbroker.grpc_api.groups.offsets import commit_results
+from logbroker.grpc_api.paging import ITEM_STEPS
+from logbroker.grpc_api.refs import check_item_count, topic_of
+from logbroker.grpc_api.status import item_status
+from logbroker.pacing import Pace
+from logbroker.types import PartitionKey, TopicId
+from logbroker.v1 import groups_pb2 as pb
+
+MAX_OWNED: Final = 100_000
+"""Partitions that one Join may list."""
+SLICE: Final = 500
+"""Partitions that are read in one go."""
+HEARTBEATS_PER_SESSION: Final = 4
+MAX_HEARTBEAT_INTERVAL_MS: Final = 3_000
+MIN_HEARTBEAT_INTERVAL_MS: Final = 25
+IDLE_HEARTBEAT_SHARE: Final = 0.7
+"""Of the session, between two heartbeats of a member that delivers nothing. The rest is to notice that one is not
+answered, and to come back over another connection."""
+IDLE_MARGIN_MS: Final = 2_000
+"""That rest, at least: a short session has no time to lose."""
+MAX_IDLE_HEARTBEAT_INTERVAL_MS: Final = 10_000
+"""A connection that is silent for longer is asked for a sign of life, which costs as much."""
+
+_STATES: Final[Mapping[int, ReadingState]] = {
+    pb.READING_STATE_READING: ReadingState.READING,
+    pb.READING_STATE_PAUSED: ReadingState.PAUSED,
+    pb.READING_STATE_FAILED: ReadingState.FAILED,
+    pb.READING_STATE_FINISHED: ReadingState.FINISHED,
+}
+_OPTIONAL: Final = ("session_timeout_ms", "rebalance_timeout_ms", "max_poll_interval_ms")
+
+
+async def read_join(engine: LogEngine, message: pb.Join) -> Join:
+    """Raises InvalidRequestError; what the group takes is checked by its machine."""
+    settings: dict[str, Any] = {name: getattr(message, name) for name in _OPTIONAL if message.HasField(name)}
+    return Join(
+        member_id=message.member_id,
+        incarnation=message.incarnation,
+        instance_id=message.instance_id,
+        subscription=read_subscription(message.subscription),
+        assignor=message.assignor,
+        epoch=message.epoch,
+        owned=await _read_partitions(engine, message.owned),
+        client_name=message.client_name,
+        growth_order=message.growth_order,
+        **settings,
+    )
+
+
+def read_subscription(message: pb.Subscription) -> Subscription:
+    return Subscription(tuple(message.topics), message.topic_pattern, tuple(message.bands))
+
+
+async def _read_partitions(engine: LogEngine, topics: Iterable[pb.TopicPartitions]) -> frozenset[PartitionKey]:
+    """What is said of topics that are gone is passed over: nobody holds these any more."""
+    pace = Pace()
+    found: set[PartitionKey] = set()
+    count = 0
+    for item in topics:
+        count += len(item.partitions)
+        if count > MAX_OWNED:
+            raise InvalidRequestError(f"the Join lists more than {MAX_OWNED} partitions; spread them over more members")
+        await pace.step(ITEM_STEPS)
+        try:
+            topic = topic_of(engine, item)
+        except LogbrokerError:
+            continue
+        for start in range(0, len(item.partitions), SLICE):
+            found.update(PartitionKey(topic.id, number) for number in item.partitions[start : start + SLICE])
+            await pace.step(SLICE // 2)
+    return frozenset(found)
+
+
+async def read_positions(engine: LogEngine, topics: Iterable[pb.TopicPositions]) -> list[ToldPosition]:
+    """Return where a member says that it stands; what it says of topics that are gone is passed over.
+
+    Raises InvalidRequestError where the columns do not match, or above the bound of a request.
+    """
+    pace = Pace()
+    found: list[ToldPosition] = []
+    for item in topics:
+        await pace.step(ITEM_STEPS)
+        check_item_count(len(found) + len(item.partitions))
+        states = item.states or (pb.READING_STATE_READING,) * len(item.partitions)
+        if not len(item.partitions) == len(item.offsets) == len(states):
+            raise InvalidRequestError("give one offset per partition, and one state or none at all")
+        try:
+            topic = topic_of(engine, item)
+        except LogbrokerError:
+            continue
+        for partition, offset, state in zip(item.partitions, item.offsets, states, strict=True):
+            if state not in _STATES:
+                raise InvalidRequestError(f"there is no reading state {state}; give one of {[*_STATES]}")
+            found.append(ToldPosition(PartitionKey(topic.id, partition), offset, _STATES[state]))
+            await pace.step()
+    return found
+
+
+async def member_response(engine: LogEngine, message: MemberMessage) -> pb.MemberResponse:
+    """Return what a member is told; of an `Ended`, only one with an error."""
+    if isinstance(message, CommitDone):
+        return pb.MemberResponse(
+            commit=pb.CommitAnswer(correlation_id=message.correlation_id, topics=await commit_results(message.outcomes))
+        )
+    if isinstance(message, SubscriptionDone):
+        answer = pb.SubscriptionAnswer(correlation_id=message.correlation_id)
+        if message.error is not None:
+            answer.status.CopyFrom(item_status(message.error))
+        return pb.MemberResponse(subscribed=answer)
+    if isinstance(message, AssignedOffsets):
+        return pb.MemberResponse(assignment=await _assignment(engine, message))
+    if isinstance(message, GenerationsToRead):
+        return pb.MemberResponse(generations=_generations(engine, message))
+    if isinstance(message, Joined):
+        return pb.MemberResponse(
+            joined=pb.Joined(
+                assignor=message.assignor,
+                session_timeout_ms=message.session_timeout_ms,
+                heartbeat_interval_ms=_heartbeat_interval_ms(message),
+                idle_heartbeat_interval_ms=_idle_heartbeat_interval_ms(message),
+                reconnect_grace_ms=message.reconnect_grace_ms,
+                growth_order=message.growth_order,
+                resumed=message.resumed,
+            )
+        )
+    assert message.error is not None
+    return pb.MemberResponse(fenced=pb.Fenced(status=item_status(message.error)))
+
+
+def _heartbeat_interval_ms(joined: Joined) -> int:
+    """A member needs answered heartbeats to be sure that it is one, and that its stream lives."""
+    trusted_ms = min(joined.session_timeout_ms, joined.reconnect_grace_ms or joined.session_timeout_ms)
+    return max(MIN_HEARTBEAT_INTERVAL_MS, min(trusted_ms // HEARTBEATS_PER_SESSION, MAX_HEARTBEAT_INTERVAL_MS))
+
+
+def _idle_heartbeat_interval_ms(joined: Joined) -> int:
+    """A member that delivers nothing has to be sure of nothing: it is only to keep its session."""
+    session_ms = joined.session_timeout_ms
+    rarest_ms = min(
+        round(session_ms * IDLE_HEARTBEAT_SHARE), session_ms - IDLE_MARGIN_MS, MAX_IDLE_HEARTBEAT_INTERVAL_MS
+    )
+    return max(rarest_ms, _heartbeat_interval_ms(joined))
+
+
+async def _assignment(engine: LogEngine, message: AssignedOffsets) -> pb.Assignment:
+    pace = Pace()
+    response = pb.Assignment(epoch=message.epoch)
+    topics: dict[TopicId, pb.AssignedTopic] = {}
+    for (topic_id, partition), committed in message.partitions:
+        topic = topics.get(topic_id)
+        if topic is None:
+            topic = topics[topic_id] = response.topics.add(
+                topic=topic_name(engine, topic_id), topic_id=topic_id, generation=message.generations[topic_id]
+            )
+        topic.partitions.append(partition)
+        topic.offsets.append(-1 if committed is None else committed.offset)
+        topic.leader_epochs.append(-1 if committed is None else committed.leader_epoch)
+        await pace.step()
+    return response
+
+
+def _generations(engine: LogEngine, message: GenerationsToRead) -> pb.GenerationsToRead:
+    return pb.GenerationsToRead(
+        topics=[
+            pb.TopicGenerationToRead(topic=topic_name(engine, topic_id), topic_id=topic_id, generation=generation)
+            for topic_id, generation in message.topics.items()
+        ]
+    )
+
+
+def topic_name(engine: LogEngine, topic_id: TopicId) -> str:
+    """Empty where the topic was deleted meanwhile."""
+    try:
+        return engine.topic_by_id(topic_id).name
+    except LogbrokerError:
+        return ""
+
+
+async def partition_lists(
+    engine: LogEngine, partitions: Iterable[PartitionKey], pace: Pace
+) -> list[pb.TopicPartitions]:
+    """Partitions by topic, sorted."""
+    topics: dict[TopicId, list[int]] = {}
+    for topic_id, partition in partitions:
+        topics.setdefault(topic_id, []).append(partition)
+        await pace.step()
+    lists: list[pb.TopicPartitions] = []
+    for topic_id in sorted(topics):
+        numbers = sorted(topics[topic_id])
+        lists.append(pb.TopicPartitions(topic=topic_name(engine, topic_id), topic_id=topic_id, partitions=numbers))
+        await pace.step(ITEM_STEPS + len(numbers) // 8)
+    return lists

@@ -1,0 +1,227 @@
+"""The service logbroker.v1.Groups."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Final
+
+from logbroker.broker.broker import Broker
+from logbroker.consumer_groups.coordinator import Coordinator
+from logbroker.consumer_groups.generations import Wait
+from logbroker.consumer_groups.offsets import Committed
+from logbroker.consumer_groups.rows import GROUP_TYPE
+from logbroker.engine import Topic
+from logbroker.errors import OverloadedError
+from logbroker.grpc_api.groups.member_stream import MemberStream
+from logbroker.grpc_api.groups.messages import partition_lists, topic_name
+from logbroker.grpc_api.groups.offsets import commit_results, read_commits
+from logbroker.grpc_api.paging import FRAME_BYTES, ITEM_STEPS, items_within, outcomes_within, page_of
+from logbroker.grpc_api.queues.admin_messages import queue_state
+from logbroker.grpc_api.refs import check_item_count, echoed_id, echoed_name, topic_of
+from logbroker.grpc_api.status import Context, answers
+from logbroker.pacing import Pace, Steps, in_large_steps, in_turns
+from logbroker.queues.state.rows import GROUP_TYPE as QUEUE_GROUP_TYPE
+from logbroker.types import TopicId
+from logbroker.v1 import groups_pb2 as pb
+from logbroker.v1.common_pb2 import Status
+
+COMMITTED_BYTES: Final = 40
+"""Of one partition in an answer, at most, beside its metadata."""
+
+
+class GroupsService:
+    """Consumer groups. Each method is one call of the API, documented in proto/logbroker/v1/groups.proto."""
+
+    def __init__(self, broker: Broker, stopping: asyncio.Event) -> None:
+        self._groups = broker.groups
+        self._queues = broker.queues
+        self._engine = broker.engine
+        self._max_response_bytes = broker.config.max_response_bytes
+        self._stopping = stopping
+
+    @answers
+    async def member(self, _: object, context: Context) -> None:
+        await MemberStream(self._groups, self._engine, context, self._stopping).run()
+
+    @answers
+    async def commit_offsets(self, request: pb.CommitOffsetsRequest, context: Context) -> pb.CommitOffsetsResponse:
+        topics = await read_commits(self._engine, request.topics)
+        outcomes = await self._groups.commit_offsets(request.group_id, topics)
+        return pb.CommitOffsetsResponse(topics=await commit_results(outcomes))
+
+    @answers
+    async def fetch_offsets(self, request: pb.FetchOffsetsRequest, context: Context) -> pb.FetchOffsetsResponse:
+        check_item_count(sum(len(item.partitions) + 1 for item in request.topics))
+        group = self._groups.group(request.group_id)
+        if request.topics:
+            topics = await items_within(
+                request.topics,
+                lambda item, pace: self._committed(group, topic_of(self._engine, item).id, item.partitions, pace),
+                _not_committed,
+                self._max_response_bytes,
+                # What names its partitions is bounded by their number.
+                lambda item: object() if item.partitions else topic_of(self._engine, item).id,
+            )
+        else:
+            topics = await items_within(
+                sorted(group.offsets.topic_ids()),
+                lambda topic_id, pace: self._committed(group, topic_id, (), pace),
+                lambda status, topic_id: pb.CommittedTopic(
+                    topic=topic_name(self._engine, topic_id), topic_id=topic_id, status=status
+                ),
+                self._max_response_bytes,
+                lambda topic_id: topic_id,
+            )
+        return pb.FetchOffsetsResponse(topics=topics)
+
+    @answers
+    async def list_groups(self, request: pb.ListGroupsRequest, context: Context) -> pb.ListGroupsResponse:
+        ids = sorted((*self._groups.ids(), *self._queues.ids()))
+        groups, next_page_token = await page_of(
+            request, ids, self._listed, self._max_response_bytes, self._listing_steps
+        )
+        return pb.ListGroupsResponse(groups=groups, next_page_token=next_page_token)
+
+    @answers
+    async def describe_groups(self, request: pb.DescribeGroupsRequest, context: Context) -> pb.DescribeGroupsResponse:
+        check_item_count(len(request.group_ids))
+        groups = await items_within(
+            request.group_ids,
+            lambda group_id, pace: self._described(self._groups.group(group_id), request.members_after, pace),
+            lambda status, _: pb.DescribedGroup(status=status),
+            self._max_response_bytes,
+            lambda group_id: group_id,
+        )
+        return pb.DescribeGroupsResponse(groups=groups)
+
+    @answers
+    async def delete_groups(self, request: pb.DeleteGroupsRequest, context: Context) -> pb.DeleteGroupsResponse:
+        check_item_count(len(request.group_ids))
+
+        async def delete(group_id: str) -> Status:
+            await self._groups.delete(group_id)
+            return Status()
+
+        results = await outcomes_within(request.group_ids, delete, lambda status: status, self._max_response_bytes)
+        return pb.DeleteGroupsResponse(results=results)
+
+    def _listed(self, group_id: str) -> pb.ListedGroup:
+        if not self._queues.has(group_id):
+            return _listed(self._groups.group(group_id))
+        group = self._queues.group(group_id)
+        connected = sum(link.connected for link in group.links.values())
+        return pb.ListedGroup(group_id=group_id, type=QUEUE_GROUP_TYPE, state=queue_state(group), members=connected)
+
+    def _listing_steps(self, group_id: str) -> int:
+        """What it takes to tell the state of a group."""
+        if self._queues.has(group_id):
+            return len(self._queues.group(group_id).links)
+        return len(self._groups.group(group_id).machine) if self._groups.has(group_id) else 0
+
+    async def _committed(
+        self, group: Coordinator, topic_id: TopicId, numbers: Sequence[int], pace: Pace
+    ) -> pb.CommittedTopic:
+        """Return what is committed in some partitions; none named: in all. Raises OverloadedError where that is more
+        than an answer takes."""
+        result = pb.CommittedTopic(topic=topic_name(self._engine, topic_id), topic_id=topic_id)
+        of_topic = dict(group.offsets.of_topic(topic_id))  # As they are now, though it takes some turns to tell them.
+        room_bytes = self._max_response_bytes
+        for number in numbers or sorted(of_topic):
+            found = of_topic.get(number) or _NONE
+            room_bytes -= len(found.metadata) + COMMITTED_BYTES
+            if room_bytes < 0:
+                raise OverloadedError(
+                    "the offsets of the topic are more than an answer takes: ask for some of its partitions at a time"
+                )
+            result.partitions.append(number)
+            result.offsets.append(found.offset)
+            result.leader_epochs.append(found.leader_epoch)
+            result.metadata.append(found.metadata)
+            result.commit_times_ms.append(found.commit_time_ms)
+            await pace.step(2)
+        return result
+
+    async def _described(self, group: Coordinator, members_after: str, pace: Pace) -> pb.DescribedGroup:
+        """Describe a group with as many of its members as an answer takes, but one at least.
+
+        Who holds what is of one moment: else a partition that goes from one to another meanwhile would have two owners.
+        """
+        generations = await in_turns(in_large_steps(_describe_generations(group)), pace)
+        machine = group.machine
+        held = [
+            (member.join, member.epoch, member.subscription, member.held, machine.target(member), member.connected)
+            for member in sorted(machine.members(), key=lambda member: member.member_id)
+            if member.member_id > members_after
+        ]
+        result = pb.DescribedGroup(
+            group=_listed(group),
+            assignor=machine.assignor,
+            epoch=machine.epoch,
+            growth_order=machine.growth_order,
+            generations=generations,
+        )
+        await pace.step(ITEM_STEPS + len(machine))
+        room_bytes = self._max_response_bytes - result.ByteSize()
+        for join, epoch, subscription, owned, target, connected in held:
+            described = pb.DescribedMember(
+                member_id=join.member_id,
+                instance_id=join.instance_id,
+                client_name=join.client_name,
+                epoch=epoch,
+                subscription=pb.Subscription(
+                    topics=subscription.topics, topic_pattern=subscription.topic_pattern, bands=subscription.bands
+                ),
+                owned=await partition_lists(self._engine, owned, pace),
+                target=await partition_lists(self._engine, target, pace),
+                connected=connected,
+            )
+            room_bytes -= described.ByteSize() + FRAME_BYTES
+            if room_bytes < 0 and result.members:
+                result.next_members_after = result.members[-1].member_id
+                break
+            result.members.append(described)
+            await pace.step(ITEM_STEPS + len(subscription.topics) // 8)
+        return result
+
+
+MAX_NAMED_WAITS: Final = 100
+"""Of the partitions that a generation waits for, so many are named."""
+_NONE: Final = Committed(-1, -1, "", -1)
+
+
+def _describe_generations(group: Coordinator) -> Steps[list[pb.DescribedGeneration]]:
+    """Each with what it waits for as it is now: another may have begun since the group was asked for its topics."""
+    now = asyncio.get_running_loop().time()
+    described: list[pb.DescribedGeneration] = []
+    for topic_id in [topic.id for topic, _ in group.generations.grown()]:
+        found = group.generations.grown_topic(topic_id)
+        if found is not None:
+            described.append(_described_generation(*found, group.generations.waits(topic_id, now)))
+            yield ITEM_STEPS + found[0].partitions // 2
+    return described
+
+
+def _described_generation(topic: Topic, generation: int, waits: Sequence[Wait]) -> pb.DescribedGeneration:
+    named = waits[:MAX_NAMED_WAITS]
+    return pb.DescribedGeneration(
+        topic=topic.name,
+        topic_id=topic.id,
+        generation=generation,
+        last_generation=topic.generation,
+        waiting=len(waits),
+        waits_for=[wait.partition for wait in named],
+        end_offsets=[wait.end_offset for wait in named],
+        finished_offsets=[wait.finished_offset for wait in named],
+    )
+
+
+def _not_committed(status: Status, item: pb.TopicPartitions) -> pb.CommittedTopic:
+    if not status.message:
+        return pb.CommittedTopic(status=status)
+    return pb.CommittedTopic(status=status, topic=echoed_name(item.topic), topic_id=echoed_id(item.topic_id))
+
+
+def _listed(group: Coordinator) -> pb.ListedGroup:
+    machine = group.machine
+    return pb.ListedGroup(group_id=group.group_id, type=GROUP_TYPE, state=machine.state, members=len(machine))

@@ -1,0 +1,244 @@
+"""The messages of workers, and what `queues` works on: from one to the other. No I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from logbroker.errors import InvalidRequestError, LogbrokerError
+from logbroker.grpc_api.refs import MAX_ITEMS
+from logbroker.grpc_api.status import item_status
+from logbroker.pacing import Pace, Steps, at_once
+from logbroker.queues.delivery.worker_stream import WorkerLink
+from logbroker.queues.machine.leases import Refusal
+from logbroker.queues.model.lane import lane_key
+from logbroker.queues.model.messages import Extension, Granted, Nack, SessionWrite, Settlement
+from logbroker.queues.model.record_id import MAX_PARTITIONS, OFFSET_MASK, place_of
+from logbroker.queues.model.settings import QueueGroupSettings
+from logbroker.queues.model.worker_messages import Hello, ListedSession
+from logbroker.queues.state.failures import MAX_REASON_CHARACTERS
+from logbroker.v1 import queues_pb2 as pb
+
+MAX_RECEIPTS: Final = 65_536
+"""That one settlement may name, so that its answer has room for a refusal of each."""
+MAX_RECEIPTS_WITH_STATE: Final = 10_000
+"""That one settlement may name which is done all at once, or not at all."""
+PAUSE_RANGES: Final = 500
+"""After which a settlement is read on in another turn."""
+MAX_HELD: Final = 100_000
+"""Records that one Hello may list, so that its Welcome has room for all of them."""
+MAX_FULL_FAILURES: Final = 1_000
+"""Failures of one answer that say in full why; the others, only by their code and reason."""
+
+
+async def read_hello(message: pb.Hello) -> Hello:
+    """Raises InvalidRequestError."""
+    pace = Pace()
+    held, sessions = message.held, message.sessions
+    if len(held.partitions) != len(held.offsets):
+        raise InvalidRequestError(
+            f"held has {len(held.partitions)} partitions and {len(held.offsets)} offsets: give both for each record"
+        )
+    if held.attempts and len(held.attempts) != len(held.offsets):
+        raise InvalidRequestError(
+            f"held has {len(held.offsets)} offsets and {len(held.attempts)} attempts: give one for each record, or none"
+        )
+    if len(held.offsets) > MAX_HELD or len(sessions) > MAX_ITEMS:
+        raise InvalidRequestError(
+            f"the Hello lists {len(held.offsets)} records and {len(sessions)} sessions that are held: at most"
+            f" {MAX_HELD:,} and {MAX_ITEMS:,} are taken, give up the others"
+        )
+    places: list[int] = []
+    for partition, offset in zip(held.partitions, held.offsets, strict=True):
+        places.append(read_place(partition, offset))
+        await pace.step()
+    held_sessions: list[ListedSession] = []
+    for session in sessions:
+        prefetch = session.prefetch if session.HasField("prefetch") else 1
+        credit_bytes = session.credit_bytes if session.HasField("credit_bytes") else None
+        held_sessions.append(ListedSession(session.key, session.token, prefetch, credit_bytes))
+        await pace.step(2)
+    hello = Hello(
+        worker_id=message.worker_id,
+        incarnation=message.incarnation,
+        client_name=message.client_name,
+        held=places,
+        sessions=held_sessions,
+        attempts=held.attempts,
+        life=message.life,
+        band=message.band,
+        credit_bytes=message.credit_bytes if message.HasField("credit_bytes") else None,
+    )
+    hello.check()
+    return hello
+
+
+def read_place(partition: int, offset: int) -> int:
+    """Raises InvalidRequestError for what is the place of no record."""
+    if not 0 <= partition < MAX_PARTITIONS or not 0 <= offset <= OFFSET_MASK:
+        raise InvalidRequestError(f"there is no record at partition {partition}, offset {offset}: name one that came")
+    return place_of(partition, offset)
+
+
+def welcome_message(topic: str, settings: QueueGroupSettings, life: int, link: WorkerLink) -> pb.WorkerResponse:
+    lease_ms = round(settings.lease_seconds * 1000)
+    return pb.WorkerResponse(
+        welcome=pb.Welcome(
+            resumed=link.resumed,
+            lease_ms=lease_ms,
+            grace_ms=round(settings.grace_seconds * 1000),
+            reclaimed=[_reclaimed(granted, lease_ms) for granted in link.reclaimed],
+            sessions=[
+                pb.SessionRef(key=session.key, token=session.token, prefetch=session.prefetch)
+                for session in link.sessions
+            ],
+            ordering=settings.ordering.value,
+            topic=topic,
+            life=life,
+        )
+    )
+
+
+def _reclaimed(granted: Granted, lease_ms: int) -> pb.Deliveries:
+    """Without the records: the worker has them."""
+    return pb.Deliveries(
+        first_receipt=granted.first_receipt,
+        count=len(granted),
+        partitions=granted.partitions(),
+        offsets=granted.offsets(),
+        attempts=granted.attempts,
+        redelivered=granted.redelivered,
+        lease_ms=lease_ms,
+    )
+
+
+# --- settlements ---------------------------------------------------------------------------------------------------
+
+
+class ReadSettle(msgspec.Struct):
+    """A settlement as it came, and what of it is refused from the outset."""
+
+    settlement: Settlement
+    refusals: list[Refusal]
+
+
+def read_settle(message: pb.Settle) -> Steps[ReadSettle]:
+    """Raises InvalidRequestError for what is no settlement; ranges that are no such are refused one by one."""
+    if message.outputs:
+        raise InvalidRequestError("outputs of a settlement are not taken yet: leave the field out, produce them before")
+    _check_columns(message.acks, "acks")
+    _check_columns(message.releases, "releases")
+    ranges = len(message.acks.firsts) + len(message.nacks) + len(message.releases.firsts) + len(message.extensions)
+    if ranges + len(message.states) > MAX_ITEMS:
+        raise InvalidRequestError(
+            f"the settlement lists {ranges} ranges of receipts and {len(message.states)} states;"
+            f" split it, {MAX_ITEMS} are taken"
+        )
+    check = _RangeCheck()
+    acks = yield from _taken_pairs(message.acks, check)
+    nacks: list[Nack] = []
+    for number, nack in enumerate(message.nacks):
+        if check.takes(nack.first_receipt, nack.last_receipt):
+            delay_seconds = nack.delay_ms / 1000 if nack.HasField("delay_ms") else None
+            reason = nack.reason[:MAX_REASON_CHARACTERS]
+            nacks.append(Nack(nack.first_receipt, nack.last_receipt, reason, delay_seconds))
+        if number % PAUSE_RANGES == PAUSE_RANGES - 1:
+            yield PAUSE_RANGES
+    releases = yield from _taken_pairs(message.releases, check)
+    extensions: list[Extension] = []
+    for number, extension in enumerate(message.extensions):
+        if check.takes(extension.first_receipt, extension.last_receipt):
+            lease_seconds = extension.lease_ms / 1000 if extension.HasField("lease_ms") else None
+            extensions.append(Extension(extension.first_receipt, extension.last_receipt, lease_seconds))
+        if number % PAUSE_RANGES == PAUSE_RANGES - 1:
+            yield PAUSE_RANGES
+    states = [SessionWrite(lane_key(write.key), write.token, write.state) for write in message.states]
+    settlement = Settlement(acks, nacks, releases, extensions, states)
+    if states and check.receipts > MAX_RECEIPTS_WITH_STATE:
+        raise InvalidRequestError(
+            f"the settlement writes states of sessions and names {check.receipts:,} receipts: at most"
+            f" {MAX_RECEIPTS_WITH_STATE:,} are taken with states, send the others in another"
+        )
+    if settlement.states and check.refusals:
+        # With a state all is done, or nothing.
+        return ReadSettle(Settlement(), [Refusal(0, 0, check.refusals[0].error), *check.refusals])
+    return ReadSettle(settlement, check.refusals)
+
+
+def _taken_pairs(receipts: pb.Receipts, check: _RangeCheck) -> Steps[list[tuple[int, int]]]:
+    """Return the ranges that can be taken."""
+    pairs = list(zip(receipts.firsts, receipts.lasts, strict=True))
+    if len(pairs) <= PAUSE_RANGES:
+        return [pair for pair in pairs if check.takes(*pair)]
+    taken: list[tuple[int, int]] = []
+    for start in range(0, len(pairs), PAUSE_RANGES):
+        taken += [pair for pair in pairs[start : start + PAUSE_RANGES] if check.takes(*pair)]
+        yield PAUSE_RANGES
+    return taken
+
+
+def _check_columns(receipts: pb.Receipts, name: str) -> None:
+    if len(receipts.firsts) != len(receipts.lasts):
+        raise InvalidRequestError(
+            f"{name} has {len(receipts.firsts)} firsts and {len(receipts.lasts)} lasts: give both for each range"
+        )
+
+
+class _RangeCheck:
+    """Sorts out ranges of receipts that cannot be taken."""
+
+    def __init__(self) -> None:
+        self.refusals: list[Refusal] = []
+        self._room = MAX_RECEIPTS
+
+    @property
+    def receipts(self) -> int:
+        """How many were taken."""
+        return MAX_RECEIPTS - self._room
+
+    def takes(self, first: int, last: int) -> bool:
+        count = last - first + 1
+        if 0 < count <= self._room:
+            self._room -= count
+            return True
+        error: LogbrokerError
+        if count <= 0:
+            error = InvalidRequestError(f"a range of receipts ends with {last}, before its first, {first}")
+        else:
+            error = InvalidRequestError(
+                f"a settlement names at most {MAX_RECEIPTS:,} receipts: send the rest in others"
+            )
+        self.refusals.append(Refusal(first, last, error))
+        return False
+
+
+def settle_answer(correlation_id: int, refusals: Sequence[Refusal]) -> pb.SettleAnswer:
+    """As `make_settle_answer`, at once."""
+    return at_once(make_settle_answer(correlation_id, refusals))
+
+
+def make_settle_answer(correlation_id: int, refusals: Sequence[Refusal]) -> Steps[pb.SettleAnswer]:
+    """Return the answer to a settlement whose rest is done and synced."""
+    answer = pb.SettleAnswer(correlation_id=correlation_id)
+    for number, refusal in enumerate(refusals):
+        status = item_status(refusal.error)
+        if number >= MAX_FULL_FAILURES:
+            status.message = "as above"
+        answer.failures.add(first_receipt=refusal.first, last_receipt=refusal.last, status=status)
+        yield 3
+    return answer
+
+
+def settle_refused(correlation_id: int, error: LogbrokerError) -> pb.SettleAnswer:
+    """Return the answer to a settlement of which nothing was done."""
+    return pb.SettleAnswer(correlation_id=correlation_id, failures=[pb.SettleFailure(status=item_status(error))])
+
+
+# --- sessions ------------------------------------------------------------------------------------------------------
+
+
+def session_lost(key: bytes, token: int, why: LogbrokerError) -> pb.SessionAnswer:
+    """Return the word that a session has ended without its holder's wish."""
+    return pb.SessionAnswer(status=item_status(why), key=key, token=token)

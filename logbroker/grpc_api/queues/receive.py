@@ -1,0 +1,177 @@
+"""Receive: deliveries to a program without a stream, one answer at a time.
+
+A delivery that no answer brought to the caller is given back, and no attempt is counted: the call was cancelled or its
+deadline passed while it waited, while its records were read, or while its answer was written. So the method writes its
+answer itself, as that of a stream: only then does it hear whether the transport took all of it. What the transport took
+is the worker's; whether the answer arrived shows only when the worker settles.
+
+An answer that leaves shortly before the deadline may come too late, and nobody would hear of that: hence nothing is
+handed out in the last moments of a call, and an answer that was written that late ends with DEADLINE_EXCEEDED.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from typing import Final, cast
+
+import grpc
+
+from logbroker.errors import InvalidRequestError, RequestTimeoutError
+from logbroker.grpc_api.log.budget import ReadBudget
+from logbroker.grpc_api.log.fetch import MAX_WAIT_MS
+from logbroker.grpc_api.queues.delivery_frames import plain_deliveries, receive_response
+from logbroker.grpc_api.status import Context
+from logbroker.queues.delivery.packing import Delivered
+from logbroker.queues.group import QueueGroup
+from logbroker.queues.registry import QueueGroupRegistry
+from logbroker.v1 import queues_pb2 as pb
+
+COLUMN_BYTES: Final = 16
+"""That one delivery takes in an answer beside its batches, about."""
+MAX_RECEIVED: Final = 10_000
+"""Records that one Receive may ask for."""
+MAX_RETURN_SECONDS: Final = 0.1
+MIN_RETURN_SECONDS: Final = 0.025
+"""Kept of a call's time for the way back of its answer: a quarter of what it has, within these bounds."""
+REFUSAL_SECONDS: Final = 0.05
+"""How long an answer that is larger than clients take by default waits for the word that this one does not."""
+
+_log = logging.getLogger(__name__)
+
+
+class Receive:
+    """One call."""
+
+    def __init__(
+        self,
+        queues: QueueGroupRegistry,
+        request: pb.ReceiveRequest,
+        context: Context,
+        budget: ReadBudget,
+        max_response_bytes: int,
+    ) -> None:
+        self._request = request
+        self._context = context
+        self._budget = budget
+        self._max_response_bytes = max_response_bytes
+        self._group: QueueGroup = queues.group(request.group_id)
+        self._return_seconds = 0.0
+
+    async def run(self) -> None:
+        """Wait for records and write the answer. Raises InvalidRequestError, RequestTimeoutError, OverloadedError, or
+        what the group has ended with."""
+        request = self._request
+        max_records = request.max_records if request.HasField("max_records") else 1
+        if not 1 <= max_records <= MAX_RECEIVED:
+            raise InvalidRequestError(f"max_records must be 1 to {MAX_RECEIVED:,}, not {max_records}")
+        if not 0 <= request.max_wait_ms <= MAX_WAIT_MS:
+            raise InvalidRequestError(f"max_wait_ms must be 0 to {MAX_WAIT_MS:,}, not {request.max_wait_ms}")
+        band = self._group.band(request.band)
+        self._return_seconds = self._time_to_return()
+        await self._budget.wait()
+        wait_seconds = min(request.max_wait_ms / 1000, self._time_left())
+        if wait_seconds < 0:
+            raise self._too_late()
+        handout = await self._group.receive(request.worker_id, max_records, wait_seconds, band)
+        await self._hand_on(handout)
+
+    # --- time --------------------------------------------------------------------------------------------------------
+
+    def _time_to_return(self) -> float:
+        return min(max(self._seconds() / 4, MIN_RETURN_SECONDS), MAX_RETURN_SECONDS)
+
+    def _time_left(self) -> float:
+        """Seconds until nothing may be handed out any more."""
+        return self._seconds() - self._return_seconds
+
+    def _seconds(self) -> float:
+        # None where the call has no deadline, which the stubs do not know.
+        seconds = cast("float | None", self._context.time_remaining())
+        return math.inf if seconds is None else seconds
+
+    def _too_late(self) -> RequestTimeoutError:
+        return RequestTimeoutError(
+            f"too little of the call's time was left to bring records back: nothing is handed out in its last"
+            f" {self._return_seconds * 1000:.0f} ms, and nothing was; give the call a later deadline"
+        )
+
+    # --- the answer --------------------------------------------------------------------------------------------------
+
+    async def _hand_on(self, handout: list[Delivered]) -> None:
+        """Write the answer, or give all of it back."""
+        unsent = {delivered.first_receipt: delivered.count for delivered in handout}
+        held_bytes = sum(len(delivered.batches) for delivered in handout)
+        self._budget.hold(held_bytes)
+        is_out = False
+        size_bytes = 0
+        try:
+            try:
+                response = await self._packed(handout, held_bytes, unsent)
+            finally:
+                self._budget.release(held_bytes)
+            size_bytes = len(response)
+            await self._write(response)
+            # Without the status that follows, the caller takes the answer for none.
+            if size_bytes > self._max_response_bytes:
+                await asyncio.sleep(REFUSAL_SECONDS)
+            if handout and self._time_left() < -self._return_seconds / 2:
+                raise self._too_late()
+            is_out = True
+        finally:
+            if not is_out:
+                self._take_back(unsent, size_bytes)
+
+    async def _packed(self, handout: list[Delivered], held_bytes: int, unsent: dict[int, int]) -> bytes:
+        """Return the answer: as much as there is room for. The rest is given back, and is not `unsent` any more."""
+        lease_ms = round(self._group.queue.settings.lease_seconds * 1000)
+        room = self._max_response_bytes
+        plain: list[bytes] = []
+        sent: list[Delivered] = []
+        is_full = False
+        rest: list[tuple[int, int]] = []
+        for delivered in handout:
+            is_full = is_full or bool((sent or plain) and room < len(delivered.batches))
+            count = 0
+            if not is_full and self._request.plain_records:
+                parts, count = await plain_deliveries(delivered, lease_ms, room, self._budget, held_bytes)
+                plain += parts
+                room -= sum(map(len, parts))
+                is_full = count < delivered.count
+            elif not is_full:
+                sent.append(delivered)
+                count = delivered.count
+                room -= len(delivered.batches) + COLUMN_BYTES * count
+            if count < delivered.count:
+                rest.append((delivered.first_receipt + count, delivered.first_receipt + delivered.count - 1))
+                unsent[delivered.first_receipt] = count
+        self._group.release(self._request.worker_id, rest)
+        return b"".join(plain) if self._request.plain_records else receive_response(sent, lease_ms)
+
+    async def _write(self, response: bytes) -> None:
+        self._budget.hold(len(response))
+        try:
+            await self._context.write(response)
+        except grpc.aio.InternalError:
+            # The caller is gone: nobody waits for a status.
+            raise asyncio.CancelledError("the caller is gone") from None
+        finally:
+            self._budget.release(len(response))
+
+    def _take_back(self, unsent: dict[int, int], size_bytes: int) -> None:
+        """The answer did not reach the caller. A record that goes alone, being larger than an answer may be, keeps its
+        lease: it may be too large for this caller, and would come again before all others."""
+        worker_id = self._request.worker_id
+        receipts = [(first, first + count - 1) for first, count in unsent.items() if count]
+        if size_bytes <= self._max_response_bytes:
+            self._group.release(worker_id, receipts)
+            return
+        self._group.excuse(worker_id, receipts)
+        _log.warning(
+            "queue group %s: an answer of %d bytes did not reach worker %r: if that goes on, let the client accept"
+            " larger messages, or give its calls more time",
+            self._group.group_id,
+            size_bytes,
+            worker_id,
+        )

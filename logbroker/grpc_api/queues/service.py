@@ -1,0 +1,179 @@
+"""The service logbroker.v1.Queues."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from logbroker.broker.broker import Broker
+from logbroker.errors import InvalidRequestError
+from logbroker.grpc_api.log.budget import ReadBudget
+from logbroker.grpc_api.paging import items_within, outcomes_within
+from logbroker.grpc_api.queues.admin_messages import (
+    check_age,
+    described_queue,
+    new_settings,
+    read_settings,
+    read_start,
+    rewound_partition,
+)
+from logbroker.grpc_api.queues.lanes import MAX_EXPLAINED, decide_lanes, explain_lanes, list_lanes
+from logbroker.grpc_api.queues.messages import make_settle_answer, read_settle
+from logbroker.grpc_api.queues.receive import Receive
+from logbroker.grpc_api.queues.worker_stream import WorkerStream
+from logbroker.grpc_api.refs import check_item_count, find_topic
+from logbroker.grpc_api.status import Context, Statuses, answers
+from logbroker.pacing import Pace, in_turns
+from logbroker.queues.scan.scanner import MARK_SECONDS
+from logbroker.v1 import queues_pb2 as pb
+from logbroker.v1.common_pb2 import Status
+
+DEFAULT_REDRIVEN: Final = 10_000
+MAX_REDRIVEN: Final = 1_000_000
+
+
+class QueuesService:
+    """Queue groups. Each method is one call of the API, documented in proto/logbroker/v1/queues.proto."""
+
+    def __init__(self, broker: Broker, budget: ReadBudget, stopping: asyncio.Event) -> None:
+        self._queues = broker.queues
+        self._engine = broker.engine
+        self._budget = budget
+        self._max_response_bytes = broker.config.max_response_bytes
+        self._stopping = stopping
+
+    # --- workers -----------------------------------------------------------------------------------------------------
+
+    @answers
+    async def work(self, _: object, context: Context) -> None:
+        await WorkerStream(self._queues, self._engine, context, self._budget, self._stopping).run()
+
+    @answers
+    async def receive(self, request: pb.ReceiveRequest, context: Context) -> None:
+        await Receive(self._queues, request, context, self._budget, self._max_response_bytes).run()
+
+    @answers
+    async def settle(self, request: pb.SettleRequest, context: Context) -> pb.SettleResponse:
+        group = self._queues.group(request.group_id)
+        pace = Pace()
+        asked = await in_turns(read_settle(request.settle), pace)
+        refusals = asked.refusals
+        for settling in await group.settle_in_turns(request.worker_id, asked.settlement):
+            refusals += await settling
+        answer = await in_turns(make_settle_answer(request.settle.correlation_id, refusals), pace)
+        return pb.SettleResponse(answer=answer)
+
+    # --- administration ----------------------------------------------------------------------------------------------
+
+    @answers
+    async def create_queue(self, request: pb.CreateQueueRequest, context: Context) -> pb.CreateQueueResponse:
+        start = read_start(request.start)
+        if start.offset is not None:
+            raise InvalidRequestError("a queue group begins at earliest, latest or a time; rewind it to an offset then")
+        topic = find_topic(self._engine, request.topic, request.topic_id)
+        settings = new_settings(request.settings, topic)
+        group, created = await self._queues.create(request.group_id, topic, settings, start)
+        return pb.CreateQueueResponse(queue=await described_queue(self._engine, group, Pace(), 0), created=created)
+
+    @answers
+    async def alter_queue(self, request: pb.AlterQueueRequest, context: Context) -> pb.AlterQueueResponse:
+        changes = read_settings(request.settings)
+        if not changes:
+            raise InvalidRequestError("no setting is given: set those in `settings` that are to change")
+        before = self._queues.group(request.group_id).queue.latest_settings
+        check_age(changes, changes.get("priority", before.priority))
+        group = await self._queues.alter(request.group_id, changes)
+        described = await described_queue(self._engine, group, Pace(), 0)
+        return pb.AlterQueueResponse(queue=described, draining=group.queue.draining)
+
+    @answers
+    async def describe_queues(self, request: pb.DescribeQueuesRequest, context: Context) -> pb.DescribeQueuesResponse:
+        check_item_count(len(request.group_ids))
+        # For all groups together: a scan takes what its log takes, and of hundreds side by side none would be done.
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + MARK_SECONDS
+        queues = await items_within(
+            request.group_ids,
+            lambda group_id, pace: described_queue(
+                self._engine, self._queues.group(group_id), pace, deadline - loop.time()
+            ),
+            lambda status, _: pb.DescribedQueue(status=status),
+            self._max_response_bytes,
+            lambda group_id: group_id,
+        )
+        return pb.DescribeQueuesResponse(queues=queues)
+
+    @answers
+    async def delete_queues(self, request: pb.DeleteQueuesRequest, context: Context) -> pb.DeleteQueuesResponse:
+        check_item_count(len(request.group_ids))
+
+        async def delete(group_id: str) -> Status:
+            await self._queues.delete(group_id)
+            return Status()
+
+        results = await outcomes_within(request.group_ids, delete, lambda status: status, self._max_response_bytes)
+        return pb.DeleteQueuesResponse(results=results)
+
+    # --- lanes -------------------------------------------------------------------------------------------------------
+
+    @answers
+    async def list_lanes(self, request: pb.ListLanesRequest, context: Context) -> pb.ListLanesResponse:
+        group = self._queues.group(request.group_id)
+        is_all_scanned = await group.scanner.catch_up()
+        response = await list_lanes(group, request, self._max_response_bytes)
+        response.incomplete = not is_all_scanned
+        return response
+
+    @answers
+    async def explain_lanes(self, request: pb.ExplainLanesRequest, context: Context) -> pb.ExplainLanesResponse:
+        if len(request.keys) > MAX_EXPLAINED:
+            raise InvalidRequestError(f"at most {MAX_EXPLAINED} keys are explained at once, not {len(request.keys)}")
+        group = self._queues.group(request.group_id)
+        is_all_scanned = await group.scanner.catch_up()
+        return await explain_lanes(group, request.keys, self._max_response_bytes, is_all_scanned=is_all_scanned)
+
+    @answers
+    async def decide_lanes(self, request: pb.DecideLanesRequest, context: Context) -> pb.DecideLanesResponse:
+        check_item_count(len(request.decisions))
+        group = self._queues.group(request.group_id)
+        await group.scanner.catch_up()
+        return await decide_lanes(group, request.decisions)
+
+    # --- records anew ------------------------------------------------------------------------------------------------
+
+    @answers
+    async def redrive(self, request: pb.RedriveRequest, context: Context) -> pb.RedriveResponse:
+        max_records = request.max_records if request.HasField("max_records") else DEFAULT_REDRIVEN
+        if not 1 <= max_records <= MAX_REDRIVEN:
+            raise InvalidRequestError(f"max_records must be 1 to {MAX_REDRIVEN:,}, not {max_records}")
+        group = self._queues.group(request.group_id)
+        key = request.key if request.HasField("key") else None
+        redriven = await group.redrive(key, max_records, dry_run=request.dry_run)
+        return pb.RedriveResponse(
+            records=redriven.records,
+            keys=redriven.keys,
+            more=redriven.more,
+            held=redriven.held,
+            why_held=redriven.why,
+        )
+
+    @answers
+    async def rewind(self, request: pb.RewindRequest, context: Context) -> pb.RewindResponse:
+        check_item_count(len(request.partitions))
+        group = self._queues.group(request.group_id)
+        if request.to.WhichOneof("at") is None:
+            raise InvalidRequestError("the request says not where to go on: set `to`")
+        asked = list(dict.fromkeys(request.partitions)) or sorted(group.queue.done.partitions())
+        outcomes = await group.operations.rewind(
+            read_start(request.to),
+            asked,
+            include_parked=request.include_parked,
+            drop_standing=request.drop_standing,
+            dry_run=request.dry_run,
+        )
+        pace, statuses = Pace(), Statuses()
+        response = pb.RewindResponse()
+        for partition, outcome in zip(asked, outcomes, strict=True):
+            response.partitions.append(rewound_partition(partition, outcome, statuses))
+            await pace.step(2)
+        return response

@@ -1,0 +1,148 @@
+"""What a worker's stream asks of sessions: each request is answered by its correlation id, when that is synced."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from typing import Any, Final
+
+from logbroker.errors import InvalidRequestError, LogbrokerError, OverloadedError
+from logbroker.grpc_api.log.fetch import MAX_WAIT_MS
+from logbroker.grpc_api.queues.messages import session_lost
+from logbroker.grpc_api.status import item_status
+from logbroker.queues.delivery.packing import Delivered
+from logbroker.queues.delivery.worker_stream import WorkerLink
+from logbroker.queues.group import QueueGroup
+from logbroker.queues.machine.leases import Refusal
+from logbroker.queues.model.worker_messages import check_credit_bytes
+from logbroker.v1 import queues_pb2 as pb
+
+_log = logging.getLogger(__name__)
+
+MAX_OPENINGS: Final = 1_000
+"""Requests for a session that one stream may have waiting."""
+
+
+class WorkerSessions:
+    """The sessions of one stream."""
+
+    def __init__(self, group: QueueGroup, link: WorkerLink, answer: Callable[[pb.SessionAnswer], None]) -> None:
+        self._group = group
+        self._link = link
+        self._answer = answer
+        self._openings: set[asyncio.Task[None]] = set()
+        self._closings: set[asyncio.Task[None]] = set()
+        self._told = {session.token for session in link.sessions}
+        """The tokens of the sessions that the worker knows it has. Answers do not come in the order of tokens: one who
+        has waited goes on later than one whose turn came at once."""
+        link.on_session_lost = self._lost
+
+    def _lost(self, key: bytes, token: int, why: LogbrokerError) -> None:
+        self._forget(token)
+        self._answer(session_lost(key, token, why))
+
+    def knows(self, delivered: Delivered) -> bool:
+        """Whether the worker was told of the session that these are of, if any: none of its records come before."""
+        if delivered.session is None:
+            return True
+        token, key = delivered.session
+        session = self._group.queue.sessions.get(key)
+        return token in self._told or session is None or session.token != token
+
+    def is_void(self, delivered: Delivered) -> bool:
+        """Whether records of a session were taken back before they were sent, as one before them was given back. After
+        the answer to that the worker could not tell them from those that come again: they are not sent."""
+        if delivered.session is None:
+            return False
+        deliveries = self._group.queue.deliveries
+        last = delivered.first_receipt + delivered.count - 1
+        refusals: list[Refusal] = []
+        for part in deliveries.select(self._link.worker_id, last, last, refusals):
+            deliveries.refuse_settled(*part, refusals)
+        return bool(refusals)
+
+    def open(self, request: pb.OpenSession) -> None:
+        """Open now, or wait for it as long as asked for; the stream goes on meanwhile."""
+        answer = pb.SessionAnswer(correlation_id=request.correlation_id)
+        if len(self._openings) >= MAX_OPENINGS:
+            error = OverloadedError(f"{MAX_OPENINGS:,} requests of the worker wait for a session: ask again later")
+            self._refuse(answer, error)
+        else:
+            self._begin(self._openings, lambda: self._open(request, answer), answer)
+
+    async def _open(self, request: pb.OpenSession, answer: pb.SessionAnswer) -> None:
+        if not 0 <= request.max_wait_ms <= MAX_WAIT_MS:
+            raise InvalidRequestError(f"max_wait_ms must be 0 to {MAX_WAIT_MS:,}, not {request.max_wait_ms}")
+        credit_bytes = request.credit_bytes if request.HasField("credit_bytes") else None
+        check_credit_bytes(credit_bytes)
+        opened = await self._link.open_session(
+            request.key if request.HasField("key") else None,
+            request.prefetch if request.HasField("prefetch") else 1,
+            request.max_wait_ms / 1000,
+        )
+        answer.key, answer.token, answer.state = opened.key, opened.token, opened.state
+        answer.has_records = opened.has_records
+        answer.lock_ms = self._lock_ms
+        self._link.credit_session(opened.token, credit_bytes)
+        self._told.add(opened.token)
+
+    def renew(self, request: pb.RenewSession) -> None:
+        answer = pb.SessionAnswer(correlation_id=request.correlation_id)
+        session = request.session
+        try:
+            self._link.renew_session(session.key, session.token)
+        except LogbrokerError as error:
+            self._refuse(answer, error)
+        else:
+            answer.key, answer.token, answer.lock_ms = session.key, session.token, self._lock_ms
+            self._answer(answer)
+
+    def close(self, request: pb.CloseSession) -> None:
+        session = request.session
+        answer = pb.SessionAnswer(correlation_id=request.correlation_id, key=session.key, token=session.token)
+        self._forget(session.token)
+        self._begin(self._closings, lambda: self._link.close_session(session.key, session.token), answer)
+
+    def _forget(self, token: int) -> None:
+        self._told.discard(token)
+        self._link.seat.session_credit_bytes.pop(token, None)
+
+    async def end(self) -> None:
+        """Nobody waits for a session any more; what is closed is still answered."""
+        for task in self._openings:
+            task.cancel()
+        tasks = (*self._openings, *self._closings)
+        if tasks:
+            await asyncio.wait(tasks)
+
+    @property
+    def _lock_ms(self) -> int:
+        return round(self._group.queue.settings.lease_seconds * 1000)
+
+    def _begin(
+        self,
+        tasks: set[asyncio.Task[None]],
+        work: Callable[[], Coroutine[Any, Any, None]],
+        answer: pb.SessionAnswer,
+    ) -> None:
+        async def carry_out() -> None:
+            try:
+                await work()
+            except LogbrokerError as error:
+                self._refuse(answer, error)
+            except Exception:
+                # Without an answer the client would wait for ever.
+                _log.exception("a request of a session failed")
+                self._refuse(answer, LogbrokerError("the broker met an unexpected error; its log tells more"))
+            else:
+                self._answer(answer)
+
+        # Tasks run their first step in the order in which they are made, and that step decides.
+        task = asyncio.create_task(carry_out())
+        tasks.add(task)
+        task.add_done_callback(tasks.discard)
+
+    def _refuse(self, answer: pb.SessionAnswer, error: LogbrokerError) -> None:
+        answer.status.CopyFrom(item_status(error))
+        self._answer(answer)

@@ -1,0 +1,386 @@
+"""Redriving: dead letters go back to the tail of the topic that they came from, each key in its order.
+
+A letter is redriven once. A round of letters is appended under a producer id of its own, and its row is committed
+before: where a crash comes in between, it is appended again as it was, and what was there already is dropped as a
+repeat.
+
+    row       key                    value
+    progress  b"e" partition (4)     msgpack array, the fields of `Progress`, for a partition of the dead-letter topic
+    round     b"w"                   msgpack array, the fields of `Round`; there between its commit and that of progress
+
+Only letters of this group and its topic are taken; what a group could not decode stays where it is.
+
+A letter that its topic does not take, as it is too large for instance, is held, and with it the later ones of its key;
+all others go. Every call tries it once more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from functools import partial
+from typing import Final
+
+import msgspec
+
+from logbroker.engine import Append, StateEvent, Topic
+from logbroker.errors import (
+    BatchExpandsTooFarError,
+    InvalidRequestError,
+    LogbrokerError,
+    OutOfOrderSequenceError,
+    OverloadedError,
+    StaleGenerationError,
+    StorageFailedError,
+    UnknownTopicError,
+)
+from logbroker.queues.context import GroupContext
+from logbroker.queues.dead_letters.search import GatheredLetters, Held, Letter, Start, Wanted, gather
+from logbroker.queues.dead_letters.sender import DeadLetterTopic
+from logbroker.queues.model.record_id import offset_of, partition_of, place_of
+from logbroker.queues.records.batch_cache import BatchCache
+from logbroker.queues.records.decoder import INLINE_BYTES, in_decoder_if
+from logbroker.queues.records.fetch import Records
+from logbroker.queues.state.rows import PROGRESS_ROW, ROUND_ROW, decode, delete, partition_in, partition_key, upsert
+from logbroker.record.bands import band_of
+from logbroker.record.codec import LogRecord, NewRecord, encode_to_fit, with_producer
+from logbroker.record.dead_letter import as_it_was, first_origin
+from logbroker.record.message_headers import priority_of
+from logbroker.record.partitioner import partition_for_key
+from logbroker.types import Durability, TopicId
+
+_log = logging.getLogger(__name__)
+
+MAX_BATCHES: Final = 5
+"""Of a round in one partition: so many of a producer a partition remembers."""
+RECORD_BYTES: Final = 64
+"""More than a record takes beside its key, value and headers."""
+LONG_KEY_BYTES: Final = 4096
+MAX_OUT_OF_ORDER: Final = 50_000
+"""Letters of one partition that may be redriven while one before them is not."""
+
+
+class Progress(msgspec.Struct, frozen=True, array_like=True):
+    """What is redriven of one partition of the dead-letter topic."""
+
+    topic_id: bytes
+    position: int
+    """All below is redriven, or never will be, but for what was left."""
+    redriven: frozenset[int] = frozenset()
+    """Offsets from there on."""
+    left: frozenset[int] = frozenset()
+    """Offsets below it that are not redriven, as they were held."""
+
+
+class Round(msgspec.Struct, frozen=True, array_like=True):
+    """Letters that are being appended: all batches of it, in order, by partition and places of the letters."""
+
+    dead_topic_id: bytes
+    producer_id: int
+    epoch: int
+    generation: int
+    batches: list[tuple[int, list[int]]]
+
+
+class RedriveOutcome(msgspec.Struct, frozen=True):
+    """What a call did, or would do."""
+
+    records: int
+    keys: int
+    more: bool
+    held: int = 0
+    """Letters that could not be sent back, or had to stay behind such a one of their key."""
+    why: str = ""
+    """Of the first of them."""
+
+
+class Redriving:
+    """The redriving of one queue group; one call at a time."""
+
+    def __init__(self, context: GroupContext, dead_letter_topic: DeadLetterTopic) -> None:
+        self._context = context
+        self._queue = context.queue
+        self._engine = context.engine
+        self._dead_letter_topic = dead_letter_topic
+        self._lock = asyncio.Lock()
+        self._progress: dict[int, Progress] = {}
+        self._round: Round | None = None
+
+    def load(self, rows: Mapping[bytes, bytes]) -> None:
+        """Take over what is stored. Raises CorruptLogError."""
+        for key, value in rows.items():
+            if key.startswith(PROGRESS_ROW):
+                self._progress[partition_in(key)] = decode(key, value, Progress)
+            elif key == ROUND_ROW:
+                self._round = decode(key, value, Round)
+
+    def begin(self) -> list[StateEvent]:
+        """Return the first rows of a new group: the letters that are there are of an earlier group of its name, from
+        which it inherits nothing."""
+        try:
+            dead_topic = self._dead_letter_topic.get()
+        except UnknownTopicError:
+            return []
+        for partition in range(dead_topic.partitions):
+            with suppress(LogbrokerError):  # It is offline: its letters cannot be read anyway.
+                end = self._engine.partition_facts(dead_topic.id, partition).log_end_offset
+                if end > 0:
+                    self._progress[partition] = Progress(dead_topic.id, end)
+        return [upsert(partition_key(PROGRESS_ROW, partition), each) for partition, each in self._progress.items()]
+
+    async def finish(self) -> None:
+        """Finish what a crash broke off."""
+        async with self._lock:
+            if self._round is not None:
+                try:
+                    await self._finish_round(self._round)
+                except LogbrokerError as error:
+                    _log.warning("queue group %s: a redrive was broken off: %s", self._context.group_id, error.message)
+
+    async def redrive(self, key: bytes | None, max_records: int, *, dry_run: bool) -> RedriveOutcome:
+        """Send up to so many letters back, all or those of one ordering key; returns when that is synced.
+
+        What a single letter, or a partition, is refused with is told. Raises InvalidRequestError, UnknownTopicError, or
+        what all appends were refused with, as on a full disk: then those before it are redriven, and none is left out
+        by another call.
+        """
+        if max_records < 1:
+            raise InvalidRequestError(f"max_records is {max_records}: redrive at least one")
+        self._check_topic()
+        async with self._lock:
+            if key is not None and any(len(each.redriven) >= MAX_OUT_OF_ORDER for each in self._progress.values()):
+                raise OverloadedError(
+                    f"{MAX_OUT_OF_ORDER:,} letters are redriven behind others that are not: redrive those first, by a"
+                    " call without a key"
+                )
+            records, keys, held = 0, set[bytes](), Held()
+            while True:
+                if self._round is not None:
+                    await self._finish_round(self._round)
+                known = len(held.places)
+                gathered = await self._gather(key, held, max_records - records, counting=dry_run)
+                done = (
+                    {letter.place for letter in gathered.letters} if dry_run else await self._carry_out(gathered, held)
+                )
+                records += len(done)
+                keys.update(
+                    letter.key for letter in gathered.letters if letter.key is not None and letter.place in done
+                )
+                is_stuck = not done and len(held.places) == known
+                if dry_run or is_stuck or not gathered.more or records >= max_records:
+                    return RedriveOutcome(records, len(keys), gathered.more, len(held.places), held.why)
+
+    def _check_topic(self) -> None:
+        """Raise UnknownTopicError where there is no topic with dead letters."""
+        try:
+            self._dead_letter_topic.get()
+        except UnknownTopicError:
+            settings = self._queue.latest_settings
+            if settings.uses_dead_letters:
+                raise
+            raise UnknownTopicError(
+                f"queue group {self._context.group_id} dead-letters nothing (on_exhausted"
+                f" {settings.on_exhausted.value}, on_undecodable {settings.on_undecodable.value}): there is nothing to"
+                " redrive"
+            ) from None
+
+    # --- gathering ---------------------------------------------------------------------------------------------------
+
+    async def _gather(self, key: bytes | None, held: Held, limit: int, *, counting: bool) -> GatheredLetters:
+        dead_topic = self._dead_letter_topic.get()
+        starts: dict[int, Start] = {}
+        for partition in range(dead_topic.partitions):
+            progress = self._progress.get(partition)
+            if progress is not None and progress.topic_id == dead_topic.id:
+                starts[partition] = Start(progress.position, progress.redriven, progress.left)
+            else:
+                starts[partition] = Start(0)
+        wanted = Wanted(self._context.group_id, self._topic().name, self._queue.settings.key_header, key)
+        return await gather(self._engine, dead_topic, starts, wanted, held, limit, counting=counting)
+
+    def _topic(self) -> Topic:
+        return self._engine.topic_by_id(TopicId(self._queue.topic_id))
+
+    # --- carrying out ------------------------------------------------------------------------------------------------
+
+    async def _carry_out(self, gathered: GatheredLetters, held: Held) -> set[int]:
+        """Redrive what was gathered, but for what is held or has to wait for another round; return the places of what
+        was."""
+        batches = await self._batches(gathered.letters, held)
+        taken = {place for _, places in batches for place in places}
+        for letter in gathered.letters:
+            if letter.place not in taken and letter.place not in held.places:
+                gathered.leave(letter.place)
+        if not batches:
+            await self._context.commits.synced(
+                None, self._move_on(gathered.dead_topic_id, gathered.next_offsets, (), held)
+            )
+            return set()
+        topic = self._topic()
+        producer_id, epoch = await self._engine.init_producer_id()
+        self._round = Round(gathered.dead_topic_id, producer_id, epoch, topic.generation, batches)
+        await self._context.stored([upsert(ROUND_ROW, self._round)])
+        letters = {letter.place: letter for letter in gathered.letters}
+        records = {place: letter.record for place, letter in letters.items()}
+        return await self._append(self._round, records, gathered, letters, held)
+
+    async def _batches(self, letters: Iterable[Letter], held: Held) -> list[tuple[int, list[int]]]:
+        """Put letters into batches by their partitions; what would be too much of one is left for another round, and
+        what is too large by itself is held."""
+        topic = self._topic()
+        bound = topic.config.max_message_bytes
+        batches: list[tuple[int, list[int]]] = []
+        last: dict[int, tuple[list[int], int]] = {}
+        counts: dict[int, int] = {}
+        for letter in letters:
+            if letter.key is not None and letter.key in held.keys:
+                held.places.add(letter.place)
+                continue
+            # Of a key of megabytes the hash takes a second.
+            is_long = letter.key is not None and len(letter.key) > LONG_KEY_BYTES
+            partition = await in_decoder_if(is_long, partial(self._partition, topic, letter))
+            size_bytes = letter.size_bytes + RECORD_BYTES
+            if size_bytes > bound and (why := await self._too_large(letter, bound)):
+                held.add(letter.place, letter.key, why)
+                continue
+            places, used_bytes = last.get(partition, ([], bound))
+            if used_bytes + size_bytes > bound:
+                counts[partition] = counts.get(partition, 0) + 1
+                if counts[partition] > MAX_BATCHES:
+                    last[partition] = [], bound  # Nor anything after it, as that may be of its key.
+                    continue
+                places, used_bytes = [], RECORD_BYTES
+                batches.append((partition, places))
+            places.append(letter.place)
+            last[partition] = places, used_bytes + size_bytes
+        return batches
+
+    async def _too_large(self, letter: Letter, bound: int) -> str:
+        """Why no batch can hold a letter; "": one can."""
+        try:
+            batch = await _encoded([letter.record], bound)
+        except BatchExpandsTooFarError as error:
+            return error.message
+        if len(batch) <= bound:
+            return ""
+        return (
+            f"the dead letter at offset {offset_of(letter.place)} of partition {partition_of(letter.place)} takes"
+            f" {len(batch)} bytes, and topic {self._topic().name} no more than {bound}: raise its max.message.bytes to"
+            f" {len(batch)} or more, and redrive again"
+        )
+
+    def _partition(self, topic: Topic, letter: Letter) -> int:
+        """Where a producer would put it now."""
+        if letter.key is None:
+            return letter.origin_partition % topic.partitions
+        if not topic.routing_bands:
+            return partition_for_key(letter.key, topic.partitions)
+        band = band_of(topic.routing_bands, priority_of(letter.record.headers))
+        return band.first_partition + partition_for_key(letter.key, band.partitions)
+
+    async def _finish_round(self, round_: Round) -> None:
+        """Append a round again that a crash broke off."""
+        places = [place for _, places in round_.batches for place in places]
+        records: dict[int, LogRecord] = {}
+        try:
+            found = await Records(self._engine, TopicId(round_.dead_topic_id), BatchCache(0)).fetch(places)
+        except UnknownTopicError:
+            found = []
+        for place, record in zip(places, found, strict=False):
+            if isinstance(record, LogRecord):
+                records[place] = record
+            elif record.retriable:
+                raise record
+        await self._append(round_, records, None, {}, Held())
+
+    async def _append(
+        self,
+        round_: Round,
+        records: Mapping[int, LogRecord],
+        gathered: GatheredLetters | None,
+        letters: Mapping[int, Letter],
+        held: Held,
+    ) -> set[int]:
+        """Append a round, store what came of it, and return the places of what is there. Raises what every batch would
+        be refused with."""
+        topic = self._topic()
+        appends: list[Append] = []
+        sent: list[tuple[int, list[int]]] = []
+        sequences: dict[int, int] = {}
+        for partition, places in round_.batches:
+            stamp = (round_.producer_id, round_.epoch, sequences.get(partition, 0))
+            sequences[partition] = stamp[2] + len(places)
+            if all(place in records for place in places):
+                batch = await _encoded([records[place] for place in places], topic.config.max_message_bytes)
+                appends.append(Append(topic.id, partition, with_producer(batch, *stamp), round_.generation))
+                sent.append((partition, places))
+        results = await self._engine.append(appends, Durability.SYNCED)
+        done: set[int] = set()
+        refused: LogbrokerError | None = None
+        for (partition, places), result in zip(sent, results, strict=True):
+            if not isinstance(result, LogbrokerError):
+                done.update(places)
+                self._note_origins(place_of(partition, result.base_offset), [records[place] for place in places])
+                continue
+            if result.retriable or isinstance(result, UnknownTopicError | StaleGenerationError | StorageFailedError):
+                refused = refused or result
+            elif not isinstance(result, OutOfOrderSequenceError):  # That was refused for want of one before it.
+                for place in places:
+                    letter = letters.get(place)
+                    held.add(place, None if letter is None else letter.key, result.message)
+                continue
+            if gathered is not None:
+                for place in places:
+                    gathered.leave(place)
+        next_offsets = gathered.next_offsets if gathered is not None else {}
+        events = self._move_on(round_.dead_topic_id, next_offsets, done, held)
+        self._round = None
+        await self._context.stored([*events, delete(ROUND_ROW)])
+        if refused is not None:
+            raise refused
+        return done
+
+    def _note_origins(self, first_place: int, letters: Iterable[LogRecord]) -> None:
+        """Keep where letters came from first that lie one behind the other now: should they fail again, their next
+        letters tell of it."""
+        for place, letter in enumerate(letters, first_place):
+            first = first_origin(letter.headers)
+            if first is not None and place not in self._queue.done:
+                self._queue.origins.put(place, first)
+
+    def _move_on(
+        self, dead_topic_id: bytes, next_offsets: Mapping[int, int], done: Iterable[int], held: Held
+    ) -> list[StateEvent]:
+        """Note letters that are redriven, by place, and the offsets up to which partitions are through with, but for
+        what is held."""
+        redriven: dict[int, set[int]] = {partition: set() for partition in next_offsets}
+        stays: dict[int, set[int]] = {}
+        for place in held.places:
+            stays.setdefault(partition_of(place), set()).add(offset_of(place))
+        for place in done:
+            redriven.setdefault(partition_of(place), set()).add(offset_of(place))
+        events: list[StateEvent] = []
+        for partition, offsets in redriven.items():
+            before = self._progress.get(partition)
+            if before is None or before.topic_id != dead_topic_id:
+                before = Progress(dead_topic_id, 0)
+            position = max(before.position, next_offsets.get(partition, 0))
+            done_above = frozenset(offset for offset in before.redriven | offsets if offset >= position)
+            # A key that is redriven by itself may come to a letter that is held.
+            left = (before.left | stays.get(partition, set())) - before.redriven - offsets
+            progress = Progress(
+                dead_topic_id, position, done_above, frozenset(offset for offset in left if offset < position)
+            )
+            if progress != before:
+                self._progress[partition] = progress
+                events.append(upsert(partition_key(PROGRESS_ROW, partition), progress))
+        return events
+
+
+async def _encoded(records: Iterable[LogRecord], max_bytes: int) -> bytes:
+    """Raises BatchExpandsTooFarError."""
+    new = [NewRecord(record.value, record.key, as_it_was(record.headers)) for record in records]
+    size_bytes = sum(len(record.value or b"") for record in new)
+    return await in_decoder_if(size_bytes > min(INLINE_BYTES, max_bytes), lambda: encode_to_fit(new, max_bytes))

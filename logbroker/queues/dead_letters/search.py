@@ -1,0 +1,249 @@
+"""Finding the dead letters of a queue group in its dead-letter topic, which it may share with others."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Final, NamedTuple
+
+import msgspec
+
+from logbroker.config import MAX_INT64, MIB
+from logbroker.engine import LogEngine, Read, ReadResult, Topic, damage_at
+from logbroker.errors import LogbrokerError, OffsetOutOfRangeError
+from logbroker.queues.model.record_id import offset_of, partition_of, place_of
+from logbroker.queues.records.decoder import in_decoder
+from logbroker.record.codec import LogRecord, check_crc, decode_batch, split_batches
+from logbroker.record.dead_letter import GROUP, ORIGIN_PARTITION, ORIGIN_TOPIC, UNDECODABLE, header_value
+
+READ_BYTES: Final = MIB
+MAX_ROUND_RECORDS: Final = 1000
+MAX_ROUND_BYTES: Final = 4 * MIB
+_MAX_DIGITS: Final = 9
+"""Of a partition's number."""
+MAX_LEFT: Final = 50_000
+"""Letters of one partition that are remembered as held while later ones are redriven."""
+
+
+class Letter(msgspec.Struct):
+    """A dead letter."""
+
+    place: int
+    """In the dead-letter topic."""
+    key: bytes | None
+    """Its ordering key."""
+    origin_partition: int
+    record: LogRecord
+
+    @property
+    def size_bytes(self) -> int:
+        record = self.record
+        headers = sum(len(name.encode()) + len(value or b"") + 10 for name, value in record.headers)
+        return len(record.key or b"") + len(record.value or b"") + headers
+
+
+class Start(NamedTuple):
+    """Where to begin in one partition."""
+
+    position: int
+    redriven: frozenset[int] = frozenset()
+    """Offsets from there on to pass over."""
+    left: frozenset[int] = frozenset()
+    """Offsets before it to look at once more."""
+
+
+class Held:
+    """What one call to redrive has met and cannot send back: it does so once."""
+
+    def __init__(self) -> None:
+        self.places: set[int] = set()
+        self.keys: set[bytes] = set()
+        """What comes later of these ordering keys stays, so that it does not go ahead."""
+        self.why = ""
+
+    def add(self, place: int, key: bytes | None, why: str) -> None:
+        self.places.add(place)
+        if key is not None:
+            self.keys.add(key)
+        self.why = self.why or why
+
+
+class GatheredLetters(msgspec.Struct):
+    """Letters that were found, in their order, and how far the partitions were looked through."""
+
+    dead_topic_id: bytes
+    letters: list[Letter]
+    next_offsets: dict[int, int]
+    """By partition: nothing that was looked for is below that is not among the letters, or held."""
+    more: bool = False
+    """There are more of them."""
+
+    def leave(self, place: int) -> None:
+        """A letter is not taken after all."""
+        partition = partition_of(place)
+        self.next_offsets[partition] = min(self.next_offsets.get(partition, MAX_INT64), offset_of(place))
+        self.more = True
+
+
+class Wanted(msgspec.Struct, frozen=True):
+    """Which letters are looked for."""
+
+    group_id: str
+    origin: str
+    """The name of their topic."""
+    key_header: str
+    """The header that holds the ordering key; "": the record key is it."""
+    key: bytes | None
+    """Of this ordering key; None: of any."""
+
+    def letter(self, place: int, record: LogRecord) -> Letter | None:
+        """Return the letter that a record is, but for its key; None: it is none of this group."""
+        headers = record.headers
+        if (
+            header_value(headers, GROUP) != self.group_id.encode()
+            or header_value(headers, ORIGIN_TOPIC) != self.origin.encode()
+            or header_value(headers, UNDECODABLE) is not None
+        ):
+            return None
+        partition = header_value(headers, ORIGIN_PARTITION) or b""
+        key = header_value(headers, self.key_header) if self.key_header else record.key
+        # Anybody may write to the topic.
+        is_number = len(partition) <= _MAX_DIGITS and partition.isdigit()
+        return Letter(place, key, int(partition) if is_number else 0, record)
+
+
+async def gather(
+    engine: LogEngine,
+    dead_topic: Topic,
+    starts: Mapping[int, Start],
+    wanted: Wanted,
+    held: Held,
+    limit: int,
+    *,
+    counting: bool,
+) -> GatheredLetters:
+    """Find up to `limit` letters, a round of them unless they are only counted; what cannot be read, and letters of
+    keys that are `held`, are added to what is."""
+    gathering = _Gathering(engine, dead_topic, wanted, held, limit, counting=counting)
+    for partition, start in starts.items():
+        try:
+            if not await gathering.look_through(partition, start):
+                break
+        except LogbrokerError as error:
+            if error.retriable:
+                raise
+            held.why = held.why or error.message
+    return gathering.gathered
+
+
+class _Gathering:
+    def __init__(
+        self, engine: LogEngine, dead_topic: Topic, wanted: Wanted, held: Held, limit: int, *, counting: bool
+    ) -> None:
+        self.gathered = GatheredLetters(dead_topic.id, [], {})
+        self._engine = engine
+        self._topic_id = dead_topic.id
+        self._wanted = wanted
+        self._held = held
+        self._limit = limit
+        self._counting = counting
+        self._size_bytes = 0
+
+    async def look_through(self, partition: int, start: Start) -> bool:
+        """Gather letters of a partition; return whether there is room for more."""
+        gathered, held, wanted = self.gathered, self._held, self._wanted
+        facts = self._engine.partition_facts(self._topic_id, partition)
+        for offset in sorted(start.left):
+            if (
+                place_of(partition, offset) in held.places
+                or not facts.log_start_offset <= offset < facts.high_watermark
+            ):
+                continue
+            for record in await self._read_one(partition, offset):
+                letter = wanted.letter(place_of(partition, offset), record)
+                if letter is None or (wanted.key is not None and letter.key != wanted.key) or self._is_held(letter):
+                    continue
+                if not self._take(letter):
+                    return False
+        room = MAX_LEFT - len(start.left)
+        if room <= 0:
+            held.why = held.why or f"{MAX_LEFT:,} letters of partition {partition} cannot be sent back"
+            return True
+        offset = max(start.position, facts.log_start_offset)
+        first_left: int | None = None
+        while offset < facts.high_watermark:
+            [result] = await self._engine.read([Read(self._topic_id, partition, offset, READ_BYTES)])
+            if isinstance(result, OffsetOutOfRangeError):
+                offset = max(offset + 1, self._engine.partition_facts(self._topic_id, partition).log_start_offset)
+                continue
+            if isinstance(result, LogbrokerError):
+                raise result
+            records, errors = await in_decoder(partial(_records, result))
+            for base_offset, why in errors:
+                damage = await damage_at(self._engine, self._topic_id, partition, base_offset)
+                why = why if damage is None else damage.message
+                held.add(place_of(partition, max(offset, base_offset)), None, why)
+            for record in records:
+                if record.offset < offset or record.offset in start.redriven:
+                    continue
+                letter = wanted.letter(place_of(partition, record.offset), record)
+                if letter is None:
+                    continue
+                if wanted.key is not None and letter.key != wanted.key:
+                    first_left = record.offset if first_left is None else first_left
+                    continue
+                if letter.place in held.places or self._is_held(letter):
+                    room -= 1
+                    if room < 0:
+                        gathered.next_offsets[partition] = record.offset if first_left is None else first_left
+                        return True  # Of this partition nothing more can be remembered.
+                    continue
+                if not self._take(letter):
+                    gathered.next_offsets[partition] = record.offset if first_left is None else first_left
+                    return False
+            offset = result.next_offset
+            gathered.next_offsets[partition] = offset if first_left is None else first_left
+        return True
+
+    async def _read_one(self, partition: int, offset: int) -> list[LogRecord]:
+        [result] = await self._engine.read([Read(self._topic_id, partition, offset, 1, check_crc=True)])
+        if isinstance(result, LogbrokerError):
+            raise result
+        records, errors = await in_decoder(partial(_records, result))
+        for _, why in errors:
+            self._held.add(place_of(partition, offset), None, why)
+        return [record for record in records if record.offset == offset]
+
+    def _is_held(self, letter: Letter) -> bool:
+        """Whether a letter stays for the sake of one of its key."""
+        if letter.key is None or letter.key not in self._held.keys:
+            return False
+        self._held.places.add(letter.place)
+        return True
+
+    def _take(self, letter: Letter) -> bool:
+        """Add a letter, if there is room."""
+        letters = self.gathered.letters
+        full = not self._counting and (len(letters) >= MAX_ROUND_RECORDS or self._size_bytes >= MAX_ROUND_BYTES)
+        if len(letters) >= self._limit or full:
+            self.gathered.more = True
+            return False
+        self._size_bytes += letter.size_bytes
+        if self._counting:
+            letter.record = LogRecord(letter.record.offset, -1, None, None, ())
+        letters.append(letter)
+        return True
+
+
+def _records(result: ReadResult) -> tuple[list[LogRecord], list[tuple[int, str]]]:
+    """Decode what was read; of batches that cannot be decoded, return the base offset and why."""
+    records: list[LogRecord] = []
+    errors: list[tuple[int, str]] = []
+    for header, batch in split_batches(result.batches):
+        if not header.is_control:
+            try:
+                check_crc(header, batch)
+                records += list(decode_batch(batch))
+            except LogbrokerError as error:
+                errors.append((header.base_offset, error.message))
+    return records, errors

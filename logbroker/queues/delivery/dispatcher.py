@@ -1,0 +1,161 @@
+"""Handing out: from a worker's place in the line to the messages that it is sent."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
+
+from logbroker.errors import LogbrokerError, OffsetOutOfRangeError
+from logbroker.queues.context import GroupContext
+from logbroker.queues.delivery.packing import Delivered, Unreadable, pack
+from logbroker.queues.delivery.pull_line import HANDOUT_BYTES, PullLine, PullRequest, Turn
+from logbroker.queues.model.messages import Granted, Nack, Settlement
+from logbroker.queues.records.fetch import LATER, Records
+from logbroker.queues.scan.scanner import Scanner
+
+_log = logging.getLogger(__name__)
+
+MAX_HANDOUT_BYTES: Final = 2 * HANDOUT_BYTES
+"""What was granted beyond it, by a mean size that was wrong, is given back."""
+SLICE: Final = 512
+SLICE_OF_RUN: Final = 4096
+"""Records that are fetched at a time: their size is not known before."""
+
+
+class Dispatcher:
+    """The line of one queue group, and what those who wait in it are handed."""
+
+    def __init__(self, context: GroupContext, scanner: Scanner, records: Records) -> None:
+        self._context = context
+        self._queue = context.queue
+        self._scanner = scanner
+        self._records = records
+        self.line = PullLine(self._queue, scanner, context.moment)
+
+    async def next(
+        self, seat: PullRequest, wait_seconds: float | None = None, *, sessions: bool = False
+    ) -> list[Delivered]:
+        """Wait for records: in the line, within the credit, and with `sessions` for those of the worker's sessions.
+
+        None come where the time is over, or the seat was sent home. Raises what it was sent home with.
+        """
+        if wait_seconds is not None and seat.early:
+            wait_seconds = await self._scanner.reached(seat.early[-1][0], wait_seconds)
+        waiting = self.line.join(seat, sessions=sessions)
+        if seat.credit or self._queue.sessions.ready():
+            self._context.serve()
+        try:
+            if wait_seconds is None:
+                turn = await waiting
+            else:
+                async with asyncio.timeout(wait_seconds):
+                    turn = await waiting
+        except TimeoutError:
+            # What was granted at that very moment is handed out: given back, it would have been out of the line for
+            # nobody, and would be marked as a repeat.
+            late = self.line.leave(seat)
+            return [] if late is None else await self._pack(seat, late)
+        except BaseException:
+            self.leave(seat)
+            raise
+        if seat.turn is not waiting:
+            return []  # Sent home meanwhile, and what was granted taken back.
+        seat.turn = None
+        return await self._pack(seat, turn)
+
+    def leave(self, seat: PullRequest, unsent: Iterable[Delivered] = (), error: LogbrokerError | None = None) -> None:
+        """Wait no more; what was granted, and what is not sent, is given back."""
+        turn = self.line.leave(seat, error)
+        granted = turn.granted if turn is not None else ()
+        self.release(seat.worker_id, [*map(_receipts, granted), *map(_receipts, unsent)])
+
+    def release(self, worker_id: str, receipts: Sequence[tuple[int, int]]) -> None:
+        """Give back what a worker never saw: ranges in the order in which they were handed out, and are again."""
+        if receipts:
+            # Each comes to the front of the line.
+            self._queue.settle(worker_id, Settlement(releases=receipts[::-1]), self._context.moment())
+            self._context.touched()
+
+    async def _pack(self, seat: PullRequest, turn: Turn) -> list[Delivered]:
+        """Put what was granted into messages; what would make them too large is given back."""
+        packed: list[Delivered] = []
+        size_bytes = 0
+        slices = [piece for whole in turn.granted for piece in _sliced(whole)]
+        session = None if turn.session is None else (turn.session.token, turn.session.key)
+        unused = 0
+        unsent: list[tuple[int, int]] = []
+        is_full = False
+        try:
+            for piece in slices:
+                if is_full:
+                    unused += len(piece)
+                    unsent.append(_receipts(piece))
+                    continue
+                if packed:
+                    await asyncio.sleep(0)  # What is kept in memory is packed without a wait.
+                result = await pack(
+                    self._records,
+                    piece,
+                    session=session,
+                    replacements=self._queue.replacements.records,
+                    max_bytes=MAX_HANDOUT_BYTES,
+                )
+                packed += result.delivered
+                size_bytes += sum(len(each.batches) for each in result.delivered)
+                unused += len(result.unreadable)
+                for each in result.unreadable:
+                    if each.error is LATER:
+                        unsent.append((each.receipt, _receipts(piece)[1]))
+                        break
+                    self._drop(seat.worker_id, each)
+                # In a session nothing goes ahead of a record that comes again.
+                is_full = (
+                    size_bytes >= MAX_HANDOUT_BYTES
+                    or result.leaves_out
+                    or (session is not None and bool(result.unreadable))
+                )
+        except BaseException:
+            self.release(seat.worker_id, [_receipts(piece) for piece in slices])
+            raise
+        # At once: of pieces that are given back one by one, the last would come first.
+        self.release(seat.worker_id, unsent)
+        if session is None and unused:
+            self.line.credited(seat, unused)
+        if packed:
+            self.line.observe(sum(each.count for each in packed), size_bytes)
+        return packed
+
+    def _drop(self, worker_id: str, unreadable: Unreadable) -> None:
+        """A record cannot be handed out: one that retention took is done, any other failed."""
+        receipt, error = unreadable.receipt, unreadable.error
+        if isinstance(error, OffsetOutOfRangeError):
+            self._queue.expire(worker_id, receipt, self._context.moment())
+        else:
+            _log.warning("queue group %s: a record cannot be handed out: %s", self._context.group_id, error.message)
+            nack = Nack(receipt, receipt, error.message)
+            self._queue.settle(worker_id, Settlement(nacks=[nack]), self._context.moment())
+        self._context.touched()
+
+
+def _receipts(given: Granted | Delivered) -> tuple[int, int]:
+    """The first and the last."""
+    count = given.count if isinstance(given, Delivered) else len(given)
+    return given.first_receipt, given.first_receipt + count - 1
+
+
+def _sliced(granted: Granted) -> Iterator[Granted]:
+    """Yield parts that fit the memory, however large the records are."""
+    size = SLICE_OF_RUN if isinstance(granted.places, range) else SLICE
+    if len(granted) <= size:
+        yield granted
+        return
+    for start in range(0, len(granted), size):
+        end = start + size
+        yield Granted(
+            granted.first_receipt + start,
+            granted.places[start:end],
+            granted.attempts[start:end],
+            granted.redelivered[start:end],
+        )

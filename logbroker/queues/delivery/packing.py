@@ -1,0 +1,231 @@
+"""Deliveries as they go to a worker: record batches as bytes, and beside them columns of what is known of each record.
+
+Records that lie side by side in the log and have no order among themselves go as the batches that they lie in, as long
+as the worker gets at least a quarter of such a batch: nothing is decoded here. All others are put together in new
+batches, in the order of their receipts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import repeat
+from typing import Final, NamedTuple
+
+import msgspec
+
+from logbroker.errors import LogbrokerError
+from logbroker.queues.model.messages import Granted
+from logbroker.queues.model.record_id import offset_of, partition_of
+from logbroker.queues.records.batch_cache import Found
+from logbroker.queues.records.decoder import in_decoder_if
+from logbroker.queues.records.fetch import INLINE_RECORDS, LATER, NO_BOUND, Records
+from logbroker.record.codec import BatchBuilder, LogRecord, check_crc
+from logbroker.record.compression import Codec
+from logbroker.record.stored_batch import StoredBatch
+
+MAX_BATCHES_BYTES: Final = 1024 * 1024
+"""Of one message. A record or a batch of the log that takes more goes alone."""
+
+MAX_PLAIN_BYTES: Final = 4 * 1024 * 1024
+"""A larger record is compressed, as it was if it is much larger: no client takes a message of all that it may expand
+to, and one whose message is refused would be handed out for ever, and keep its worker from all others."""
+_WHOLE_SHARE: Final = 4
+"""A batch is handed on whole for the sake of such a part of it: the worker leaves out the rest for less than it would
+cost here to decode and encode that part."""
+_NO_TIMESTAMP: Final = -1
+
+Session = tuple[int, bytes]
+"""Token and ordering key."""
+
+
+class Delivered(msgspec.Struct, gc=False):
+    """One message to a worker: records of consecutive receipts. See `Deliveries` in queues.proto."""
+
+    first_receipt: int
+    count: int
+    batches: bytes
+    """Whole record batches, one after the other, that hold the records in the order of their receipts."""
+    partitions: list[int]
+    """By record; of records that are handed on as they lie in the log, only that of the first, as `offsets`."""
+    offsets: list[int]
+    attempts: list[int]
+    """Empty: all are first attempts."""
+    redelivered: list[bool]
+    """Empty: none was."""
+    session: Session | None = None
+
+
+class Unreadable(msgspec.Struct, gc=False):
+    """A delivery whose record is gone from the log, or cannot be read or decoded."""
+
+    receipt: int
+    place: int
+    error: LogbrokerError
+
+
+class Packed(NamedTuple):
+    """What became of granted deliveries: together, all of them."""
+
+    delivered: list[Delivered]
+    """In the order of their receipts."""
+    unreadable: list[Unreadable]
+
+    @property
+    def leaves_out(self) -> bool:
+        """Whether the last ones were left out."""
+        return bool(self.unreadable) and self.unreadable[-1].error is LATER
+
+
+async def pack(
+    records: Records,
+    granted: Granted,
+    *,
+    session: Session | None = None,
+    replacements: Mapping[int, LogRecord] | None = None,
+    max_bytes: int = NO_BOUND,
+) -> Packed:
+    """Fetch the records that are granted, and put them into messages.
+
+    `replacements`: what goes in a record's place. Left out is what would take more memory than about `max_bytes`, and
+    in a session all that follows on a record that cannot be read: the last of the records are then unreadable, with
+    the error `records.LATER`.
+    """
+    packed = Packed([], [])
+    if not isinstance(granted.places, range):
+        await _pack_anew(records, granted, session, replacements or {}, max_bytes, packed)
+        return packed
+    run: list[Found] = []
+    run_bytes = begun = index = taken_bytes = 0
+
+    def hand_on() -> None:
+        if run:
+            packed.delivered.append(_as_in_log(_part(granted, begun, index), run))
+            run.clear()
+
+    for places, found in await records.find(granted.places, max_bytes):
+        batch = found.batch
+        # What is kept since the scan was not read, and has no bound but this one.
+        if batch is LATER or packed.leaves_out or taken_bytes >= max_bytes:
+            hand_on()
+            receipts = range(granted.first_receipt + index, granted.first_receipt + index + len(places))
+            packed.unreadable.extend(map(Unreadable, receipts, places, repeat(LATER)))
+        elif isinstance(batch, StoredBatch) and _goes_whole(batch, len(places)):
+            if run_bytes + len(batch.raw) > MAX_BATCHES_BYTES:
+                hand_on()
+            if not run:
+                begun, run_bytes = index, 0
+            run.append(found)
+            run_bytes += len(batch.raw)
+            taken_bytes += len(batch.raw)
+        else:
+            hand_on()
+            part = _part(granted, index, index + len(places))
+            before = len(packed.delivered)
+            await _pack_anew(records, part, session, replacements or {}, max_bytes - taken_bytes, packed)
+            taken_bytes += sum(len(each.batches) for each in packed.delivered[before:])
+        index += len(places)
+    hand_on()
+    return packed
+
+
+def _part(granted: Granted, start: int, end: int) -> Granted:
+    return Granted(
+        granted.first_receipt + start,
+        granted.places[start:end],
+        granted.attempts[start:end],
+        granted.redelivered[start:end],
+    )
+
+
+def _goes_whole(batch: StoredBatch, count: int) -> bool:
+    """Whether a batch is handed on as it is, for the sake of so many of its records."""
+    record_count = batch.header.record_count
+    # Of one record nobody could tell whether its offset is that of the first record of new batches.
+    if count == 1 < record_count or _WHOLE_SHARE * count < record_count:
+        return False
+    try:
+        check_crc(batch.header, batch.raw)
+    except LogbrokerError:
+        return False  # Its records are found to be unreadable.
+    return True
+
+
+def _as_in_log(granted: Granted, run: Sequence[Found]) -> Delivered:
+    first = granted.places[0]
+    return Delivered(
+        granted.first_receipt,
+        len(granted),
+        b"".join(found.batch.raw for found in run if isinstance(found.batch, StoredBatch)),
+        [partition_of(first)],
+        [offset_of(first)],
+        granted.attempts,
+        granted.redelivered,
+    )
+
+
+async def _pack_anew(
+    records: Records,
+    granted: Granted,
+    session: Session | None,
+    replacements: Mapping[int, LogRecord],
+    max_bytes: int,
+    packed: Packed,
+) -> None:
+    fetched = await records.fetch(granted.places, max_bytes)
+    if replacements:
+        fetched = [replacements.get(place, record) for place, record in zip(granted.places, fetched, strict=True)]
+    for index, record in enumerate(fetched):
+        if record is LATER or (session is not None and not isinstance(record, LogRecord)):
+            fetched[index + 1 :] = [LATER] * (len(fetched) - index - 1)
+            break
+    size_bytes = sum(len(record.value or b"") for record in fetched if isinstance(record, LogRecord))
+    is_heavy = len(fetched) > INLINE_RECORDS or size_bytes > MAX_BATCHES_BYTES
+    await in_decoder_if(is_heavy, lambda: _encode(granted, fetched, session, packed))
+
+
+def _encode(
+    granted: Granted, records: Sequence[LogRecord | LogbrokerError], session: Session | None, packed: Packed
+) -> None:
+    builder: BatchBuilder | None = None
+    begun, stamped = 0, True
+
+    def close(end: int) -> None:
+        if builder is not None:
+            part = _part(granted, begun, end)
+            packed.delivered.append(
+                Delivered(
+                    part.first_receipt,
+                    len(part),
+                    builder.build(),
+                    part.partitions(),
+                    part.offsets(),
+                    part.attempts,
+                    part.redelivered,
+                    session,
+                )
+            )
+
+    for index, record in enumerate(records):
+        if not isinstance(record, LogRecord):
+            close(index)
+            builder = None
+            packed.unreadable.append(Unreadable(granted.first_receipt + index, granted.places[index], record))
+            continue
+        stamp, headers = record.timestamp_ms, list(record.headers)
+        # The codec takes no record without a time into a batch whose first one has it, nor the other way round.
+        if builder is not None and (
+            (stamp != _NO_TIMESTAMP) is not stamped
+            or builder.append(index - begun, stamp, record.key, record.value, headers) is None
+        ):
+            close(index)
+            builder = None
+        if builder is None:
+            builder = BatchBuilder(MAX_BATCHES_BYTES, Codec.ZSTD if _is_large(record) else Codec.NONE)
+            begun, stamped = index, stamp != _NO_TIMESTAMP
+            builder.append(0, stamp, record.key, record.value, headers)
+    close(len(records))
+
+
+def _is_large(record: LogRecord) -> bool:
+    headers = sum(len(name) + len(value or b"") for name, value in record.headers)
+    return len(record.value or b"") + len(record.key or b"") + headers > MAX_PLAIN_BYTES

@@ -1,0 +1,205 @@
+"""Workers that wait for records: first come, first served, and what is ready is shared evenly among those who wait.
+
+Nothing is handed out before somebody can take it on: a worker that is busy, or whose stream is slow, does not wait.
+
+With priorities, a credit counts only when all is scanned that was readable when it was given: what is then ready and
+most urgent is so in the log, too. Each credit has its own mark (`Scanner.mark`), so that who gives one after the other
+is served all the same.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Final
+
+import msgspec
+
+from logbroker.errors import LogbrokerError
+from logbroker.queues.machine.queue import Queue
+from logbroker.queues.model.holders import WorkerSession
+from logbroker.queues.model.messages import Granted
+from logbroker.queues.model.record_id import Moment
+from logbroker.queues.scan.barriers import NO_MARK
+from logbroker.queues.scan.scanner import Scanner
+from logbroker.record.bands import Band
+
+HANDOUT_BYTES: Final = 1024 * 1024
+"""About as much is handed out to a worker at a time, at most."""
+HANDOUT_RECORDS: Final = 8192
+_WEIGHT: Final = 0.2
+"""Of the newest handout, in the mean size of records."""
+
+
+class Turn(msgspec.Struct):
+    """What was handed out to somebody: records of the line, or those of a session."""
+
+    granted: list[Granted]
+    session: WorkerSession | None = None
+
+
+class PullRequest:
+    """Who waits."""
+
+    def __init__(self, worker_id: str, band: Band | None = None) -> None:
+        """`band`: only records of its priorities; None: all."""
+        self.worker_id = worker_id
+        self.band = band
+        self.credit = 0
+        """What may be handed out outside of sessions; each record handed out uses one up."""
+        self.early: deque[tuple[int, int]] = deque()
+        """Of the credit, what does not count yet: marks of the scan and numbers of records. Few: a mark that is taken
+        anew is soon reached, or the one before."""
+        self.max_bytes: Callable[[], int] = lambda: HANDOUT_BYTES
+        """How much may be handed out at a time, about; set by who writes it."""
+        self.credit_bytes: int | None = None
+        """What may be sent outside of sessions; None: not bounded. Below 0 by what the last message had too much."""
+        self.session_credit_bytes: dict[int, int] = {}
+        """The same of sessions, by their tokens; those that are not in it are not bounded."""
+        self.turn: asyncio.Future[Turn] | None = None
+        """Pending: it waits."""
+
+    @property
+    def waits(self) -> bool:
+        return self.turn is not None and not self.turn.done()
+
+    def add_credit(self, records: int, mark: int) -> None:
+        self.credit += records
+        if mark == NO_MARK:
+            return
+        if self.early and self.early[-1][0] == mark:
+            records += self.early.pop()[1]
+        self.early.append((mark, records))
+
+    def may_send(self, session_token: int = 0) -> bool:
+        """Whether the credit in bytes allows another message, outside of sessions or of one."""
+        left = self.session_credit_bytes.get(session_token) if session_token else self.credit_bytes
+        return left is None or left > 0
+
+    def sent(self, size_bytes: int, session_token: int = 0) -> None:
+        """So much goes to the worker."""
+        if not session_token and self.credit_bytes is not None:
+            self.credit_bytes -= size_bytes
+        elif session_token in self.session_credit_bytes:
+            self.session_credit_bytes[session_token] -= size_bytes
+
+    def usable_credit(self, may_serve: Callable[[int], bool]) -> int:
+        """The credit that counts by now."""
+        while self.early and may_serve(self.early[0][0]):
+            self.early.popleft()
+        return self.credit - sum(records for _, records in self.early)
+
+
+class PullLine:
+    """The line of one queue group. Who has no credit waits beside it, for records of sessions."""
+
+    def __init__(self, queue: Queue, scanner: Scanner, moment: Callable[[], Moment]) -> None:
+        self._queue = queue
+        self._scanner = scanner
+        self._moment = moment
+        self._loop = asyncio.get_running_loop()
+        self._seats: deque[PullRequest] = deque()
+        self._by_worker: dict[str, PullRequest] = {}
+        """Those that wait for records of sessions."""
+        self._record_bytes = 1024.0
+        self._error: LogbrokerError | None = None
+        self.delivered = 0
+        """Records handed out in this life."""
+
+    @property
+    def is_waited_in(self) -> bool:
+        """Whether anybody waits for records, of the line or of sessions."""
+        return bool(self._seats or self._by_worker)
+
+    def join(self, seat: PullRequest, *, sessions: bool) -> asyncio.Future[Turn]:
+        """Wait for records at the end of the line, with `sessions` also for those of the worker's sessions. It is
+        time to serve then. Raises what the line was closed with."""
+        if self._error is not None:
+            raise self._error.anew()
+        seat.turn = self._loop.create_future()
+        if seat.credit:
+            self._seats.append(seat)
+        if sessions:
+            self._by_worker[seat.worker_id] = seat
+        return seat.turn
+
+    def credited(self, seat: PullRequest, records: int) -> None:
+        """Somebody may be handed more."""
+        if not seat.credit and seat.waits:
+            self._seats.append(seat)
+        seat.add_credit(records, self._scanner.mark() if self._queue.settings.has_priorities else NO_MARK)
+
+    def leave(self, seat: PullRequest, error: LogbrokerError | None = None) -> Turn | None:
+        """Wait no more; return what was handed out already, but not noticed yet. Who waits may be told of an error."""
+        turn, seat.turn = seat.turn, None
+        if turn is None:
+            return None
+        self._remove(seat)
+        if turn.done() and not turn.cancelled():
+            return turn.result()
+        if error is None:
+            turn.cancel()
+        elif not turn.done():
+            turn.set_exception(error.anew())
+            turn.exception()  # Who waited may be gone.
+        return None
+
+    def _remove(self, seat: PullRequest) -> None:
+        if self._by_worker.get(seat.worker_id) is seat:
+            del self._by_worker[seat.worker_id]
+        with suppress(ValueError):
+            self._seats.remove(seat)
+
+    def close(self, error: LogbrokerError) -> None:
+        """Send everybody home, also who comes later."""
+        self._error = error
+        for seat in {*self._seats, *self._by_worker.values()}:
+            self.leave(seat, error)
+
+    def serve_sessions(self) -> None:
+        """Hand out what sessions have for those who wait."""
+        for session in self._queue.sessions.ready():
+            seat = self._by_worker.get(session.worker.id)
+            if seat is not None and seat.waits and seat.may_send(session.token):
+                granted = self._queue.sessions.take(session, self._moment())
+                if granted:
+                    self._remove(seat)
+                    self._hand_out(seat, Turn(granted, session))
+
+    def serve(self) -> None:
+        """Hand out what is ready."""
+        queue, seats, may_serve = self._queue, self._seats, self._scanner.may_serve
+        if queue.settings.has_priorities and not may_serve(NO_MARK):
+            return
+        for _ in range(len(seats)):
+            if not queue.ready_records():
+                return
+            seat = seats.popleft()
+            if not seat.waits:
+                continue  # The task that waited was cancelled, and is about to leave.
+            if not seat.may_send():
+                seats.append(seat)
+                continue
+            max_bytes = seat.max_bytes() if seat.credit_bytes is None else min(seat.max_bytes(), seat.credit_bytes)
+            ready = queue.ready_records(seat.band)
+            credit = seat.usable_credit(may_serve) if seat.early else seat.credit
+            share = -(-ready // (len(seats) + 1))
+            most = min(credit, share, HANDOUT_RECORDS, max(1, int(max_bytes / self._record_bytes)))
+            granted = queue.take(seat.worker_id, most, self._moment(), seat.band)
+            if granted:
+                seat.credit -= sum(map(len, granted))
+                self._by_worker.pop(seat.worker_id, None)
+                self._hand_out(seat, Turn(granted))
+            else:
+                seats.append(seat)  # It holds as many as it may, its credit does not count yet, or its band has none.
+
+    def _hand_out(self, seat: PullRequest, turn: Turn) -> None:
+        assert seat.turn is not None
+        self.delivered += sum(map(len, turn.granted))
+        seat.turn.set_result(turn)
+
+    def observe(self, records: int, size_bytes: int) -> None:
+        """Records were handed out that had so many bytes."""
+        self._record_bytes += _WEIGHT * (size_bytes / records - self._record_bytes)

@@ -1,0 +1,152 @@
+"""Opening sessions: now where that can be, else in turn as soon as it can."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import Final
+
+from logbroker.errors import LogbrokerError, NoFreeSessionError, SessionHeldError, StaleSessionError
+from logbroker.queues.context import GroupContext
+from logbroker.queues.model.holders import WorkerSession
+from logbroker.queues.model.lane import lane_key
+from logbroker.queues.model.worker_messages import OpenedSession
+from logbroker.queues.scan.barriers import NO_MARK
+from logbroker.queues.scan.scanner import Scanner
+
+
+class Opening:
+    """Somebody who waits for a session."""
+
+    def __init__(self, worker_id: str, key: bytes | None, prefetch: int, mark: int) -> None:
+        """`mark`: of the scan, before which none is opened."""
+        self.mark = mark
+        self.worker_id = worker_id
+        self.key = key
+        self.prefetch = prefetch
+        self.opened: asyncio.Future[WorkerSession] = asyncio.get_running_loop().create_future()
+        self.why_not: LogbrokerError = NO_FREE_SESSION
+
+
+NO_FREE_SESSION: Final = NoFreeSessionError("no key has records that nobody works on: try again later, or wait for one")
+
+
+class SessionWaiters:
+    """Those who wait for sessions of one queue group, in the order in which they came."""
+
+    def __init__(self, context: GroupContext, scanner: Scanner) -> None:
+        self._context = context
+        self._queue = context.queue
+        self._scanner = scanner
+        self._waiting: list[Opening] = []
+        self._error: LogbrokerError | None = None
+
+    @property
+    def are_waited_for(self) -> bool:
+        return bool(self._waiting)
+
+    async def open(self, worker_id: str, key: bytes | None, prefetch: int, wait_seconds: float) -> OpenedSession:
+        """See `WorkerLink.open_session`."""
+        if self._scanner.is_resting:
+            await self._scanner.catch_up()
+        mark = NO_MARK
+        if key is None and self._queue.settings.has_priorities:
+            # The next free one is the most urgent one.
+            mark = self._scanner.mark()
+            wait_seconds = await self._scanner.reached(mark, wait_seconds)
+            if self._error is not None:
+                raise self._error.anew()
+        opening = Opening(worker_id, None if key is None else lane_key(key), prefetch, mark)
+        self._waiting.append(opening)
+        self._context.serve()
+        try:
+            await self._wait(opening, wait_seconds)
+            session = opening.opened.result()
+            state, has_records = self._queue.sessions.state(session.key), self._queue.sessions.has_records(session)
+            return await self._context.commits.synced(
+                OpenedSession(session.key if key is None else key, session.token, state, has_records)
+            )
+        except asyncio.CancelledError:
+            self._abandon(opening)
+            raise
+
+    async def _wait(self, opening: Opening, wait_seconds: float) -> None:
+        try:
+            async with asyncio.timeout(wait_seconds):
+                if not opening.opened.done():
+                    await asyncio.wait([opening.opened])
+        except TimeoutError:
+            # Its turn may have come at this very moment.
+            if opening.opened.cancel():
+                raise opening.why_not.anew() from None
+        finally:
+            if opening in self._waiting:
+                self._waiting.remove(opening)
+
+    def _abandon(self, opening: Opening) -> None:
+        """Nobody waits any more: a session that was opened is free again."""
+        opened = opening.opened
+        if not opened.cancel() and not opened.cancelled() and opened.exception() is None:
+            session = opened.result()
+            with suppress(StaleSessionError):
+                self._queue.sessions.close(opening.worker_id, session.key, session.token, self._context.moment())
+                self._context.touched()
+
+    def renew(self, worker_id: str, key: bytes, token: int) -> None:
+        """See `WorkerLink.renew_session`."""
+        self._queue.sessions.renew(worker_id, lane_key(key), token, self._context.moment())
+        self._context.touched()
+
+    async def close_session(self, worker_id: str, key: bytes, token: int) -> None:
+        """See `WorkerLink.close_session`."""
+        self._queue.sessions.close(worker_id, lane_key(key), token, self._context.moment())
+        self._context.touched()
+        await self._context.commits.synced(None)
+
+    def serve(self) -> None:
+        """Open what can be opened."""
+        if not self._waiting:
+            return
+        waiting, self._waiting = self._waiting, []
+        none_free = False
+        for opening in waiting:
+            if opening.opened.done():
+                continue
+            if not (none_free and opening.key is None) and self._may_try(opening) and self._try(opening):
+                self._context.touched()
+                continue
+            none_free = none_free or opening.key is None
+            if not opening.opened.done():
+                self._waiting.append(opening)
+
+    def _may_try(self, opening: Opening) -> bool:
+        if opening.key is not None:
+            # Many may wait for what others have, and are asked after each input.
+            return opening.why_not is NO_FREE_SESSION or not self._queue.sessions.is_taken(opening.key)
+        if not self._queue.settings.has_priorities:
+            return True
+        return self._scanner.may_serve(opening.mark)
+
+    def _try(self, opening: Opening) -> bool:
+        try:
+            session = self._queue.sessions.open(
+                opening.worker_id, opening.key, opening.prefetch, self._context.moment()
+            )
+        except SessionHeldError as error:
+            opening.why_not = error.as_value()
+            return False
+        except LogbrokerError as error:
+            opening.opened.set_exception(error.as_value())
+            return False
+        if session is None:
+            return False
+        opening.opened.set_result(session)
+        return True
+
+    def close(self, error: LogbrokerError) -> None:
+        """Nobody gets one any more."""
+        self._error = error
+        for opening in self._waiting:
+            if not opening.opened.done():
+                opening.opened.set_exception(error.anew())
+        self._waiting.clear()

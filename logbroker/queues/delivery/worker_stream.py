@@ -1,0 +1,180 @@
+"""A worker's stream, as its queue group sees it: what the worker may do, and what it is given."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from logbroker.errors import InvalidRequestError, LogbrokerError
+from logbroker.queues.delivery.dispatcher import Dispatcher
+from logbroker.queues.delivery.packing import Delivered
+from logbroker.queues.delivery.pull_line import PullRequest
+from logbroker.queues.delivery.session_waiters import SessionWaiters
+from logbroker.queues.machine.leases import Refusal
+from logbroker.queues.model.messages import Granted, Settlement
+from logbroker.queues.model.worker_messages import (
+    MAX_CREDIT_BYTES,
+    Hello,
+    ListedSession,
+    OpenedSession,
+    check_credit,
+    check_credit_bytes,
+)
+from logbroker.record.bands import Band
+
+
+class WorkerHost(Protocol):
+    """What the stream of a worker asks of its queue group."""
+
+    @property
+    def handouts(self) -> Dispatcher: ...
+    @property
+    def openings(self) -> SessionWaiters: ...
+    def check_room(self) -> None: ...
+    def credited(self, link: WorkerLink, records: int) -> None: ...
+    def credited_bytes(self) -> None: ...
+    def settle(self, worker_id: str, settlement: Settlement) -> asyncio.Future[list[Refusal]]: ...
+    async def settle_in_turns(
+        self, worker_id: str, settlement: Settlement
+    ) -> Sequence[asyncio.Future[list[Refusal]]]: ...
+    def excuse(self, worker_id: str, receipts: Sequence[tuple[int, int]]) -> None: ...
+    async def goodbye(self, link: WorkerLink) -> None: ...
+    def disconnected(self, link: WorkerLink) -> None: ...
+
+
+class WorkerLink:
+    """One stream of a worker. Made by `QueueGroup.connect`.
+
+    Records are handed out when `next_deliveries` asks for them, so a stream that is slow to write holds back none.
+    """
+
+    def __init__(self, group: WorkerHost, hello: Hello, band: Band | None) -> None:
+        self._group = group
+        self.worker_id = hello.worker_id
+        self.incarnation = hello.incarnation
+        self.client_name = hello.client_name
+        self.connected = True
+        self.is_in = False
+        """It has what it held before; set by the group."""
+        self.kept_until = 0.0
+        """When the grace of a worker whose stream broke is over (monotonic)."""
+        self.resumed = False
+        """The worker came back in time: the receipts of what it listed as held are good."""
+        self.reclaimed: list[Granted] = []
+        """After a start: what the worker listed as held and has again, with new receipts."""
+        self.sessions: list[ListedSession] = []
+        """Those that the worker listed as held and still has."""
+        self.on_session_lost: Callable[[bytes, int, LogbrokerError], None] = lambda key, token, why: None
+        """Called with key and token of a session that ended without the worker's wish, and why; set by the stream."""
+        self.seat = PullRequest(hello.worker_id, band)
+        self.seat.credit_bytes = hello.credit_bytes
+        for session in hello.sessions:
+            self.credit_session(session.token, session.credit_bytes)
+        self._unsent: deque[Delivered] = deque()
+        self._error: LogbrokerError | None = None
+        self._over = asyncio.Event()
+
+    # --- what the worker does ----------------------------------------------------------------------------------------
+
+    def add_credit(self, records: int) -> None:
+        """Let so many more records be handed out. Raises InvalidRequestError."""
+        check_credit(records)
+        check_credit(self.seat.credit + records)
+        self._group.credited(self, records)
+
+    def add_credit_bytes(self, size_bytes: int, session_token: int = 0) -> None:
+        """Let so much more be sent, outside of sessions or of one; that of a session that is over is passed over.
+        Raises InvalidRequestError."""
+        check_credit_bytes(size_bytes)
+        seat = self.seat
+        if session_token:
+            if session_token in seat.session_credit_bytes:
+                left = seat.session_credit_bytes[session_token] + size_bytes
+                seat.session_credit_bytes[session_token] = min(left, MAX_CREDIT_BYTES)
+        elif seat.credit_bytes is None:
+            raise InvalidRequestError("the stream has no credit in bytes to add to: give the first in the Hello")
+        else:
+            seat.credit_bytes = min(seat.credit_bytes + size_bytes, MAX_CREDIT_BYTES)
+        self._group.credited_bytes()
+
+    def credit_session(self, token: int, credit_bytes: int | None) -> None:
+        """Let so much of a session be sent; None: not bounded."""
+        if credit_bytes is not None:
+            self.seat.session_credit_bytes[token] = credit_bytes
+
+    def settle(self, settlement: Settlement) -> asyncio.Future[list[Refusal]]:
+        """Settle at once; the future has what was refused as soon as all else is synced."""
+        return self._group.settle(self.worker_id, settlement)
+
+    async def settle_in_turns(self, settlement: Settlement) -> Sequence[asyncio.Future[list[Refusal]]]:
+        """See `QueueGroup.settle_in_turns`."""
+        return await self._group.settle_in_turns(self.worker_id, settlement)
+
+    async def open_session(self, key: bytes | None, prefetch: int = 1, wait_seconds: float = 0) -> OpenedSession:
+        """Open the session of an ordering key or, with None, the next free one that has records; wait for it so long.
+
+        Returns when its token is synced. Raises SessionHeldError, NoFreeSessionError, InvalidRequestError,
+        OverloadedError or DiskFullError.
+        """
+        self._group.check_room()
+        return await self._group.openings.open(self.worker_id, key, prefetch, wait_seconds)
+
+    def renew_session(self, key: bytes, token: int) -> None:
+        """Let the lock of a session end so late as if it was opened now. Raises StaleSessionError."""
+        self._group.openings.renew(self.worker_id, key, token)
+
+    async def close_session(self, key: bytes, token: int) -> None:
+        """Free a session; returns when that is synced. Raises StaleSessionError."""
+        await self._group.openings.close_session(self.worker_id, key, token)
+
+    async def goodbye(self) -> None:
+        """The worker leaves: what it holds is free at once, uncounted. Returns when that is synced."""
+        if self.connected:
+            await self._group.goodbye(self)
+
+    def disconnected(self) -> None:
+        """The stream broke, or is over."""
+        if self.connected:
+            self._group.disconnected(self)
+
+    # --- what it is given --------------------------------------------------------------------------------------------
+
+    async def next_deliveries(self) -> Delivered:
+        """Wait for records, within the credit or of a session, and return the next message of them. For one task.
+
+        Raises what ended the link: WorkerReplacedError, UnknownGroupError or UnknownTopicError.
+        """
+        while not self._unsent:
+            if not self.connected:
+                raise (self._error or LogbrokerError("the worker's stream is over")).anew()
+            self._unsent += await self._group.handouts.next(self.seat, sessions=True)
+        return self._unsent.popleft()
+
+    def put_back(self, delivered: Delivered) -> None:
+        """The stream broke before this was written: it is given back, uncounted, when the link ends."""
+        if self.connected:
+            self._unsent.appendleft(delivered)
+
+    def excuse(self, delivered: Delivered) -> None:
+        """The stream broke while this was written: the worker may have it, and keeps it for the grace as all else. If
+        it does not come back by then, no attempt counts. Where it came back meanwhile, it has said what it has."""
+        if self.connected:
+            last_receipt = delivered.first_receipt + delivered.count - 1
+            self._group.excuse(self.worker_id, [(delivered.first_receipt, last_receipt)])
+
+    async def ended(self) -> LogbrokerError | None:
+        """Wait until the link is at its end, and return the error that the stream is to end with; None: it said
+        goodbye or broke."""
+        await self._over.wait()
+        return self._error
+
+    def end(self, error: LogbrokerError | None) -> list[Delivered]:
+        """The link is over; return what it had not sent. For the group."""
+        self.connected = False
+        self._error = error
+        self._over.set()
+        unsent = list(self._unsent)
+        self._unsent.clear()
+        return unsent

@@ -1,0 +1,198 @@
+"""The workers of a queue group: who is connected, who may still come back, and what those who come back keep."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from itertools import repeat
+
+from logbroker.errors import (
+    LogbrokerError,
+    OverloadedError,
+    WorkerIdInUseError,
+    WorkerReplacedError,
+    quoted,
+)
+from logbroker.pacing import Pace, Steps, in_turns
+from logbroker.queues.context import GroupContext
+from logbroker.queues.delivery.dispatcher import Dispatcher
+from logbroker.queues.delivery.worker_stream import WorkerLink
+from logbroker.queues.model.holders import WorkerSession
+from logbroker.queues.model.lane import lane_key
+from logbroker.queues.model.lost_receipts import Loss
+from logbroker.queues.model.record_id import Moment, offset_of, partition_of
+from logbroker.queues.model.worker_messages import Hello, ListedSession
+
+
+class WorkerStreams:
+    """All links of a queue group."""
+
+    def __init__(self, context: GroupContext, handouts: Dispatcher, max_workers: int) -> None:
+        self.links: dict[str, WorkerLink] = {}
+        """Of workers that are connected, or may still come back."""
+        self._context = context
+        self._queue = context.queue
+        self._handouts = handouts
+        self._max_workers = max_workers
+        self._scanned = asyncio.Event()
+
+    # --- coming ------------------------------------------------------------------------------------------------------
+
+    async def enter(self, link: WorkerLink, hello: Hello, reserved_until: float) -> None:
+        """Take a worker in; `reserved_until` (monotonic): until when it may reclaim what it held before a start.
+
+        Raises OverloadedError or WorkerIdInUseError.
+        """
+        link.resumed = self._take_place(link)
+        self.links[link.worker_id] = link
+        knows_nothing = link.resumed and hello.life not in (0, self._queue.life)
+        if knows_nothing:
+            # It reclaimed on a stream that broke before it heard of it: of this life it knows no receipt.
+            link.resumed = False
+            self._close_unknown(link, hello.sessions)
+            self._release_lost(link, ())
+        if link.resumed:
+            self._close_unknown(link, hello.sessions)
+            self._release_lost(link, hello.held)
+            link.sessions = [session for session in hello.sessions if self._has(link, session)]
+        elif hello.held or hello.sessions:
+            try:
+                held = await in_turns(self._may_reclaim(hello), Pace())
+                await self._wait_for_scan(held, reserved_until)
+                found = await in_turns(self._queue.lanes.find_heads(held), Pace())
+            except BaseException:
+                link.disconnected()
+                raise
+            if link.connected and (knows_nothing or self._context.moment().seconds < reserved_until):
+                link.sessions = [
+                    session for session in hello.sessions if self._has(link, session) or self._reclaim(link, session)
+                ]
+                link.reclaimed = self._queue.reclaim(link.worker_id, held, self._context.moment(), found)
+        link.is_in = True
+        self._context.touched()
+
+    def _take_place(self, link: WorkerLink) -> bool:
+        """Put a link in the place of its worker's before; return whether the worker was in time for what it held. One
+        that broke off before it had reclaimed that has to do it now."""
+        before = self.links.get(link.worker_id)
+        if before is None:
+            if len(self.links) >= self._max_workers:
+                raise OverloadedError(
+                    f"the queue group has {len(self.links)} workers, the most that it may have (max_queue_workers)"
+                )
+            return False
+        if before.incarnation != link.incarnation:
+            if before.connected:
+                raise WorkerIdInUseError(
+                    f"another life of worker {quoted(link.worker_id)} is connected: choose an id that nobody else has"
+                )
+            self._queue.presence.lost(link.worker_id, self._context.moment())
+            return False
+        if before.connected:
+            self._end(before, WorkerReplacedError("the worker came back on another stream"))
+            return before.is_in
+        return self._queue.presence.back(link.worker_id, self._context.moment()) and before.is_in
+
+    def _release_lost(self, link: WorkerLink, held: Sequence[int]) -> None:
+        """What was on its way when the stream broke never came there: it is free again."""
+        known = frozenset(held)
+        lost = [receipt for receipt, place in self._queue.deliveries.held_by(link.worker_id) if place not in known]
+        self._handouts.release(link.worker_id, [(receipt, receipt) for receipt in lost])
+        self._queue.deliveries.seen(link.worker_id)
+
+    def _close_unknown(self, link: WorkerLink, held: Sequence[ListedSession]) -> None:
+        """A session whose opening was answered when the stream broke never came there: it is free again."""
+        known = {(lane_key(session.key), session.token) for session in held}
+        for session in self._queue.sessions.held_by(link.worker_id):
+            if (session.key, session.token) not in known:
+                self._queue.sessions.close(link.worker_id, session.key, session.token, self._context.moment())
+
+    def _may_reclaim(self, hello: Hello) -> Steps[Sequence[int]]:
+        """What was surely nobody else's since the worker had it: not what failed since (a lease that ended is a
+        failure), nor anything at all where the group has had another life in between."""
+        if hello.life not in (0, self._queue.life_before, self._queue.life):
+            return ()
+        failures = self._queue.failures
+        attempts: Iterable[int | None] = hello.attempts or repeat(None, len(hello.held))
+        found: list[int] = []
+        for place, attempt in zip(hello.held, attempts, strict=True):
+            if attempt is None or attempt == failures.count(place) + 1:
+                found.append(place)
+            yield 1
+        return found
+
+    def _has(self, link: WorkerLink, held: ListedSession) -> bool:
+        session = self._queue.sessions.get(lane_key(held.key))
+        return session is not None and (session.token, session.worker.id) == (held.token, link.worker_id)
+
+    def _reclaim(self, link: WorkerLink, held: ListedSession) -> bool:
+        try:
+            self._queue.sessions.reclaim(
+                link.worker_id, lane_key(held.key), held.token, held.prefetch, self._context.moment()
+            )
+        except LogbrokerError:
+            return False
+        return True
+
+    def scanned(self) -> None:
+        """More of the log is known."""
+        self._scanned.set()
+
+    async def _wait_for_scan(self, held: Sequence[int], until: float) -> None:
+        """Wait until what a worker held is met, or there is no more time."""
+        last: dict[int, int] = {}
+        pace = Pace()
+        for place in held:
+            partition = partition_of(place)
+            last[partition] = max(last.get(partition, 0), offset_of(place))
+            await pace.step()
+        try:
+            async with asyncio.timeout_at(until):
+                while any(
+                    self._queue.done.is_open(partition) and self._queue.position(partition) <= offset
+                    for partition, offset in last.items()
+                ):
+                    self._scanned.clear()
+                    await self._scanned.wait()
+        except TimeoutError:
+            pass
+
+    # --- going -------------------------------------------------------------------------------------------------------
+
+    def goodbye(self, link: WorkerLink) -> None:
+        """A worker leaves."""
+        self._end(link, None)
+        del self.links[link.worker_id]
+        self._queue.presence.goodbye(link.worker_id, self._context.moment())
+        self._context.touched()
+
+    def disconnected(self, link: WorkerLink) -> None:
+        """The stream of a worker broke: it keeps what it has received for the grace."""
+        self._end(link, None)
+        now = self._context.moment()
+        link.kept_until = now.seconds + self._queue.settings.grace_seconds
+        self._queue.presence.gone(link.worker_id, now)
+        self.tick(now)
+        self._context.touched()
+
+    def _end(self, link: WorkerLink, error: LogbrokerError | None) -> None:
+        unsent = link.end(error)
+        self._handouts.leave(link.seat, unsent, error)
+
+    def tick(self, now: Moment) -> None:
+        """Forget those who did not come back in time."""
+        away = [link for link in self.links.values() if not link.connected and link.kept_until <= now.seconds]
+        for link in away:
+            del self.links[link.worker_id]
+
+    def tell_lost(self, sessions: Iterable[tuple[WorkerSession, Loss]]) -> None:
+        """Sessions ended without their holders' wish."""
+        for session, why in sessions:
+            link = self.links.get(session.worker.id)
+            if link is not None and link.connected:
+                link.on_session_lost(session.key, session.token, why.of_session)
+
+    def end_all(self, error: LogbrokerError) -> None:
+        """The group is no more."""
+        for link in self.links.values():
+            link.end(error)

@@ -1,0 +1,427 @@
+"""The runtime of one queue group: it reads the log for the machine, tells it the time, and stores what follows.
+
+A record goes log -> Scanner -> Queue.admit -> PullLine -> Queue.take -> pack -> stream; a settlement, stream ->
+Queue.settle -> GroupCommit -> answer. Decisions are the machine's, at once and in the order in which they are asked
+for; what takes time (reads, commits, appends) happens beside it.
+
+After a start before which something was handed out, or a session held, nothing is handed out for the grace: only who
+held it may reclaim it. Time is the monotonic clock for leases, and the wall clock for what is stored.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+
+from logbroker.clock import Clock
+from logbroker.engine import DiskUse, LogEngine
+from logbroker.errors import (
+    BrokerUnavailableError,
+    DiskFullError,
+    LogbrokerError,
+    OverloadedError,
+    StorageFailedError,
+)
+from logbroker.group_runtime.group_store import GroupStore
+from logbroker.group_runtime.timer import Timer
+from logbroker.pacing import Pace, let_go
+from logbroker.queues.alarms import Alarms
+from logbroker.queues.context import GroupContext
+from logbroker.queues.dead_letters.redrive import RedriveOutcome, Redriving
+from logbroker.queues.dead_letters.sender import DeadLetterSender, DeadLetterTopic
+from logbroker.queues.delivery.dispatcher import Dispatcher
+from logbroker.queues.delivery.packing import Delivered
+from logbroker.queues.delivery.pull_line import PullRequest
+from logbroker.queues.delivery.session_waiters import SessionWaiters
+from logbroker.queues.delivery.worker_stream import WorkerLink
+from logbroker.queues.delivery.worker_streams import WorkerStreams
+from logbroker.queues.machine.inspect import Inspector
+from logbroker.queues.machine.leases import Refusal
+from logbroker.queues.machine.queue import Queue
+from logbroker.queues.model.messages import SMALL_STEPS, Outputs, Settlement, parts_of, steps_of
+from logbroker.queues.model.settings import QueueGroupSettings
+from logbroker.queues.model.worker_messages import Hello, check_credit, check_worker_id
+from logbroker.queues.operations import Operations
+from logbroker.queues.priority.group_bands import band_named
+from logbroker.queues.records.batch_cache import BatchCache
+from logbroker.queues.records.fetch import Records
+from logbroker.queues.retention.holder import RetentionHolder
+from logbroker.queues.scan.index_cache.cache import IndexCache
+from logbroker.queues.scan.rests import Rests
+from logbroker.queues.scan.scanner import Scanner
+from logbroker.record.bands import Band
+from logbroker.types import TopicId
+
+_log = logging.getLogger(__name__)
+
+NUMBERS: Final = 1 << 30
+"""Receipts and tokens that are reserved ahead: two hours of 150,000 a second."""
+MIN_NUMBERS: Final = 1 << 27
+"""Far more than are handed out at once: with fewer, nothing is before more are reserved."""
+FIRST_PAUSE_SECONDS: Final = 0.05
+LONGEST_PAUSE_SECONDS: Final = 5.0
+ROOM_SECONDS: Final = 0.5
+"""Between two looks whether the disk has room again, while workers wait."""
+
+
+class QueueGroup:
+    """One queue group. Everything runs on the event loop. Made, started and stopped by `QueueGroups`."""
+
+    def __init__(
+        self,
+        group_id: str,
+        queue: Queue,
+        engine: LogEngine,
+        store: GroupStore,
+        clock: Clock,
+        dead_letter_topic: DeadLetterTopic,
+        cache: BatchCache,
+        rests: Rests,
+        *,
+        max_workers: int,
+        data_dir: Path,
+    ) -> None:
+        """`data_dir` takes what it keeps of its index."""
+        self.group_id = group_id
+        self.queue = queue
+        self._context = context = GroupContext(
+            group_id,
+            queue,
+            engine,
+            store,
+            clock,
+            serve=self._serve,
+            on_synced=self._on_synced,
+            on_failed=self._fail,
+        )
+        self._commits = context.commits
+        self.moment = context.moment
+        self.check_room = context.check_room
+        self.operator = Inspector(queue)
+        self.hold = RetentionHolder(context)
+        self.records = Records(self.hold.log, TopicId(queue.topic_id), cache)
+        self.sidecar = IndexCache(group_id, queue, engine, data_dir)
+        self.scanner = Scanner(
+            self.hold.log, queue, self.records, self.moment, self._on_scanned, self.sidecar, rests, self._is_used
+        )
+        self.handouts = Dispatcher(context, self.scanner, self.records)
+        self.roster = WorkerStreams(context, self.handouts, max_workers)
+        self.openings = SessionWaiters(context, self.scanner)
+        self.alarms = Alarms(group_id, self.operator, self.moment)
+        self.operations = Operations(context, self.operator, self.records, self.hold)
+        self.dead_lettering = DeadLetterSender(context, self.records, dead_letter_topic)
+        self.redriving = Redriving(context, dead_letter_topic)
+        self._engine = engine
+        self._loop = asyncio.get_running_loop()
+        self._tasks: list[asyncio.Task[None]] = []
+        self._letting_go: set[asyncio.Task[None]] = set()
+        self._reserving: asyncio.Task[None] | None = None
+        self._reserved_until = 0.0
+        self._timer = Timer(self._on_time)
+        self.has_failed = False
+        """It cannot go on until the next start of the broker, whose log says why."""
+
+    # --- workers -----------------------------------------------------------------------------------------------------
+
+    @property
+    def links(self) -> dict[str, WorkerLink]:
+        """Of workers that are connected, or may still come back."""
+        return self.roster.links
+
+    async def connect(self, hello: Hello) -> WorkerLink:
+        """Make a stream a worker's. Raises InvalidRequestError, OverloadedError or WorkerIdInUseError; or, as all else
+        here, what the group has ended with, or BrokerUnavailableError."""
+        self._context.check_serving()
+        hello.check()
+        link = WorkerLink(self, hello, self.band(hello.band))
+        self.scanner.rouse()
+        await self.roster.enter(link, hello, self._reserved_until)
+        return link
+
+    async def goodbye(self, link: WorkerLink) -> None:
+        """A worker leaves; returns when that is synced."""
+        self.roster.goodbye(link)
+        await self._commits.synced(None)
+
+    def disconnected(self, link: WorkerLink) -> None:
+        """The stream of a worker broke: it keeps what it has received for the grace."""
+        if self._context.is_over:
+            link.end(self._context.error)  # It is the broker, or the group, that goes.
+        else:
+            self.roster.disconnected(link)
+
+    def credited(self, link: WorkerLink, records: int) -> None:
+        """More may be handed to a worker."""
+        self.handouts.line.credited(link.seat, records)
+        self._context.serve_soon()
+
+    def credited_bytes(self) -> None:
+        """More may be sent to a worker."""
+        self._context.serve_soon()
+
+    def band(self, name: str) -> Band | None:
+        """See `group_bands.band_named`."""
+        return band_named(name, self._engine.topic_by_id(TopicId(self.queue.topic_id)), self.queue.settings)
+
+    async def receive(
+        self, worker_id: str, max_records: int, wait_seconds: float, band: Band | None = None
+    ) -> list[Delivered]:
+        """Take up to so many records for a program without a stream, waiting for the first of them.
+
+        Raises InvalidRequestError or DiskFullError.
+        """
+        self._context.check_serving()
+        self.check_room()
+        check_worker_id(worker_id)
+        check_credit(max_records)
+        seat = PullRequest(worker_id, band)
+        if self.scanner.is_resting:
+            wait_seconds = await self.scanner.reached(self.scanner.mark(), wait_seconds)
+            self._context.check_serving()
+        self.handouts.line.credited(seat, max_records)
+        return await self.handouts.next(seat, wait_seconds)
+
+    def release(self, worker_id: str, receipts: Sequence[tuple[int, int]]) -> None:
+        """Give back what a worker never saw. Nothing where the group has ended, or is about to stop: what is in flight
+        then counts no attempt."""
+        if not self._context.is_over:
+            self.handouts.release(worker_id, receipts)
+
+    def excuse(self, worker_id: str, receipts: Sequence[tuple[int, int]]) -> None:
+        """See `Queue.excuse`."""
+        if not self._context.is_over:
+            self.queue.excuse(worker_id, receipts)
+
+    # --- settling ----------------------------------------------------------------------------------------------------
+
+    def settle(self, worker_id: str, settlement: Settlement) -> asyncio.Future[list[Refusal]]:
+        """Settle at once; the future has what was refused as soon as all else is synced."""
+        self._check_settling(settlement)
+        return self._settle(worker_id, settlement)
+
+    def _check_settling(self, settlement: Settlement) -> None:
+        self._context.check_serving(settling=True)
+        if settlement.acks or settlement.nacks or settlement.states:
+            self.check_room()
+
+    def _settle(self, worker_id: str, settlement: Settlement) -> asyncio.Future[list[Refusal]]:
+        refusals = self.queue.settle(worker_id, settlement, self.moment())
+        self._context.touched()
+        return self._commits.synced(refusals)
+
+    async def settle_in_turns(self, worker_id: str, settlement: Settlement) -> Sequence[asyncio.Future[list[Refusal]]]:
+        """Settle what may be much, part by part; return when all is settled. The futures, one for each part, have what
+        was refused as soon as all else is synced."""
+        if steps_of(settlement) <= SMALL_STEPS:
+            return [self.settle(worker_id, settlement)]
+        self._check_settling(settlement)
+        pace = Pace()
+        has_sessions = bool(self.queue.deliveries.worker(worker_id).sessions)
+        settling: list[asyncio.Future[list[Refusal]]] = []
+        for part in parts_of(settlement, whole_ranges=has_sessions):
+            self._context.check_serving(settling=True)
+            settling.append(self._settle(worker_id, part.settlement))
+            await pace.step(part.steps)
+        return settling
+
+    async def redrive(self, key: bytes | None, max_records: int, *, dry_run: bool = False) -> RedriveOutcome:
+        """See `Redriving.redrive`."""
+        self._context.check_serving()
+        if not dry_run:
+            self.check_room(DiskUse.TAKES_ROOM)
+        return await self.redriving.redrive(key, max_records, dry_run=dry_run)
+
+    # --- steps -------------------------------------------------------------------------------------------------------
+
+    def _is_used(self) -> bool:
+        """Whether anybody waits for records, or may at any moment."""
+        return bool(self.roster.links) or self.handouts.line.is_waited_in or self.openings.are_waited_for
+
+    def _on_scanned(self) -> None:
+        self.roster.scanned()
+        self._context.touched()
+
+    def _serve(self) -> None:
+        self._context.serving_due = False
+        if self._context.is_over:
+            return
+        has_room = self._has_room()
+        if has_room:
+            self.handouts.line.serve_sessions()
+        if has_room and not self.reserved and self._has_numbers():
+            self.openings.serve()
+            self.handouts.line.serve()
+        self.scanner.wake()
+        self._arm()
+
+    def _has_room(self) -> bool:
+        """Whether what is handed out now can be settled: else it would be worked on in vain, and use up attempts."""
+        if self.handouts.line.is_waited_in or self.openings.are_waited_for:
+            try:
+                self.check_room()
+            except (DiskFullError, OverloadedError):
+                self._timer.arm(self._loop.time() + ROOM_SECONDS)
+                return False
+        return True
+
+    def _has_numbers(self) -> bool:
+        """Whether enough receipts and tokens are reserved for what may be handed out at once; sees to more in time."""
+        left = self._engine.numbers.reserved - self.queue.next_number
+        if left < NUMBERS // 2 and self._reserving is None:
+            self._reserving = self._loop.create_task(self._reserve(), name=f"numbers of queue group {self.group_id}")
+        return left >= MIN_NUMBERS
+
+    async def _reserve(self) -> None:
+        pause_seconds = FIRST_PAUSE_SECONDS
+        try:
+            while self._context.error is None:
+                try:
+                    await self._engine.numbers.reserve(self.queue.next_number + NUMBERS)
+                    return
+                except StorageFailedError:
+                    return  # The broker ends by this.
+                except LogbrokerError as error:
+                    _log.warning("queue group %s has to wait for receipts: %s", self.group_id, error.message)
+                    await asyncio.sleep(pause_seconds)
+                    pause_seconds = min(2 * pause_seconds, LONGEST_PAUSE_SECONDS)
+        finally:
+            self._reserving = None
+            self._context.serve_soon()
+
+    def _on_synced(self, outputs: Outputs) -> None:
+        if outputs.discarded:
+            self._let_go(outputs.discarded)
+        if not self._context.is_over:
+            self.dead_lettering.send(outputs.dead_letters)
+        self.alarms.tell(outputs.notices)
+        self.roster.tell_lost(outputs.lost_sessions)
+
+    def _let_go(self, discarded: list[Any]) -> None:
+        """Free what was forgotten, beside everything else."""
+        task = self._loop.create_task(let_go(discarded), name=f"letting go in queue group {self.group_id}")
+        self._letting_go.add(task)
+        task.add_done_callback(self._letting_go.discard)
+
+    # --- time --------------------------------------------------------------------------------------------------------
+
+    @property
+    def reserved(self) -> bool:
+        """Whether only workers of before the start are served."""
+        return self._reserved_until > 0 and self._loop.time() < self._reserved_until
+
+    def _end_reserve(self) -> None:
+        if self._reserved_until and not self.reserved:
+            self._reserved_until = 0.0
+            self.queue.sessions.forget_unclaimed()
+
+    def _arm(self) -> None:
+        deadline = self.queue.deadline()
+        if self.reserved:
+            deadline = min(self._reserved_until, deadline)
+        self._timer.arm(deadline)
+
+    def _on_time(self) -> None:
+        now = self.moment()
+        self.queue.tick(now)
+        self.roster.tick(now)
+        self._end_reserve()
+        self._context.touched()
+
+    # --- lifetime ----------------------------------------------------------------------------------------------------
+
+    async def start(self, *, is_new: bool = False) -> None:
+        """Begin to serve, as soon as the receipts of this life are told from those of all others."""
+        self.hold.open()
+        await self._commits.synced(None, self.redriving.begin() if is_new else ())
+        is_awaited = self.queue.redelivery.marks or self.queue.sessions.have_unclaimed
+        grace_seconds = self.queue.settings.grace_seconds if is_awaited else 0.0
+        self._reserved_until = self._loop.time() + grace_seconds
+        self._end_reserve()
+        self._tasks = [
+            self._loop.create_task(self._scan(), name=f"scan of queue group {self.group_id}"),
+            self._loop.create_task(self.sidecar.keep(), name=f"sidecar of queue group {self.group_id}"),
+            self._loop.create_task(self.alarms.watch(), name=f"alarms of queue group {self.group_id}"),
+            self._loop.create_task(self.redriving.finish(), name=f"redrive of queue group {self.group_id}"),
+        ]
+        self._context.serve_soon()
+
+    async def _scan(self) -> None:
+        try:
+            await self.scanner.run()
+        except Exception as error:
+            _log.exception("queue group %s cannot go on", self.group_id)
+            self._fail(LogbrokerError(f"queue group {self.group_id} cannot go on until the next start: {error}"))
+
+    def _fail(self, error: LogbrokerError) -> None:
+        if self._context.error is None:
+            self.has_failed = True
+            if isinstance(error, StorageFailedError):
+                # The broker ends; workers that are told so come back to the next one.
+                error = BrokerUnavailableError(
+                    "the broker's storage failed and it stops; connect again once it is back"
+                )
+            self._send_home(error)
+
+    async def alter(self, settings: QueueGroupSettings) -> None:
+        """Take other settings; returns when they are stored, or wait for what is in flight.
+
+        Raises InvalidRequestError.
+        """
+        self._context.check_serving()
+        self.queue.alter(settings)
+        self.dead_lettering.topic.name = settings.dead_letter_topic or self.dead_lettering.topic.name
+        self.dead_lettering.topics_changed()
+        self._context.touched()
+        await self._commits.synced(None)
+
+    def topics_changed(self) -> None:
+        self.scanner.wake()
+        self.dead_lettering.topics_changed()
+
+    def freeze(self) -> None:
+        """The broker stops: nothing is handed out any more, and streams that break are not their workers' fault."""
+        self._context.is_frozen = True
+        self._timer.stop()
+        error = BrokerUnavailableError("the broker is stopping; connect again once it is back")
+        self.openings.close(error)
+        self.handouts.line.close(error)
+
+    async def stop(self) -> None:
+        """Store what the next start is to know."""
+        self.freeze()
+        await self._end_tasks()
+        self.sidecar.close()
+        with suppress(StorageFailedError):
+            await self._commits.synced(None, self.queue.stop_events())
+        self._context.error = self._context.error or BrokerUnavailableError("the broker has stopped")
+        self._commits.close(self._context.error)
+
+    async def end(self, error: LogbrokerError) -> None:
+        """The group is no more: all streams end with the error, and nothing is stored any more."""
+        self._send_home(error)
+        await self._end_tasks()
+        await self.hold.close()
+        self.records.shelf.clear()
+        await self._commits.settle()
+        self._commits.close(error)
+        self._let_go(self.queue.clear())
+
+    def _send_home(self, error: LogbrokerError) -> None:
+        self._context.error = error
+        self._timer.stop()
+        self.roster.end_all(error)
+        self.openings.close(error)
+        self.handouts.line.close(error)
+
+    async def _end_tasks(self) -> None:
+        tasks = [*self._tasks, *([self._reserving] if self._reserving is not None else ())]
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+        await self.hold.stop()
+        await self.dead_lettering.stop()

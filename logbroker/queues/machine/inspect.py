@@ -1,0 +1,504 @@
+"""What an operator sees of a queue group and decides about its held lanes."""
+
+from __future__ import annotations
+
+import enum
+import heapq
+from collections.abc import Iterable, Iterator
+from copy import copy
+from itertools import islice
+from typing import Final
+
+import msgspec
+
+from logbroker.errors import LaneNotHeldError, UnknownLaneError, quoted
+from logbroker.pacing import Steps, at_once
+from logbroker.queues.machine.queue import Queue
+from logbroker.queues.machine.stalled_lanes import HELD
+from logbroker.queues.model.holders import Grant
+from logbroker.queues.model.lane import (
+    BLOCKED,
+    CHUNK_RECORDS,
+    DEAD_LETTERING,
+    IN_FLIGHT,
+    IN_SESSION,
+    NO_PLACE,
+    PARKED,
+    STATE_NAMES,
+    WAITING,
+    Lane,
+    RankedLane,
+)
+from logbroker.queues.model.record_id import OFFSET_MASK, Moment, offset_of, partition_of, place_of
+from logbroker.queues.model.settings import PriorityRank
+from logbroker.queues.state.dead_letter_intents import WHOLE_TOPIC
+from logbroker.queues.state.failures import Failure
+from logbroker.record.codec import LogRecord
+
+MAX_LETTER_ALARMS: Final = 50
+"""Records that are refused by the dead-letter topic and told of one by one."""
+LANES_PER_STEP: Final = 64
+"""That are put into a list in the time of a step."""
+MAX_CATCHES: Final = 10
+"""Before what was handed out meanwhile is looked through at once."""
+
+
+class Counts(msgspec.Struct, frozen=True, kw_only=True):
+    """A queue group in numbers; all but `lanes` count records."""
+
+    open: int
+    """Admitted and not done."""
+    ready: int
+    in_flight: int
+    lanes: int
+    blocked_lanes: int
+    parked_lanes: int
+    held_lanes: int
+    """Blocked, parked, waiting for a retry or a time, or for the dead-letter topic."""
+    parked: int
+    sessions: int
+    """Open ones."""
+    refused_letters: int
+    """Records that the dead-letter topic does not take."""
+
+
+class LaneFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """Why a lane stands, or that it does not."""
+
+    key: bytes | None
+    state: str
+    head: int
+    """The place of its first record that is not done, wherever that is; -1 where none is admitted yet."""
+    waiting: int
+    """Records, the head and what a session has in flight included."""
+    attempt: int
+    """Failures of the head + 1."""
+    worker_id: str
+    """Who holds it; "": nobody."""
+    session_token: int
+    """The fencing token of the session that has it; 0: none."""
+    due_in_seconds: float
+    """Until the lease or the lock of the session ends, or the lane is ready again; 0: nothing is awaited."""
+    failure: Failure | None
+    """Of the record by which the lane stands."""
+    cause: int
+    """The place of that record: the head, but where a rewind put others before the one that the lane was parked for."""
+    level: int | None
+    """The priority as which it counts; None: the group has no priorities, or nothing of the lane is admitted."""
+    refusal: str
+    """Why the dead-letter topic does not take the head, and what to do; "": it does, or is not asked to."""
+
+
+class AlarmKind(enum.Enum):
+    """What somebody should look at."""
+
+    SHARE = "share"
+    """One lane, of over 512 records, holds more than the set share of what waits."""
+    AGE = "age"
+    """A lane has been failing or standing for longer than the set time, or the oldest record of a partition, or of a
+    lane of over 512 records, has waited so long, for whatever reason."""
+    PARKED = "parked"
+    """More records are parked than set."""
+    LETTERS = "letters"
+    """The dead-letter topic does not take a record, or none."""
+
+
+class Alarm(msgspec.Struct, frozen=True):
+    """One cause for alarm; it is told again as long as it lasts."""
+
+    kind: AlarmKind
+    key: bytes | None
+    """Of the lane; None: it has none, or the alarm is of no lane."""
+    place: int
+    """The head of a lane without a key, offset 0 of a partition whose oldest record it is about, or -1. Kind, key and
+    place tell one cause from another."""
+    message: str
+
+
+class Inspector:
+    """Looks into a queue group, and moves lanes that are held or whose heads are on their way to the dead-letter topic.
+    After a decision the shell owes the queue's outputs."""
+
+    def __init__(self, queue: Queue) -> None:
+        self._queue = queue
+
+    # --- finding -----------------------------------------------------------------------------------------------------
+
+    def lane(self, key: bytes) -> Lane:
+        """The lane of an ordering key; one of no records where only a session has it. Raises UnknownLaneError."""
+        lane = self._queue.lanes.get(key)
+        if lane is None and self._queue.sessions.get(key) is not None:
+            return Lane(key, NO_PLACE, IN_SESSION)
+        if lane is None:
+            raise UnknownLaneError(f"nothing of key {quoted(key)} waits in the queue group, as far as it is scanned")
+        return lane
+
+    def lane_of_record(self, place: int) -> Lane:
+        """The held lane whose head a record is: the way to records without an ordering key. Raises UnknownLaneError."""
+        lane = self._queue.held.find(place)
+        if lane is None:
+            raise UnknownLaneError("the record is not the head of a held lane: list the lanes that are held")
+        return lane
+
+    # --- looking -----------------------------------------------------------------------------------------------------
+
+    def counts(self) -> Counts:
+        """As `count_lanes`, at once."""
+        return at_once(self.count_lanes())
+
+    def count_lanes(self) -> Steps[Counts]:
+        """The queue group in numbers, of the moment of the return but for what it looks at one by one: every lane that
+        is set aside."""
+        queue = self._queue
+        lanes = yield from self.held_lanes()
+        parked = blocked_lanes = parked_lanes = refused_letters = 0
+        for lane in lanes:
+            if lane.state == PARKED:
+                parked_lanes += 1
+                parked += len(lane)
+            elif lane.state == BLOCKED:
+                blocked_lanes += 1
+            elif lane.state == DEAD_LETTERING:
+                refused_letters += 1
+            yield 1
+        return Counts(
+            open=queue.open_records,
+            ready=queue.lanes.ready_records,
+            in_flight=queue.deliveries.in_flight,
+            lanes=queue.lanes.count + len(queue.lanes.only_in_sessions()),
+            held_lanes=queue.held.count,
+            blocked_lanes=blocked_lanes,
+            parked_lanes=parked_lanes,
+            parked=parked,
+            sessions=len(queue.sessions),
+            refused_letters=refused_letters,
+        )
+
+    def first_of(self, lane: Lane) -> int:
+        """The first record of a lane that is not done, as far as it is scanned: in flight, in a session or not, or
+        waiting; NO_PLACE where there is none."""
+        sessions = self._queue.lanes.sessions
+        session = sessions.get(lane.key) if sessions and lane.key is not None else None
+        first = None if session is None else session.first
+        return self._queue.held.first_of(lane) if first is None else first.head
+
+    def size(self, lane: Lane) -> int:
+        """How many records a lane has, what a session has in flight included."""
+        sessions = self._queue.lanes.sessions
+        session = sessions.get(lane.key) if sessions and lane.key is not None else None
+        return len(lane) if session is None else len(lane) + session.in_flight
+
+    def explain(self, lane: Lane, now: Moment) -> LaneFacts:
+        """Why a lane stands still. Looks through all that is in flight."""
+        explanation = Explanation(self._queue, () if lane.key is None else (lane.key,))
+        at_once(explanation.catch_up())
+        return explanation.of(lane, now)
+
+    def explanation(self, keys: Iterable[bytes]) -> Explanation:
+        """Return what explains the lanes of some keys, and those without a key that are not in flight."""
+        return Explanation(self._queue, keys)
+
+    def all_lanes(self) -> Steps[list[Lane]]:
+        """All lanes that a key finds, those included all of whose records a session has in flight, and of the records
+        without a key those that wait, or stand: not those that are simply ready or in flight."""
+        queue = self._queue
+        lanes, keys = list(queue.lanes), queue.lanes.only_in_sessions()
+        yield (len(lanes) + len(keys)) // LANES_PER_STEP
+        for key in keys:
+            lanes.append(Lane(key, NO_PLACE, IN_SESSION))
+            yield 1
+        apart = [*queue.held.set_aside.values(), *queue.held.waits.lanes(), *queue.dead_letters.lanes()]
+        yield len(apart) // LANES_PER_STEP
+        lanes += [lane for lane in apart if lane.key is None]
+        return lanes
+
+    def waiting_lanes(self) -> Steps[list[Lane]]:
+        """All lanes that wait for a retry, for a time, or to go to the dead-letter topic."""
+        lanes = [*self._queue.held.waits.lanes(), *self._queue.dead_letters.lanes()]
+        yield len(lanes) // LANES_PER_STEP
+        return lanes
+
+    def is_waiting(self, lane: Lane) -> bool:
+        """Whether a lane is one of `waiting_lanes`, now."""
+        return lane.state in {WAITING, DEAD_LETTERING}
+
+    def due(self, lane: Lane) -> float:
+        """The monotonic moment at which a waiting lane goes on; those of no moment come first."""
+        return self._queue.held.waits.due(lane) if lane.state == WAITING else 0.0
+
+    def hottest(self, count: int) -> list[Lane]:
+        """The lanes with the most records, most first. Looks at every lane: for people, not for loops."""
+        return heapq.nlargest(count, at_once(self.all_lanes()), key=self.size)
+
+    def held(self) -> list[Lane]:
+        """As `held_lanes`, at once."""
+        return at_once(self.held_lanes())
+
+    def held_lanes(self) -> Steps[list[Lane]]:
+        """All blocked and parked lanes, and those whose heads the dead-letter topic does not take; each once, though
+        they may change between two steps."""
+        held, find = self._queue.held, self._queue.lanes.get
+        letters = self._queue.dead_letters
+        aside, keys = list(held.set_aside.values()), list(held.parked)
+        refused = letters.lanes() if letters.refusals or letters.troubles else []
+        yield (len(aside) + len(keys) + len(refused)) // LANES_PER_STEP
+        lanes: dict[bytes | int, Lane] = {}
+        for lane in aside:
+            lanes[lane.head if lane.key is None else lane.key] = lane
+            yield 1
+        for key in keys:
+            # Those that no record of which is admitted yet are not set aside.
+            if (found := find(key)) is not None and found.state == PARKED:
+                lanes[key] = found
+            yield 1
+        for lane in refused:
+            if lane.state == DEAD_LETTERING and letters.refusal(lane.head):
+                lanes[lane.head if lane.key is None else lane.key] = lane
+            yield 1
+        return list(lanes.values())
+
+    def is_held(self, lane: Lane) -> bool:
+        """Whether a lane is one of `held_lanes`, now."""
+        if lane.state == DEAD_LETTERING:
+            letters = self._queue.dead_letters
+            return letters.find(lane.head) is lane and bool(letters.refusal(lane.head))
+        if lane.state == PARKED and lane.key is not None:
+            return lane.key in self._queue.held.parked and self._queue.lanes.get(lane.key) is lane
+        return self._queue.held.set_aside.get(lane.head) is lane
+
+    def as_it_is(self, lane: Lane) -> Lane | None:
+        """The lane that has the place of one that was found some time ago; None: it is no more."""
+        if lane.key is None:
+            return self._queue.held.find(lane.head)
+        try:
+            return self.lane(lane.key)
+        except UnknownLaneError:
+            return None
+
+    def alarms(self, now: Moment) -> list[Alarm]:
+        """As `find_alarms`, at once."""
+        return at_once(self.find_alarms(now))
+
+    def find_alarms(self, now: Moment) -> Steps[list[Alarm]]:
+        """All that is alarming now. Looks at the lanes with over 512 records, at those that are set aside, and at the
+        oldest record of each partition."""
+        queue, settings = self._queue, self._queue.settings
+        alarms: list[Alarm] = []
+        for lane in list(queue.lanes.successors.long_lanes()):
+            size, first = self.size(lane), self.first_of(lane)
+            if size > max(CHUNK_RECORDS, settings.alarm_share * queue.open_records):
+                text = f"{size} of {queue.open_records} records that wait are of one key"
+                alarms.append(Alarm(AlarmKind.SHARE, lane.key, NO_PLACE, text))
+            if lane.head not in queue.held.set_aside and (seconds := self._too_old(first, now)):
+                text = f"the oldest of {size} records of the lane has waited for {seconds} s"
+                alarms.append(Alarm(AlarmKind.AGE, lane.key, NO_PLACE, text))
+            yield 3
+        parked = 0
+        lanes = yield from self.held_lanes()
+        for lane in lanes:
+            if lane.state == PARKED:
+                parked += len(lane)
+            failure = queue.held.failure_of(lane)
+            if failure is not None and now.wall_ms - failure.first_ms > settings.alarm_age_seconds * 1000:
+                seconds = (now.wall_ms - failure.first_ms) // 1000
+                text = f"the lane has been {STATE_NAMES[lane.state]}, or failing before that, for {seconds} s"
+                alarms.append(Alarm(AlarmKind.AGE, lane.key, lane.head if lane.key is None else NO_PLACE, text))
+                yield 2
+            yield 1
+        for partition in list(queue.done.partitions()):
+            floor = queue.done.floor(partition)
+            if floor < queue.position(partition) and (seconds := self._too_old(place_of(partition, floor), now)):
+                text = f"the oldest record of partition {partition}, at offset {floor}, has waited for {seconds} s"
+                alarms.append(Alarm(AlarmKind.AGE, None, place_of(partition, 0), text))
+            yield 2
+        if parked > settings.max_parked_records:
+            text = f"{parked} records are parked, more than max_parked_records, {settings.max_parked_records}"
+            alarms.append(Alarm(AlarmKind.PARKED, None, NO_PLACE, text))
+        alarms += self._letter_alarms()
+        return alarms
+
+    def _letter_alarms(self) -> Iterator[Alarm]:
+        letters = self._queue.dead_letters
+        for partition, why in letters.troubles.items():
+            place = NO_PLACE if partition == WHOLE_TOPIC else place_of(partition, 0)
+            yield Alarm(AlarmKind.LETTERS, None, place, why)
+        if WHOLE_TOPIC in letters.troubles:
+            return  # What was said of single letters was said of the topic as it was.
+        for place, why in islice(letters.refusals.items(), MAX_LETTER_ALARMS):
+            lane = letters.find(place)
+            key = None if lane is None else lane.key
+            text = f"the record at offset {offset_of(place)} of partition {partition_of(place)} holds its lane: {why}"
+            yield Alarm(AlarmKind.LETTERS, key, place, text)
+        if len(letters.refusals) > MAX_LETTER_ALARMS:
+            text = f"{len(letters.refusals) - MAX_LETTER_ALARMS} more records are refused by the dead-letter topic"
+            yield Alarm(AlarmKind.LETTERS, None, OFFSET_MASK, text)
+
+    def _too_old(self, place: int, now: Moment) -> int:
+        """For how many seconds a record has waited, if that is alarming; 0: it is not. About, as `Ages` tells it."""
+        queue = self._queue
+        if queue.held.waits.get(place) is not None and not queue.failures.count(place):
+            return 0  # It has a not-before time: it is meant to wait.
+        timestamp_ms = queue.ages.timestamp_ms(place)
+        waited_ms = 0 if timestamp_ms is None else now.wall_ms - timestamp_ms
+        return waited_ms // 1000 if waited_ms > queue.settings.alarm_age_seconds * 1000 else 0
+
+    # --- deciding ----------------------------------------------------------------------------------------------------
+
+    def resume(self, lane: Lane) -> None:
+        """Let a held lane go on with its head, whose attempts begin anew. Raises LaneNotHeldError."""
+        self._check_returns(lane)
+        self._take_over(lane)
+        if lane.head == NO_PLACE:
+            self._queue.lanes.remove(lane)
+        else:
+            self._queue.redelivery.returned.add(lane.head)
+            self._queue.lanes.make_ready(lane)
+
+    def skip(self, lane: Lane, now: Moment) -> None:
+        """Let a held lane go on without its head, which counts as done. Raises LaneNotHeldError or UnknownLaneError."""
+        self._check_scanned(lane)
+        self._take_over(lane)
+        if lane.head == NO_PLACE:
+            self._queue.lanes.remove(lane)
+        else:
+            self._queue.ledger.finish([lane], now)
+
+    def replace_head(self, lane: Lane, record: LogRecord) -> None:
+        """Let a held lane go on with another record in its head's place, for this group; attempts begin anew.
+
+        Whoever hands records out takes it from `Queue.replacements`. Its key, offset and timestamp should be those of
+        the head. Raises LaneNotHeldError, UnknownLaneError, RecordTooLargeError over 1 MiB, or OverloadedError.
+        """
+        self._queue.replacements.check(record)
+        self._check_scanned(lane)
+        if lane.state in HELD and lane.head == NO_PLACE:
+            raise UnknownLaneError("the lane is parked, and has no record: resume it")
+        self._check_returns(lane)
+        self._take_over(lane)
+        self._queue.replacements.put(lane.head, record)
+        self._queue.redelivery.returned.add(lane.head)
+        self._queue.lanes.make_ready(lane)
+
+    def drop(self, lane: Lane) -> int:
+        """All records of a held lane that are admitted count as done; return how many. Those yet to arrive form a lane
+        as any other. Raises LaneNotHeldError or UnknownLaneError."""
+        self._check_scanned(lane)
+        self._take_over(lane)
+        return self._queue.ledger.finish_lane(lane)
+
+    def _check_scanned(self, lane: Lane) -> None:
+        """Raises UnknownLaneError for a parked lane whose records are yet to be scanned."""
+        queue = self._queue
+        parked = queue.held.parked.get(lane.key) if lane.head == NO_PLACE and lane.key is not None else None
+        if parked is not None and not (
+            queue.done.is_open(partition_of(parked.head)) and queue.intake.has_admitted(parked.head)
+        ):
+            raise UnknownLaneError("no record of the lane is scanned yet: try again later")
+
+    def _check_returns(self, lane: Lane) -> None:
+        if lane.state == DEAD_LETTERING and not self._queue.dead_letters.may_return(lane.head):
+            raise LaneNotHeldError(
+                "the lane's first record is under way to the dead-letter topic, and may be there already: try again in"
+                " a moment, or skip it"
+            )
+
+    def drop_some(self, lane: Lane, count: int) -> int:
+        """Some records of a held lane, those that follow its head, count as done; return how many. The lane stays as it
+        is. Raises LaneNotHeldError or UnknownLaneError."""
+        self._check_scanned(lane)
+        self._check_held(lane)
+        return self._queue.ledger.finish_successors(lane, count)
+
+    def _take_over(self, lane: Lane) -> None:
+        self._check_held(lane)
+        if (cause := self._queue.held.cause_of(lane)) != lane.head:
+            self._queue.redelivery.returned.add(cause)  # Its failures, by which that was known, are forgotten.
+        self._queue.held.let_go(lane)
+
+    def _check_held(self, lane: Lane) -> None:
+        if lane.state not in HELD:
+            raise LaneNotHeldError(
+                f"the lane is {STATE_NAMES[lane.state]}: only a lane that is blocked, parked, waiting or dead-lettering"
+                " can be moved"
+            )
+
+
+class Explanation:
+    """Why lanes stand still. `of` tells what holds when it is called, if `catch_up` has ended at that moment."""
+
+    def __init__(self, queue: Queue, keys: Iterable[bytes]) -> None:
+        """`keys`: of the lanes that it explains."""
+        self._queue = queue
+        self._keys = frozenset(keys)
+        self._receipts: dict[bytes, int] = {}
+        """Under which a lane was handed out last, outside of sessions."""
+        self._next = 0
+        """The first receipt that is not looked at."""
+
+    def catch_up(self) -> Steps[None]:
+        """Look for who holds the lanes, through all that was handed out since the last time."""
+        deliveries = self._queue.deliveries
+        for _ in range(MAX_CATCHES):
+            # Meanwhile more is handed out; less and less, unless that is faster than this.
+            end = deliveries.next_receipt
+            while self._next < end:
+                yield self._look()
+        while self._next < deliveries.next_receipt:
+            self._look()
+
+    def _look(self) -> int:
+        """Look through one grant; return what that takes, in steps."""
+        grant = self._queue.deliveries.next_grant(self._next)
+        if grant is None:
+            self._next = self._queue.deliveries.next_receipt
+            return 1
+        self._next = max(grant.first + 1, grant.end)
+        if grant.lanes is None or grant.session is not None:
+            return 1
+        keys, receipts = self._keys, self._receipts
+        for receipt, lane in enumerate(grant.lanes, grant.first):
+            if lane is not None and lane.key in keys:
+                receipts[lane.key] = receipt
+        return 1 + len(grant.lanes) // 4
+
+    def of(self, lane: Lane, now: Moment) -> LaneFacts:
+        """One that is there, or the one of no records that `Inspector.lane` returns."""
+        queue = self._queue
+        worker_id, due, in_session, first = "", now.seconds, 0, None
+        session = queue.sessions.get(lane.key) if lane.key is not None else None
+        if session is not None:
+            worker_id, due, in_session, first = session.worker.id, session.deadline, session.in_flight, session.first
+        if lane.state == IN_FLIGHT and (grant := self._holder(lane)) is not None:
+            worker_id, due = grant.worker.id, grant.deadline
+        elif lane.state == WAITING:
+            due = queue.held.waits.due(lane)
+        head = queue.held.first_of(lane) if first is None else first.head
+        cause = queue.held.cause_of(lane) if first is None else head
+        failure = queue.failures.get(cause)
+        return LaneFacts(
+            key=lane.key,
+            state=STATE_NAMES[lane.state],
+            head=head,
+            waiting=len(lane) + in_session,
+            attempt=queue.failures.count(head) + 1,
+            worker_id=worker_id,
+            session_token=0 if session is None else session.token,
+            due_in_seconds=max(0.0, due - now.seconds),
+            # The one that is kept goes on with the record.
+            failure=None if failure is None else copy(failure),
+            cause=cause,
+            level=self._level(lane, first),
+            refusal=queue.dead_letters.refusal(lane.head) if lane.state == DEAD_LETTERING else "",
+        )
+
+    def _holder(self, lane: Lane) -> Grant | None:
+        receipt = self._receipts.get(lane.key) if lane.key is not None else None
+        return None if receipt is None else self._queue.deliveries.holder_of(lane, receipt)
+
+    def _level(self, lane: Lane, first: Lane | None) -> int | None:
+        by_head = self._queue.settings.priority_rank is PriorityRank.HEAD
+        if isinstance(first, RankedLane) and (by_head or lane.head == NO_PLACE):
+            return first.priority
+        if not isinstance(lane, RankedLane) or lane.head == NO_PLACE:
+            return None
+        return lane.priority if by_head else lane.urgency

@@ -1,0 +1,372 @@
+"""The index of what waits: lanes with their heads and successors, and the line of what is ready.
+
+With an ordering, all records of one ordering key form a lane: a head and, behind it, the places of its successors in
+the order of their admission. Records without an ordering key are lanes of their own that no key finds. Without any
+ordering the line has *runs* of consecutive offsets instead, and a lane only for a record that comes back alone; with
+priorities it has `cursors` of all records without an ordering key.
+
+`line` is where lanes, runs and cursors wait for workers: a `FifoLine`, or a `PriorityLine` where the group has
+priorities; then `ranking` is told of each change of a lane. Every entry of the line is ready: a lane that is held or in
+flight is not in the line, nor one that a session has.
+
+Memory: a lane takes about 110 bytes and its key, a successor (see `successors`) 8 bytes; with priorities 290 and 20.
+Without priorities, the cost of a delivery does not depend on how much waits; with them, it grows with the logarithm of
+the number of lanes and cursors.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
+from itertools import compress
+from typing import Final
+
+from logbroker.pacing import Steps
+from logbroker.queues.machine.fifo import FifoLine
+from logbroker.queues.machine.successors import ChunkStore, Successors
+from logbroker.queues.model.holders import WorkerSession
+from logbroker.queues.model.lane import (
+    CHUNK_RECORDS,
+    IN_FLIGHT,
+    IN_SESSION,
+    NO_PLACE,
+    PARKED,
+    READY,
+    Lane,
+    RankedLane,
+    Run,
+)
+from logbroker.queues.priority.policy import ALL_LEVELS, Chooser
+from logbroker.queues.priority.ranking import Ranking
+from logbroker.queues.priority.ready_queue import PriorityLine
+from logbroker.queues.state.change_set import ChangeSet
+
+LANES_AT_ONCE: Final = 2_000
+"""That are looked at in one go."""
+
+
+def _ignore(lane: Lane) -> None:
+    pass
+
+
+class LaneIndex:
+    """All lanes of a queue group, and the line of those that are ready."""
+
+    def __init__(self, changes: ChangeSet, store: ChunkStore | None = None) -> None:
+        self.line: FifoLine | PriorityLine = FifoLine()
+        self.ranking: Ranking | None = None
+        """With priorities; its line is `line`."""
+        self._by_key: dict[bytes, Lane] = {}
+        self.has_keyless = False
+        """There are, or were, records that no key finds."""
+        self.successors = Successors(store)
+        self._changes = changes
+        self.sessions: dict[bytes, WorkerSession] = {}
+        """The open ones by key: their lanes never come into the line."""
+        self.offered: dict[bytes, None] = {}
+        """Those of them whose head can go to the holder of the session."""
+        self.on_parked_head: Callable[[Lane], None] = _ignore
+        """Called when a parked lane without records gets its first one."""
+
+    def rank_by(self, chooser: Chooser | None, *, by_head: bool) -> None:
+        """Set in which order lanes are handed out; None: first come, first served. Only another chooser may be set
+        while there are lanes."""
+        if chooser is None:
+            if self.ranking is not None:
+                self.line, self.ranking = FifoLine(), None
+        elif self.ranking is None:
+            self.line = PriorityLine(chooser, by_head=by_head)
+            self.ranking = Ranking(self.line)
+        else:
+            self.ranking.line.chooser, self.ranking.line.by_head = chooser, by_head
+
+    # --- what is asked -----------------------------------------------------------------------------------------------
+
+    def get(self, key: bytes) -> Lane | None:
+        return self._by_key.get(key)
+
+    def __iter__(self) -> Iterator[Lane]:
+        """All lanes that a key finds."""
+        return iter(self._by_key.values())
+
+    @property
+    def count(self) -> int:
+        """How many lanes a key finds."""
+        return len(self._by_key)
+
+    def only_in_sessions(self) -> list[bytes]:
+        """The keys of lanes all of whose records are in flight in sessions: no key finds them."""
+        by_key = self._by_key
+        return [key for key, session in self.sessions.items() if session.in_flight and key not in by_key]
+
+    @property
+    def ready_records(self) -> int:
+        """How many records could be handed out at once."""
+        return self.line.records
+
+    # --- admission ---------------------------------------------------------------------------------------------------
+
+    def admit(
+        self, base: int, offsets: Iterable[int], keys: Iterable[bytes | None], enter: Callable[[Lane], None] | None
+    ) -> None:
+        """Put records behind those of their keys; `base` is the place of offset 0 of their partition.
+
+        A new lane is ready, unless `enter` is given, which puts it where it belongs.
+        """
+        by_key = self._by_key
+        get, roll = by_key.get, self.successors.roll
+        put = enter or (self.make_ready if self.sessions else self.line.append)
+        for key, offset in zip(keys, offsets, strict=True):
+            lane = get(key) if key is not None else None
+            if lane is None:
+                lane = Lane(key, base | offset, READY)
+                if key is not None:
+                    by_key[key] = lane
+                else:
+                    self.has_keyless = True
+                put(lane)
+            else:
+                tail = lane.tail
+                if tail is not None:
+                    tail.append(base | offset)
+                    if len(tail) >= CHUNK_RECORDS:
+                        roll(lane, tail)
+                elif lane.head != NO_PLACE:
+                    lane.tail = array("q", (base | offset,))
+                else:
+                    lane.head = base | offset
+                    self.on_parked_head(lane)
+
+    def admit_ranked(
+        self,
+        ranking: Ranking,
+        base: int,
+        offsets: Sequence[int],
+        keys: Sequence[bytes | None],
+        priorities: bytes,
+        times: Sequence[int],
+        attention: Set[int],
+        enter: Callable[[Lane], None],
+    ) -> None:
+        """As `admit`, in a group with priorities; `enter` is given new lanes whose head is in `attention`."""
+        by_key = self._by_key
+        without_key = bytearray(len(offsets))
+        for index, (key, offset) in enumerate(zip(keys, offsets, strict=True)):
+            place = base | offset
+            lane = by_key.get(key) if key is not None else None
+            if lane is not None:
+                if lane.head != NO_PLACE:
+                    ranking.join(lane, place, priorities[index], times[index])
+                    self.successors.append(lane, place)
+                else:
+                    ranking.begin(lane, place, priorities[index], times[index])
+                    self.on_parked_head(lane)
+            elif key is None and place not in attention:
+                without_key[index] = 1
+            else:
+                lane = ranking.new_lane(key, place, priorities[index], times[index])
+                if key is not None:
+                    by_key[key] = lane
+                (enter if place in attention else self.make_ready)(lane)
+        self.has_keyless = self.has_keyless or None in keys
+        if any(without_key):
+            ranking.admit(
+                base,
+                array("q", compress(offsets, without_key)),
+                bytes(compress(priorities, without_key)),
+                array("q", compress(times, without_key)),
+            )
+
+    def add_parked(self, key: bytes) -> Lane:
+        """Make a parked lane of which no record is admitted yet."""
+        make = Lane if self.ranking is None else RankedLane
+        lane = self._by_key[key] = make(key, NO_PLACE, PARKED)
+        return lane
+
+    # --- the line ----------------------------------------------------------------------------------------------------
+
+    def take(self, credit: int, levels: int = ALL_LEVELS) -> list[list[Lane] | Run]:
+        """Take up to `credit` records out of the line: lanes, now in flight, and runs. With priorities, only of some
+        levels."""
+        if isinstance(self.line, FifoLine):
+            return self.line.take(credit)
+        assert self.ranking is not None
+        lanes = self.ranking.take(credit, levels)
+        return [lanes] if lanes else []
+
+    def find_heads(self, places: Sequence[int]) -> Steps[list[Lane]]:
+        """Return the lanes whose heads are some records, of those that a key finds."""
+        wanted = set(places)
+        found: list[Lane] = []
+        lanes = list(self._by_key.values()) if wanted else []
+        for start in range(0, len(lanes), LANES_AT_ONCE):
+            yield LANES_AT_ONCE // 8
+            found += [lane for lane in lanes[start : start + LANES_AT_ONCE] if lane.head in wanted]
+        return found
+
+    def take_these(self, wanted: Sequence[int], found: Sequence[Lane] | None = None) -> list[Lane]:
+        """Take those of the `wanted` records, which are sorted, out of the line that are in it. `found`: what
+        `find_heads` returned for them; without it, or where there are records without a key, this goes through it
+        all."""
+        if found is None or self.has_keyless:
+            lanes = self.line.take_these(wanted)
+        else:
+            heads, get = set(wanted), self._by_key.get
+            # They may have gone on meanwhile.
+            lanes = [
+                lane
+                for lane in found
+                if lane.key is not None and get(lane.key) is lane and lane.state == READY and lane.head in heads
+            ]
+            self.line.take_out(lanes)
+        if self.ranking is not None:
+            self.ranking.hand_out(lanes)
+        return lanes
+
+    def make_ready(self, lane: Lane) -> None:
+        """Put a lane into the line, or offer it to its session."""
+        if lane.key is not None and lane.key in self.sessions:
+            lane.state = IN_SESSION
+            self.offered[lane.key] = None
+        else:
+            lane.state = READY
+            self.line.append(lane)
+
+    def take_back(self, lanes: Sequence[Lane]) -> None:
+        """Heads of lanes are in flight no more: the lanes are to be held, or made ready."""
+        if self.ranking is not None:
+            self.ranking.take_back(lanes)
+
+    def give_back(self, lanes: Sequence[Lane]) -> None:
+        """Put lanes that come back unworked, in their order, to the front of the line or where their rank puts them."""
+        self.take_back(lanes)
+        self.line.give_back(lanes)
+
+    # --- sessions ----------------------------------------------------------------------------------------------------
+
+    def next_key(self) -> bytes | None:
+        """The key of the lane that is next of those that have one."""
+        return self.line.next_key()
+
+    def reserve(self, key: bytes) -> None:
+        """Take the lane of a key that has a session now out of the line, where it is there."""
+        lane = self._by_key.get(key)
+        if lane is not None and lane.state == READY:
+            self.line.remove(lane)
+            self.make_ready(lane)
+
+    def is_behind(self, lane: Lane) -> bool:
+        """Whether records of a session that lie before the lane are in flight."""
+        session = self.sessions.get(lane.key) if lane.key is not None else None
+        return session is not None and session.in_flight > 0
+
+    def take_head(self, lane: Lane) -> Lane:
+        """Take the head of a lane that a session has: return it as a lane of its own, in flight."""
+        head = Lane(lane.key, lane.head, IN_FLIGHT) if self.ranking is None else self.ranking.detached(lane)
+        if self.pop_head(lane) == NO_PLACE:
+            self.remove(lane)
+        return head
+
+    def put_back(self, key: bytes, records: Sequence[Lane]) -> Lane:
+        """Put records that `take_head` returned before all that waits of their key, and return the lane, whose head is
+        the first of them."""
+        self.take_back(records)
+        lane = self._by_key.get(key)
+        later = list(records)
+        if lane is None:
+            lane = self._by_key[key] = later.pop()
+            lane.state = IN_SESSION
+        for record in reversed(later):
+            if self.ranking is not None:
+                self.ranking.come_before(lane, record)
+            self.successors.push(lane, lane.head)
+            lane.head = record.head
+        return lane
+
+    # --- going on ----------------------------------------------------------------------------------------------------
+
+    def advance(self, lanes: Iterable[Lane], attention: Set[int], enter: Callable[[Lane], None]) -> None:
+        """The heads of lanes are done: their successors become heads, and ready.
+
+        A new head in `attention`, or of a session, is given to `enter` instead, which puts the lane where it belongs.
+        A lane without a successor is no more.
+        """
+        by_key, sessions, ranking = self._by_key, self.sessions, self.ranking
+        append = self.line.append
+        for lane in lanes:
+            left, tail = lane.head, lane.tail
+            if ranking is not None and lane.state != IN_FLIGHT:
+                ranking.forget(lane)
+            if lane.chunks is not None:
+                first = lane.chunks[0]
+                if type(first) is array and len(first) > 1:
+                    lane.head = first.pop()  # What the call would do, without its cost.
+                else:
+                    following = self.successors.pop_from_chunk(lane, lane.chunks)
+                    if following is None:
+                        self.remove(lane)
+                        continue
+                    lane.head = following
+            elif tail is not None:
+                lane.head = tail.pop(0)
+                if not tail:
+                    lane.tail = None
+            else:
+                if lane.key is not None:
+                    del by_key[lane.key]
+                continue
+            if ranking is not None:
+                ranking.go_on(lane, left)
+            lane.state = READY
+            if (attention and lane.head in attention) or (sessions and lane.key in sessions):
+                enter(lane)
+            else:
+                append(lane)
+
+    def pop_head(self, lane: Lane) -> int:
+        """Return the next successor of a lane, which becomes its head, or NO_PLACE; the lane stays where it is."""
+        left, following = lane.head, self.successors.pop(lane)
+        if following is None:
+            lane.head = NO_PLACE
+            return NO_PLACE
+        lane.head = following
+        if self.ranking is not None:
+            self.ranking.go_on(lane, left)
+        return lane.head
+
+    def drop_successors(self, lane: Lane, count: int) -> list[int]:
+        """Forget up to so many of the records that follow the head of a lane, and return them: they are done."""
+        places: list[int] = []
+        while len(places) < count and (place := self.successors.pop(lane)) is not None:
+            places.append(place)
+            if self.ranking is not None:
+                self.ranking.forget_successor(lane, place)
+        return places
+
+    def empty(self, lane: Lane) -> list[int]:
+        """Forget a lane that is neither in the line nor in flight, and return its records, which are done."""
+        places: list[int] = []
+        while lane.head != NO_PLACE:
+            places.append(lane.head)
+            if self.ranking is not None:
+                self.ranking.forget(lane)
+            self.pop_head(lane)
+        self.remove(lane)
+        return places
+
+    def remove(self, lane: Lane) -> None:
+        """Forget a lane that is neither in the line nor in flight, and whose records are all gone."""
+        if lane.key is not None:
+            del self._by_key[lane.key]
+
+    def clear(self) -> None:
+        """Forget everything but the sessions, at once: what held it is freed by and by, as that takes long."""
+        self.successors.clear()
+        self._changes.discarded += [self._by_key, *self.line.containers]
+        self._by_key = {}
+        self.has_keyless = False
+        self.line.clear()
+        self.offered.clear()
+        if self.ranking is not None:
+            self._changes.discarded += self.ranking.ranks.containers
+            self.ranking.clear()

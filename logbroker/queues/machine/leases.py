@@ -1,0 +1,393 @@
+"""What is in flight: receipts, who holds them, and until when.
+
+Receipts are consecutive integers of 63 bits, from the group's *life* on: a number above every receipt that a group of
+this name has ever given out (`engine.Numbers`). So no receipt of an earlier life comes again, and a range of them names
+any number of deliveries.
+
+Deliveries that were handed out together are one *grant*: one entry in the list of grants, which is sorted by first
+receipts, and one in the heap of leases. Finding a receipt is a bisection, the end of a lease costs O(log grants). A
+grant is of lanes, or of a run of places; a settlement of a part leaves a hole among lanes, and cuts a run in two.
+
+Deliveries of a session have no lease of their own but the lock of the session. Whose lease was lost is told so, and
+who settles twice is told that.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Sequence
+from operator import attrgetter
+from typing import Final
+
+import msgspec
+
+from logbroker.errors import LogbrokerError, NotHolderError
+from logbroker.group_runtime.deadline_heap import DeadlineHeap
+from logbroker.queues.model.holders import Grant, LeaseHolder, WorkerSession
+from logbroker.queues.model.lane import Lane
+from logbroker.queues.model.lost_receipts import Loss, LostReceipts
+
+COUNTER_BITS: Final = 44
+MAX_COUNTED_LIFE: Final = (1 << 19) - 1
+"""Lives of brokers before were counted from 1, and were the upper bits of receipts."""
+FIRST_LIFE: Final = 1 << COUNTER_BITS
+
+LOST_AT_ONCE: Final = 1_000
+"""Deliveries that are taken back in one go: each fails, which takes some microseconds."""
+_COMPACT_AT: Final = 64
+
+
+class Refusal(msgspec.Struct, gc=False):
+    """Receipts of a settlement, `first` to `last`, that were refused."""
+
+    first: int
+    last: int
+    error: LogbrokerError
+
+
+def end_of_life(life: int) -> int:
+    """A number above a stored life, and above its receipts, too, if it is of those that were counted from 1."""
+    return (life + 1) << COUNTER_BITS if life <= MAX_COUNTED_LIFE else life + 1
+
+
+Settled = list[Lane] | range
+"""What a settlement is about: lanes in flight, or places of a run."""
+
+
+def merged(ranges: Sequence[tuple[int, int]]) -> Sequence[tuple[int, int]]:
+    """Return ranges of receipts sorted, those that follow each other as one; what comes twice stays so."""
+    if len(ranges) < 2:
+        return ranges
+    joined: list[tuple[int, int]] = []
+    ordered = iter(sorted(ranges))
+    first, last = next(ordered)
+    for start, end in ordered:
+        if start == last + 1 <= end:
+            last = end
+        else:
+            joined.append((first, last))
+            first, last = start, end
+    joined.append((first, last))
+    return joined
+
+
+class Deliveries:
+    """All grants of a queue group."""
+
+    def __init__(self, life: int) -> None:
+        self._first = life
+        self._next = self._first
+        self._firsts: list[int] = []
+        self._grants: list[Grant] = []
+        """Sorted, as `_firsts`, their first receipts; some are over."""
+        self._over = 0
+        self.leases = DeadlineHeap[Grant](attrgetter("deadline"))
+        """Of the grants that are not over, but for those of sessions."""
+        self._workers: dict[str, LeaseHolder] = {}
+        self._lost = LostReceipts()
+        self._now = 0.0
+        """Leases that end by then are over, though not all of them are taken back."""
+        self.in_flight = 0
+
+    @property
+    def next_receipt(self) -> int:
+        """All that were given out are below it."""
+        return self._next
+
+    # --- workers -----------------------------------------------------------------------------------------------------
+
+    def worker(self, worker_id: str) -> LeaseHolder:
+        """The worker of this id; it is known for as long as it holds something."""
+        return self._workers.get(worker_id) or LeaseHolder(worker_id, {}, {})
+
+    def add_session(self, session: WorkerSession) -> None:
+        worker = self._workers[session.worker.id] = session.worker
+        worker.sessions[session.key] = session
+
+    def remove_session(self, session: WorkerSession) -> None:
+        """Its deliveries are lost before."""
+        worker = session.worker
+        del worker.sessions[session.key]
+        self._forget_if_idle(worker)
+
+    def _forget_if_idle(self, worker: LeaseHolder) -> None:
+        if not worker.in_flight and not worker.sessions and self._workers.get(worker.id) is worker:
+            del self._workers[worker.id]
+
+    def held_by(self, worker_id: str) -> Iterator[tuple[int, int]]:
+        """Yield receipt and place of all that a worker holds."""
+        for grant in self.worker(worker_id).grants.values():
+            if grant.lanes is None:
+                yield from enumerate(grant.places or (), grant.first)
+            else:
+                yield from (
+                    (receipt, lane.head) for receipt, lane in enumerate(grant.lanes, grant.first) if lane is not None
+                )
+
+    # --- granting and finding ----------------------------------------------------------------------------------------
+
+    def grant(
+        self,
+        worker: LeaseHolder,
+        lanes: list[Lane] | None,
+        places: range | None,
+        deadline: float,
+        session: WorkerSession | None = None,
+    ) -> int:
+        """Hand out lanes or a run; return the first receipt."""
+        first = self._next
+        count = len(lanes) if lanes is not None else len(places or ())
+        self._next += count
+        # The shell never sees this list; the type says that it will have holes.
+        grant = Grant(first, worker, deadline, list(lanes) if lanes is not None else None, places, count, session)
+        self._firsts.append(first)
+        self._grants.append(grant)
+        self._workers[worker.id] = worker
+        worker.grants[first] = grant
+        worker.in_flight += count
+        self.in_flight += count
+        if session is None:
+            self.leases.arm(grant, deadline, first)
+        else:
+            session.in_flight += count
+            session.grants = [kept for kept in session.grants if kept.left]
+            session.grants.append(grant)
+        return first
+
+    def select(
+        self, worker_id: str, first: int, last: int, refusals: list[Refusal]
+    ) -> Iterator[tuple[Grant, int, int]]:
+        """Yield the grants of a worker that hold receipts `first` to `last`, with the part (from, to before) that they
+        hold; refusals are added for what they do not. A grant may be settled or cut before the next is asked for.
+        """
+        position = first
+        while position <= last:
+            index = bisect_right(self._firsts, position) - 1
+            grant = self._grants[index] if index >= 0 else None
+            if grant is not None and grant.left and position < grant.end:
+                end = min(last + 1, grant.end)
+                if (why := self._gone_by(grant)) is not None:
+                    refusals.append(Refusal(position, end - 1, why.of_delivery(session_ended=bool(grant.session))))
+                elif grant.worker.id == worker_id:
+                    yield grant, position, end
+                else:
+                    error = NotHolderError("the delivery is another worker's: settle only what you were handed")
+                    refusals.append(Refusal(position, end - 1, error))
+            else:
+                end = min(last + 1, self._next_grant(index + 1))
+                self._refuse(position, end, refusals)
+            position = end
+
+    def _gone_by(self, grant: Grant) -> Loss | None:
+        """Why a grant is lost that is not taken back yet, as much else was lost with it."""
+        if grant.worker.gone is not None:
+            return grant.worker.gone
+        if grant.session is not None:
+            return Loss.LOCK_ENDED if grant.session.deadline <= self._now else None
+        return Loss.LEASE_ENDED if grant.deadline <= self._now else None
+
+    def _next_grant(self, index: int) -> int:
+        for grant in self._grants[index : index + 1]:
+            return grant.first
+        return 1 << 64
+
+    def close(self, grant: Grant, start: int, end: int, refusals: list[Refusal]) -> Settled:
+        """Take receipts `start` to before `end` out of a grant, and return what they stand for."""
+        if grant.lanes is None:
+            piece = self._cut(self._cut(grant, start), end, upper=False)
+            places = piece.places or range(0)
+            self._finish(piece, piece.left)
+            return places
+        lanes = grant.lanes
+        low, high = start - grant.first, end - grant.first
+        taken = lanes[low:high]
+        if grant.left == len(lanes):
+            settled: list[Lane] = taken  # type: ignore[assignment]  # No holes yet.
+        else:
+            settled = [lane for lane in taken if lane is not None]
+            if len(settled) < len(taken):
+                self.refuse_settled(grant, start, end, refusals)
+        if len(settled) < grant.left:
+            lanes[low:high] = [None] * (high - low)
+        self._finish(grant, len(settled))
+        return settled
+
+    def _finish(self, grant: Grant, count: int) -> None:
+        worker = grant.worker
+        grant.left -= count
+        worker.in_flight -= count
+        self.in_flight -= count
+        if grant.session is not None:
+            grant.session.in_flight -= count
+        if not worker.in_flight:
+            self._forget_if_idle(worker)
+        if not grant.left:
+            del worker.grants[grant.first]
+            self.leases.disarm(grant)
+            # The heap still has its entry until the lease would have ended: not what it held.
+            grant.lanes = grant.places = None
+            self._over += 1
+            if self._over > _COMPACT_AT and self._over * 2 > len(self._grants):
+                self._grants = [kept for kept in self._grants if kept.left]
+                self._firsts = [kept.first for kept in self._grants]
+                self._over = 0
+
+    def _cut(self, grant: Grant, at: int, *, upper: bool = True) -> Grant:
+        """Make two grants of one, before receipt `at` and from it on; return the upper or the lower one."""
+        if at == grant.first or at == grant.end:
+            return grant
+        offset = at - grant.first
+        lanes = None if grant.lanes is None else grant.lanes[offset:]
+        places = None if grant.places is None else grant.places[offset:]
+        left = len(places or ()) if lanes is None else len(lanes) - lanes.count(None)
+        rest = Grant(at, grant.worker, grant.deadline, lanes, places, left, grant.session, grant.excused)
+        if grant.lanes is not None:
+            del grant.lanes[offset:]
+        elif grant.places is not None:
+            grant.places = grant.places[:offset]
+        grant.left -= left
+        index = bisect_right(self._firsts, at)
+        self._firsts.insert(index, at)
+        self._grants.insert(index, rest)
+        # A part whose deliveries are all settled is over at once.
+        for part in (grant, rest):
+            if part.left:
+                part.worker.grants[part.first] = part
+            else:
+                part.worker.grants.pop(part.first, None)
+                self.leases.disarm(part)
+                self._over += 1
+        if rest.session is not None:
+            grants = rest.session.grants
+            grants.insert(grants.index(grant) + 1, rest)
+        elif rest.left:
+            self.leases.arm(rest, rest.deadline, at)
+        return rest if upper else grant
+
+    def extend(self, grant: Grant, start: int, end: int, deadline: float, refusals: list[Refusal]) -> None:
+        """Let the lease of receipts `start` to before `end` of a grant end at another moment."""
+        part = self._cut(self._cut(grant, start), end, upper=False)
+        if part.left < end - start:
+            self.refuse_settled(part, start, end, refusals)
+        if part.left:
+            part.deadline = deadline
+            self.leases.arm(part, deadline, part.first)
+
+    def excuse(self, worker_id: str, first: int, last: int) -> None:
+        """Let no attempt count where the leases of some receipts end, or the worker is lost, as far as it has them."""
+        for grant, start, end in self.select(worker_id, first, last, []):
+            self._cut(self._cut(grant, start), end, upper=False).excused = True
+
+    def seen(self, worker_id: str) -> None:
+        """The worker has seen all that it has: where that is lost, an attempt counts."""
+        worker = self._workers.get(worker_id)
+        for grant in worker.grants.values() if worker is not None else ():
+            grant.excused = False
+
+    def refuse_settled(self, grant: Grant, start: int, end: int, refusals: list[Refusal]) -> int:
+        """Add refusals for those receipts, `start` to before `end`, of a grant that are settled; return how many."""
+        lanes = grant.lanes or []
+        settled = [receipt for receipt in range(start, end) if lanes and lanes[receipt - grant.first] is None]
+        for receipt in settled:
+            self._refuse(receipt, receipt + 1, refusals)
+        return len(settled)
+
+    # --- losing ------------------------------------------------------------------------------------------------------
+
+    def pop_expired(self, now: float) -> list[tuple[Settled, bool]]:
+        """Take out grants whose lease has ended, about `LOST_AT_ONCE` deliveries of them; return what they held, and
+        whether no attempt counts."""
+        self._now = now
+        lost: list[tuple[Settled, bool]] = []
+        room = LOST_AT_ONCE
+        while room > 0 and (grant := self.leases.pop(now)) is not None:
+            part = self._cut(grant, min(grant.end, grant.first + LOST_AT_ONCE), upper=False)
+            held = self._lose(part, Loss.LEASE_ENDED)
+            lost.append((held, part.excused))
+            room -= len(held)
+        return lost
+
+    def let_go(self, worker_id: str, why: Loss) -> LeaseHolder | None:
+        """Forget a worker; what it has is to be taken from it, by `lose_some`. None: it has nothing."""
+        worker = self._workers.pop(worker_id, None)
+        if worker is not None:
+            worker.gone = why
+        return worker
+
+    def lose_some(self, worker: LeaseHolder, why: Loss, *, last: bool) -> tuple[Settled, bool]:
+        """Take out the first or last deliveries that a worker has, which has no sessions; up to `LOST_AT_ONCE`. Return
+        them, and whether no attempt counts."""
+        grants = worker.grants.values()
+        grant = next(reversed(grants) if last else iter(grants))
+        if last:
+            part = self._cut(grant, max(grant.first, grant.end - LOST_AT_ONCE))
+        else:
+            part = self._cut(grant, min(grant.end, grant.first + LOST_AT_ONCE), upper=False)
+        return self._lose(part, why) if part.left else [], part.excused
+
+    def lose_everything(self, why: Loss) -> None:
+        """Forget all workers and what they hold."""
+        for grant in [grant for grant in self._grants if grant.left]:
+            self._lose(grant, why, ended=grant.session is not None)
+        self._workers.clear()
+
+    def lose_from(self, session: WorkerSession, why: Loss, receipt: int = 0, *, ended: bool = False) -> list[Lane]:
+        """Take out what is in flight of a session, from a receipt on; return it in its order."""
+        lost: list[Lane] = []
+        for grant in list(session.grants):
+            if grant.left and grant.end > receipt:
+                part = self._cut(grant, max(receipt, grant.first))
+                if part.left:
+                    lost += [lane for lane in self._lose(part, why, ended=ended) if isinstance(lane, Lane)]
+        session.grants = [grant for grant in session.grants if grant.left]
+        return lost
+
+    def _lose(self, grant: Grant, why: Loss, *, ended: bool = False) -> Settled:
+        if grant.lanes is None:
+            self._lost.add(grant.first, grant.end - 1, why, ended=ended)
+            held: Settled = grant.places or range(0)
+        else:
+            held = []
+            begun = -1
+            for receipt, lane in enumerate((*grant.lanes, None), grant.first):
+                if lane is not None:
+                    held.append(lane)
+                    begun = receipt if begun < 0 else begun
+                elif begun >= 0:
+                    self._lost.add(begun, receipt - 1, why, ended=ended)
+                    begun = -1
+        self._finish(grant, grant.left)
+        return held
+
+    # --- why not -----------------------------------------------------------------------------------------------------
+
+    def _refuse(self, position: int, end: int, refusals: list[Refusal]) -> None:
+        """Add refusals for receipts, `position` to before `end`, that nobody holds."""
+        while position < end:
+            stop, error = self._lost.why(position, end, given=range(self._first, self._next))
+            refusals.append(Refusal(position, stop - 1, error))
+            position = stop
+
+    # --- what is asked -----------------------------------------------------------------------------------------------
+
+    def next_grant(self, receipt: int) -> Grant | None:
+        """Return the first grant from a receipt on; it may be over."""
+        index = bisect_left(self._firsts, receipt)
+        return self._grants[index] if index < len(self._grants) else None
+
+    def holder_of(self, lane: Lane, receipt: int) -> Grant | None:
+        """Return the grant of a lane that was handed out under a receipt, unless it is no more in flight by that."""
+        index = bisect_right(self._firsts, receipt) - 1
+        grant = self._grants[index] if index >= 0 else None
+        if grant is None or grant.lanes is None or not grant.first <= receipt < grant.end:
+            return None
+        return grant if grant.lanes[receipt - grant.first] is lane else None
+
+    def places(self) -> Iterator[int | range]:
+        """All that is in flight."""
+        for grant in self._grants:
+            if grant.left:
+                if grant.lanes is None:
+                    yield grant.places or range(0)
+                else:
+                    yield from (lane.head for lane in grant.lanes if lane is not None)

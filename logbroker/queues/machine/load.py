@@ -1,0 +1,55 @@
+"""How a queue group goes on after a start: the machine is made of its rows; the index, of another scan."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from logbroker.errors import CorruptLogError
+from logbroker.queues.machine.leases import COUNTER_BITS, end_of_life
+from logbroker.queues.machine.queue import Queue
+from logbroker.queues.machine.successors import ChunkStore
+from logbroker.queues.model.settings import QueueGroupSettings
+from logbroker.queues.state.dead_letter_intents import Route
+from logbroker.queues.state.rows import GROUP_TYPE, HEADER_ROW, SETTINGS_ROW, decode, decode_header
+
+
+def load_queue(
+    rows: Mapping[bytes, bytes],
+    ends: Mapping[int, int],
+    *,
+    random: Callable[[], float],
+    route: Route,
+    store: ChunkStore | None = None,
+    life: int | None = None,
+) -> Queue:
+    """Take over what a broker before stored, in a new life; None: one far above the last.
+
+    `ends` are those of the partitions' logs: what is stored of records at or above them is dropped, in the machine and
+    in its first outputs. Whether the last that the broker before committed were `Queue.stop_events` says
+    `Queue.after_crash`. The partitions are to be scanned from `Queue.position` on. Raises CorruptLogError.
+    """
+    if HEADER_ROW not in rows or SETTINGS_ROW not in rows:
+        raise CorruptLogError("the queue group has no header: its rows are not those of a queue group")
+    header = decode_header(rows[HEADER_ROW])
+    if header.type != GROUP_TYPE:
+        raise CorruptLogError(f"the header is of a {header.type} group, not of a queue group")
+    if life is None:
+        life = end_of_life(header.life) + (1 << COUNTER_BITS)
+    if life < end_of_life(header.life):
+        raise CorruptLogError(f"life {life} of the queue group would not be above the one before, {header.life}")
+    settings = decode(SETTINGS_ROW, rows[SETTINGS_ROW], QueueGroupSettings)
+    queue = Queue(header.topic_id, settings, random=random, route=route, store=store, life=life)
+    queue.life_before = header.life
+    queue.done.load(rows, ends)
+    queue.failures.load(rows, ends)
+    queue.dead_letters.load(rows, ends)
+    queue.held.load(rows, ends)
+    queue.replacements.load(rows, ends)
+    queue.origins.load(rows, ends)
+    queue.sessions.load(rows)
+    queue.after_crash = not queue.redelivery.load(rows, ends, header.life, queue.done)
+    for _ in range(len(queue.redelivery.marks)):
+        queue.redelivery.drop_a_mark(queue.done)
+    queue.held.expect_all()
+    queue.intake.load(ends)
+    return queue

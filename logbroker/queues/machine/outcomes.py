@@ -1,0 +1,146 @@
+"""The books of a queue group: what is handed out, and what becomes of it.
+
+Whatever takes a record out of flight comes here with it: it is done, it failed, or it was given back.
+"""
+
+from __future__ import annotations
+
+from logbroker.queues.machine.fifo import FifoLine
+from logbroker.queues.machine.leases import Settled
+from logbroker.queues.machine.parts import MachineParts
+from logbroker.queues.model.holders import LeaseHolder, WorkerSession
+from logbroker.queues.model.lane import IN_FLIGHT, Lane, Run
+from logbroker.queues.model.messages import Granted, Tally
+from logbroker.queues.model.record_id import Moment
+
+
+class Outcomes:
+    """Moves records between the parts of a queue group."""
+
+    def __init__(self, parts: MachineParts) -> None:
+        self.open_records = 0
+        """Admitted and not done."""
+        self.tally = Tally()
+        self._done = parts.done
+        self._lanes = parts.lanes
+        self._deliveries = parts.deliveries
+        self._failures = parts.failures
+        self._dead_letters = parts.dead_letters
+        self._held = parts.held
+        self._redelivery = parts.redelivery
+        self._replacements = parts.replacements
+        self._intake = parts.intake
+        self._origins = parts.origins
+
+    # --- out ---------------------------------------------------------------------------------------------------------
+
+    def hand_out(
+        self, worker: LeaseHolder, lanes: list[Lane], deadline: float, session: WorkerSession | None = None
+    ) -> Granted:
+        """Hand out the heads of lanes; they are in flight."""
+        heads = [lane.head for lane in lanes]
+        attempts = [self._failures.count(head) + 1 for head in heads] if self._failures else []
+        first = self._deliveries.grant(worker, lanes, None, deadline, session)
+        return Granted(first, heads, attempts, self._redelivery.flags(heads, self._failures))
+
+    def hand_out_run(self, worker: LeaseHolder, run: Run, deadline: float) -> Granted:
+        places = range(run.start, run.end)
+        first = self._deliveries.grant(worker, None, places, deadline)
+        return Granted(first, places, [], [True] * len(places) if run.redelivered else [])
+
+    # --- done --------------------------------------------------------------------------------------------------------
+
+    def finish(self, settled: Settled, now: Moment) -> None:
+        """Records that are in no line, not held and not in flight (any more) are done; their lanes go on."""
+        if isinstance(settled, range):
+            self.open_records -= len(settled)
+            self._done.mark_range(settled.start, settled.stop)
+            self._origins.forget_all(settled)
+        else:
+            self.forget([lane.head for lane in settled])
+            self._lanes.advance(settled, self._held.attention, lambda lane: self._held.enter(lane, now))
+
+    def finish_lane(self, lane: Lane) -> int:
+        """All records of such a lane are done; return how many. Takes its time where there are millions."""
+        emptied = self._lanes.empty(lane)
+        places = [place for place in emptied if place not in self._held.done_in_line]
+        self.forget(places)
+        self._held.forget_heads(emptied)
+        return len(places)
+
+    def finish_successors(self, lane: Lane, count: int) -> int:
+        """Up to so many records behind the head of a lane are done; return how many were not yet."""
+        taken = self._lanes.drop_successors(lane, count)
+        places = [place for place in taken if place not in self._held.done_in_line]
+        self.forget(places)
+        self._held.forget_heads(taken)
+        return len(places)
+
+    def dead_lettered(self, place: int, now: Moment) -> None:
+        """A dead letter is synced: its record is done. Raises KeyError for a record without an intent."""
+        lane = self._dead_letters.done(place)
+        if lane is not None:
+            self.finish([lane], now)
+            return
+        self._failures.forget(place)
+        self._replacements.forget_all((place,))
+        self._origins.forget_all((place,))
+        if place in self._done:
+            # Skipped by a rewind meanwhile.
+            self._held.attention.discard(place)
+            return
+        self._done.mark((place,))
+        if self._intake.has_admitted(place):
+            # The ordering was changed meanwhile, and made it a successor.
+            self.open_records -= 1
+            self._held.done_in_line.add(place)
+            self._held.attention.add(place)
+        else:
+            self._held.attention.discard(place)
+
+    def forget(self, places: list[int]) -> None:
+        """Records are done: nothing else is known of them any more."""
+        self.open_records -= len(places)
+        self._done.mark(places)
+        self._failures.forget_all(places)
+        self._redelivery.forget_all(places)
+        self._replacements.forget_all(places)
+        self._origins.forget_all(places)
+
+    # --- back --------------------------------------------------------------------------------------------------------
+
+    def fail(self, settled: Settled, reason: str, delay_seconds: float | None, now: Moment) -> None:
+        """Attempts failed; `delay_seconds` None: the backoff of the settings."""
+        lanes = settled if isinstance(settled, list) else [Lane(None, place, IN_FLIGHT) for place in settled]
+        self._lanes.take_back(lanes)
+        for lane in lanes:
+            self._held.fail(lane, reason, delay_seconds, now)
+
+    def give_back(self, settled: Settled) -> None:
+        """Records come back unworked."""
+        if isinstance(settled, range):
+            line = self._lanes.line
+            assert isinstance(line, FifoLine)
+            line.give_back_run(settled.start, settled.stop)
+        else:
+            self._redelivery.returned.update(lane.head for lane in settled)
+            self._lanes.give_back(settled)
+
+    def note_handed_out(self) -> None:
+        """What is in flight or came back was handed out, though the index is forgotten: record by record."""
+        redelivery = self._redelivery
+        redelivery.note_returned()
+        if isinstance(self._lanes.line, FifoLine):
+            for run in self._lanes.line.runs():
+                if run.redelivered:
+                    redelivery.note(range(run.start, run.end))
+        for places in self._deliveries.places():
+            redelivery.note(places if isinstance(places, range) else (places,))
+
+    def mark_handed_out(self) -> None:
+        """For after a clean stop: up to where what is in flight or came back was handed out."""
+        self._redelivery.mark_returned()
+        if isinstance(self._lanes.line, FifoLine):
+            self._redelivery.mark(run.end - 1 for run in self._lanes.line.runs() if run.redelivered)
+        for places in self._deliveries.places():
+            self._redelivery.mark(places[-1:] if isinstance(places, range) else (places,))

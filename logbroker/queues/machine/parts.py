@@ -1,0 +1,31 @@
+"""The parts of a queue group's machine that know of its records, for those that move records between them."""
+
+from __future__ import annotations
+
+import msgspec
+
+from logbroker.queues.machine.admission import Admission
+from logbroker.queues.machine.lane_index import LaneIndex
+from logbroker.queues.machine.leases import Deliveries
+from logbroker.queues.machine.stalled_lanes import StalledLanes
+from logbroker.queues.state.completion import DoneRecords
+from logbroker.queues.state.dead_letter_intents import DeadLetters
+from logbroker.queues.state.failures import Failures
+from logbroker.queues.state.origins import Origins
+from logbroker.queues.state.redelivery import Redelivery
+from logbroker.queues.state.replacements import Replacements
+
+
+class MachineParts(msgspec.Struct, frozen=True):
+    """Each has a docstring that says what it knows."""
+
+    done: DoneRecords
+    lanes: LaneIndex
+    deliveries: Deliveries
+    failures: Failures
+    dead_letters: DeadLetters
+    replacements: Replacements
+    held: StalledLanes
+    redelivery: Redelivery
+    intake: Admission
+    origins: Origins

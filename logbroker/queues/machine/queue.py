@@ -1,0 +1,422 @@
+"""The machine of one queue group: which record goes to which worker. No I/O, no clock; a shell feeds it and obeys it.
+
+The shell scans the topic and gives the columns of each batch (`admit`), takes records for workers that have credit
+(`take`), passes on what they say of them (`settle`), and tells the time (`tick`, at the latest at `deadline`). After
+any inputs it owes what `take_outputs` returns: first commit the events in one transaction, then append the dead
+letters, then answer the settlements. The first outputs of a machine hold its life, which makes its receipts its own:
+they are committed before anything is handed out. What `sessions.ready` names is taken by `sessions.take`; `presence` is
+told of workers that come and go.
+
+A lane that a worker has in a session is not in the line: see `sessions`.
+
+Why at most one record of a lane is in flight, and in order: a lane has one state, and only a ready one is in the line
+that `take` empties; it comes back there only when its delivery was settled, lost or given back, each of which takes the
+receipt out of the grants first. Only its head is handed out, and a head is followed only when it is done. Successors
+lie in the order of admission, which is offset order within a partition; the admission itself goes forward only.
+
+Why nothing is lost: a record is done only by an acknowledgement, a dead letter that is synced, or an operator's word.
+All others lie at or above their partition's floor with their bit unset, and a start scans from the floors. A repeat is
+marked: by its failures, by having been given back, or by lying below the end of the log at a start after a crash.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import compress
+from operator import attrgetter
+from typing import Any, Final
+
+from logbroker.engine import StateEvent
+from logbroker.queues.machine.admission import Admission
+from logbroker.queues.machine.ages import Ages
+from logbroker.queues.machine.alteration import Alteration
+from logbroker.queues.machine.fifo import FifoLine
+from logbroker.queues.machine.lane_index import LaneIndex
+from logbroker.queues.machine.leases import FIRST_LIFE, Deliveries, Refusal
+from logbroker.queues.machine.outcomes import Outcomes
+from logbroker.queues.machine.parts import MachineParts
+from logbroker.queues.machine.reconnect_grace import ReconnectGraces
+from logbroker.queues.machine.reindex import Index
+from logbroker.queues.machine.sessions import Sessions
+from logbroker.queues.machine.settlement import Settling
+from logbroker.queues.machine.stalled_lanes import StalledLanes
+from logbroker.queues.machine.successors import ChunkStore
+from logbroker.queues.machine.worker_lifecycle import WorkerLifecycle
+from logbroker.queues.model.lane import Lane, Run
+from logbroker.queues.model.messages import Granted, Outputs, PriorityCounts, Settlement, Tally
+from logbroker.queues.model.record_id import Moment, place_of
+from logbroker.queues.model.settings import Ordering, QueueGroupSettings
+from logbroker.queues.priority.policy import levels_of
+from logbroker.queues.records.columns import Block
+from logbroker.queues.state.change_set import ChangeSet
+from logbroker.queues.state.completion import DoneRecords, Places
+from logbroker.queues.state.dead_letter_intents import DeadLetters, Route
+from logbroker.queues.state.failures import Failures
+from logbroker.queues.state.origins import Origins
+from logbroker.queues.state.redelivery import Redelivery
+from logbroker.queues.state.replacements import Replacements
+from logbroker.queues.state.rows import GROUP_TYPE, HEADER_ROW, VERSION, HeaderRow, upsert
+from logbroker.record.bands import Band
+from logbroker.record.message_headers import DEFAULT_PRIORITY
+
+_head: Final = attrgetter("head")
+
+LEASE_ENDED: Final = "the lease ended"
+
+
+class Queue:
+    """One queue group. Its parts are public for `restart` and for `Operator`."""
+
+    def __init__(
+        self,
+        topic_id: bytes,
+        settings: QueueGroupSettings,
+        *,
+        random: Callable[[], float],
+        route: Route,
+        store: ChunkStore | None = None,
+        life: int = FIRST_LIFE,
+    ) -> None:
+        """A new group; `restart.load_queue` takes an old one over. `random` draws from [0, 1), `route` names partitions
+        of the dead-letter topic. `life` is above all numbers that a group of this name has ever given out: receipts and
+        tokens begin there. Raises InvalidRequestError."""
+        settings.check()
+        self.topic_id = topic_id
+        self.life = life
+        self.life_before = 0
+        """The one that ended with the last stop or crash of the broker; 0: none."""
+        self.after_crash = False
+        """The broker before did not stop cleanly: for a grace, workers may come back for what they held, by
+        `sessions.reclaim` and then `reclaim`; `sessions.forget_unclaimed` ends it."""
+        self._changes = changes = ChangeSet()
+        changes.events.append(upsert(HEADER_ROW, HeaderRow(VERSION, GROUP_TYPE, topic_id, life)))
+        self.done = DoneRecords(changes)
+        self.lanes = LaneIndex(changes, store)
+        self._successors = self.lanes.successors
+        self.deliveries = Deliveries(life)
+        self.failures = Failures(changes)
+        self.dead_letters = DeadLetters(route, changes)
+        self.replacements = Replacements(changes)
+        self.origins = Origins(changes)
+        self.held = StalledLanes(
+            settings, self.lanes, self.failures, self.dead_letters, self.replacements, random, changes
+        )
+        self.redelivery = Redelivery()
+        self.ages = Ages()
+        self.intake = Admission(self.done, self.lanes, self.held, self.redelivery)
+        parts = MachineParts(
+            self.done,
+            self.lanes,
+            self.deliveries,
+            self.failures,
+            self.dead_letters,
+            self.replacements,
+            self.held,
+            self.redelivery,
+            self.intake,
+            self.origins,
+        )
+        self.ledger = Outcomes(parts)
+        self._graces = ReconnectGraces()
+        self.sessions = Sessions(
+            life, self.lanes, self.deliveries, self.held, self.redelivery, self.ledger, self._graces, self.tick, changes
+        )
+        self.presence = WorkerLifecycle(self.deliveries, self.held, self.sessions, self.ledger, self._graces, self.tick)
+        self._index = Index(parts, self.ledger, self.sessions, changes)
+        self.alteration = Alteration(settings, parts, self._index, self.sessions, self.ages, changes)
+        self._settling = Settling(self.deliveries, self.ledger, self.sessions, self.held)
+
+    @property
+    def settings(self) -> QueueGroupSettings:
+        """Those that hold; what is given to `alter` may have to wait."""
+        return self.alteration.settings
+
+    @property
+    def next_number(self) -> int:
+        """Above all receipts and tokens that were given out."""
+        return max(self.deliveries.next_receipt, self.sessions.last_token + 1)
+
+    @property
+    def open_records(self) -> int:
+        """Admitted and not done."""
+        return self.ledger.open_records
+
+    @property
+    def tally(self) -> Tally:
+        return self.ledger.tally
+
+    # --- the scan ----------------------------------------------------------------------------------------------------
+
+    def open_partition(self, partition: int, start_offset: int) -> None:
+        """Serve a partition from an offset on, unless it is served already."""
+        self.intake.open(partition, start_offset)
+
+    def position(self, partition: int) -> int:
+        """The offset from which on the partition is to be scanned; jumps over what is all done."""
+        return self.intake.position(partition)
+
+    @property
+    def wants_more(self) -> bool:
+        """Whether the scan may go on; else it waits until enough is handed out. With priorities it does not wait for
+        that: to tell what is next, all that waits is to be known."""
+        settings, held = self.settings, self.held
+        return (
+            not self.draining
+            and (settings.has_priorities or self.lanes.ready_records < settings.max_ready_records)
+            and held.count < settings.max_held_lanes
+            and len(held.not_before) < settings.max_delayed_records
+        )
+
+    def begin_generation(self, generation: int, start_offsets: Sequence[int]) -> None:
+        """Go on with the records of another generation of the topic, as TopicGeneration names it.
+
+        Raises ValueError where a record of the generation before it is not admitted yet.
+        """
+        self.intake.begin_generation(generation, start_offsets)
+
+    def admit(
+        self,
+        partition: int,
+        generation: int,
+        offsets: Sequence[int],
+        next_offset: int,
+        keys: Sequence[bytes | None],
+        not_before: Iterable[tuple[int, int]],
+        now: Moment,
+        timestamp_ms: int = -1,
+        priorities: bytes = b"",
+        times: Sequence[int] = (),
+    ) -> None:
+        """Take in the next records of a partition: rising `offsets` below `next_offset`, where the next batch begins.
+
+        `keys`: `lane.lane_key` of each record, with ordering `key`; else empty. `not_before`: offsets and wall clock
+        times (ms). `timestamp_ms`: of the first record, -1: not known; alarms tell ages by it. `priorities`, `times`:
+        of each record, as in `Columns`; a group with priorities takes what is not given for the default priority, and
+        this time. What is done, or lies below the position, is passed over. Raises ValueError where the scan goes back.
+        """
+        if timestamp_ms >= 0:
+            self.ages.admit(place_of(partition, self.intake.position(partition)), timestamp_ms)
+        if self.settings.has_priorities:
+            priorities = priorities or bytes((DEFAULT_PRIORITY,)) * len(offsets)
+            times = times or [timestamp_ms] * len(offsets)
+        self.ledger.open_records += self.intake.admit(
+            self.settings, partition, generation, offsets, next_offset, keys, not_before, now, priorities, times
+        )
+
+    def admit_block(self, partition: int, generation: int, block: Block, now: Moment) -> bool:
+        """Take in the next records of a partition, in a group with priorities and without ordering, and read them only
+        where that must be: then, or when one of them may be the next to be handed out.
+
+        Return False where they cannot be read: they are to be scanned. Where that shows later, all is scanned anew, as
+        soon as what is in flight is settled. Raises ValueError as `admit` does.
+        """
+        ranking = self.lanes.ranking
+        assert ranking is not None
+        assert self.settings.ordering is Ordering.NONE
+        start = place_of(partition, self.intake.position(partition))
+        admitted = self.intake.admit_block(ranking, self.settings, partition, generation, block, now)
+        if admitted is None:
+            return False
+        self.ages.admit(start, min(compress(block.heads, block.counts))[0])
+        self.ledger.open_records += admitted
+        return True
+
+    # --- deliveries --------------------------------------------------------------------------------------------------
+
+    def take(self, worker_id: str, credit: int, now: Moment, band: Band | None = None) -> list[Granted]:
+        """Hand out up to `credit` records to a worker, as many as are ready and it may hold; with priorities, in their
+        order, and only of a band if one is given."""
+        self.tick(now)
+        if self.draining or worker_id in self._graces:
+            return []
+        worker = self.deliveries.worker(worker_id)
+        credit = min(credit, self.settings.max_in_flight - worker.in_flight)
+        if credit <= 0:
+            return []
+        taken = self.lanes.take(credit, levels_of(band))
+        if self.intake.is_broken:
+            # Something is missing that might go before these.
+            for piece in taken:
+                if not isinstance(piece, Run):
+                    self.lanes.give_back(piece)
+            self.alteration.rebuild_if_drained()
+            return []
+        deadline = now.seconds + self.settings.lease_seconds
+        granted: list[Granted] = []
+        for piece in taken:
+            if isinstance(piece, Run):
+                granted.append(self.ledger.hand_out_run(worker, piece, deadline))
+            else:
+                if self.lanes.ranking is None:
+                    # In the order of the log, in which they are fetched and marked at a fraction of the cost.
+                    piece.sort(key=_head)
+                granted.append(self.ledger.hand_out(worker, piece, deadline))
+        return granted
+
+    def ready_records(self, band: Band | None = None) -> int:
+        """How many records could be handed out at once; with priorities, of a band."""
+        line = self.lanes.line
+        return line.records if isinstance(line, FifoLine) else line.ready(levels_of(band))
+
+    def reclaim(
+        self, worker_id: str, places: Sequence[int], now: Moment, found: Sequence[Lane] | None = None
+    ) -> list[Granted]:
+        """Hand a worker anew what it held when the broker crashed; what is not ready is left out. For the grace after
+        such a start, in which the shell takes nothing for anybody else. `found`: what `LaneIndex.find_heads` returned
+        for them, without which it goes through all that is ready."""
+        self.tick(now)
+        if self.draining:
+            return []
+        worker = self.deliveries.worker(worker_id)
+        room = max(0, self.settings.max_in_flight - worker.in_flight)
+        lanes = self.lanes.take_these(sorted(set(places))[:room], found)
+        return [self.ledger.hand_out(worker, lanes, now.seconds + self.settings.lease_seconds)] if lanes else []
+
+    def settle(self, worker_id: str, settlement: Settlement, now: Moment) -> list[Refusal]:
+        """Carry out what a worker says; return what was refused. To be answered when the events are synced.
+
+        Where it writes states of sessions and one of them or one of the acks is refused, nothing of it is done; the
+        first refusal, of receipts 0 to 0, says so.
+        """
+        self.tick(now)
+        refusals = self._settling.settle(worker_id, settlement, now)
+        self.alteration.rebuild_if_drained()
+        return refusals
+
+    def expire(self, worker_id: str, receipt: int, now: Moment) -> None:
+        """A record that was handed out is gone from the log: it counts as done, and nobody has acked it."""
+        if not self.settle(worker_id, Settlement(acks=[(receipt, receipt)]), now):
+            self.tally.acked -= 1
+            self.tally.expired += 1
+
+    def count_expired(self, partition: int, end: int, left: Sequence[int] = ()) -> None:
+        """Retention took what was not scanned yet below offset `end`, but for the offsets `left`."""
+        base = place_of(partition, 0)
+        start = self.position(partition)
+        if start < end:
+            there = sum(start <= offset < end and base | offset not in self.done for offset in left)
+            self.tally.expired += self.done.count_not_done(base | start, base | end) - there
+
+    def excuse(self, worker_id: str, receipts: Sequence[tuple[int, int]]) -> None:
+        """Let a worker keep deliveries that it may never have seen, for their lease or lock; where that ends, or the
+        worker is lost, no attempt is counted."""
+        for first, last in receipts:
+            self.deliveries.excuse(worker_id, first, last)
+
+    def dead_lettered(self, place: int, now: Moment) -> None:
+        """A dead letter is synced: its record is done. Raises KeyError for a record without an intent."""
+        self.ledger.dead_lettered(place, now)
+
+    # --- time --------------------------------------------------------------------------------------------------------
+
+    def tick(self, now: Moment) -> None:
+        """Whatever is due happens: leases and graces end, backoffs and delays are over. Where that is much, some of it
+        is left to the next tick, which is due at once; whoever lost something by then is refused all the same."""
+        if now.seconds >= self.deadline() or self.draining:
+            self._tick(now)
+
+    def _tick(self, now: Moment) -> None:
+        for settled, excused in self.deliveries.pop_expired(now.seconds):
+            if excused:
+                self.ledger.give_back(settled)
+                continue
+            self.ledger.tally.leases_lost += len(settled)
+            self.ledger.fail(settled, LEASE_ENDED, None, now)
+        self.presence.end_graces(now)
+        self.sessions.expire(now)
+        self.held.tick(now.seconds)
+        self.alteration.rebuild_if_drained()
+
+    def deadline(self) -> float:
+        """The monotonic moment at which `tick` is to be called, at the latest; NEVER: not at all. May be early."""
+        if self.presence.going or ((self.intake.is_broken or self._successors.is_broken) and not self.draining):
+            return 0.0
+        return min(
+            self.deliveries.leases.next_at,
+            self.held.waits.deadlines.next_at,
+            self.sessions.locks.next_at,
+            self._graces.next_at,
+        )
+
+    @property
+    def draining(self) -> bool:
+        """Whether another ordering waits until all that is in flight is settled."""
+        return self.alteration.next is not None
+
+    @property
+    def latest_settings(self) -> QueueGroupSettings:
+        """As they were given last, though another ordering may not have taken effect."""
+        return self.alteration.next or self.settings
+
+    # --- changing it while it runs -----------------------------------------------------------------------------------
+
+    def alter(self, settings: QueueGroupSettings) -> None:
+        """Take other settings. Where they change the ordering, or how lanes are ranked, nothing is handed out until
+        all that is in flight is settled; then they are stored, and the index is made anew by another scan. Raises
+        InvalidRequestError."""
+        self.alteration.alter(settings)
+
+    def rewind(
+        self,
+        targets: Mapping[int, int],
+        now: Moment,
+        *,
+        include_parked: bool = False,
+        kept: Mapping[int, Places] | None = None,
+    ) -> None:
+        """Begin some partitions at other offsets: all below is done, nothing from there on is, and its failures are
+        forgotten. The index is made anew by another scan.
+
+        Of what is below, `kept` stays what it is, by partition: what stands (see `standing.StandingRecords.below`).
+        None: it is done, too, and lanes that were parked for one of these records are parked no more.
+
+        All receipts and sessions are void, those of other partitions too, whose records come again uncounted. States of
+        sessions stay. Lanes that are parked stay so, with what comes before them in their order, or (`include_parked`)
+        go on. What has an intent goes to the dead-letter topic all the same. Raises KeyError for a partition that is
+        not open.
+        """
+        self.tick(now)
+        self._index.rewind(targets, include_parked=include_parked, kept=kept)
+        self.presence.forget_going()
+        self.ages.clear()
+        self.alteration.rebuild_if_drained()
+
+    @property
+    def rescan_due(self) -> bool:
+        """Whether the index was emptied, and the next outputs ask for another scan."""
+        return self._changes.rescan
+
+    # --- what is told ------------------------------------------------------------------------------------------------
+
+    def priority_counts(self) -> list[PriorityCounts]:
+        """The records by priority, the most urgent first, of the priorities that have been met."""
+        return [] if self.lanes.ranking is None else self.lanes.ranking.told()
+
+    # --- outputs -----------------------------------------------------------------------------------------------------
+
+    def take_outputs(self) -> Outputs:
+        """Return what the shell owes, and forget it."""
+        changes, redelivery = self._changes, self.redelivery
+        events = changes.take_events()
+        rescan, changes.rescan = changes.rescan, False
+        if redelivery.marks or redelivery.noted_pages:
+            redelivery.drop_a_mark(self.done)
+        return Outputs(
+            events,
+            self.dead_letters.take(self.failures) if changes.unsent_letters else [],
+            changes.take_notices(),
+            changes.take_lost_sessions(),
+            rescan,
+            changes.take_discarded(),
+        )
+
+    def clear(self) -> list[Any]:
+        """Forget all lanes, as the group is no more; return containers with them, for `pacing.let_go`."""
+        self.lanes.clear()
+        return self._changes.take_discarded()
+
+    def stop_events(self) -> list[StateEvent]:
+        """Return the last events of a clean stop: what was handed out is marked so at the next start."""
+        events = self.take_outputs().events
+        self.ledger.mark_handed_out()
+        return [*events, *self.sessions.stop_rows(), self.redelivery.stop_row(self.life)]

@@ -1,0 +1,76 @@
+"""How the index of what waits is made anew: for another ordering, or from other offsets on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from logbroker.queues.machine.outcomes import Outcomes
+from logbroker.queues.machine.parts import MachineParts
+from logbroker.queues.machine.sessions import Sessions
+from logbroker.queues.model.lost_receipts import Loss
+from logbroker.queues.model.record_id import offset_of, partition_of, place_of
+from logbroker.queues.state import failures as retry
+from logbroker.queues.state.change_set import ChangeSet
+from logbroker.queues.state.completion import Places
+
+
+class Index:
+    """Empties what holds lanes, and has it scanned again."""
+
+    def __init__(self, parts: MachineParts, ledger: Outcomes, sessions: Sessions, changes: ChangeSet) -> None:
+        self._changes = changes
+        self._parts = parts
+        self._ledger = ledger
+        self._sessions = sessions
+
+    def rebuild(self, *, keep_parked: bool, rank_lanes: Callable[[], None]) -> None:
+        """Nothing is in flight. Without `keep_parked` nothing is parked by its key any more: lanes will be others.
+        `rank_lanes` is called where there are no lanes."""
+        if not keep_parked:
+            self._parts.held.forget_parked(lambda parked: True)
+        self._empty(Loss.REARRANGED, rank_lanes)
+
+    def rewind(self, targets: Mapping[int, int], *, include_parked: bool, kept: Mapping[int, Places] | None) -> None:
+        """See `Queue.rewind`."""
+        parts = self._parts
+        for partition in targets:
+            if not parts.done.is_open(partition):
+                raise KeyError(partition)
+        self._ledger.note_handed_out()
+        for partition in targets:
+            parts.redelivery.mark_below(place_of(partition, parts.done.floor(partition)))
+        parts.redelivery.note_pages(parts.done.rewind(targets, kept or {}))
+        if include_parked:
+            parts.held.forget_parked(lambda parked: partition_of(parked.head) in targets)
+        if kept is None:
+            parts.held.forget_parked(lambda parked: parked.head in parts.done)
+        for place in parts.dead_letters.refused():
+            if partition_of(place) in targets:
+                parts.dead_letters.withdraw(place)
+        parts.replacements.forget_all([place for place in parts.replacements.records if place in parts.done])
+        parts.origins.forget_all([place for place in parts.origins.places() if place in parts.done])
+        for place, failure in list(parts.failures.items()):
+            partition = partition_of(place)
+            if partition not in targets or parts.dead_letters.has_intent(place):
+                continue
+            is_below = offset_of(place) < targets[partition]
+            stays = not include_parked if failure.state == retry.PARKED else is_below
+            if place in parts.done or not stays:
+                parts.failures.forget(place)
+                parts.redelivery.returned.add(place)
+        parts.deliveries.lose_everything(Loss.REWOUND)
+        self._empty(Loss.REWOUND)
+
+    def _empty(self, why: Loss, then: Callable[[], None] | None = None) -> None:
+        parts = self._parts
+        self._ledger.note_handed_out()
+        self._sessions.void(why)
+        parts.lanes.clear()
+        if then is not None:
+            then()
+        parts.dead_letters.forget_lanes()
+        parts.held.forget_lanes()
+        parts.held.expect_all()
+        parts.intake.rewind()
+        self._ledger.open_records = 0
+        self._changes.rescan = True

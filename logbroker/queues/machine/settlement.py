@@ -1,0 +1,112 @@
+"""How a settlement is carried out: acks, then nacks, releases, extensions; with states of sessions, all or nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from logbroker.errors import InvalidRequestError, LogbrokerError
+from logbroker.queues.machine.leases import Deliveries, Refusal, Settled, merged
+from logbroker.queues.machine.outcomes import Outcomes
+from logbroker.queues.machine.sessions import Sessions
+from logbroker.queues.machine.stalled_lanes import StalledLanes
+from logbroker.queues.model.messages import Extension, Nack, Settlement
+from logbroker.queues.model.record_id import Moment
+from logbroker.queues.model.settings import check_delay, check_lease
+
+
+class Settling:
+    """Takes deliveries out of flight by their receipts, and passes on what they stand for."""
+
+    def __init__(self, deliveries: Deliveries, ledger: Outcomes, sessions: Sessions, held: StalledLanes) -> None:
+        self._deliveries = deliveries
+        self._ledger = ledger
+        self._sessions = sessions
+        self._held = held
+
+    def settle(self, worker_id: str, settlement: Settlement, now: Moment) -> list[Refusal]:
+        """See `Queue.settle`."""
+        refusals: list[Refusal] = []
+        if settlement.states:
+            refusals += self._why_not(worker_id, settlement)
+            if refusals:
+                return [Refusal(0, 0, refusals[0].error), *(refusal for refusal in refusals if refusal.last)]
+            for write in settlement.states:
+                self._sessions.write_state(write, now)
+        self._ack(worker_id, settlement.acks, refusals, now)
+        for nack in settlement.nacks:
+            self._nack(worker_id, nack, refusals, now)
+        for first, last in settlement.releases:
+            for settled in self._take_back(worker_id, first, last, refusals, now, None):
+                self._ledger.give_back(settled)
+        for extension in settlement.extensions:
+            self._extend(worker_id, extension, refusals, now)
+        return refusals
+
+    def _why_not(self, worker_id: str, settlement: Settlement) -> list[Refusal]:
+        """Why the states of a settlement cannot be written with its acks."""
+        refusals: list[Refusal] = []
+        try:
+            self._sessions.check_states(worker_id, settlement.states)
+        except LogbrokerError as error:
+            return [Refusal(0, 0, error)]
+        for first, last in settlement.acks:
+            for grant, start, end in self._deliveries.select(worker_id, first, last, refusals):
+                self._deliveries.refuse_settled(grant, start, end, refusals)
+        return refusals
+
+    def _ack(self, worker_id: str, acks: Sequence[tuple[int, int]], refusals: list[Refusal], now: Moment) -> None:
+        for first, last in merged(acks):
+            for grant, start, end in self._deliveries.select(worker_id, first, last, refusals):
+                settled = self._deliveries.close(grant, start, end, refusals)
+                self._ledger.tally.acked += len(settled)
+                if grant.session is None:
+                    self._ledger.finish(settled, now)
+                else:
+                    self._sessions.finish(grant.session, settled, now)
+
+    def _nack(self, worker_id: str, nack: Nack, refusals: list[Refusal], now: Moment) -> None:
+        try:
+            if nack.delay_seconds is not None:
+                check_delay(nack.delay_seconds)
+        except InvalidRequestError as error:
+            refusals.append(Refusal(nack.first, nack.last, error))
+            return
+        for settled in self._take_back(worker_id, nack.first, nack.last, refusals, now, nack):
+            self._ledger.fail(settled, nack.reason, nack.delay_seconds, now)
+
+    def _take_back(
+        self, worker_id: str, first: int, last: int, refusals: list[Refusal], now: Moment, nack: Nack | None
+    ) -> Iterator[Settled]:
+        """Take receipts out of flight, and yield what they stand for outside of sessions; the rest is seen to."""
+        parts = list(self._deliveries.select(worker_id, first, last, refusals))
+        for grant, start, end in parts:
+            self._deliveries.refuse_settled(grant, start, end, refusals)
+        for grant, start, end in parts:
+            if not grant.left:
+                continue  # The first one of a session took those of the range that follow with it.
+            settled = self._deliveries.close(grant, start, end, [])
+            if nack is not None:
+                self._ledger.tally.nacked += len(settled)
+            if grant.session is None:
+                yield settled
+            elif nack is None:
+                self._sessions.give_back(grant.session, settled, end, now)
+            else:
+                self._sessions.give_back(grant.session, settled, end, now, nack.reason, nack.delay_seconds)
+
+    def _extend(self, worker_id: str, extension: Extension, refusals: list[Refusal], now: Moment) -> None:
+        seconds = extension.lease_seconds
+        if seconds is None:
+            seconds = self._held.settings.lease_seconds
+        try:
+            check_lease(seconds)
+        except InvalidRequestError as error:
+            refusals.append(Refusal(extension.first, extension.last, error))
+            return
+        for grant, start, end in self._deliveries.select(worker_id, extension.first, extension.last, refusals):
+            if grant.session is None:
+                self._deliveries.extend(grant, start, end, now.seconds + seconds, refusals)
+            else:
+                settled = self._deliveries.refuse_settled(grant, start, end, refusals)
+                if settled < end - start:
+                    self._sessions.prolong(grant.session, now, seconds)

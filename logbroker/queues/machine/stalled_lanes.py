@@ -1,0 +1,282 @@
+"""Lanes that are held: what follows a failure, and what follows when the attempts are used up.
+
+A failing record holds its lane, and nothing else: for its backoff, or for good. Where its attempts are exhausted the
+lane is *blocked* (its head stands until an operator decides), *parked* (it goes aside with its successors, those yet to
+arrive included: its key finds it, so they join it) or its head goes to the dead-letter topic and it goes on.
+
+Durable are the failures and their states by record, and parked lanes by ordering key. Lanes themselves are not stored:
+when a scan makes a record with something stored the head of a lane, `enter` puts the lane back where it was. A parked
+lane is there before its first record is scanned; with it, `meet_parked` puts the lane where it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+
+import msgspec
+
+from logbroker.queues.machine.delay_queue import DelayQueue
+from logbroker.queues.machine.lane_index import LaneIndex
+from logbroker.queues.model.lane import BLOCKED, DEAD_LETTERING, NO_PLACE, PARKED, WAITING, Lane
+from logbroker.queues.model.messages import Notice, NoticeKind
+from logbroker.queues.model.record_id import OFFSET_MASK, Moment, offset_of, partition_of
+from logbroker.queues.model.settings import OnExhausted, QueueGroupSettings
+from logbroker.queues.state import failures as retry
+from logbroker.queues.state.change_set import ChangedRows, ChangeSet
+from logbroker.queues.state.dead_letter_intents import DeadLetters
+from logbroker.queues.state.failures import Failure, Failures, backoff_seconds
+from logbroker.queues.state.replacements import Replacements
+from logbroker.queues.state.rows import PARKED_ROW, decode, hashed_key
+
+HELD: frozenset[int] = frozenset((WAITING, BLOCKED, PARKED, DEAD_LETTERING))
+"""The states of lanes about which an operator can decide."""
+
+
+class Parked(msgspec.Struct, frozen=True, array_like=True):
+    """The row of a parked lane."""
+
+    key: bytes
+    since_ms: int
+    reason: str
+    head: int
+    """The record that failed, by its place."""
+
+
+class StalledLanes:
+    """The lanes of a queue group that do not go on by themselves."""
+
+    def __init__(
+        self,
+        settings: QueueGroupSettings,
+        lanes: LaneIndex,
+        failures: Failures,
+        dead_letters: DeadLetters,
+        replacements: Replacements,
+        random: Callable[[], float],
+        changes: ChangeSet,
+    ) -> None:
+        self.settings = settings
+        self.attention: set[int] = set()
+        """Records that need a look when they become heads: all that is stored of them, or asked for, is not met yet."""
+        self.waits = DelayQueue()
+        self.not_before: dict[int, int] = {}
+        """Wall clock times of records that are no heads yet."""
+        self.done_in_line: set[int] = set()
+        """Records that became done while they were successors in a lane: passed over when they become heads."""
+        self.parked: dict[bytes, Parked] = {}
+        self.set_aside: dict[int, Lane] = {}
+        """Blocked and parked lanes by their heads."""
+        self._lanes = lanes
+        self._failures = failures
+        self._dead_letters = dead_letters
+        self._replacements = replacements
+        self._random = random
+        lanes.on_parked_head = self.meet_parked
+        self._changes = changes
+        self._rows = ChangedRows(changes, partial(hashed_key, PARKED_ROW), self.parked.get)
+        self._noting: list[dict[int, bytes | None]] = []
+
+    def load(self, rows: Mapping[bytes, bytes], ends: Mapping[int, int]) -> None:
+        """Take over the parked lanes, but for those whose failed record the log has not any more.
+
+        Raises CorruptLogError.
+        """
+        for key, value in rows.items():
+            if key.startswith(PARKED_ROW):
+                parked = decode(key, value, Parked)
+                self._rows.load(parked.key)
+                if offset_of(parked.head) >= ends.get(partition_of(parked.head), OFFSET_MASK):
+                    self._rows.changed(parked.key)
+                    continue
+                self.parked[parked.key] = parked
+                self._lanes.add_parked(parked.key)
+
+    def expect_all(self) -> None:
+        """Nothing is admitted (any more): every record of which something is stored is to be looked at."""
+        self.attention.update(self._failures.places(), self._dead_letters.intents(), self._replacements.records)
+
+    @property
+    def count(self) -> int:
+        """Lanes that are held, but for parked ones that a start has not met yet."""
+        return len(self.waits) + len(self.set_aside) + len(self._dead_letters)
+
+    # --- going on and standing still ---------------------------------------------------------------------------------
+
+    def enter(self, lane: Lane, now: Moment) -> None:
+        """A lane has a new head: ready, or held as the head demands; behind what is in flight of a session, later."""
+        entering = [lane]
+        while entering:
+            self._enter(entering.pop(), now, entering.append)
+
+    def _enter(self, lane: Lane, now: Moment, enter_next: Callable[[Lane], None]) -> None:
+        """`enter_next` is given the lane where its head is passed over, and another record is its head."""
+        place = lane.head
+        if place not in self.attention or self._lanes.is_behind(lane):
+            self._lanes.make_ready(lane)
+            return
+        self.attention.discard(place)
+        due_ms = self.not_before.pop(place, 0)
+        if place in self.done_in_line:
+            self.done_in_line.discard(place)
+            self._lanes.advance((lane,), self.attention, enter_next)
+            return
+        failure = self._failures.get(place)
+        wait = (due_ms - now.wall_ms) / 1000
+        if self._dead_letters.has_intent(place):
+            self._dead_letters.request(lane)
+            return
+        if failure is not None:
+            if failure.state == retry.EXHAUSTED:
+                self._dead_letters.request(lane)
+                return
+            if failure.state == retry.BLOCKED:
+                self._set_aside(lane, BLOCKED)
+                return
+            if failure.state == retry.PARKED:
+                self._park(lane, failure)
+                return
+            wait = max(wait, failure.wait_seconds(now.wall_ms))
+        if wait > 0:
+            self.wait(lane, now.seconds + wait)
+        else:
+            self._lanes.make_ready(lane)
+
+    def wait(self, lane: Lane, due: float) -> None:
+        lane.state = WAITING
+        self.waits.add(lane, due)
+
+    def fail(self, lane: Lane, reason: str, delay_seconds: float | None, now: Moment) -> None:
+        """An attempt at the head of a lane failed; `delay_seconds` None: the backoff of the settings."""
+        self.note(lane.key, lane.head, reason, delay_seconds, now)
+        self.enter(lane, now)
+
+    def note(self, key: bytes | None, place: int, reason: str, delay_seconds: float | None, now: Moment) -> None:
+        """An attempt at a record failed: decide what becomes of it, as soon as it is entered as the head of a lane."""
+        for noted in self._noting:
+            noted[place] = key
+        self.attention.add(place)
+        failure = self._failures.add(place, reason, now.wall_ms)
+        if failure.count < self.settings.max_attempts:
+            if delay_seconds is None:
+                delay_seconds = backoff_seconds(self.settings, failure.count, self._random)
+            self._failures.delay(place, delay_seconds, now.wall_ms)
+            return
+        match self.settings.on_exhausted:
+            case OnExhausted.BLOCK:
+                self._exhaust(key, place, reason, retry.BLOCKED, NoticeKind.BLOCKED)
+            case OnExhausted.PARK:
+                self._exhaust(key, place, reason, retry.PARKED, NoticeKind.PARKED)
+            case OnExhausted.DEAD_LETTER:
+                self._exhaust(key, place, reason, retry.EXHAUSTED, NoticeKind.DEAD_LETTERED)
+
+    @contextmanager
+    def noting(self) -> Iterator[dict[int, bytes | None]]:
+        """Gather the records that fail meanwhile, with the keys of their lanes: for who finds out what stands, and
+        takes its time."""
+        noted: dict[int, bytes | None] = {}
+        self._noting.append(noted)
+        try:
+            yield noted
+        finally:
+            self._noting = [other for other in self._noting if other is not noted]
+
+    def _exhaust(self, key: bytes | None, place: int, reason: str, state: int, kind: NoticeKind) -> None:
+        self._failures.set_state(place, state)
+        self._changes.notices.append(Notice(kind, key, place, reason[: retry.MAX_REASON_CHARACTERS]))
+
+    def _park(self, lane: Lane, failure: Failure) -> None:
+        if lane.key is not None:
+            self.parked[lane.key] = Parked(lane.key, failure.last_ms, failure.reasons[-1], lane.head)
+            self._rows.changed(lane.key)
+        self._set_aside(lane, PARKED)
+
+    def meet_parked(self, lane: Lane) -> None:
+        """The first record of a parked lane is admitted, after a start or when the lanes are made anew."""
+        self.attention.discard(lane.head)
+        self.not_before.pop(lane.head, None)
+        self._set_aside(lane, PARKED)
+
+    def let_go(self, lane: Lane) -> None:
+        """A held lane is to go on: take it from where it is held. Its head's attempts begin anew."""
+        if lane.state == WAITING:
+            self.waits.cancel(lane)
+        elif lane.state == DEAD_LETTERING:
+            self._dead_letters.withdraw(lane.head)
+        elif lane.head != NO_PLACE:
+            del self.set_aside[lane.head]
+        if lane.state == PARKED and lane.key is not None:
+            # The scan may not have met it since the start.
+            self._failures.forget(self.parked.pop(lane.key).head)
+            self._rows.changed(lane.key)
+        if lane.head != NO_PLACE:
+            self._failures.forget(lane.head)
+            self.attention.discard(lane.head)
+            self.not_before.pop(lane.head, None)
+
+    def tick(self, now: float) -> None:
+        """Lanes whose time has come are ready."""
+        for lane in self.waits.pop(now):
+            self._lanes.make_ready(lane)
+
+    def first_of(self, lane: Lane) -> int:
+        """The first record of a lane: of a parked one that the scan has not met yet, the one that failed."""
+        parked = self.parked.get(lane.key) if lane.head == NO_PLACE and lane.key is not None else None
+        return lane.head if parked is None else parked.head
+
+    def cause_of(self, lane: Lane) -> int:
+        """The record by which a lane stands: its head or, where a rewind put others before that, the one that it was
+        parked for."""
+        if lane.state == PARKED and lane.key is not None and self._failures.get(lane.head) is None:
+            parked = self.parked.get(lane.key)
+            return lane.head if parked is None else parked.head
+        return lane.head
+
+    def failure_of(self, lane: Lane) -> Failure | None:
+        """Why a lane stands: the failure of the record by which it does."""
+        return self._failures.get(self.cause_of(lane))
+
+    def find(self, place: int) -> Lane | None:
+        """The held lane whose head this is."""
+        return self.set_aside.get(place) or self.waits.get(place) or self._dead_letters.find(place)
+
+    def forget_heads(self, places: Sequence[int]) -> None:
+        """Records that were to be heads yet are done."""
+        self.attention.difference_update(places)
+        self.done_in_line.difference_update(places)
+        if self.not_before:
+            for place in places:
+                self.not_before.pop(place, None)
+
+    def forget_parked(self, which: Callable[[Parked], bool]) -> None:
+        """Lanes that are parked by their keys are so no more; the records that failed stay what they are."""
+        for key in [key for key, parked in self.parked.items() if which(parked)]:
+            del self.parked[key]
+            self._rows.changed(key)
+
+    def forget_lanes(self) -> None:
+        """The lanes are made anew, but for parked ones. Records that failed stay what they are; with them, the lanes
+        that they will be heads of."""
+        for key in self.parked:
+            self._lanes.add_parked(key)
+        self.waits.clear()
+        self.set_aside.clear()
+        self.not_before.clear()
+        self.attention.clear()
+        self.done_in_line.clear()
+
+    # --- outputs -----------------------------------------------------------------------------------------------------
+
+    def parked_lanes(self) -> Iterator[Lane]:
+        """All parked lanes, with an ordering key and without."""
+        for key in self.parked:
+            if (lane := self._lanes.get(key)) is not None:
+                yield lane
+        for lane in self.set_aside.values():
+            if lane.state == PARKED and lane.key is None:
+                yield lane
+
+    def _set_aside(self, lane: Lane, state: int) -> None:
+        lane.state = state
+        self.set_aside[lane.head] = lane

@@ -1,0 +1,131 @@
+"""What waits behind the head of a lane: the places of its successors, in the order of their admission.
+
+The last ones lie in the lane's tail, those before in chunks of 512, of which those beyond the first 16 of a lane go to
+a `ChunkStore` where there is one: a key with millions of records waiting takes 64 KiB here.
+
+Where a chunk cannot be got back, the lane seems to end before it, and `is_broken` says so: the index is to be made anew
+before anything else is handed out.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections import deque
+from collections.abc import Iterable
+from typing import Final, Protocol
+
+from logbroker.queues.model.lane import CHUNK_RECORDS, Lane
+
+CHUNKS_IN_MEMORY: Final = 16
+
+
+class ChunkStore(Protocol):
+    """Where chunks of places are kept that are not needed soon. Disposable: a start begins with an empty one."""
+
+    def put(self, places: array[int]) -> int:
+        """Keep 512 places, and return by which number they are found."""
+        ...
+
+    def take(self, number: int) -> array[int] | None:
+        """Return what was put under this number, and forget it; None: it cannot be read."""
+        ...
+
+    def drop(self, number: int) -> None: ...
+
+    def close(self) -> None:
+        """Give up all that is kept: it cannot be read any more."""
+        ...
+
+
+class Successors:
+    """The successors of all lanes of a queue group."""
+
+    def __init__(self, store: ChunkStore | None) -> None:
+        self._store = store
+        self._long: dict[int, Lane] = {}
+        """Lanes that have chunks, by identity: the only ones that can hold much of what waits."""
+        self.is_broken = False
+        """A chunk cannot be read."""
+
+    def long_lanes(self) -> Iterable[Lane]:
+        """All lanes with over 512 records, and some that had so many."""
+        return self._long.values()
+
+    def append(self, lane: Lane, place: int) -> None:
+        """A record joins the end of a lane."""
+        tail = lane.tail
+        if tail is None:
+            lane.tail = array("q", (place,))
+        else:
+            tail.append(place)
+            if len(tail) >= CHUNK_RECORDS:
+                self.roll(lane, tail)
+
+    def roll(self, lane: Lane, tail: array[int]) -> None:
+        """The tail is a whole chunk: begin another."""
+        chunks = lane.chunks
+        if chunks is None:
+            chunks = lane.chunks = deque()
+            self._long[id(lane)] = lane
+        tail.reverse()  # Consumed from its end, which costs the same however long it is.
+        chunks.append(tail if self._store is None or len(chunks) < CHUNKS_IN_MEMORY else self._store.put(tail))
+        lane.tail = None
+
+    def pop(self, lane: Lane) -> int | None:
+        """Take the first successor; None: there is none."""
+        if lane.chunks is not None:
+            return self.pop_from_chunk(lane, lane.chunks)
+        if lane.tail is None:
+            return None
+        place = lane.tail.pop(0)
+        lane.tail = lane.tail or None
+        return place
+
+    def pop_from_chunk(self, lane: Lane, chunks: deque[array[int] | int]) -> int | None:
+        """Take the first successor of a lane that has chunks; None: it cannot be read."""
+        first = self._first_chunk(chunks)
+        if first is None:
+            return None
+        place = first.pop()
+        if not first:
+            chunks.popleft()
+            if not chunks:
+                lane.chunks = None
+                del self._long[id(lane)]
+        return place
+
+    def push(self, lane: Lane, place: int) -> None:
+        """Put a record before all successors."""
+        if lane.chunks is not None:
+            first = self._first_chunk(lane.chunks)
+            if first is not None:
+                first.append(place)
+        elif lane.tail is not None:
+            lane.tail.insert(0, place)
+        else:
+            lane.tail = array("q", (place,))
+
+    def _first_chunk(self, chunks: deque[array[int] | int]) -> array[int] | None:
+        first = chunks[0]
+        if not isinstance(first, int):
+            return first
+        assert self._store is not None
+        chunk = self._store.take(first)
+        if chunk is None:
+            self.is_broken = True
+        else:
+            chunks[0] = chunk
+        return chunk
+
+    def close(self) -> None:
+        """Nothing is handed out any more: what is kept outside of memory goes at once."""
+        if self._store is not None:
+            self._store.close()
+
+    def clear(self) -> None:
+        self.is_broken = False
+        for lane in self._long.values():
+            for chunk in lane.chunks or ():
+                if isinstance(chunk, int) and self._store is not None:
+                    self._store.drop(chunk)
+        self._long.clear()

@@ -1,0 +1,107 @@
+"""Workers that come and go, and what becomes of what they hold."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Final
+
+from logbroker.queues.machine.leases import LOST_AT_ONCE, Deliveries
+from logbroker.queues.machine.outcomes import Outcomes
+from logbroker.queues.machine.reconnect_grace import ReconnectGraces
+from logbroker.queues.machine.sessions import Sessions
+from logbroker.queues.machine.stalled_lanes import StalledLanes
+from logbroker.queues.model.holders import LeaseHolder
+from logbroker.queues.model.lost_receipts import Loss
+from logbroker.queues.model.record_id import Moment
+
+WORKER_LOST: Final = "the worker was lost"
+
+
+class WorkerLifecycle:
+    """All workers of a queue group, of which only those are known that hold something or have a grace."""
+
+    def __init__(
+        self,
+        deliveries: Deliveries,
+        held: StalledLanes,
+        sessions: Sessions,
+        ledger: Outcomes,
+        graces: ReconnectGraces,
+        tick: Callable[[Moment], None],
+    ) -> None:
+        """`tick`: the queue's, by which whatever is due happens before and after."""
+        self._deliveries = deliveries
+        self._held = held
+        self._sessions = sessions
+        self._ledger = ledger
+        self._graces = graces
+        self._tick = tick
+        self.going: deque[LeaseHolder] = deque()
+        """Workers that are gone, and have something still: `tick` goes on taking that back."""
+
+    def gone(self, worker_id: str, now: Moment) -> None:
+        """The stream of a worker broke: it keeps what it holds for the grace, and is handed out nothing."""
+        self._tick(now)
+        self._graces.begin(worker_id, now.seconds + self._held.settings.grace_seconds)
+        self._tick(now)
+
+    def back(self, worker_id: str, now: Moment) -> bool:
+        """A worker came back; return whether it was in time and keeps what it held."""
+        self._tick(now)
+        in_time = self._graces.cancel(worker_id)
+        self._sessions.offer_again(worker_id)
+        return in_time
+
+    def lost(self, worker_id: str, now: Moment) -> None:
+        """Another life of a worker came while the one before had its grace: that one is gone for good."""
+        self._tick(now)
+        self._graces.cancel(worker_id)
+        self._let_go(worker_id, Loss.WORKER_LOST)
+        self._tick(now)
+
+    def goodbye(self, worker_id: str, now: Moment) -> None:
+        """A worker leaves: what it holds is free at once, and no attempt is counted."""
+        self._tick(now)
+        self._graces.cancel(worker_id)
+        self._let_go(worker_id, Loss.WORKER_LEFT)
+        self._tick(now)
+
+    def end_graces(self, now: Moment) -> None:
+        """Those who did not come back in time are lost; some of what those have who are gone is taken back. For
+        `tick`."""
+        for worker_id in self._graces.pop(now.seconds):
+            self._let_go(worker_id, Loss.WORKER_LOST)
+        room = LOST_AT_ONCE
+        while self.going and room > 0:
+            room -= self._take_back(self.going[0], now)
+
+    def forget_going(self) -> None:
+        """Nothing is in flight any more, and no session is open."""
+        self.going.clear()
+
+    def _let_go(self, worker_id: str, why: Loss) -> None:
+        worker = self._deliveries.let_go(worker_id, why)
+        if worker is not None:
+            self.going.append(worker)
+
+    def _take_back(self, worker: LeaseHolder, now: Moment) -> int:
+        """Take some of what a worker has that is gone, the sessions first; return how much, or 1."""
+        why = worker.gone
+        assert why is not None
+        for session in worker.sessions.values():
+            count = session.in_flight
+            self._sessions.end(session, why, now)
+            return 1 + count
+        if not worker.grants:
+            self.going.popleft()
+            return 1
+        # What is given back comes to the front of the line: the last of it first.
+        comes_back = why is Loss.WORKER_LEFT or next(reversed(worker.grants.values())).excused
+        settled, excused = self._deliveries.lose_some(worker, why, last=comes_back)
+        if excused or why is Loss.WORKER_LEFT:
+            self._ledger.give_back(settled)
+        else:
+            self._ledger.tally.leases_lost += len(settled)
+            self._ledger.fail(settled, WORKER_LOST, None, now)
+        return 1 + len(settled)

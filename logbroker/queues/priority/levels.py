@@ -1,0 +1,50 @@
+"""Columns of offsets, priorities and timestamps, taken apart by level."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable, Sequence
+from itertools import compress
+from typing import Final
+
+from logbroker.queues.priority.policy import LEVELS
+
+Head = tuple[int, int]
+"""Timestamp (ms) and offset of the first record of a level."""
+
+_NO_HEAD: Final = (0, 0)
+_IS_LEVEL: Final = tuple(bytes(value == level for value in range(256)) for level in range(LEVELS))
+"""Translation tables: 1 where a priority is the level."""
+
+
+def counts_of(priorities: bytes | bytearray) -> list[int]:
+    """Return how many records each level has."""
+    return [priorities.count(level) for level in range(LEVELS)]
+
+
+def of_level(
+    offsets: Sequence[int], priorities: bytes | bytearray, times: Sequence[int], level: int
+) -> tuple[array[int], array[int]]:
+    """Return offsets and timestamps of the records of one level."""
+    selectors = priorities.translate(_IS_LEVEL[level])
+    return array("q", compress(offsets, selectors)), array("q", compress(times, selectors))
+
+
+def heads_of(
+    offsets: Sequence[int],
+    priorities: bytes | bytearray,
+    times: Sequence[int],
+    levels: Iterable[int] = range(LEVELS),
+) -> list[Head]:
+    """Return the least pair of timestamp and offset of each of these levels; anything where it has no record."""
+    if rises(times):
+        firsts = [max(0, priorities.find(level)) for level in levels]
+        return [(times[first], offsets[first]) for first in firsts]
+    columns = (of_level(offsets, priorities, times, level) for level in levels)
+    return [min(zip(stamps, chosen, strict=True), default=_NO_HEAD) for chosen, stamps in columns]
+
+
+def rises(times: Sequence[int]) -> bool:
+    """Whether no timestamp is less than the one before it."""
+    listed = list(times)
+    return listed == sorted(listed)  # The fastest way, where it is so.

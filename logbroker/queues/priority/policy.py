@@ -1,0 +1,122 @@
+"""Which level is served next: strict, by weights of bands, or by age.
+
+A *level* is a priority as it counts in the line. Levels are given as bits of an integer: `active` are those that have
+something ready, `allowed` those that the worker serves; at least one level is both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final, Protocol
+
+from logbroker.queues.model.settings import Priority, QueueGroupSettings
+from logbroker.record.bands import Band
+from logbroker.record.message_headers import MAX_PRIORITY
+
+LEVELS: Final = MAX_PRIORITY + 1
+ALL_LEVELS: Final = (1 << LEVELS) - 1
+
+_STRIDE: Final = 1 << 40
+"""What a band of weight 1 moves on by with each delivery: large, so that what division leaves over does not count."""
+
+Heaps = Sequence[Sequence[tuple[Any, ...]]]
+"""By level, what is ready; the first of each begins with its timestamp (ms)."""
+
+
+class Chooser(Protocol):
+    """Decides between levels."""
+
+    def choose(self, active: int, allowed: int, heaps: Heaps) -> int:
+        """Return the level to hand out one record of."""
+        ...
+
+
+class Strict:
+    """The most urgent level."""
+
+    def choose(self, active: int, allowed: int, heaps: Heaps) -> int:
+        return (active & allowed).bit_length() - 1
+
+
+class Ageing:
+    """The level whose oldest has the least timestamp - level * age: with each age that it waits, a record gains one.
+
+    So it is never passed over for what was produced more than 9 ages after it.
+    """
+
+    def __init__(self, age_ms: int) -> None:
+        self._age_ms = age_ms
+
+    def choose(self, active: int, allowed: int, heaps: Heaps) -> int:
+        levels = active & allowed
+        best = level = levels.bit_length() - 1
+        least = heaps[level][0][0] - level * self._age_ms
+        while levels := levels & ~(1 << level):
+            level = levels.bit_length() - 1
+            key = heaps[level][0][0] - level * self._age_ms
+            if key < least:
+                best, least = level, key
+        return best
+
+
+class Weighted:
+    """Shares by band, in strides: a delivery moves its band on by 1 / weight, and the band that is least far is next.
+
+    A band that comes back to have something ready begins where the others are, so it has saved up nothing; and where
+    only one band could be chosen, nothing is reckoned. A band of weight 0 is served when no other can be.
+    """
+
+    def __init__(self, bands: Sequence[Band], weights: Sequence[int]) -> None:
+        """The most urgent band first."""
+        self._bands = [
+            (index, levels_of(band), _STRIDE // weight)
+            for index, (band, weight) in enumerate(zip(bands, weights, strict=True))
+            if weight
+        ]
+        self._reached = [0] * len(bands)
+        self._now = 0
+        """How far the band was that was served last."""
+        self._was_active = 0
+
+    def choose(self, active: int, allowed: int, heaps: Heaps) -> int:
+        reached = self._reached
+        candidates = 0
+        best, best_levels, best_stride = -1, active & allowed, 0
+        for index, levels, stride in self._bands:
+            if active & levels:
+                if not self._was_active & levels and reached[index] < self._now:
+                    reached[index] = self._now
+                if active & allowed & levels:
+                    candidates += 1
+                    if best < 0 or reached[index] < reached[best]:
+                        best, best_levels, best_stride = index, levels, stride
+        self._was_active = active
+        if candidates > 1:
+            self._now = reached[best]
+            reached[best] += best_stride
+        return (active & allowed & best_levels).bit_length() - 1
+
+
+def chooser_of(settings: QueueGroupSettings, bands: Sequence[Band]) -> Chooser:
+    """The chooser of a group with priorities."""
+    match settings.priority:
+        case Priority.AGEING:
+            return Ageing(max(1, round(settings.age_seconds * 1000)))
+        case Priority.WEIGHTED:
+            weights = settings.weights or default_weights(bands)
+            return Weighted(bands, [weights.get(band.name, 0) for band in bands])
+        case _:
+            return Strict()
+
+
+def default_weights(bands: Sequence[Band]) -> dict[str, int]:
+    """Weights by name where none are set: 6, 3, 1 for three bands; else each has twice that of the next below it."""
+    weights = (6, 3, 1) if len(bands) == 3 else [1 << rank for rank in reversed(range(len(bands)))]
+    return dict(zip((band.name for band in bands), weights, strict=True))
+
+
+def levels_of(band: Band | None) -> int:
+    """The levels of a band; None: all."""
+    if band is None:
+        return ALL_LEVELS
+    return (1 << band.highest_priority + 1) - (1 << band.lowest_priority)

@@ -1,0 +1,350 @@
+"""The line with priorities: what is ready, by level, each level in the order of timestamp and place.
+
+Ten heaps, one for each level, hold *sources*: a ready lane, or a `RunCursor` or `Unread`, which stands for many records
+without ordering key. Of each source the heap knows only the front: to take a record is to take the least front, and
+to put the next one of its source in its stead. So a delivery costs O(log sources), however many records wait. `Unread`
+are made cursors level by level, when their front is taken; many at once come without being sorted into cursors at all.
+
+An entry is (timestamp, place, number, source). Where its source was taken out, or came to another level, the number is
+no more that of the source: the entry is void, and dropped when it comes to the front, or when too many are void.
+
+A lane stands at the level of its most urgent record, so that a head without urgency does not hold back what comes
+behind it (or, by setting, at that of its head) and there at the timestamp and place of its head. What comes back takes
+the place that its rank gives it.
+"""
+
+from __future__ import annotations
+
+import heapq
+from array import array
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import Any, Final
+
+from logbroker.queues.model.lane import IN_FLIGHT, READY, Lane, RankedLane, ranked
+from logbroker.queues.model.record_id import OFFSET_MASK, PARTITION_SHIFT
+from logbroker.queues.priority.levels import counts_of, heads_of, of_level
+from logbroker.queues.priority.policy import ALL_LEVELS, LEVELS, Chooser
+from logbroker.queues.priority.runs import Cursors, RunCursor, Unread
+
+Source = RankedLane | RunCursor | Unread
+Entry = tuple[int, int, int, Source]
+
+UNREAD_RECORDS: Final = 256
+"""Of several levels: what comes with fewer is made cursors at once."""
+MAX_READS: Final = 128
+"""Of unread records, by one `take`: about 10 ms."""
+_COMPACT_AT: Final = 64
+
+
+class PriorityLine:
+    """What is ready in a queue group with priorities."""
+
+    def __init__(self, chooser: Chooser, *, by_head: bool) -> None:
+        self.chooser = chooser
+        self.by_head = by_head
+        """How a lane is ranked; to be changed only while the line is empty."""
+        self.records = 0
+        """How many records could be handed out at once."""
+        self.overtaken = [0] * LEVELS
+        """By level, how many times a record of a higher one was taken while an older one of it was ready."""
+        self._heaps: list[list[Entry]] = [[] for _ in range(LEVELS)]
+        self._void = [0] * LEVELS
+        """Entries that are void, by level."""
+        self._ready = [0] * LEVELS
+        """Records by level."""
+        self._active = 0
+        """The levels that have records, as bits."""
+        self._is_settled = True
+        """The front of each level that has records is not void."""
+        self._reads = 0
+        """Of unread records, by the last `take`."""
+        self._cursors = Cursors(self._enter, self._leave)
+        self._number = 0
+
+    # --- what is asked -----------------------------------------------------------------------------------------------
+
+    def ready(self, levels: int) -> int:
+        """How many records of some levels could be handed out at once."""
+        if levels == ALL_LEVELS:
+            return self.records
+        return sum(count for level, count in enumerate(self._ready) if levels >> level & 1)
+
+    def oldest_ms(self, level: int) -> int | None:
+        """The timestamp of the first record of a level; None: it has none."""
+        self._settle()
+        return self._heaps[level][0][0] if self._ready[level] else None
+
+    # --- coming in ---------------------------------------------------------------------------------------------------
+
+    def append(self, lane: Lane) -> None:
+        """A lane is ready."""
+        lane = ranked(lane)
+        level = lane.level = lane.priority if self.by_head else lane.urgency
+        self._number = lane.entry = self._number + 1
+        heapq.heappush(self._heaps[level], (lane.timestamp_ms, lane.head, lane.entry, lane))
+        self._count(level, 1)
+
+    def rise(self, lane: RankedLane) -> None:
+        """A lane in the line may have become more urgent."""
+        if not self.by_head and lane.urgency != lane.level:
+            self.remove(lane)
+            self.append(lane)
+
+    def admit(self, base: int, offsets: Sequence[int], priorities: bytes, times: Sequence[int]) -> None:
+        """Take in records without ordering key, of rising offsets; `base` is the place of offset 0 in the partition."""
+        levels = set(priorities)
+        if len(levels) > 1 and len(priorities) >= UNREAD_RECORDS:
+            counts, heads = counts_of(priorities), heads_of(offsets, priorities, times)
+            read = partial(of_level, offsets, priorities, times)
+            self.admit_unread(Unread(base, offsets[0], offsets[-1] + 1, counts, heads, read))
+            return
+        for level in levels:
+            if len(levels) == 1:
+                chosen, stamps = array("q", offsets), array("q", times)
+            else:
+                chosen, stamps = of_level(offsets, priorities, times, level)
+            self._count(level, len(stamps))
+            self._cursors.admit(base, level, chosen, stamps)
+
+    def admit_unread(self, unread: Unread) -> None:
+        """Take in records without ordering key that are not read before the first of their level is taken."""
+        self._number = number = unread.entry = self._number + 1
+        base, heaps, ready = unread.base, self._heaps, self._ready
+        for level, (count, (timestamp_ms, offset)) in enumerate(zip(unread.counts, unread.heads, strict=True)):
+            if count:
+                heapq.heappush(heaps[level], (timestamp_ms, base | offset, number, unread))
+                if ready[level]:
+                    # As `_count` does, in half the time: a start has many of them.
+                    ready[level] += count
+                    self.records += count
+                else:
+                    self._count(level, count)
+
+    # --- going out ---------------------------------------------------------------------------------------------------
+
+    def take(self, credit: int, levels: int = ALL_LEVELS) -> list[Lane]:
+        """Take up to `credit` records of some levels, in the order of the group; they are in flight. Fewer where much
+        would have to be read for more, and none only where there are none, or they cannot be read."""
+        self._settle()
+        choose, heaps = self.chooser.choose, self._heaps
+        taken: list[Lane] = []
+        served, begun = -1, 0
+        self._reads = 0
+        while len(taken) < credit and self._active & levels and self._reads < MAX_READS:
+            level = choose(self._active, levels, heaps)
+            if level != served:
+                self._reckon(served, taken, begun)
+                served, begun = level, len(taken)
+            lane = self._take_front(level)
+            if lane is None:
+                break
+            taken.append(lane)
+        self._reckon(served, taken, begun)
+        return taken
+
+    def _take_front(self, level: int) -> RankedLane | None:
+        """Take the first record of a level, whose front is not void; leave all fronts so. None: it cannot be read."""
+        heap = self._heaps[level]
+        if type(heap[0][3]) is Unread:
+            unread = heapq.heappop(heap)[3]
+            assert isinstance(unread, Unread)
+            self._reads += 1
+            if not self._read(unread, level):
+                return None
+        timestamp_ms, place, number, source = heap[0]
+        if isinstance(source, RankedLane):
+            heapq.heappop(heap)
+            source.entry = 0
+            lane = source
+            lane.state = IN_FLIGHT
+        else:
+            assert isinstance(source, RunCursor)
+            lane = RankedLane(None, place, IN_FLIGHT, priority=level, timestamp_ms=timestamp_ms, level=level)
+            if source.consume():
+                heapq.heapreplace(heap, (*source.head, number, source))
+            else:
+                heapq.heappop(heap)
+                self._cursors.drop(source)
+        self._count(level, -1)
+        if heap and heap[0][3].entry != heap[0][2]:
+            self._is_settled = False
+            self._settle()
+        return lane
+
+    def _reckon(self, level: int, taken: Sequence[Lane], begun: int) -> None:
+        """Records were taken from one level, and none meanwhile from those below it: which of these were overtaken?"""
+        count = len(taken) - begun
+        if not count:
+            return
+        below = self._active & (1 << level) - 1
+        last = _rank(taken[-1])
+        while below:
+            lower = below.bit_length() - 1
+            below ^= 1 << lower
+            front = self._heaps[lower][0][:2]
+            if last > front:
+                self.overtaken[lower] += 1 if count == 1 else len(taken) - bisect_left(taken, front, begun, key=_rank)
+
+    def take_these(self, wanted: Sequence[int]) -> list[Lane]:
+        """Take those of the `wanted` records out that are in the line. Goes through all of their partitions."""
+        heads = set(wanted)
+        by_base: dict[int, set[int]] = {}
+        for place in wanted:
+            by_base.setdefault(place >> PARTITION_SHIFT << PARTITION_SHIFT, set()).add(place & OFFSET_MASK)
+        in_order = sorted(heads)
+        for level, heap in enumerate(self._heaps):
+            unread = [source for *_, source in heap if isinstance(source, Unread) and source.has_any(in_order)]
+            if unread:
+                numbers = {source.entry for source in unread}
+                heap[:] = [entry for entry in heap if entry[2] not in numbers]
+                heapq.heapify(heap)
+                self._is_settled = False
+                for each in unread:
+                    self._read(each, level)
+        found: list[Lane] = []
+        for source in list(self._sources()):
+            if isinstance(source, RankedLane):
+                if source.head in heads:
+                    self.remove(source)
+                    source.state = IN_FLIGHT
+                    found.append(source)
+            elif isinstance(source, RunCursor) and source.base in by_base:
+                found += self._take_out(source, by_base[source.base])
+        return found
+
+    def take_out(self, lanes: Sequence[Lane]) -> None:
+        """Take some lanes out, wherever they are."""
+        for lane in lanes:
+            self.remove(lane)
+            lane.state = IN_FLIGHT
+
+    def _take_out(self, cursor: RunCursor, offsets: set[int]) -> list[RankedLane]:
+        found = cursor.take(offsets)
+        if found:
+            self._count(cursor.level, -len(found))
+            self._leave(cursor)
+            if len(cursor):
+                self._enter(cursor)
+            else:
+                self._cursors.drop(cursor)
+        level = cursor.level
+        return [
+            RankedLane(None, cursor.base | offset, IN_FLIGHT, priority=level, timestamp_ms=time, level=level)
+            for time, offset in found
+        ]
+
+    def give_back(self, lanes: Sequence[Lane]) -> None:
+        """Lanes come back unworked."""
+        for lane in lanes:
+            lane.state = READY
+            self.append(lane)
+
+    def next_key(self) -> bytes | None:
+        """The key of the lane that is next of those that have one. Where records without a key are mixed with them, it
+        looks through the line."""
+        self._settle()
+        fronts: list[list[Entry]] = [[] for _ in range(LEVELS)]
+        active = 0
+        for level, heap in enumerate(self._heaps):
+            if self._ready[level] and (entry := _first_with_key(heap)) is not None:
+                fronts[level].append(entry)
+                active |= 1 << level
+        if not active:
+            return None
+        source = fronts[self.chooser.choose(active, ALL_LEVELS, fronts)][0][3]
+        assert isinstance(source, RankedLane)
+        return source.key
+
+    def remove(self, lane: Lane) -> None:
+        """Take a lane out."""
+        lane = ranked(lane)
+        lane.entry = 0
+        self._count(lane.level, -1)
+        self._void_one(lane.level)
+
+    @property
+    def containers(self) -> list[Any]:
+        """What holds much, and is no more this line's after `clear`."""
+        return [*self._heaps, *self._cursors.containers]
+
+    def clear(self) -> None:
+        self._heaps = [[] for _ in range(LEVELS)]
+        self._void = [0] * LEVELS
+        self._ready = [0] * LEVELS
+        self._active = self.records = 0
+        self._cursors.clear()
+
+    # --- inside ------------------------------------------------------------------------------------------------------
+
+    def _count(self, level: int, change: int) -> None:
+        self.records += change
+        count = self._ready[level] = self._ready[level] + change
+        if not count:
+            self._active &= ~(1 << level)
+        elif count == change:
+            self._active |= 1 << level
+            self._is_settled = False  # What is void stays in a heap of no records.
+
+    def _enter(self, cursor: RunCursor) -> None:
+        self._number = cursor.entry = self._number + 1
+        heapq.heappush(self._heaps[cursor.level], (*cursor.head, cursor.entry, cursor))
+
+    def _leave(self, cursor: RunCursor) -> None:
+        cursor.entry = 0
+        self._void_one(cursor.level)
+
+    def _void_one(self, level: int) -> None:
+        """An entry of a level has become void."""
+        self._void[level] += 1
+        self._is_settled = False
+        heap = self._heaps[level]
+        if self._void[level] * 2 > len(heap) + _COMPACT_AT:
+            heap[:] = [entry for entry in heap if entry[3].entry == entry[2]]
+            heapq.heapify(heap)
+            self._void[level] = 0
+
+    def _settle(self) -> None:
+        """See to it that the front of each level that has records is not void."""
+        levels = 0 if self._is_settled else self._active
+        while levels:
+            level = levels.bit_length() - 1
+            heap = self._heaps[level]
+            if heap[0][3].entry != heap[0][2]:
+                heapq.heappop(heap)
+                self._void[level] -= 1
+            else:
+                levels ^= 1 << level
+        self._is_settled = True
+
+    def _read(self, unread: Unread, level: int) -> bool:
+        """Make a cursor of what was not read of a level, and is no entry any more. Return False where it cannot be."""
+        found = unread.read(level)
+        if found is None:
+            self._count(level, -unread.counts[level])
+            self._is_settled = False
+            return False
+        self._cursors.admit(unread.base, level, *found)
+        return True
+
+    def _sources(self) -> Iterator[Source]:
+        """All that are in the line."""
+        return (entry[3] for heap in self._heaps for entry in heap if entry[3].entry == entry[2])
+
+
+def _rank(lane: Lane) -> tuple[int, int]:
+    lane = ranked(lane)
+    return lane.timestamp_ms, lane.head
+
+
+def _first_with_key(heap: Sequence[Entry]) -> Entry | None:
+    """The first lane with a key."""
+    if isinstance(heap[0][3], RankedLane) and heap[0][3].key is not None:
+        return heap[0]
+    keyed = (
+        entry
+        for entry in heap
+        if isinstance(entry[3], RankedLane) and entry[3].entry == entry[2] and entry[3].key is not None
+    )
+    return min(keyed, default=None)

@@ -1,0 +1,240 @@
+"""What the scan of a queue group takes from the log: columns of offsets and ordering keys, not-before times, and ranks.
+
+A queue admits a column in one step, which holds up the event loop: small batches are joined to one, large ones cut.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from operator import itemgetter
+from typing import Any, Final
+
+import msgspec
+
+from logbroker.errors import LogbrokerError
+from logbroker.queues.model.lane import MAX_KEY_BYTES, lane_key
+from logbroker.queues.model.settings import Ordering, QueueGroupSettings
+from logbroker.queues.priority.levels import Head
+from logbroker.record.codec import Headers, LogRecord
+from logbroker.record.message_headers import DEFAULT_PRIORITY, NOT_BEFORE, PRIORITY, not_before_ms, priority_of
+from logbroker.record.stored_batch import StoredBatch
+
+MAX_RECORDS: Final = 4096
+"""Of one piece: admitted in 1 to 4 ms."""
+MAX_BATCHES: Final = 512
+"""Of one piece: to decode and to keep a batch takes some microseconds, however small it is."""
+
+MAX_BYTES: Final = 4 * 1024 * 1024
+"""Of the batches of one piece, with what they expand to."""
+
+NOT_BEFORE_BYTES: Final = NOT_BEFORE.encode()
+_PRIORITY_BYTES: Final = PRIORITY.encode()
+
+
+class Columns(msgspec.Struct):
+    """Consecutive records of one partition."""
+
+    offsets: Sequence[int]
+    """A range where they follow each other."""
+    next_offset: int
+    """All below it is in these columns or those before, or holds no record."""
+    keys: list[bytes | None]
+    """`lane_key` of each record's ordering key; with another ordering than `key`, none."""
+    not_before: list[tuple[int, int]]
+    """Offsets and wall clock times (ms)."""
+    priorities: bytes
+    """Of each record, a byte of 0 to 9; in a group without priorities, none, as `times`."""
+    times: array[int]
+    """Timestamps (ms); -1: none."""
+    batches: list[StoredBatch]
+    """Those that end in these columns."""
+    size_bytes: int = 0
+    """What the batches take in memory, about."""
+
+    def has_room_for(self, more: Columns) -> bool:
+        """Whether these columns and those that follow may be one piece."""
+        return (
+            len(self.offsets) + len(more.offsets) <= MAX_RECORDS
+            and len(self.batches) < MAX_BATCHES
+            and self.size_bytes < MAX_BYTES
+        )
+
+    def add(self, more: Columns) -> None:
+        """Append the columns that follow."""
+        if not self.offsets:
+            self.offsets = more.offsets
+        elif _follows(more.offsets, self.offsets):
+            self.offsets = range(self.offsets[0], more.offsets[-1] + 1)
+        elif isinstance(self.offsets, list):
+            self.offsets += more.offsets
+        else:
+            self.offsets = [*self.offsets, *more.offsets]
+        self.next_offset = more.next_offset
+        self.keys += more.keys
+        self.not_before += more.not_before
+        self.priorities += more.priorities
+        self.times += more.times
+        self.batches += more.batches
+        self.size_bytes += more.size_bytes
+
+
+class Block(msgspec.Struct):
+    """Consecutive records of one partition that an earlier scan found, by what is to be known of them at once."""
+
+    first_offset: int
+    next_offset: int
+    """All between them is in the block, or holds no record."""
+    counts: Sequence[int]
+    """Of records by priority, 0 to 9."""
+    heads: Sequence[Head]
+    """By priority; anything where there is no record."""
+    due_ms: int
+    """The latest not-before time; 0: none."""
+    load: Callable[[], Columns | None]
+    """Return all of the block; None: it cannot be read. Called again and again: it is little work."""
+    is_last: bool = False
+    """Nothing that is readable comes behind it."""
+
+
+class Undecodable(msgspec.Struct):
+    """A batch that cannot be decoded."""
+
+    batch: StoredBatch
+    error: LogbrokerError
+
+
+def columns_of(
+    batches: Iterable[StoredBatch], position: int, settings: QueueGroupSettings
+) -> Iterator[Columns | Undecodable]:
+    """Yield what is in these batches of one partition, from offset `position` on.
+
+    They are decoded one by one, as more is asked for. Raises what the iteration over `batches` raises, after all that
+    came before it.
+    """
+    gathered: Columns | None = None
+    broken: LogbrokerError | None = None
+    rest = iter(batches)
+    while broken is None:
+        try:
+            batch = next(rest, None)
+        except LogbrokerError as error:
+            broken = error.as_value()
+            continue
+        if batch is None:
+            break
+        if batch.header.next_offset <= position:
+            continue
+        try:
+            columns = _columns(batch, settings)
+        except LogbrokerError as error:
+            batch.let_go()
+            undecodable = Undecodable(batch, error.as_value())
+            if gathered is not None:
+                yield gathered
+                gathered = None
+            yield undecodable
+            continue
+        for piece in _cut(columns, position):
+            if gathered is None:
+                gathered = piece
+            elif gathered.has_room_for(piece):
+                gathered.add(piece)
+            else:
+                yield gathered
+                gathered = piece
+    if gathered is not None:
+        yield gathered
+    if broken is not None:
+        raise broken
+
+
+def _columns(batch: StoredBatch, settings: QueueGroupSettings) -> Columns:
+    """Raises what `StoredBatch` raises."""
+    header = batch.header
+    if header.is_control:
+        return Columns((), header.next_offset, [], [], b"", array("q"), [])
+    # Most batches have no such headers anywhere: a search in their bytes is all that they pay for them.
+    plain = batch.plain()
+    has_not_before = NOT_BEFORE_BYTES in plain
+    has_priority = settings.has_priorities and _PRIORITY_BYTES in plain
+    fields = [
+        field
+        for field, is_needed in (
+            ("key", settings.ordering is Ordering.KEY and not settings.key_header),
+            ("headers", settings.key_header or has_not_before or has_priority),
+            ("timestamp", settings.has_priorities),
+        )
+        if is_needed
+    ]
+    offsets, values = _decoded(batch, fields)
+    keys: list[bytes | None] = values.get("key", [])
+    headers: list[Headers] = values.get("headers", [])
+    if settings.key_header:
+        keys = [_value_of(settings.key_header, each) for each in headers]
+    if any(key is not None and len(key) > MAX_KEY_BYTES for key in keys):
+        keys = [None if key is None else lane_key(key) for key in keys]
+    not_before: list[tuple[int, int]] = []
+    if has_not_before:
+        due = map(not_before_ms, headers)
+        not_before = [(offset, due_ms) for offset, due_ms in zip(offsets, due, strict=True) if due_ms is not None]
+    priorities, times = b"", array("q")
+    if settings.has_priorities:
+        priorities = bytes(map(priority_of, headers)) if has_priority else bytes((DEFAULT_PRIORITY,)) * len(offsets)
+        try:
+            times.extend(values["timestamp"])
+        except TypeError:
+            times = array("q", [-1 if stamp is None else stamp for stamp in values["timestamp"]])
+    batch.let_go()
+    return Columns(offsets, header.next_offset, keys, not_before, priorities, times, [batch], batch.size_bytes)
+
+
+def _decoded(batch: StoredBatch, fields: list[str]) -> tuple[Sequence[int], dict[str, list[Any]]]:
+    """Return offsets and fields of all records, which are decoded once."""
+    offsets, values = batch.column(*(fields or ["offset"]))
+    if len(fields) < 2:
+        return offsets, dict.fromkeys(fields, values)
+    return offsets, {field: list(map(itemgetter(at), values)) for at, field in enumerate(fields)}
+
+
+def lane_key_of(record: LogRecord, settings: QueueGroupSettings) -> bytes | None:
+    """The key of the lane that a record belongs to; None: it has no ordering key."""
+    if settings.ordering is not Ordering.KEY:
+        return b"" if settings.ordering is Ordering.SINGLE else None
+    key = _value_of(settings.key_header, record.headers) if settings.key_header else record.key
+    return None if key is None else lane_key(key)
+
+
+def _cut(columns: Columns, position: int) -> Iterator[Columns]:
+    offsets = columns.offsets
+    if len(offsets) <= MAX_RECORDS:
+        yield columns
+        return
+    for start in range(0, len(offsets), MAX_RECORDS):
+        end = start + MAX_RECORDS
+        is_last = end >= len(offsets)
+        next_offset = columns.next_offset if is_last else offsets[end]
+        if next_offset > position:
+            due = columns.not_before
+            not_before = due[bisect_left(due, (offsets[start],)) : bisect_left(due, (next_offset,))]
+            batches, size_bytes = (columns.batches, columns.size_bytes) if is_last else ([], 0)
+            yield Columns(
+                offsets[start:end],
+                next_offset,
+                columns.keys[start:end],
+                not_before,
+                columns.priorities[start:end],
+                columns.times[start:end],
+                batches,
+                size_bytes,
+            )
+
+
+def _value_of(name: str, headers: Headers) -> bytes | None:
+    """The last value of a header, as Kafka's clients read it."""
+    return next((value for each, value in reversed(headers) if each == name), None)
+
+
+def _follows(later: Sequence[int], earlier: Sequence[int]) -> bool:
+    return isinstance(earlier, range) and isinstance(later, range) and earlier.stop == later.start

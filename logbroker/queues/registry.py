@@ -1,0 +1,442 @@
+"""All queue groups of the broker: which there are, from the start of the broker to its end.
+
+A group ends with its topic, also where that went while the broker was down.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+from logbroker.clock import Clock
+from logbroker.config import BrokerConfig
+from logbroker.engine import DiskUse, LogEngine, StateEvent, StateStore, Topic
+from logbroker.errors import (
+    GroupExistsError,
+    LogbrokerError,
+    OverloadedError,
+    PartitionOfflineError,
+    UnknownGroupError,
+    UnknownTopicError,
+    WrongGroupTypeError,
+)
+from logbroker.group_runtime.group_store import GroupStore, check_group_id, reading_rows, stored_group_ids
+from logbroker.queues.dead_letters.sender import DeadLetterTopic
+from logbroker.queues.dead_letters.size_limits import MAX_MESSAGE_BYTES, LetterSizeLimit
+from logbroker.queues.group import NUMBERS, QueueGroup
+from logbroker.queues.machine.leases import end_of_life
+from logbroker.queues.machine.load import load_queue
+from logbroker.queues.machine.queue import Queue
+from logbroker.queues.model.settings import QueueGroupSettings
+from logbroker.queues.model.starts import StartAt
+from logbroker.queues.priority.group_bands import bands_of
+from logbroker.queues.records.batch_cache import BatchCache
+from logbroker.queues.retention.copies import delete_copies
+from logbroker.queues.scan.index_cache.files import remove_strays
+from logbroker.queues.scan.rests import Rests
+from logbroker.queues.scan.spill import SpillFile
+from logbroker.queues.state.rows import GROUP_TYPE, HEADER_ROW, decode_header
+from logbroker.queues.topic_settings import altered, completed, dead_letter_topic_of, make_dead_letter_topic
+from logbroker.types import INTERNAL_PREFIX, TopicId
+
+_log = logging.getLogger(__name__)
+
+LIFE_NUMBERS: Final = 1 << 20
+"""Lives begin at multiples of it: up to so many receipts tell, where they are seen, of which life they are."""
+
+T = TypeVar("T")
+
+
+class QueueGroupRegistry:
+    """Made by `open_queue_groups`. Changes are made one at a time; once begun, also where their caller goes away."""
+
+    def __init__(
+        self, config: BrokerConfig, clock: Clock, engine: LogEngine, store: StateStore, data_dir: Path
+    ) -> None:
+        self._config = config
+        self._clock = clock
+        self._engine = engine
+        self._store = store
+        self._data_dir = data_dir
+        self._loop = asyncio.get_running_loop()
+        self._cache = BatchCache(config.queue_cache_bytes)
+        self._rests = Rests()
+        self._groups: dict[str, QueueGroup] = {}
+        self._begun: set[str] = set()
+        """Ids of groups that are being created."""
+        self._next_life = 0
+        """Above all numbers of groups that are no more, and all lives."""
+        self._lock = asyncio.Lock()
+        self._changes: set[asyncio.Task[Any]] = set()
+        self._changed_topics: list[Topic] = []
+        """That no group has been told of yet."""
+        self._ending: set[QueueGroup] = set()
+        """Those that end with their topics as soon as their turn comes."""
+        self._frozen = False
+        self.is_of_other_type: Callable[[str], bool] = lambda group_id: False
+        """Whether a group id is taken by a group that is no queue group; set by who knows those."""
+
+    # --- what there is -----------------------------------------------------------------------------------------------
+
+    def ids(self) -> list[str]:
+        """Sorted."""
+        return sorted(self._groups)
+
+    def has(self, group_id: str) -> bool:
+        """Whether the id is taken, if only by a group that is being created."""
+        return group_id in self._groups or group_id in self._begun
+
+    def group(self, group_id: str) -> QueueGroup:
+        """Raises UnknownGroupError, WrongGroupTypeError or InvalidGroupIdError."""
+        found = self._groups.get(group_id)
+        if found is None:
+            self._check_new_id(group_id)
+            raise UnknownGroupError(f"there is no queue group {group_id}: create it first")
+        return found
+
+    def _check_new_id(self, group_id: str) -> None:
+        check_group_id(group_id)
+        if self.is_of_other_type(group_id):
+            raise WrongGroupTypeError(f"{group_id} is a consumer group: use a Consumer, or choose another id")
+
+    # --- changes -----------------------------------------------------------------------------------------------------
+
+    async def create(
+        self, group_id: str, topic: Topic, settings: QueueGroupSettings, start: StartAt
+    ) -> tuple[QueueGroup, bool]:
+        """Create a queue group, and its dead-letter topic; return it, and whether it was not there already.
+
+        Raises InvalidGroupIdError, InvalidRequestError, WrongGroupTypeError, OverloadedError, UnknownTopicError,
+        PartitionOfflineError where it is to begin at a time and a partition is offline, or GroupExistsError where it is
+        there with other settings.
+        """
+        return await self._to_the_end(self._create(group_id, topic.id, settings, start))
+
+    async def alter(self, group_id: str, changes: Mapping[str, Any]) -> QueueGroup:
+        """Change some settings, by the names of QueueSettings; returns when they are stored, or another ordering waits
+        for what is in flight. Raises UnknownGroupError or InvalidRequestError."""
+        return await self._to_the_end(self._alter(group_id, changes))
+
+    async def delete(self, group_id: str) -> None:
+        """End and forget a queue group. Raises UnknownGroupError, WrongGroupTypeError or InvalidGroupIdError."""
+        await self._to_the_end(self._delete_by_id(group_id))
+
+    async def _create(
+        self, group_id: str, topic_id: TopicId, settings: QueueGroupSettings, start: StartAt
+    ) -> tuple[QueueGroup, bool]:
+        self._check_new_id(group_id)
+        topic = self._engine.topic_by_id(topic_id)
+        settings = completed(settings, group_id, topic)
+        found = self._groups.get(group_id)
+        if found is not None and self._has_lost_topic(found):
+            await self._end_with_topic(found)  # Its turn had not come yet.
+            found = None
+        if found is not None:
+            if (found.queue.topic_id, found.queue.latest_settings) == (topic_id, settings):
+                return found, False
+            raise GroupExistsError(
+                f"there is a queue group {group_id} with another topic or other settings: alter it, or choose another"
+                " id"
+            )
+        if len(self._groups) >= self._config.max_queue_groups:
+            raise OverloadedError(
+                f"there are {len(self._groups)} queue groups, the most that the broker takes (max_queue_groups):"
+                " delete some"
+            )
+        self._store.check_room(DiskUse.TAKES_ROOM)
+        self._begun.add(group_id)
+        try:
+            offsets = await start.offsets(self._engine, self._engine, topic_id, range(topic.partitions))
+            room = await self._make_dead_letter_topic(settings, topic)
+            await delete_copies(self._engine, INTERNAL_PREFIX + group_id)  # Of one of this name that is no more.
+            letters = DeadLetterTopic(
+                self._engine, settings.dead_letter_topic or dead_letter_topic_of(group_id), self._takes_letters
+            )
+            queue = Queue(
+                topic_id,
+                settings,
+                random=random.random,
+                route=letters.route,
+                store=self._spill(group_id),
+                life=await self._new_life(),
+            )
+            for partition, offset in offsets.items():
+                queue.open_partition(partition, _begun_at(start, offset))
+            group = self._group(group_id, queue, letters, is_stored=False)
+            await group.start(is_new=True)
+            await group.dead_lettering.keep_room(room)
+            self._groups[group_id] = group
+        finally:
+            self._begun.discard(group_id)
+        self._tell(group)  # The topic may have gone meanwhile.
+        _log.info("queue group %s begins on topic %s", group_id, topic.name)
+        return group, True
+
+    async def _alter(self, group_id: str, changes: Mapping[str, Any]) -> QueueGroup:
+        group = self.group(group_id)
+        self._store.check_room(DiskUse.USES_RESERVE)
+        topic = self._engine.topic_by_id(TopicId(group.queue.topic_id))
+        settings = completed(altered(group.queue.latest_settings, changes), group_id, topic)
+        room = await self._make_dead_letter_topic(settings, topic)
+        await group.alter(settings)
+        await group.dead_lettering.keep_room(room)
+        self._tell(group)
+        return group
+
+    async def _make_dead_letter_topic(self, settings: QueueGroupSettings, topic: Topic) -> LetterSizeLimit | None:
+        """Return the room that it has; also of one that was made for another group."""
+        room = await make_dead_letter_topic(settings, topic, self._engine)
+        if room is None and settings.dead_letter_topic:
+            dead_topic_id = self._engine.topic(settings.dead_letter_topic).id
+            rooms = (group.dead_lettering.room for group in self._groups.values())
+            room = next((room for room in rooms if room is not None and room.topic_id == dead_topic_id), None)
+        return room
+
+    async def _delete_by_id(self, group_id: str) -> None:
+        group = self.group(group_id)
+        await self._delete(group, UnknownGroupError(f"queue group {group_id} is deleted; create it anew"))
+
+    async def _new_life(self) -> int:
+        """Return a number above all that a group of any name has given out."""
+        life = (self._next_life + LIFE_NUMBERS - 1) // LIFE_NUMBERS * LIFE_NUMBERS
+        self._next_life = life + LIFE_NUMBERS
+        if self._engine.numbers.reserved - life < NUMBERS // 2:
+            await self._engine.numbers.reserve(life + NUMBERS)
+        return life
+
+    async def _delete(self, group: QueueGroup, error: LogbrokerError) -> None:
+        """In its turn, of a group that is still there."""
+        group_id = group.group_id
+        await group.end(error)
+        self._next_life = max(self._next_life, group.queue.next_number)
+        group.queue.lanes.successors.close()
+        group.sidecar.remove()
+        await self._forget(group_id)
+        del self._groups[group_id]
+        _log.info("queue group %s: %s", group_id, error.message)
+        await group.hold.copies.delete()
+
+    async def _forget(self, group_id: str) -> None:
+        store = GroupStore(self._store, group_id, GROUP_TYPE, is_stored=True)
+        await store.delete([StateEvent(key, None) for key in await store.load()])
+
+    def _group(self, group_id: str, queue: Queue, letters: DeadLetterTopic, *, is_stored: bool) -> QueueGroup:
+        """Raises UnknownTopicError."""
+        queue.alteration.bands = bands_of(self._engine.topic_by_id(TopicId(queue.topic_id)))
+        store = GroupStore(self._store, group_id, GROUP_TYPE, is_stored=is_stored)
+        max_workers = self._config.max_queue_workers
+        return QueueGroup(
+            group_id,
+            queue,
+            self._engine,
+            store,
+            self._clock,
+            letters,
+            self._cache,
+            self._rests,
+            max_workers=max_workers,
+            data_dir=self._data_dir,
+        )
+
+    def _spill(self, group_id: str) -> SpillFile:
+        return SpillFile(self._data_dir, group_id)
+
+    async def _to_the_end(self, change: Coroutine[Any, Any, T]) -> T:
+        return await asyncio.shield(self._in_turn(change))
+
+    def _in_turn(self, change: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        """Make a change after those before it. Whatever it acts on may be another thing of the same name by then."""
+
+        async def in_turn() -> T:
+            async with self._lock:
+                return await change
+
+        task = self._loop.create_task(in_turn())
+        self._changes.add(task)
+        task.add_done_callback(self._changed)
+        return task
+
+    def _changed(self, task: asyncio.Task[Any]) -> None:
+        self._changes.discard(task)
+        if not task.cancelled():
+            task.exception()  # Who asked may be gone.
+
+    # --- topics ------------------------------------------------------------------------------------------------------
+
+    def _on_topic_changed(self, topic: Topic) -> None:
+        """Many changes at once are told once."""
+        if not self._changed_topics and not self._frozen:
+            self._loop.call_soon(self._tell_topics)
+        self._changed_topics.append(topic)
+
+    def _tell_topics(self) -> None:
+        """Tell the groups that read these topics, or send their dead letters there."""
+        changed, self._changed_topics = self._changed_topics, []
+        ids, names = {topic.id for topic in changed}, {topic.name for topic in changed}
+        for group in list(self._groups.values()):
+            if group.queue.topic_id in ids or group.dead_lettering.topic.name in names:
+                self._tell(group)
+
+    def _tell(self, group: QueueGroup) -> None:
+        """Topics that a group has to do with may have changed."""
+        if self._frozen:
+            return  # The next start ends those whose topic is gone.
+        if not self._has_lost_topic(group):
+            group.topics_changed()
+        elif group not in self._ending:
+            self._ending.add(group)
+            self._in_turn(self._end_with_topic(group))
+        if group.dead_lettering.grown_room() is not None:
+            self._in_turn(self._make_room(group))
+
+    async def _make_room(self, group: QueueGroup) -> None:
+        """Let a dead-letter topic that the broker made take what its group's topic takes by now."""
+        room = group.dead_lettering.grown_room()
+        if room is None or self._groups.get(group.group_id) is not group:
+            return
+        try:
+            await group.dead_lettering.keep_room(room)
+            for other in list(self._groups.values()):
+                if other.dead_lettering.room is not None and other.dead_lettering.room.topic_id == room.topic_id:
+                    await other.dead_lettering.keep_room(room)
+            await self._engine.alter_topic(TopicId(room.topic_id), set_configs={MAX_MESSAGE_BYTES: str(room.sizes[-1])})
+        except LogbrokerError as error:
+            _log.warning(
+                "queue group %s: its dead-letter topic cannot be made to take as much as its topic: %s",
+                group.group_id,
+                error.message,
+            )
+
+    def _has_lost_topic(self, group: QueueGroup) -> bool:
+        try:
+            self._engine.topic_by_id(TopicId(group.queue.topic_id))
+        except UnknownTopicError:
+            return True
+        return False
+
+    async def _end_with_topic(self, group: QueueGroup) -> None:
+        """In its turn, before which the group may have gone, and another one of its name have been created."""
+        self._ending.discard(group)
+        if self._groups.get(group.group_id) is group:
+            await self._delete(group, UnknownTopicError("the queue group's topic is deleted, and the group with it"))
+
+    # --- lifetime ----------------------------------------------------------------------------------------------------
+
+    async def load(self) -> None:
+        """Take over what the broker before stored, cut back to what the logs still hold. Raises CorruptLogError."""
+        self._engine.on_topics_changed(self._on_topic_changed)
+        stored: dict[str, Mapping[bytes, bytes]] = {}
+        self._next_life = self._engine.numbers.first
+        for group_id in await stored_group_ids(self._store, GROUP_TYPE):
+            rows = await GroupStore(self._store, group_id, GROUP_TYPE, is_stored=True).load()
+            if not rows:
+                await self._forget(group_id)  # Its creation, or deletion, was not finished.
+                continue
+            stored[group_id] = rows
+            if HEADER_ROW in rows:
+                with reading_rows(group_id):
+                    self._next_life = max(self._next_life, end_of_life(decode_header(rows[HEADER_ROW]).life))
+        life = await self._new_life() if stored else 0
+        for group_id, rows in stored.items():
+            try:
+                with reading_rows(group_id):
+                    self._groups[group_id] = self._load(group_id, rows, life)
+            except UnknownTopicError:
+                _log.warning("queue group %s: its topic is gone, and the group with it", group_id)
+                await self._forget(group_id)
+        await self._delete_stray_copies()
+        remove_strays(self._data_dir, self._groups)
+        for group in self._groups.values():
+            await group.hold.copies.take_up()
+        await asyncio.gather(*(group.start() for group in self._groups.values()))
+        for group in list(self._groups.values()):
+            self._tell(group)  # What a crash kept from following others does so now.
+
+    async def _delete_stray_copies(self) -> None:
+        """Topics of copies that a crash left without their group."""
+        for topic in self._engine.topics():
+            if topic.name.startswith(INTERNAL_PREFIX) and topic.name.removeprefix(INTERNAL_PREFIX) not in self._groups:
+                await self._engine.delete_topic(topic.id)
+
+    def _takes_letters(self, topic: str, group_id: str) -> bool:
+        """Whether a topic is one of dead letters: of a queue group that is there, or of the one named, now gone."""
+        return topic == dead_letter_topic_of(group_id) or any(
+            group.dead_lettering.topic.name == topic and group.queue.latest_settings.uses_dead_letters
+            for group in self._groups.values()
+        )
+
+    def _load(self, group_id: str, rows: Mapping[bytes, bytes], life: int) -> QueueGroup:
+        """Load a group in its next life, which all groups may share: numbers are of a group."""
+        if HEADER_ROW in rows:
+            topic = self._engine.topic_by_id(TopicId(decode_header(rows[HEADER_ROW]).topic_id))
+            ends = self._log_ends(topic)
+        else:
+            ends = {}  # What loads the rows says what is wrong.
+        letters = DeadLetterTopic(self._engine, dead_letter_topic_of(group_id), self._takes_letters)
+        queue = load_queue(
+            rows, ends, random=random.random, route=letters.route, store=self._spill(group_id), life=life
+        )
+        letters.name = queue.settings.dead_letter_topic or letters.name
+        group = self._group(group_id, queue, letters, is_stored=True)
+        group.dead_lettering.load(rows)
+        group.redriving.load(rows)
+        group.hold.copies.load(rows)
+        return group
+
+    def _log_ends(self, topic: Topic) -> dict[int, int]:
+        ends = {}
+        for partition in range(topic.partitions):
+            with suppress(PartitionOfflineError):  # What is stored of it is kept until its end is known.
+                ends[partition] = self._engine.partition_facts(topic.id, partition).log_end_offset
+        return ends
+
+    def freeze(self) -> None:
+        """The broker stops: nothing is handed out any more, and workers are expected back at the next start."""
+        self._frozen = True
+        for group in self._groups.values():
+            group.freeze()
+
+    async def stop(self) -> None:
+        """Let changes end, and store what the next start is to know."""
+        self.freeze()
+        while self._changes:
+            await asyncio.wait(self._changes)
+        await asyncio.gather(*(group.stop() for group in self._groups.values()))
+        for group in self._groups.values():
+            group.queue.lanes.successors.close()
+
+
+def _begun_at(start: StartAt, found: int | LogbrokerError) -> int:
+    """Where a group begins in a partition; one that is offline is served from the next start on that finds it."""
+    if not isinstance(found, LogbrokerError):
+        return found
+    offset = start.offset_unseen() if isinstance(found, PartitionOfflineError) else None
+    if offset is not None:
+        return offset
+    if isinstance(found, PartitionOfflineError):
+        raise PartitionOfflineError(
+            f"{found.message}; a group cannot begin at a time in it: begin at the earliest or latest record, or at an"
+            " offset, or bring the partition back first"
+        )
+    raise found
+
+
+@asynccontextmanager
+async def open_queue_groups(
+    config: BrokerConfig, clock: Clock, engine: LogEngine, store: StateStore, data_dir: Path
+) -> AsyncIterator[QueueGroupRegistry]:
+    """Load the queue groups; at the end, stop them cleanly. `data_dir` takes temporary files.
+
+    Raises CorruptLogError.
+    """
+    groups = QueueGroupRegistry(config, clock, engine, store, data_dir)
+    try:
+        await groups.load()
+        yield groups
+    finally:
+        await groups.stop()

@@ -1,0 +1,360 @@
+"""Copies of records that retention takes while a queue group still needs them, in an internal topic of the group.
+
+The topic is named after the group, is made when it is first needed and has the partitions of the group's topic. A
+record keeps its key, value, headers and time, and has two headers more, with its topic and its offset. The rows of the
+group name the batches that hold copies, so a copy counts from the commit of its batch's row on: what a crash leaves
+without a row is made again, and never met.
+
+    row       key                                    value
+    topic     b"t"                                   the id of the internal topic
+    copies    b"c" partition (4) offset (8)          msgpack array, the fields of `CopyBatch`; the key has the offset of
+                                                     the last record that the batch is a copy of
+
+Batches whose records are all done are let go by the internal topic's own retention, for which this is the holder.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from bisect import bisect_left, insort
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Final
+
+import msgspec
+from msgspec.structs import replace
+
+from logbroker.config import MAX_INT32, MAX_INT64, MAX_STORED_BATCH_BYTES, MIB, OWN_BYTES
+from logbroker.engine import Append, DiskUse, LogEngine, Read, StateEvent, Topic
+from logbroker.errors import (
+    CorruptLogError,
+    LogbrokerError,
+    OffsetOutOfRangeError,
+    TooManyOpenFilesError,
+    UnknownTopicError,
+)
+from logbroker.queues.model.record_id import offset_of, partition_of, place_of
+from logbroker.queues.records.decoder import in_decoder
+from logbroker.queues.state.completion import DoneRecords
+from logbroker.queues.state.rows import COPIES_ROW, COPIES_TOPIC_ROW, decode, delete, place_in, place_key, upsert
+from logbroker.record.codec import BatchBuilder, LogRecord, check_crc, decode_batch
+from logbroker.record.compression import Codec
+from logbroker.record.header import MAX_EXPANDED_BYTES, parse_header
+from logbroker.record.message_headers import COPY_OF, COPY_TOPIC
+from logbroker.types import INTERNAL_PREFIX, Durability, TopicId, topic_id_text
+
+_log = logging.getLogger(__name__)
+
+_CODECS: Final = (Codec.ZSTD, Codec.GZIP)
+"""The second for what is too large by the first."""
+_CONFIGS: Final = {
+    "durability": "synced",
+    "max.message.bytes": str(MAX_STORED_BATCH_BYTES),
+    "message.timestamp.type": "CreateTime",
+    "message.timestamp.after.max.ms": str(MAX_INT64),
+    "segment.bytes": str(16 * MIB),
+    # It keeps what the group holds, and no more.
+    "retention.bytes": "0",
+    "retention.ms": "-1",
+    "retention.hold.bytes": "-1",
+}
+
+
+class CopyBatch(msgspec.Struct, frozen=True, array_like=True):
+    """A batch of copies."""
+
+    first: int
+    """The offset of the first record that it is a copy of."""
+    base_offset: int
+    """Its own, in the internal topic."""
+
+
+class Copies:
+    """The copies of one queue group; retention's `Holder` of them."""
+
+    def __init__(
+        self,
+        group_id: str,
+        origin_id: TopicId,
+        engine: LogEngine,
+        done: DoneRecords,
+        commit: Callable[[Sequence[StateEvent]], Awaitable[None]],
+    ) -> None:
+        """`origin_id`: the topic of the group. `commit` stores rows of the group."""
+        self._name = INTERNAL_PREFIX + group_id
+        self._origin_id = origin_id
+        self._engine = engine
+        self._done = done
+        self._commit = commit
+        self._batches: dict[int, CopyBatch] = {}
+        """By the place of the last record that each has a copy of."""
+        self._lasts: list[int] = []
+        """Their keys, sorted."""
+        self._void: list[StateEvent] = []
+        """What takes away the rows of an internal topic that is gone."""
+        self.topic_id: TopicId | None = None
+        """Of the internal topic; None: there is none."""
+        self._making: asyncio.Future[Topic] | None = None
+
+    def load(self, rows: Mapping[bytes, bytes]) -> None:
+        """Take over what a broker before stored. Raises CorruptLogError."""
+        if COPIES_TOPIC_ROW not in rows:
+            return
+        topic_id = TopicId(rows[COPIES_TOPIC_ROW])
+        keys = [key for key in rows if key.startswith(COPIES_ROW)]
+        try:
+            self._engine.topic_by_id(topic_id)
+        except UnknownTopicError:
+            _log.error("the topic %s is gone, and with it %d batches of records that it kept", self._name, len(keys))
+            self._void = [delete(key) for key in keys]
+            return
+        self._batches = {place_in(key): decode(key, rows[key], CopyBatch) for key in keys}
+        self._lasts = sorted(self._batches)
+        self.topic_id = topic_id
+
+    async def take_up(self) -> None:
+        """Take up what a broker before copied, and the metadata know nothing of, as they were restored from a backup.
+
+        Batches count of which the log has no record any more: others are what a crash left, and are made again.
+        """
+        try:
+            topic = self._engine.topic(self._name)
+        except UnknownTopicError:
+            return
+        if self.topic_id is None:
+            await self._engine.alter_topic(topic.id, set_configs=_CONFIGS)
+            await self._keep_topic(topic.id)
+        for partition in range(topic.partitions):
+            try:
+                await self._take_up(topic.id, partition)
+            except LogbrokerError as error:
+                _log.error("partition %d of the topic %s cannot be taken up: %s", partition, self._name, error.message)
+
+    async def _take_up(self, topic_id: TopicId, partition: int) -> None:
+        facts = self._engine.partition_facts(topic_id, partition)
+        kept_from = self._engine.partition_facts(self._origin_id, partition).log_start_offset
+        known = {batch.base_offset for _, batch in self.batches(partition)}
+        start_offset = facts.log_start_offset
+        await self.forget(
+            partition, [last for last, batch in self.batches(partition) if batch.base_offset < start_offset]
+        )
+        offset = max(known | {start_offset})
+        while offset < facts.high_watermark:
+            [result] = await self._engine.read([Read(topic_id, partition, offset, 1, check_crc=True)])
+            if isinstance(result, LogbrokerError):
+                raise result
+            base_offset = parse_header(result.batches).base_offset
+            if not await in_decoder(partial(_are_of, result.batches, self._origin_id)):
+                offset = result.next_offset  # Of a group of this name on another topic, which began after the backup.
+                continue
+            records = await in_decoder(partial(_originals, result.batches))
+            left = [record for record in records if record.offset < kept_from]
+            if base_offset not in known and len(left) == len(records):
+                await self._keep(partition, records, base_offset)
+            elif base_offset not in known and left:
+                await self.add(partition, left)
+            offset = result.next_offset
+
+    def open(self) -> None:
+        """Hold what is needed of the internal topic."""
+        if self.topic_id is not None:
+            self._engine.hold(self.topic_id, self)
+
+    def close(self) -> None:
+        """Hold nothing any more."""
+        if self.topic_id is not None:
+            self._engine.release(self.topic_id, self)
+
+    async def delete(self) -> None:
+        """Delete the internal topic, also one that is still being made: the group is no more."""
+        if self._making is not None:
+            await asyncio.wait([self._making])
+        await delete_copies(self._engine, self._name)
+
+    # --- what there is -----------------------------------------------------------------------------------------------
+
+    def batches(self, partition: int, offset: int = 0) -> list[tuple[int, CopyBatch]]:
+        """The batches with copies of records of a partition from `offset` on, with the last offset in each; sorted."""
+        index = bisect_left(self._lasts, place_of(partition, offset))
+        end = bisect_left(self._lasts, place_of(partition + 1, 0))
+        return [(offset_of(last), self._batches[last]) for last in self._lasts[index:end]]
+
+    def next_batch(self, partition: int, offset: int) -> CopyBatch | None:
+        """The batch with the copy of the first record from `offset` on of which there is one."""
+        index = bisect_left(self._lasts, place_of(partition, offset))
+        if index == len(self._lasts) or partition_of(self._lasts[index]) != partition:
+            return None
+        return self._batches[self._lasts[index]]
+
+    def floor(self, partition: int) -> int:
+        """The offset below which all records of a partition are done."""
+        return self._done.floor(partition) if self._done.is_open(partition) else 0
+
+    def size_bytes(self, partition: int) -> int:
+        """What the copies take on disk, those that are of no use any more included."""
+        with suppress(LogbrokerError):
+            if self.topic_id is not None:
+                return self._engine.partition_facts(self.topic_id, partition).size_bytes
+        return 0
+
+    async def read(self, partition: int, batch: CopyBatch) -> list[LogRecord]:
+        """Return the records that a batch is a copy of, as they were.
+
+        Raises UnknownTopicError, PartitionOfflineError, CorruptLogError or CorruptBatchError.
+        """
+        if self.topic_id is None:
+            raise UnknownTopicError(f"the topic {self._name} is gone, and the records that it kept")
+        [result] = await self._engine.read([Read(self.topic_id, partition, batch.base_offset, 1, check_crc=True)])
+        if isinstance(result, LogbrokerError) and not isinstance(result, OffsetOutOfRangeError):
+            raise result
+        if (
+            isinstance(result, OffsetOutOfRangeError)
+            or not result.batches
+            or parse_header(result.batches).base_offset != batch.base_offset
+        ):
+            raise CorruptLogError(f"partition {partition} of {self._name} has no batch at {batch.base_offset} any more")
+        return await in_decoder(partial(_originals, result.batches))
+
+    # --- more and less -----------------------------------------------------------------------------------------------
+
+    async def add(self, partition: int, records: Sequence[LogRecord], instead_of: int | None = None) -> None:
+        """Make a batch of copies of records of a partition, in the order of their offsets.
+
+        It takes the place of the batch whose last offset is `instead_of`. Raises DiskFullError and what else
+        hinders an append, or the making of a topic.
+        """
+        topic_id = await self._topic_for(partition)
+        batch = await in_decoder(partial(_encoded_of, self._origin_id, records))
+        append = Append(topic_id, partition, batch, use=DiskUse.USES_RESERVE)  # Far more goes by it.
+        [appended] = await self._engine.append([append], Durability.SYNCED)
+        if isinstance(appended, LogbrokerError):
+            raise appended
+        await self._keep(partition, records, appended.base_offset, instead_of)
+
+    async def _keep(
+        self, partition: int, records: Sequence[LogRecord], base_offset: int, instead_of: int | None = None
+    ) -> None:
+        """Take note of a batch of copies."""
+        last = place_of(partition, records[-1].offset)
+        copied = CopyBatch(records[0].offset, base_offset)
+        gone = [] if instead_of is None else [place_of(partition, instead_of)]
+        events = [delete(place_key(COPIES_ROW, place)) for place in gone if place != last]
+        await self._commit([*events, upsert(place_key(COPIES_ROW, last), copied)])
+        self._remove(gone)
+        if last not in self._batches:
+            insort(self._lasts, last)
+        self._batches[last] = copied
+
+    async def forget(self, partition: int, lasts: Iterable[int]) -> None:
+        """Forget the batches with these last offsets."""
+        gone = [place_of(partition, offset) for offset in lasts]
+        if gone:
+            await self._commit([delete(place_key(COPIES_ROW, place)) for place in gone])
+            self._remove(gone)
+
+    async def cut(self, partition: int, offset: int) -> None:
+        """Forget all copies of records from an offset on: the log has these records. Raises as `read` and `add`."""
+        gone: list[int] = []
+        for last, batch in self.batches(partition, offset):
+            records = await self.read(partition, batch) if batch.first < offset else []
+            if left := [record for record in records if record.offset < offset]:
+                await self.add(partition, left, instead_of=last)
+            else:
+                gone.append(last)
+        await self.forget(partition, gone)
+
+    async def forget_done(self, partition: int) -> None:
+        """Forget the batches whose records are all done."""
+        floor = self.floor(partition)
+        await self.forget(partition, [last for last, _ in self.batches(partition) if last < floor])
+
+    def _remove(self, lasts: Iterable[int]) -> None:
+        for last in lasts:
+            del self._batches[last]
+            del self._lasts[bisect_left(self._lasts, last)]
+
+    async def _topic_for(self, partition: int) -> TopicId:
+        """Return the id of the internal topic, which has this partition then."""
+        partitions = self._engine.topic_by_id(self._origin_id).partitions
+        if self.topic_id is None:
+            with suppress(UnknownTopicError):  # Made before a crash, and not taken note of.
+                await self._engine.delete_topic(self._engine.topic(self._name).id)
+            # It is made to the end, also where this is cancelled.
+            self._making = asyncio.ensure_future(self._engine.create_topic(self._name, partitions, _CONFIGS))
+            topic = await asyncio.shield(self._making)
+            await self._keep_topic(topic.id)
+            self.open()
+            return topic.id
+        topic = self._engine.topic_by_id(self.topic_id)
+        if topic.config.max_message_bytes < MAX_STORED_BATCH_BYTES:
+            await self._engine.alter_topic(self.topic_id, set_configs=_CONFIGS)  # Made before it took as much.
+        if partition >= topic.partitions:
+            await self._engine.alter_topic(self.topic_id, partitions=partitions)
+        return self.topic_id
+
+    async def _keep_topic(self, topic_id: TopicId) -> None:
+        """Take note of the internal topic."""
+        await self._commit([*self._void, StateEvent(COPIES_TOPIC_ROW, topic_id)])
+        self._void = []
+        self.topic_id = topic_id
+
+    # --- as the holder of the internal topic -------------------------------------------------------------------------
+
+    def needed_from(self, partition: int) -> int:
+        batches = self.batches(partition, self.floor(partition))
+        return min((batch.base_offset for _, batch in batches), default=MAX_INT64)
+
+    def let_go(self, partition: int, offset: int) -> None:
+        """Never asked, as the hold has no bound."""
+
+
+async def delete_copies(engine: LogEngine, name: str) -> None:
+    """Delete the internal topic of a group that is no more, if it is there."""
+    try:
+        with suppress(UnknownTopicError):
+            await engine.delete_topic(engine.topic(name).id)
+    except TooManyOpenFilesError as error:
+        _log.warning("%s is deleted, but its files are not gone yet: %s", name, error.message)
+
+
+def _encoded_of(origin_id: TopicId, records: Sequence[LogRecord]) -> bytes:
+    topic = (COPY_TOPIC, topic_id_text(origin_id).encode("ascii"))
+    return _encoded([replace(record, headers=(*record.headers, topic)) for record in records])
+
+
+def _are_of(batch: bytes, origin_id: TopicId) -> bool:
+    """Whether copies may be of this topic: those of older brokers do not say."""
+    for record in decode_batch(batch, max_expanded_bytes=MAX_EXPANDED_BYTES + OWN_BYTES):
+        told = [value for name, value in record.headers[-2:] if name == COPY_TOPIC]
+        return told in ([], [topic_id_text(origin_id).encode("ascii")])
+    return False
+
+
+def _encoded(records: Sequence[LogRecord]) -> bytes:
+    batch = b""
+    for codec in _CODECS:
+        builder = BatchBuilder(MAX_INT32, codec)
+        for index, record in enumerate(records):
+            headers = [*record.headers, (COPY_OF, b"%d" % record.offset)]
+            builder.append(index, record.timestamp_ms, record.key, record.value, headers)
+        packed = builder.build()
+        batch = min(batch or packed, packed, key=len)
+        if len(batch) <= MAX_STORED_BATCH_BYTES:
+            break
+    return batch
+
+
+def _originals(batch: bytes) -> list[LogRecord]:
+    check_crc(parse_header(batch), batch)
+    # What fitted the bound of readers still does, with the header that tells its offset.
+    records = list(decode_batch(batch, max_expanded_bytes=MAX_EXPANDED_BYTES + OWN_BYTES))
+    for record in records:
+        name, value = record.headers[-1] if record.headers else ("", None)
+        if name != COPY_OF or value is None or not value.isdigit():
+            raise CorruptLogError(f"the record at offset {record.offset} is no copy")
+        own = 2 if len(record.headers) > 1 and record.headers[-2][0] == COPY_TOPIC else 1
+        record.headers = record.headers[:-own]
+        record.offset = int(value)
+    return records

@@ -1,0 +1,364 @@
+"""Retention beside a queue group: it waits for records that are not done and, beyond a bound, for copies of some.
+
+Beyond `retention.hold.bytes` retention asks the group to let go of its oldest records. Those of lanes that stand
+(blocked, parked, waiting for a retry, a time or the dead-letter topic) or whose head failed are copied first: their
+heads, and all that follows in the part of the log that goes. So are those of a lane that goes on again, until it is
+through with its copies. All others go as from any log, and count as done when they are met.
+
+What stands is found by what is stored and by the log itself (see `standing`), so it does not matter what the scan has
+met: what it has not is read here, once, and nothing goes before. So the log does not grow while a scan pauses.
+
+The part that goes is read through in pieces. A piece is let go at a moment at which all of it is copied that stands
+then: where lanes came to stand while it was copied, it is copied again. What comes to stand later has lost what it
+would have lost had the piece been gone already.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import aclosing
+from functools import partial
+from typing import Final
+
+from logbroker.config import MIB
+from logbroker.engine import ReadResult
+from logbroker.errors import LogbrokerError
+from logbroker.queues.context import GroupContext
+from logbroker.queues.model.record_id import offset_of, partition_of, place_of
+from logbroker.queues.records.decoder import in_decoder
+from logbroker.queues.retention.copied_lanes import CopiedLanes
+from logbroker.queues.retention.copies import Copies
+from logbroker.queues.retention.log_view import RetainedLog
+from logbroker.queues.retention.stalled_records import Sifted, StalledRecords, Standing, sift
+from logbroker.record.codec import LogRecord
+from logbroker.types import TopicId
+
+_log = logging.getLogger(__name__)
+
+BATCH_BYTES: Final = MIB
+"""Of one batch of copies, before compression; a larger record is copied alone."""
+PIECE_BYTES: Final = 16 * MIB
+"""Of the log, that are let go at once."""
+MAX_TRIES: Final = 8
+"""To copy what stands of the smallest piece, before all of it is copied."""
+MIN_REWRITTEN_BYTES: Final = 64 * MIB
+"""The copies of a partition are written anew, without those of done records, when they take this much and twice what
+they took the last time."""
+
+_RECORD_BYTES: Final = 32
+"""What a record takes beside its key, value and headers, about."""
+
+
+class RetentionHolder:
+    """What one queue group still needs of its topic: retention's `Holder` there."""
+
+    def __init__(self, context: GroupContext) -> None:
+        self._context = context
+        self._queue = queue = context.queue
+        self._engine = context.engine
+        self._topic_id = TopicId(queue.topic_id)
+        self.copies = Copies(context.group_id, self._topic_id, context.engine, queue.done, context.stored)
+        self.log = RetainedLog(context.engine, self.copies)
+        """Where the group reads its topic."""
+        self.standing = StalledRecords(queue, self.log)
+        self._copied_lanes = CopiedLanes(self.copies, queue.done)
+        self._rewinds = 0
+        self._let_go: dict[int, int] = {}
+        """By partition, the offset below which nothing is needed any more."""
+        self._asked: dict[int, int] = {}
+        self._rewritten_bytes: dict[int, int] = {}
+        self._complaints: dict[int, str] = {}
+        """By partition, why it cannot be let go: told once."""
+        self._task: asyncio.Task[None] | None = None
+        self._stopped = False
+
+    def open(self) -> None:
+        """Hold what is needed."""
+        self._engine.hold(self._topic_id, self)
+        self.copies.open()
+
+    async def stop(self) -> None:
+        """Copy nothing any more; what is held stays so, as retention goes on until the engine stops."""
+        self._stopped = True
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+
+    async def close(self) -> None:
+        """Hold nothing any more: the group is no more."""
+        await self.stop()
+        self._engine.release(self._topic_id, self)
+        self.copies.close()
+
+    # --- what retention asks -----------------------------------------------------------------------------------------
+
+    def needed_from(self, partition: int) -> int:
+        return max(self.copies.floor(partition), self._let_go.get(partition, 0))
+
+    def let_go(self, partition: int, offset: int) -> None:
+        if self._stopped:
+            return
+        self._asked[partition] = offset
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(self._run(), name=f"copies of queue group {self._context.group_id}")
+
+    async def _run(self) -> None:
+        while self._asked:
+            partition, offset = self._asked.popitem()
+            try:
+                await self._copy_below(partition, offset)
+                await self._rewrite_if_worth_it(partition)
+            except LogbrokerError as error:
+                if self._complaints.get(partition) != error.reason:
+                    self._complaints[partition] = error.reason
+                    _log.warning(
+                        "queue group %s: retention has to wait in partition %d, as what stands cannot be copied: %s",
+                        self._context.group_id,
+                        partition,
+                        error.message,
+                    )
+            else:
+                self._complaints.pop(partition, None)
+
+    # --- copying -----------------------------------------------------------------------------------------------------
+
+    def rewound(self, partitions: Iterable[int]) -> None:
+        """What was let go is needed again, as far as the log still has it: the group began anew elsewhere."""
+        self._rewinds += 1
+        self._copied_lanes.rewound()
+        for partition in partitions:
+            self._let_go.pop(partition, None)
+            self.standing.forget(partition)
+
+    def _version(self) -> tuple[object, ...]:
+        """What a decision about what stands depends on, beside what fails meanwhile."""
+        return self._rewinds, *self.standing.keyed_by()
+
+    async def _copy_below(self, partition: int, until: int) -> None:
+        """Copy what stands below an offset and is not copied yet, then let go."""
+        copies = self.copies
+        await copies.forget_done(partition)
+        partitions = self._engine.topic_by_id(self._topic_id).partitions
+        log_start_offset = self._engine.partition_facts(self._topic_id, partition).log_start_offset
+        begun = max(self.needed_from(partition), log_start_offset)
+        kept_from = max(log_start_offset, self._let_go.get(partition, 0))
+        # What an attempt that was cut short has copied, the log still has: other lanes may have come to stand.
+        copied_again = await self._copied_lanes.places(partition, kept_from)
+        copied = 0
+        reached = kept_from
+        with self._queue.held.noting() as noted:
+            version = self._version()
+            now_ms = self._context.moment().wall_ms
+            standing = await self.standing.standing(partition, kept_from, until, now_ms)
+            keys = await self._copied_lanes.keys(self._queue.settings, partitions)
+            await asyncio.to_thread(standing.add, keys, copied_again)
+            await copies.cut(partition, kept_from)
+            max_bytes = PIECE_BYTES
+            while reached < until:
+                piece = _Piece(partition, range(reached, until), now_ms, version, max_bytes)
+                while not await self._copy_piece(piece, standing, noted):
+                    await copies.forget(partition, piece.copied_to)
+                    if piece.is_void:
+                        break
+                    piece.again()
+                if piece.is_void:
+                    break  # Retention asks again.
+                copied += piece.records
+                reached = self._let_go[partition] = piece.end
+                max_bytes = min(PIECE_BYTES, max(2 * MIB, 2 * piece.max_bytes))
+        if reached == kept_from:
+            return
+        # Some may be handed out before they go, or from memory: `Tally.expired` counts those that were not.
+        expired = await asyncio.to_thread(self._count_undone, partition, begun, reached) - copied
+        _log.log(
+            logging.WARNING if expired > 0 else logging.INFO,
+            "queue group %s: retention takes partition %d below offset %d; %d records of lanes that stand are copied,"
+            " about %d others were not done",
+            self._context.group_id,
+            partition,
+            reached,
+            copied,
+            max(0, expired),
+        )
+
+    async def _copy_piece(self, piece: _Piece, standing: Standing, noted: dict[int, bytes | None]) -> bool:
+        """Copy what stands of a piece; return whether that is all that stands now."""
+        partition, offsets = piece.partition, piece.offsets
+        start, settings = offsets.start, self._queue.settings
+        if not (standing or piece.is_copied_whole):
+            start = max(start, standing.scanned)  # What is scanned and does not stand need not be read.
+        gathered = _Gathered(self._generation_starts(partition))
+        piece.begin(start)
+        async with aclosing(self.standing.read(partition, start, offsets.stop)) as results:
+            async for result in results:
+                sifted = sift(
+                    result.batches,
+                    partition,
+                    range(start, offsets.stop),
+                    standing,
+                    settings,
+                    self._queue.done,
+                    now_ms=piece.now_ms,
+                    everything=piece.is_copied_whole,
+                    left=piece.left,
+                )
+                next_records = partial(next, self._pick(sifted, gathered), None)
+                while (records := await in_decoder(next_records)) is not None:
+                    await self._add(piece, records)
+                self.standing.saw(partition, piece.end, min(offsets.stop, result.next_offset), standing)
+                piece.read(result)
+                if piece.is_full:
+                    break
+            else:
+                piece.end = offsets.stop
+        if gathered.records:
+            await self._add(piece, gathered.records)
+        if self._version() != piece.version:
+            piece.is_void = True
+            return False
+        return not _came_to_stand(piece, standing, noted)
+
+    async def _add(self, piece: _Piece, records: Sequence[LogRecord]) -> None:
+        await self.copies.add(piece.partition, records)
+        await self._copied_lanes.saw(piece.partition, records, self._queue.settings)
+        piece.copied_to.append(records[-1].offset)
+        piece.records += len(records)
+
+    def _pick(self, sifted: Iterator[Sifted], gathered: _Gathered) -> Iterator[list[LogRecord]]:
+        """Decode batch by batch, and yield what makes a batch of copies. Raises where a batch cannot be decoded and is
+        to go to the dead-letter topic as it is: there are no copies of such. For threads."""
+        for batch, offsets, error, stands in sifted:
+            if error is not None and stands:
+                raise error
+            if error is not None:
+                _log.warning(
+                    "queue group %s: a batch that cannot be decoded goes with retention: %s",
+                    self._context.group_id,
+                    error.message,
+                )
+            if offsets:
+                yield from gathered.add(batch.records(offsets))
+
+    def _count_undone(self, partition: int, start: int, end: int) -> int:
+        base = place_of(partition, 0)
+        return sum(high - low for low, high in self._queue.done.undone(base | start, base | max(start, end)))
+
+    def _generation_starts(self, partition: int) -> list[int]:
+        spans = self._engine.topic_by_id(self._topic_id).generations
+        return [span.start_offsets[partition] for span in spans if partition < len(span.start_offsets)]
+
+    # --- making room -------------------------------------------------------------------------------------------------
+
+    async def _rewrite_if_worth_it(self, partition: int) -> None:
+        """Where most copies may be of no use, copy the others to the end, so that all before it goes."""
+        copies = self.copies
+        before_bytes = copies.size_bytes(partition)
+        if before_bytes < max(MIN_REWRITTEN_BYTES, 2 * self._rewritten_bytes.get(partition, 0)):
+            return
+        base = place_of(partition, 0)
+        for last, batch in copies.batches(partition):
+            records = await copies.read(partition, batch)
+            kept = [record for record in records if base | record.offset not in self._queue.done]
+            if kept:
+                await copies.add(partition, kept, instead_of=last)
+            else:
+                await copies.forget(partition, [last])
+        self._rewritten_bytes[partition] = copies.size_bytes(partition) - before_bytes
+
+
+class _Piece:
+    """A part of the log that is let go at once."""
+
+    def __init__(
+        self, partition: int, offsets: range, now_ms: int, version: tuple[object, ...], max_bytes: int
+    ) -> None:
+        self.partition = partition
+        self.offsets = offsets
+        self.now_ms = now_ms
+        self.version = version
+        self.is_void = False
+        """What it was begun with holds no more."""
+        self.is_copied_whole = False
+        """Also what does not stand."""
+        self.end = offsets.start
+        """The offset below which it is read."""
+        self.records = 0
+        self.copied_to: list[int] = []
+        """The last offset of each batch of copies."""
+        self.max_bytes = max_bytes
+        """Of the log. 1: one read."""
+        self.left: set[bytes] | None = None
+        """The keys of what is neither done nor copied; None: not known."""
+        self._size_bytes = 0
+        self._tries = 0
+
+    def begin(self, start: int) -> None:
+        self.end = start
+        self.records = self._size_bytes = 0
+        self.copied_to.clear()
+        self.left = set() if self.max_bytes == 1 else None
+
+    def read(self, result: ReadResult) -> None:
+        self.end = min(self.offsets.stop, result.next_offset)
+        self._size_bytes += len(result.batches)
+
+    @property
+    def is_full(self) -> bool:
+        return self._size_bytes >= self.max_bytes
+
+    def again(self) -> None:
+        """Lanes came to stand while it was copied: there is less time for others in a smaller piece. In the smallest,
+        only lanes count that have records there; where these come to stand again and again, all of it is copied."""
+        self._tries += self.max_bytes == 1
+        self.is_copied_whole = self._tries >= MAX_TRIES
+        smaller = self.max_bytes // 8
+        self.max_bytes = smaller if smaller >= MIB else 1
+
+
+def _came_to_stand(piece: _Piece, standing: Standing, noted: dict[int, bytes | None]) -> bool:
+    """Whether something of a piece stands that did not when it was begun; what fails is noted."""
+    is_new = False
+    for place, key in noted.items():
+        is_behind = partition_of(place) == piece.partition and offset_of(place) >= piece.end
+        is_here = partition_of(place) == piece.partition and not is_behind
+        if standing.add_place(place) and key is None:
+            is_new = is_new or is_here
+        elif key is not None and key not in standing.keys:
+            standing.add_keys((key,))
+            is_new = is_new or (not is_behind if piece.left is None else key in piece.left)
+    noted.clear()
+    return is_new and not (standing.everything or piece.is_copied_whole)
+
+
+class _Gathered:
+    """Records of one partition on their way into batches of copies; as any batch, each is of one generation."""
+
+    def __init__(self, generation_starts: Sequence[int]) -> None:
+        self.records: list[LogRecord] = []
+        self._size_bytes = 0
+        self._generation_starts = generation_starts
+
+    def add(self, records: Sequence[LogRecord]) -> list[list[LogRecord]]:
+        """Take records in their order, and return the batches that are complete."""
+        complete: list[list[LogRecord]] = []
+        starts = self._generation_starts
+        for record in records:
+            size_bytes = _size_bytes(record)
+            if self.records and (
+                self._size_bytes + size_bytes > BATCH_BYTES
+                or bisect_right(starts, self.records[0].offset) != bisect_right(starts, record.offset)
+            ):
+                complete.append(self.records)
+                self.records = []
+                self._size_bytes = 0
+            self.records.append(record)
+            self._size_bytes += size_bytes
+        return complete
+
+
+def _size_bytes(record: LogRecord) -> int:
+    headers = sum(len(name) + len(value or b"") for name, value in record.headers)
+    return _RECORD_BYTES + len(record.key or b"") + len(record.value or b"") + headers

@@ -1,0 +1,130 @@
+"""Into the queue: what the scan reads, and what an earlier scan left in the sidecar."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from time import monotonic
+from typing import Final
+
+from logbroker.errors import LogbrokerError
+from logbroker.queues.machine.queue import Queue
+from logbroker.queues.model.record_id import Moment
+from logbroker.queues.model.settings import OnUndecodable, Ordering
+from logbroker.queues.records.batch_cache import ENTRY_BYTES
+from logbroker.queues.records.columns import Columns, Undecodable
+from logbroker.queues.records.decoder import in_decoder
+from logbroker.queues.records.fetch import Records
+from logbroker.queues.scan.index_cache.cache import IndexCache
+from logbroker.queues.scan.poison_batch import admit_undecodable
+
+_log = logging.getLogger(__name__)
+
+TURN_SECONDS: Final = 0.005
+"""After about so long with blocks, others have their turn: most take microseconds, but what is to be read, and has gaps
+or records that need a look, takes milliseconds."""
+
+
+class Admitter:
+    """Of one queue, in the generation of the topic that it is in."""
+
+    def __init__(
+        self, queue: Queue, records: Records, sidecar: IndexCache | None, moment: Callable[[], Moment]
+    ) -> None:
+        self._begun = self._turn_begun = monotonic()
+        self._is_made = False
+        self._blocks = 0
+        """That were taken from the sidecar since then."""
+        self._queue = queue
+        self._records = records
+        self._sidecar = sidecar
+        self._moment = moment
+
+    def admit(self, partition: int, columns: Columns) -> None:
+        """Take in what was read."""
+        queue, records = self._queue, self._records
+        position, ready_before = queue.position(partition), queue.lanes.ready_records
+        self._admit(partition, columns, columns.batches[0].header.max_timestamp_ms if columns.batches else -1)
+        if self._sidecar is not None:
+            self._sidecar.gather(partition, queue.intake.generation, position, columns)
+        # What is ready at once is handed out soon, unless much is ready before it.
+        ready = queue.lanes.ready_records
+        size_bytes = sum(len(batch.raw) + ENTRY_BYTES for batch in columns.batches)
+        if ready > ready_before and ready * size_bytes <= len(columns.offsets) * records.shelf.cache.max_bytes // 2:
+            for batch in columns.batches:
+                records.keep(partition, batch)
+
+    def admit_undecodable(self, partition: int, found: Undecodable) -> LogbrokerError | None:
+        """Let a batch be dead-lettered as it is; return why, or None where it was so before. Raises that error where
+        the partition is to stop instead."""
+        header = found.batch.header
+        if self._queue.settings.on_undecodable is OnUndecodable.STOP:
+            raise found.error.anew()
+        if header.next_offset <= self._queue.position(partition):
+            return None
+        admit_undecodable(self._queue, partition, self._queue.intake.generation, header, found.error, self._moment())
+        return found.error
+
+    # --- what an earlier scan left -----------------------------------------------------------------------------------
+
+    async def load(self) -> None:
+        """Have what an earlier scan left at hand; before the first index."""
+        if self._sidecar is not None:
+            await self._sidecar.load()
+
+    def begin_index(self) -> None:
+        """All is to be admitted, anew."""
+        self._begun = monotonic()
+        self._is_made = False
+        self._blocks = 0
+        if self._sidecar is not None:
+            self._sidecar.begin_index()
+
+    def index_is_made(self, partitions: int) -> None:
+        """All is admitted that was readable when the index was begun."""
+        if not self._is_made and self._sidecar is not None and self._queue.settings.has_priorities:
+            name, took_ms = self._sidecar.group_id, 1000 * (monotonic() - self._begun)
+            text = "queue group %s: index of %d partitions rebuilt in %.1f ms, with %d blocks that were kept"
+            _log.info(text, name, partitions, took_ms, self._blocks)
+        self._is_made = True
+
+    async def take_up(self, partition: int) -> bool:
+        """Admit the blocks of a partition that follow its position; return whether it has no more than these."""
+        queue = self._queue
+        generation = queue.intake.generation
+        while queue.intake.generation == generation:
+            if monotonic() - self._turn_begun > TURN_SECONDS:
+                await asyncio.sleep(0)
+                self._turn_begun = monotonic()
+                continue
+            position = queue.position(partition)
+            block = self._sidecar.block_at(partition, generation, position) if self._sidecar is not None else None
+            if block is None or not queue.wants_more:
+                break
+            if queue.settings.ordering is Ordering.NONE:
+                if not queue.admit_block(partition, generation, block, self._moment()):
+                    break
+            else:
+                columns = await in_decoder(block.load)
+                if columns is None or (generation, position) != (queue.intake.generation, queue.position(partition)):
+                    break
+                self._admit(partition, columns, columns.times[0] if columns.times else -1)
+            self._blocks += 1
+            if block.is_last:
+                return True
+        return False
+
+    def _admit(self, partition: int, columns: Columns, timestamp_ms: int) -> None:
+        self._queue.admit(
+            partition,
+            self._queue.intake.generation,
+            columns.offsets,
+            columns.next_offset,
+            columns.keys,
+            columns.not_before,
+            self._moment(),
+            timestamp_ms,
+            columns.priorities,
+            columns.times,
+        )

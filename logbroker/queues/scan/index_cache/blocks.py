@@ -1,0 +1,90 @@
+"""Which blocks a queue group's sidecar has, by partition, and how much of its files they are."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Container, Iterator, Mapping
+from operator import attrgetter
+from typing import Final
+
+from logbroker.queues.scan.index_cache.format import BlockSummary
+
+_first_offset: Final = attrgetter("first_offset")
+_next_offset: Final = attrgetter("next_offset")
+
+
+class Blocks:
+    """Blocks that do not overlap. To find, add or drop one costs the logarithm of how many its partition has."""
+
+    def __init__(self) -> None:
+        self._blocks: dict[int, list[BlockSummary]] = {}
+        """By partition, in their order."""
+        self._bytes: dict[int, int] = {}
+        self.changes = 0
+        """Rises with each change."""
+
+    @property
+    def bytes_by_file(self) -> Mapping[int, int]:
+        """What the blocks take of each file that has any; only to be read."""
+        return self._bytes
+
+    def __iter__(self) -> Iterator[BlockSummary]:
+        return (block for blocks in self._blocks.values() for block in blocks)
+
+    def at(self, partition: int, offset: int) -> BlockSummary | None:
+        """The block that has an offset."""
+        blocks = self._blocks.get(partition, [])
+        index = bisect_right(blocks, offset, key=_first_offset) - 1
+        return blocks[index] if index >= 0 and offset < blocks[index].next_offset else None
+
+    def put(self, block: BlockSummary) -> None:
+        """Add a block, in the place of those that it overlaps."""
+        blocks = self._blocks.setdefault(block.partition, [])
+        if not blocks or blocks[-1].next_offset <= block.first_offset:
+            blocks.append(block)
+        else:
+            start = bisect_right(blocks, block.first_offset, key=_next_offset)
+            end = bisect_left(blocks, block.next_offset, key=_first_offset)
+            self._uncount(blocks[start:end])
+            blocks[start:end] = [block]
+        self._bytes[block.file] = self._bytes.get(block.file, 0) + block.size_bytes
+        self.changes += 1
+
+    def drop(self, block: BlockSummary) -> None:
+        """Drop a block, if it is still here."""
+        if self.at(block.partition, block.first_offset) == block:
+            blocks = self._blocks[block.partition]
+            index = bisect_left(blocks, block.first_offset, key=_first_offset)
+            self._cut(block.partition, index, index + 1)
+
+    def drop_below(self, partition: int, offset: int) -> None:
+        """Drop the blocks of a partition that end at an offset, or before."""
+        blocks = self._blocks.get(partition)
+        if blocks and blocks[0].next_offset <= offset:
+            self._cut(partition, 0, bisect_right(blocks, offset, key=_next_offset))
+
+    def drop_files(self, numbers: Container[int]) -> None:
+        """Drop the blocks that lie in some files. Looks at all blocks."""
+        for block in [block for block in self if block.file in numbers]:
+            self.drop(block)
+
+    def clear(self) -> None:
+        self._blocks.clear()
+        self._bytes.clear()
+        self.changes += 1
+
+    def _cut(self, partition: int, start: int, end: int) -> None:
+        blocks = self._blocks[partition]
+        self._uncount(blocks[start:end])
+        del blocks[start:end]
+        if not blocks:
+            del self._blocks[partition]
+        self.changes += 1
+
+    def _uncount(self, gone: list[BlockSummary]) -> None:
+        for block in gone:
+            left = self._bytes[block.file] - block.size_bytes
+            if left:
+                self._bytes[block.file] = left
+            else:
+                del self._bytes[block.file]

@@ -1,0 +1,305 @@
+"""What a queue group with priorities keeps of its index on disk, so that a start need not look through the log again.
+
+The scan gives all that it admits (`gather`); of each partition it is written as blocks of some thousand records behind
+the scan, and a checkpoint, now and then and at a clean stop, lists the blocks. Nothing of it is synced, nothing is in
+the way of a produce request, and nothing depends on it: what is missing, damaged, of another boot of the machine, of
+other settings or of a log that was cut since is scanned from the log.
+
+It is written in steps of a few milliseconds, between which others have their turn, however many blocks there are.
+
+A block says what the log says, so it does not matter which life of the group wrote it, or what was done since.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from logbroker.engine import LogEngine
+from logbroker.errors import LogbrokerError
+from logbroker.queues.machine.queue import Queue
+from logbroker.queues.model.settings import Ordering, QueueGroupSettings
+from logbroker.queues.records.columns import Block, Columns
+from logbroker.queues.scan.index_cache.blocks import Blocks
+from logbroker.queues.scan.index_cache.files import SidecarFiles
+from logbroker.queues.scan.index_cache.format import (
+    VERSION,
+    BlockSummary,
+    Checkpoint,
+    Gathered,
+    StoredBlock,
+    decode,
+    encode,
+    split,
+)
+from logbroker.types import TopicId
+
+_log = logging.getLogger(__name__)
+
+BLOCK_RECORDS: Final = 4096
+MIN_BLOCK_RECORDS: Final = 256
+"""Fewer are not written before a stop, or before too many are gathered."""
+MAX_GATHERED_RECORDS: Final = 131_072
+"""That are not written yet, in all partitions: some MiB."""
+MAX_BYTES: Final = 4 << 30
+"""Of all blocks. Beyond it, the oldest go."""
+SLACK_BYTES: Final = 64 << 20
+"""That blocks may take whose records are done, beside as much as the others take."""
+CHECKPOINT_SECONDS: Final = 5.0
+PART_BLOCKS: Final = 512
+"""Of a checkpoint, that are written at a time."""
+
+
+class IndexCache:
+    """Of one queue group. Everything runs on the event loop, but for reading blocks."""
+
+    def __init__(self, group_id: str, queue: Queue, engine: LogEngine, data_dir: Path) -> None:
+        self.group_id = group_id
+        self._queue = queue
+        self._engine = engine
+        self._topic_id = TopicId(queue.topic_id)
+        self._files = SidecarFiles(data_dir, group_id)
+        self._settings: QueueGroupSettings | None = None
+        """As they were when they were last looked at."""
+        self._keyed_by = ("", "")
+        """Ordering and key header of what is here."""
+        self._blocks = Blocks()
+        self._lent = Blocks()
+        """Those that the index has not read: their files stay for as long as it may."""
+        self._damaged: list[BlockSummary] = []
+        """Those that any thread found so, and that are still among the blocks."""
+        self._gathered: dict[int, Gathered] = {}
+        self._gathered_records = 0
+        self._written = -1
+        """The `changes` of the blocks as of the last checkpoint."""
+        self._is_loaded = False
+        """Until then the files are left as they are."""
+        self._is_off = False
+
+    # --- what an earlier scan left -----------------------------------------------------------------------------------
+
+    async def load(self) -> None:
+        """Take over what is there and fits; once, before anything else is asked or given."""
+        try:
+            if self._is_current():
+                for part in split(self._files.read_checkpoint()):
+                    self._take_over(decode(part, Checkpoint))
+                    await asyncio.sleep(0)
+                self._remove_unused()
+            else:
+                self._files.remove()
+        except OSError as error:
+            self._give_up(error)
+        self._is_loaded = True
+
+    def _take_over(self, checkpoint: Checkpoint | None) -> None:
+        # The group may have got other keys since the part before, or be no more.
+        if checkpoint is not None and self._is_current() and not self._is_off and self._fits(checkpoint):
+            for block in checkpoint.blocks:
+                self._blocks.put(block)
+
+    def begin_index(self) -> None:
+        """The index is empty."""
+        self._lent.clear()
+
+    def _fits(self, checkpoint: Checkpoint) -> bool:
+        return bool(self._engine.boot_id) and (
+            checkpoint.version,
+            checkpoint.boot_id,
+            checkpoint.topic_id,
+            (checkpoint.ordering, checkpoint.key_header),
+        ) == (VERSION, self._engine.boot_id, self._topic_id, self._keyed_by)
+
+    def block_at(self, partition: int, generation: int, position: int) -> Block | None:
+        """The block in which a partition goes on at a position, if there is one and it can be trusted."""
+        # First of all, as it drops what is of other keys.
+        if not self._is_current():
+            return None
+        while self._damaged:
+            self._blocks.drop(self._damaged.pop())
+        summary = self._blocks.at(partition, position)
+        if summary is None:
+            return None
+        try:
+            facts = self._engine.partition_facts(self._topic_id, partition)
+        except LogbrokerError:
+            return None
+        if (summary.generation, summary.leader_epoch) != (generation, facts.leader_epoch):
+            return None
+        if not facts.log_start_offset <= summary.first_offset <= summary.next_offset <= facts.high_watermark:
+            return None  # Retention has taken some of it.
+        if self._queue.settings.ordering is Ordering.NONE:
+            self._lent.put(summary)
+        return Block(
+            summary.first_offset,
+            summary.next_offset,
+            summary.counts,
+            summary.heads,
+            summary.due_ms,
+            partial(self._load, summary),
+            summary.next_offset == facts.high_watermark,
+        )
+
+    def _load(self, summary: BlockSummary) -> Columns | None:
+        """For any thread."""
+        try:
+            stored = decode(self._files.read(summary.file, summary.position, summary.size_bytes), StoredBlock)
+        except OSError:
+            stored = None
+        if stored is not None and stored.is_of(summary):
+            return stored.columns()
+        self._damaged.append(summary)
+        _log.warning(
+            "queue group %s: what it kept of the index of partition %d is damaged, and is made anew of the log",
+            self.group_id,
+            summary.partition,
+        )
+        return None
+
+    # --- what the scan finds -----------------------------------------------------------------------------------------
+
+    def gather(self, partition: int, generation: int, position: int, columns: Columns) -> None:
+        """Keep what was admitted of a partition from a position on."""
+        if self._is_off or not self._is_current():
+            return
+        gathered = self._gathered.get(partition)
+        if gathered is not None and (gathered.generation, gathered.next_offset) != (generation, position):
+            self._seal(partition)
+            gathered = None
+        if gathered is None:
+            gathered = self._gathered[partition] = Gathered.begin(generation, position)
+        before = len(gathered.times)
+        gathered.add(position, columns)
+        self._gathered_records += len(gathered.times) - before
+        if len(gathered.times) >= BLOCK_RECORDS:
+            self._seal(partition)
+        while self._gathered_records >= MAX_GATHERED_RECORDS:
+            self._seal(next(iter(self._gathered)))
+
+    def _seal(self, partition: int) -> None:
+        """Write what is gathered of a partition as a block, unless it is all done."""
+        gathered = self._gathered.pop(partition)
+        self._gathered_records -= len(gathered.times)
+        if self._is_off or not gathered.times or gathered.next_offset <= self._queue.done.floor(partition):
+            return
+        try:
+            leader_epoch = self._engine.partition_facts(self._topic_id, partition).leader_epoch
+            data = encode(gathered.block(partition))
+            file, position = self._files.append(data)
+        except LogbrokerError:
+            return
+        except OSError as error:
+            self._give_up(error)
+            return
+        # A rewind has the scan meet again what is here already.
+        self._blocks.put(gathered.summary(partition, leader_epoch, file, position, len(data)))
+
+    # --- keeping -----------------------------------------------------------------------------------------------------
+
+    async def keep(self) -> None:
+        """Write checkpoints again and again, until cancelled."""
+        while True:
+            await asyncio.sleep(CHECKPOINT_SECONDS)
+            for _ in self._steps(MIN_BLOCK_RECORDS):
+                await asyncio.sleep(0)
+
+    def close(self) -> None:
+        """Write what the next start is to find."""
+        for _ in self._steps(1):
+            pass
+        self._files.close()
+
+    def remove(self) -> None:
+        """The group is no more."""
+        self._is_off = True
+        self._files.remove()
+
+    def _steps(self, least_records: int) -> Iterator[None]:
+        """Write what is gathered of each partition, where it is so many records, then a checkpoint."""
+        if not self._is_loaded or not self._is_current():
+            return
+        for partition, gathered in list(self._gathered.items()):
+            if len(gathered.times) >= least_records and self._gathered.get(partition) is gathered:
+                self._seal(partition)
+                yield
+        try:
+            for _ in self._checkpoint():
+                yield
+                if self._is_off:
+                    return
+        except OSError as error:
+            self._give_up(error)
+
+    def _checkpoint(self) -> Iterator[None]:
+        """Raises OSError."""
+        if self._is_off:
+            return
+        self._remove_unused()
+        changes = self._blocks.changes
+        if changes == self._written:
+            return
+        blocks = list(self._blocks)
+        checkpoint = Checkpoint(VERSION, self._engine.boot_id, self._topic_id, *self._keyed_by, [])
+        yield from self._files.write_checkpoint(
+            encode(msgspec.structs.replace(checkpoint, blocks=blocks[start : start + PART_BLOCKS]))
+            for start in range(0, len(blocks), PART_BLOCKS)
+        )
+        self._written = changes
+
+    def _remove_unused(self) -> None:
+        """Forget blocks whose records are done, and the oldest where they take too much room. Raises OSError.
+
+        The checkpoint of before may name files that go: what is missing counts for nothing.
+        """
+        done = self._queue.done
+        for partition in done.partitions():
+            floor = done.floor(partition)
+            self._blocks.drop_below(partition, floor)
+            self._lent.drop_below(partition, floor)
+        used, lent = self._blocks.bytes_by_file, self._lent.bytes_by_file
+        numbers = self._files.numbers()
+        sizes = {number: self._files.size_bytes(number) for number in numbers}
+        total, live = sum(sizes[number] for number in numbers if number in used), sum(used.values())
+        too_many: set[int] = set()
+        for number in numbers[:-1]:
+            if total <= min(MAX_BYTES, SLACK_BYTES + 2 * live):
+                break
+            if number in used and number not in lent:
+                total, live = total - sizes[number], live - used[number]
+                too_many.add(number)
+        if too_many:
+            self._blocks.drop_files(too_many)
+        self._files.keep({*used, *lent})
+
+    def _is_current(self) -> bool:
+        """Whether anything is to be kept; where the group has other keys now, begin anew."""
+        settings = self._queue.settings
+        if settings is not self._settings:
+            self._settings = settings
+            keyed_by = (settings.ordering.value, settings.key_header)
+            if settings.has_priorities and keyed_by != self._keyed_by:
+                self._clear()
+                self._keyed_by = keyed_by
+        return settings.has_priorities
+
+    def _clear(self) -> None:
+        self._blocks.clear()
+        self._gathered.clear()
+        self._gathered_records = 0
+
+    def _give_up(self, error: OSError) -> None:
+        """The disk is full, for instance: the group goes on without."""
+        self._is_off = True
+        self._clear()
+        self._files.remove(self._lent.bytes_by_file)
+        _log.warning(
+            "queue group %s: its index is not kept on disk any more (%s): the next start looks through the log",
+            self.group_id,
+            error.strerror or error,
+        )

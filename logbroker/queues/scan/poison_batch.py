@@ -1,0 +1,31 @@
+"""A batch that cannot be decoded goes to the dead-letter topic as one record, which stands for all of the batch."""
+
+from __future__ import annotations
+
+from logbroker.errors import LogbrokerError
+from logbroker.queues.machine.queue import Queue
+from logbroker.queues.model.record_id import Moment, place_of
+from logbroker.queues.model.settings import Ordering
+from logbroker.queues.state import failures as retry
+from logbroker.record.header import BatchHeader
+
+
+def admit_undecodable(
+    queue: Queue, partition: int, generation: int, header: BatchHeader, error: LogbrokerError, now: Moment
+) -> None:
+    """Take in such a batch as one record without an ordering key, whose attempts are exhausted.
+
+    From here on it is a dead letter like any other: its intent is stored before it is appended. `Records.fetch` of its
+    place gives the error again, and `Records.find` the batch. Raises ValueError as `Queue.admit` does.
+    """
+    # A scan may begin in the middle of the batch.
+    offset = max(header.base_offset, queue.position(partition))
+    place = place_of(partition, offset)
+    if place not in queue.done and queue.failures.get(place) is None:
+        queue.failures.add(place, error.message, now.wall_ms)
+        queue.failures.set_state(place, retry.EXHAUSTED)
+        queue.held.attention.add(place)
+        # What it stands for lasts, unlike a gap: a start passes over pages that are all done, and may begin behind it.
+        queue.done.mark_range(place + 1, place_of(partition, header.next_offset))
+    keys = (None,) if queue.settings.ordering is Ordering.KEY else ()
+    queue.admit(partition, generation, (offset,), header.next_offset, keys, (), now)

@@ -1,0 +1,105 @@
+"""Chunks of a long lane on disk: places of records that are not needed soon.
+
+One temporary file per queue group, without a name, so that it is gone with the broker however that ends; what was in it
+is scanned anew. The file is a row of slots of 4 KiB, one chunk each; free slots are used again, and when none is in use
+the file goes. Where the disk refuses a chunk it stays in memory, and where it does not give one back, all is scanned
+anew: a disk that is full or broken must not stop a queue group.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import tempfile
+from array import array
+from pathlib import Path
+from typing import BinaryIO, Final
+
+from logbroker.queues.model.lane import CHUNK_RECORDS
+
+SLOT_BYTES: Final = CHUNK_RECORDS * 8
+
+_log = logging.getLogger(__name__)
+
+
+class SpillFile:
+    """The `successors.ChunkStore` of one queue group. Its calls take microseconds in the page cache."""
+
+    def __init__(self, directory: Path, name: str) -> None:
+        """The file is made in `directory` at the first need; `name` is for the log."""
+        self._directory = directory
+        self._name = name
+        self._file: BinaryIO | None = None
+        self._slots = 0
+        self._free: list[int] = []
+        self._in_memory: dict[int, array[int]] = {}
+        """Chunks that the disk refused, by negative numbers."""
+        self._refused = 0
+
+    def put(self, places: array[int]) -> int:
+        """Keep 512 places, and return by which number they are found."""
+        slot = self._free.pop() if self._free else self._slots
+        try:
+            if self._file is None:
+                self._file = tempfile.TemporaryFile(dir=self._directory, buffering=0)  # noqa: SIM115
+            data = places.tobytes()
+            written = os.pwrite(self._file.fileno(), data, slot * SLOT_BYTES)
+        except OSError as error:
+            return self._refuse(slot, places, error.strerror or str(error))
+        if written < SLOT_BYTES:
+            return self._refuse(slot, places, "it is full")
+        self._slots = max(self._slots, slot + 1)
+        return slot
+
+    def _refuse(self, slot: int, places: array[int], why: str) -> int:
+        if slot < self._slots:
+            self._free.append(slot)
+        if not self._refused:
+            _log.warning(
+                "queue group %s: %s takes no more of what waits (%s): it stays in memory",
+                self._name,
+                self._directory,
+                why,
+            )
+        self._refused += 1
+        self._in_memory[-self._refused] = places
+        return -self._refused
+
+    def take(self, number: int) -> array[int] | None:
+        """Return what was put under this number, and forget it; None: it cannot be read, and is to be dropped."""
+        if number < 0:
+            return self._in_memory.pop(number)
+        if self._file is None:
+            return None
+        why = "it is shorter than what was written"
+        try:
+            data = os.pread(self._file.fileno(), SLOT_BYTES, number * SLOT_BYTES)
+        except OSError as error:
+            data, why = b"", error.strerror or str(error)
+        if len(data) < SLOT_BYTES:
+            _log.warning(
+                "queue group %s: its temporary file in %s cannot be read (%s): what waits is looked up in the log",
+                self._name,
+                self._directory,
+                why,
+            )
+            return None
+        self.drop(number)
+        return array("q", data)
+
+    def drop(self, number: int) -> None:
+        """Forget what was put under this number."""
+        if number < 0:
+            del self._in_memory[number]
+            return
+        self._free.append(number)
+        if len(self._free) == self._slots:
+            self.close()
+
+    def close(self) -> None:
+        """Give up the file, and with it what is in it."""
+        if self._file is not None:
+            self._file.close()
+        self._file = None
+        self._slots = 0
+        self._free.clear()

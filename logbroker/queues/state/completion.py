@@ -1,0 +1,453 @@
+"""What is done in each partition: a floor, and above it bitmap pages of 32,768 records.
+
+All records below a partition's floor are done. Above it a page has one bit per offset. Offsets that hold no record
+(compaction, control batches) are set too, but make no page worth writing: whoever scans the log again finds them again.
+
+Durable are the pages that changed, and a floor only when it leaves its page: within the page the bits tell it. So
+acknowledging any number of records of one page costs one row of at most 4 KiB. A page ends about where its last record
+that is done lies, so it is short where partitions have few records. A page that is all done, above a floor that is held
+back, is one byte on disk and one set member here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final
+
+from logbroker.engine import StateEvent
+from logbroker.errors import CorruptLogError
+from logbroker.queues.model.record_id import OFFSET_MASK, partition_of, place_of
+from logbroker.queues.state.change_set import ChangeSet
+from logbroker.queues.state.rows import (
+    FLOOR_ROW,
+    PAGE_ROW,
+    PAGE_SHIFT,
+    PAGES_SHIFT,
+    decode,
+    delete,
+    page_in,
+    page_key,
+    partition_in,
+    partition_key,
+    upsert,
+)
+
+PAGE_BYTES: Final = 4096
+PAGE_RECORDS: Final = PAGE_BYTES * 8
+
+_STEP_BYTES: Final = 64
+"""By which a page grows in memory."""
+_FULL: Final = b"\xff" * PAGE_BYTES
+_FULL_ROW: Final = b"\0"
+_IS_UNDONE: Final = bytes.maketrans(b"01", b"\1\0")
+
+
+class Places:
+    """A set of records, as a bitmap of each page that has some."""
+
+    def __init__(self) -> None:
+        self.pages: dict[int, bytearray] = {}
+
+    def add(self, places: Iterable[int]) -> None:
+        pages = self.pages
+        for place in places:
+            page = pages.get(place >> PAGE_SHIFT)
+            if page is None:
+                page = pages[place >> PAGE_SHIFT] = bytearray()
+            index = place >> 3 & 4095
+            if index >= len(page):
+                _lengthen(page, index)
+            page[index] |= 1 << (place & 7)
+
+    def add_page(self, page_id: int, page: bytes | bytearray) -> None:
+        """Add the records of a bitmap, which nobody else changes."""
+        known = self.pages.get(page_id)
+        if known is None:
+            self.pages[page_id] = page if isinstance(page, bytearray) else bytearray(page)
+            return
+        bits = int.from_bytes(known, "little") | int.from_bytes(page, "little")
+        self.pages[page_id] = bytearray(bits.to_bytes(max(len(known), len(page)), "little"))
+
+    def __contains__(self, place: int) -> bool:
+        page, index = self.pages.get(place >> PAGE_SHIFT), place >> 3 & 4095
+        return page is not None and index < len(page) and bool(page[index] & 1 << (place & 7))
+
+    def last_of_pages(self) -> Iterator[int]:
+        """Yield the last record of each page."""
+        for page_id, page in self.pages.items():
+            if bits := int.from_bytes(page, "little"):
+                yield (page_id << PAGE_SHIFT) + bits.bit_length() - 1
+
+
+class DoneRecords:
+    """What is done, by place. To mark something twice is harmless."""
+
+    def __init__(self, changes: ChangeSet) -> None:
+        self._changes = changes
+        self._pages: dict[int, bytearray] = {}
+        self._full: set[int] = set()
+        self._floors: dict[int, int] = {}
+        """Places, by partition. The bits below a floor in its own page are set."""
+        self._dirty: set[int] = set()
+        self._moved: dict[int, None] = {}
+        """Partitions whose floor is to be written."""
+        self._stale: dict[int, None] = {}
+        """Partitions whose floor may have moved without a dirty page."""
+        self._stored: set[int] = set()
+        """Pages that have a row."""
+
+    def load(self, rows: Mapping[bytes, bytes], ends: Mapping[int, int]) -> None:
+        """Take over what is stored; what lies at or above the end of its partition's log is not done.
+
+        Raises CorruptLogError.
+        """
+        self._changes.sources[self] = None
+        for key, value in rows.items():
+            if key.startswith(FLOOR_ROW):
+                partition = partition_in(key)
+                offset = decode(key, value, int)
+                self._floors[partition] = place_of(partition, min(offset, ends.get(partition, offset)))
+                if offset != self._floors[partition] & OFFSET_MASK:
+                    self._moved[partition] = None
+            elif key.startswith(PAGE_ROW):
+                self._load_page(key, value)
+        for page_id in [*self._pages, *self._full]:
+            partition = page_id >> PAGES_SHIFT
+            self._clamp(page_id, place_of(partition, ends.get(partition, OFFSET_MASK)))
+        for partition, floor in self._floors.items():
+            self._set_range(floor >> PAGE_SHIFT << PAGE_SHIFT, floor)
+            self._stale[partition] = None
+
+    def _load_page(self, key: bytes, value: bytes) -> None:
+        page_id = page_in(key)
+        if not 0 < len(value) <= PAGE_BYTES:
+            raise CorruptLogError(f"the queue row under key {key.hex()} is no page of what is done")
+        self._stored.add(page_id)
+        if value == _FULL_ROW:
+            self._full.add(page_id)
+        else:
+            self._pages[page_id] = bytearray(value)
+
+    def _clamp(self, page_id: int, end: int) -> None:
+        start = page_id << PAGE_SHIFT
+        if end >= start + PAGE_RECORDS:
+            return
+        bits = (1 << max(0, end - start)) - 1
+        page = _FULL if page_id in self._full else self._pages[page_id]
+        kept = (int.from_bytes(page, "little") & bits).to_bytes(PAGE_BYTES, "little").rstrip(b"\0")
+        if kept != page:
+            self._full.discard(page_id)
+            self._pages[page_id] = bytearray(kept)
+            self._dirty.add(page_id)
+
+    def open(self, partition: int, start_offset: int) -> None:
+        """Begin to keep a partition: all below `start_offset` counts as done. Durable with the next rows."""
+        self._changes.sources[self] = None
+        floor = place_of(partition, start_offset)
+        self._floors[partition] = floor
+        self._set_range(floor >> PAGE_SHIFT << PAGE_SHIFT, floor)
+        self._moved[partition] = None
+
+    def rewind(self, targets: Mapping[int, int], kept: Mapping[int, Places]) -> dict[int, bytes | bytearray]:
+        """In some partitions, all below an offset counts as done, but for those of `kept` that are not, and nothing
+        from there on. Return the bitmaps, by page, of what was done in them above their floors, absent ones included.
+        Raises KeyError for a partition not open."""
+        for partition in targets:
+            if partition not in self._floors:
+                raise KeyError(partition)
+        self._changes.sources[self] = None
+        undone = {partition: self._undone_of(kept[partition]) for partition in targets if partition in kept}
+        # In one pass: the partitions, and their pages, may be many.
+        were: dict[int, bytes | bytearray] = {}
+        for page_id in [page_id for page_id in (*self._pages, *self._full) if page_id >> PAGES_SHIFT in targets]:
+            were[page_id] = self._pages.pop(page_id, _FULL)
+            self._full.discard(page_id)
+            self._dirty.add(page_id)
+        for partition, offset in targets.items():
+            self._rewind(partition, place_of(partition, offset), undone.get(partition, {}))
+        return were
+
+    def _rewind(self, partition: int, end: int, undone: Mapping[int, int]) -> None:
+        """All below a place is done but for these, in a partition without pages."""
+        floor = end
+        if undone:
+            first = min(undone)
+            floor = (first << PAGE_SHIFT) + _trailing_zeros(undone[first])
+        self._floors[partition] = floor
+        self._dirty.update(self._set_range(floor >> PAGE_SHIFT << PAGE_SHIFT, end))
+        for page_id, bits in undone.items():
+            self._full.discard(page_id)
+            page = self._pages.get(page_id, _FULL)
+            left = int.from_bytes(page, "little") & ~bits
+            self._pages[page_id] = bytearray(left.to_bytes(len(page), "little"))
+            self._dirty.add(page_id)
+        self._moved[partition] = None
+
+    def count_undone(self, places: Places) -> int:
+        """How many of some records are not done."""
+        return sum(bits.bit_count() for bits in self._undone_of(places).values())
+
+    def _undone_of(self, places: Places) -> dict[int, int]:
+        """The bits of those that are not done, by page; only of pages that have some."""
+        undone: dict[int, int] = {}
+        for page_id, wanted in places.pages.items():
+            floor = self._floors.get(page_id >> PAGES_SHIFT, 0)
+            if page_id in self._full or page_id < floor >> PAGE_SHIFT:
+                continue
+            bits = int.from_bytes(wanted, "little") & ~int.from_bytes(self._pages.get(page_id, b""), "little")
+            if bits:
+                undone[page_id] = bits
+        return undone
+
+    def __contains__(self, place: int) -> bool:
+        page_id = place >> PAGE_SHIFT
+        floor = self._floors.get(place >> 48)
+        if page_id in self._full or (floor is not None and place < floor):
+            return True
+        page = self._pages.get(page_id)
+        index = place >> 3 & 4095
+        return page is not None and index < len(page) and bool(page[index] & 1 << (place & 7))
+
+    def is_open(self, partition: int) -> bool:
+        return partition in self._floors
+
+    def partitions(self) -> Iterable[int]:
+        return self._floors.keys()
+
+    def floor(self, partition: int) -> int:
+        """The first offset that is not done, as far as it is scanned; ahead of the rows that are not taken yet."""
+        self._advance(partition)
+        return self._floors[partition] & OFFSET_MASK
+
+    def count_above_floor(self, partition: int) -> int:
+        """How many records of a partition are done beyond its floor, absent ones included."""
+        floor = place_of(partition, self.floor(partition))
+        in_pages = sum(
+            int.from_bytes(page, "little").bit_count()
+            for page_id, page in self._pages.items()
+            if page_id >> PAGES_SHIFT == partition
+        )
+        full = sum(page_id >> PAGES_SHIFT == partition for page_id in self._full)
+        below = floor & PAGE_RECORDS - 1 if floor >> PAGE_SHIFT in self._pages else 0
+        return in_pages + full * PAGE_RECORDS - below
+
+    def any_in(self, start: int, end: int) -> bool:
+        """Whether the pages of a range hold anything: False where certainly none of it is done."""
+        pages, full = self._pages, self._full
+        return start < self._floors.get(partition_of(start), start) or any(
+            page_id in pages or page_id in full for page_id in range(start >> PAGE_SHIFT, (end - 1 >> PAGE_SHIFT) + 1)
+        )
+
+    def count_not_done(self, start: int, end: int) -> int:
+        """How many places of a range are not done."""
+        place = max(start, self._floors.get(partition_of(start), start))
+        count = 0
+        while place < end:
+            page_id = place >> PAGE_SHIFT
+            stop = min(end, page_id + 1 << PAGE_SHIFT)
+            if page_id not in self._full:
+                base = page_id << PAGE_SHIFT
+                bits = int.from_bytes(self._pages.get(page_id, b""), "little") >> place - base
+                count += stop - place - (bits & (1 << stop - place) - 1).bit_count()
+            place = stop
+        return count
+
+    def undone(self, start: int, end: int) -> Iterator[tuple[int, int]]:
+        """Yield the ranges within `start` to `end` that are not done."""
+        begun = -1
+        # The scan may be below the floor, where the record that held the floor back is done since the scan began.
+        place = max(start, self._floors.get(partition_of(start), start))
+        while place < end:
+            page_id = place >> PAGE_SHIFT
+            stop = min(end, page_id + 1 << PAGE_SHIFT)
+            page = self._pages.get(page_id)
+            if page is None and page_id not in self._full:
+                begun = place if begun < 0 else begun
+                place = stop
+                continue
+            if page is None:
+                if begun >= 0:
+                    yield begun, place
+                    begun = -1
+                place = stop
+                continue
+            bits = int.from_bytes(page, "little") >> (place & PAGE_RECORDS - 1)
+            while place < stop:
+                # The length of the run of equal bits that comes next.
+                run = _trailing_ones(bits) if bits & 1 else _trailing_zeros(bits)
+                if bits & 1:
+                    if begun >= 0:
+                        yield begun, place
+                        begun = -1
+                elif begun < 0:
+                    begun = place
+                place = min(stop, place + run)
+                bits >>= run
+        if begun >= 0:
+            yield begun, end
+
+    def undone_mask(self, start: int, end: int) -> bytes:
+        """Return a byte for each record of a range: 1 where it is not done."""
+        mask = bytearray()
+        floor = min(end, max(start, self._floors.get(partition_of(start), start)))
+        place = floor
+        while place < end:
+            page_id = place >> PAGE_SHIFT
+            stop = min(end, page_id + 1 << PAGE_SHIFT)
+            page = self._pages.get(page_id)
+            if page is None:
+                mask += (b"\0" if page_id in self._full else b"\1") * (stop - place)
+            else:
+                octets = page[place >> 3 & 4095 : (stop - 1 >> 3 & 4095) + 1]
+                # As text, in which the bits are turned into bytes at once.
+                width = (stop - 1 | 7) + 1 - (place & ~7)
+                bits = f"{int.from_bytes(octets, 'little'):0{width}b}"[::-1].encode()
+                mask += bits[place & 7 : (place & 7) + stop - place].translate(_IS_UNDONE)
+            place = stop
+        return bytes(floor - start) + mask
+
+    def skip_full(self, place: int) -> int:
+        """The first place from this one on that lies neither below the floor nor in a page that is all done."""
+        place = max(place, self._floors.get(partition_of(place), place))
+        while place >> PAGE_SHIFT in self._full:
+            place = (place >> PAGE_SHIFT) + 1 << PAGE_SHIFT
+        return place
+
+    def mark(self, places: Iterable[int]) -> None:
+        """Mark records as done."""
+        self._changes.sources[self] = None
+        pages, dirty = self._pages, self._dirty
+        page_id = -1
+        page = bytearray()
+        for place in places:
+            if place >> PAGE_SHIFT != page_id:
+                page_id = place >> PAGE_SHIFT
+                found = pages.get(page_id)
+                if found is not None:
+                    page = found
+                elif page_id in self._full:
+                    page = bytearray(_FULL)  # It stays one: a page beside it would tell of less.
+                else:
+                    page = self._new_page(page_id)
+                dirty.add(page_id)
+            try:
+                page[place >> 3 & 4095] |= 1 << (place & 7)
+            except IndexError:
+                _lengthen(page, place >> 3 & 4095)
+                page[place >> 3 & 4095] |= 1 << (place & 7)
+
+    def mark_range(self, start: int, end: int) -> None:
+        """Mark consecutive records of one partition as done."""
+        self._changes.sources[self] = None
+        self._dirty.update(self._set_range(start, end))
+
+    def skip_range(self, start: int, end: int) -> None:
+        """Mark offsets that hold no record."""
+        self._changes.sources[self] = None
+        self._set_range(start, end)
+        self._stale[partition_of(start)] = None
+
+    def take_rows(self) -> list[StateEvent]:
+        """Return the rows of all that changed since the last call; floors are moved by it."""
+        for page_id in self._dirty:
+            self._stale[page_id >> PAGES_SHIFT] = None
+        for partition in self._stale:
+            self._advance(partition)
+        self._stale.clear()
+        events: list[StateEvent] = []
+        for page_id in sorted(self._dirty):
+            # Absent where the floor has passed it, or went back before it.
+            page = self._pages.get(page_id, bytearray())
+            if page == _FULL:
+                del self._pages[page_id]
+                self._full.add(page_id)
+            row = _FULL_ROW if page_id in self._full else bytes(page).rstrip(b"\0")
+            if row:
+                self._stored.add(page_id)
+                events.append(StateEvent(page_key(page_id), row))
+            elif page_id in self._stored:
+                self._stored.discard(page_id)
+                events.append(delete(page_key(page_id)))
+        self._dirty.clear()
+        for partition in self._moved:
+            floor = self._floors[partition]
+            events.append(upsert(partition_key(FLOOR_ROW, partition), floor & OFFSET_MASK))
+        if self._moved:
+            events += self._drop_below_floors()
+        self._moved.clear()
+        return events
+
+    def _drop_below_floors(self) -> list[StateEvent]:
+        floors = {partition: self._floors[partition] >> PAGE_SHIFT for partition in self._moved}
+        gone = [page_id for page_id in self._stored if page_id < floors.get(page_id >> PAGES_SHIFT, 0)]
+        self._stored.difference_update(gone)
+        return [delete(page_key(page_id)) for page_id in sorted(gone)]
+
+    def _new_page(self, page_id: int) -> bytearray:
+        page = self._pages[page_id] = bytearray()
+        return page
+
+    def _set_range(self, start: int, end: int) -> list[int]:
+        """Set the bits of a range, and return its pages."""
+        touched: list[int] = []
+        while start < end:
+            page_id = start >> PAGE_SHIFT
+            stop = min(end, page_id + 1 << PAGE_SHIFT)
+            if page_id not in self._full:
+                touched.append(page_id)
+                if stop - start == PAGE_RECORDS:
+                    # A log that was compacted may have gaps of billions.
+                    self._pages.pop(page_id, None)
+                    self._full.add(page_id)
+                    start = stop
+                    continue
+                page = self._pages.get(page_id)
+                if page is None:
+                    page = self._new_page(page_id)
+                first, last = start >> 3 & 4095, stop - 1 >> 3 & 4095
+                _lengthen(page, last)
+                head, tail = 0xFF << (start & 7) & 0xFF, 0xFF >> 7 - (stop - 1 & 7)
+                if first == last:
+                    page[first] |= head & tail
+                else:
+                    page[first] |= head
+                    page[first + 1 : last] = _FULL[: last - first - 1]
+                    page[last] |= tail
+            start = stop
+        return touched
+
+    def _advance(self, partition: int) -> None:
+        """Move a floor to the first record that is not done, and forget the pages that it leaves behind."""
+        place = begun = self._floors[partition]
+        while True:
+            page_id = place >> PAGE_SHIFT
+            if page_id in self._full:
+                self._full.discard(page_id)
+            else:
+                page = self._pages.get(page_id)
+                if page is None:
+                    break
+                index, end = place >> 3 & 4095, len(page)
+                if index < end and page[index] == 0xFF:
+                    index = end - len(page[index:].lstrip(b"\xff"))
+                if index < PAGE_BYTES:
+                    place = (page_id << PAGE_SHIFT) + index * 8 + (_trailing_ones(page[index]) if index < end else 0)
+                    break
+                del self._pages[page_id]
+            place = page_id + 1 << PAGE_SHIFT
+        self._floors[partition] = place
+        if place >> PAGE_SHIFT != begun >> PAGE_SHIFT:
+            self._moved[partition] = None
+
+
+def _lengthen(page: bytearray, index: int) -> None:
+    """Let a page have a byte of an index, and some more, so that this is done seldom."""
+    page += bytes(max(0, (index // _STEP_BYTES + 1) * _STEP_BYTES - len(page)))
+
+
+def _trailing_ones(bits: int) -> int:
+    return (~bits & bits + 1).bit_length() - 1
+
+
+def _trailing_zeros(bits: int) -> int:
+    return (bits & -bits).bit_length() - 1 if bits else PAGE_RECORDS

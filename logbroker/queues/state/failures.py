@@ -1,0 +1,137 @@
+"""Attempts that failed: their count, reasons and times, and how long to wait before the next.
+
+    row      key    b"a" partition offset
+             value  msgpack array, the fields of `Failure` in their order
+
+Times are of the wall clock, as the row outlives the monotonic one. After a start a record waits for what is left:
+min(the delay as it was set, due - now), so that a clock that stepped makes nobody wait longer than was decided.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from typing import Final
+
+import msgspec
+
+from logbroker.errors import CorruptLogError
+from logbroker.queues.model.record_id import OFFSET_MASK, partition_of
+from logbroker.queues.model.settings import QueueGroupSettings
+from logbroker.queues.state.change_set import ChangedRows, ChangeSet
+from logbroker.queues.state.rows import FAILURE_ROW, decode, place_in, place_key
+
+MAX_REASONS: Final = 8
+"""The last ones are kept."""
+MAX_REASON_CHARACTERS: Final = 256
+
+RETRYING: Final = 0
+BLOCKED: Final = 1
+PARKED: Final = 2
+"""A lane with an ordering key has a row of its own, too."""
+EXHAUSTED: Final = 3
+"""On its way to the dead-letter topic."""
+
+
+class Failure(msgspec.Struct, array_like=True, gc=False):
+    """What is known of a record that failed."""
+
+    count: int
+    """Attempts that failed."""
+    first_ms: int
+    last_ms: int
+    due_ms: int
+    delay_ms: int
+    state: int
+    reasons: tuple[str, ...]
+
+    def wait_seconds(self, wall_ms: int) -> float:
+        """How long the record still waits, after a start."""
+        return max(0, min(self.delay_ms, self.due_ms - wall_ms)) / 1000
+
+
+def backoff_seconds(settings: QueueGroupSettings, failures: int, random: Callable[[], float]) -> float:
+    """How long to wait after this many failures; `random` draws from [0, 1).
+
+    initial * factor ** (failures - 1), at most the cap; of it, the jitter's share is drawn evenly.
+    """
+    # Not above 2^64: a factor of 100 overflows a float after 154 failures.
+    growth = min(settings.backoff_factor ** min(failures - 1, 64), 2.0**64)
+    backoff = min(settings.backoff_cap_seconds, settings.backoff_initial_seconds * growth)
+    return backoff * (1 - settings.backoff_jitter * random())
+
+
+class Failures:
+    """The records of a queue group that failed and are not done, by place."""
+
+    def __init__(self, changes: ChangeSet) -> None:
+        self._failures: dict[int, Failure] = {}
+        self._rows = ChangedRows(changes, partial(place_key, FAILURE_ROW), self._failures.get)
+
+    def load(self, rows: Mapping[bytes, bytes], ends: Mapping[int, int]) -> None:
+        """Take over what is stored, but for records that the log has not any more. Raises CorruptLogError."""
+        for key, value in rows.items():
+            if not key.startswith(FAILURE_ROW):
+                continue
+            place = place_in(key)
+            failure = decode(key, value, Failure)
+            if failure.count < 0 or failure.state not in (RETRYING, BLOCKED, PARKED, EXHAUSTED):
+                raise CorruptLogError(f"the queue row under key {key.hex()} is no failure")
+            self._rows.load(place)
+            if place & OFFSET_MASK < ends.get(partition_of(place), OFFSET_MASK):
+                self._failures[place] = failure
+            else:
+                self._rows.changed(place)
+
+    def add(self, place: int, reason: str, wall_ms: int) -> Failure:
+        """An attempt failed. Its due time is set by `delay`, or its state by `set_state`."""
+        known = self._failures.get(place)
+        reason = reason[:MAX_REASON_CHARACTERS]
+        if known is None:
+            known = Failure(1, wall_ms, wall_ms, wall_ms, 0, RETRYING, (reason,))
+            self._failures[place] = known
+        else:
+            known.count += 1
+            known.last_ms = wall_ms
+            known.reasons = (*known.reasons, reason)[-MAX_REASONS:]
+        self._rows.changed(place)
+        return known
+
+    def delay(self, place: int, seconds: float, wall_ms: int) -> None:
+        """A record that failed waits for so long."""
+        failure = self._failures[place]
+        failure.state = RETRYING
+        failure.delay_ms = int(seconds * 1000)
+        failure.due_ms = wall_ms + failure.delay_ms
+        self._rows.changed(place)
+
+    def set_state(self, place: int, state: int) -> None:
+        self._failures[place].state = state
+        self._rows.changed(place)
+
+    def get(self, place: int) -> Failure | None:
+        return self._failures.get(place)
+
+    def count(self, place: int) -> int:
+        """How many attempts at a record failed."""
+        failure = self._failures.get(place)
+        return 0 if failure is None else failure.count
+
+    def forget(self, place: int) -> None:
+        """The record is done, or its attempts begin anew."""
+        if self._failures.pop(place, None) is not None:
+            self._rows.changed(place)
+
+    def forget_all(self, places: Iterable[int]) -> None:
+        if self._failures:
+            for place in places:
+                self.forget(place)
+
+    def items(self) -> Iterable[tuple[int, Failure]]:
+        return self._failures.items()
+
+    def places(self) -> Iterable[int]:
+        return self._failures.keys()
+
+    def __len__(self) -> int:
+        return len(self._failures)

@@ -1,0 +1,107 @@
+"""Records that an operator gave in the place of others, for one queue group.
+
+    row      key    b"r" partition (4) offset (8)
+             value  msgpack array: timestamp in ms (-1: none), key, value, headers as arrays of name and value
+
+A replacement lasts until its record is done. All of them are in memory, so their number and size are bounded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import partial
+from typing import Final
+
+import msgspec
+
+from logbroker.errors import OverloadedError, RecordTooLargeError
+from logbroker.queues.model.record_id import OFFSET_MASK, offset_of, partition_of
+from logbroker.queues.state.change_set import ChangedRows, ChangeSet
+from logbroker.queues.state.rows import REPLACEMENT_ROW, decode, place_in, place_key
+from logbroker.record.codec import LogRecord
+
+MAX_REPLACEMENT_BYTES: Final = 1_048_576
+MAX_REPLACEMENTS_BYTES: Final = 67_108_864
+"""Of all replacements of a queue group."""
+_OWN_BYTES: Final = 256
+"""Reckoned for each, besides what it holds."""
+
+
+class _Row(msgspec.Struct, frozen=True, array_like=True):
+    timestamp_ms: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...]
+
+
+class Replacements:
+    """All replacements of a queue group."""
+
+    def __init__(self, changes: ChangeSet) -> None:
+        self.records: dict[int, LogRecord] = {}
+        """By the places of the records that they stand for; only to be read. Their offsets are those of the log."""
+        self._bytes = 0
+        self._rows = ChangedRows(changes, partial(place_key, REPLACEMENT_ROW), self._row_of)
+
+    def load(self, rows: Mapping[bytes, bytes], ends: Mapping[int, int]) -> None:
+        """Take over what is stored, but for records that the log has not any more. Raises CorruptLogError."""
+        for row, value in rows.items():
+            if row.startswith(REPLACEMENT_ROW):
+                place = place_in(row)
+                stored = decode(row, value, _Row)
+                self._rows.load(place)
+                if offset_of(place) < ends.get(partition_of(place), OFFSET_MASK):
+                    self._put(
+                        place,
+                        LogRecord(offset_of(place), stored.timestamp_ms, stored.key, stored.value, stored.headers),
+                    )
+                else:
+                    self._rows.changed(place)
+
+    def get(self, place: int) -> LogRecord | None:
+        return self.records.get(place)
+
+    def check(self, record: LogRecord) -> None:
+        """Raises RecordTooLargeError over 1 MiB, or OverloadedError where the queue group keeps too many."""
+        size = _size(record)
+        if size > MAX_REPLACEMENT_BYTES + _OWN_BYTES:
+            raise RecordTooLargeError(
+                f"the replacement has {size - _OWN_BYTES:,} bytes, over {MAX_REPLACEMENT_BYTES:,}: skip the head, and"
+                " produce the record anew"
+            )
+        if self._bytes + size > MAX_REPLACEMENTS_BYTES:
+            raise OverloadedError(
+                f"the queue group keeps {len(self.records):,} replacements of {self._bytes:,} bytes, up to"
+                f" {MAX_REPLACEMENTS_BYTES:,} are kept: wait until they are worked off"
+            )
+
+    def put(self, place: int, record: LogRecord) -> None:
+        """Keep a replacement that was checked."""
+        self._drop(place)
+        self._put(place, record)
+        self._rows.changed(place)
+
+    def forget_all(self, places: Iterable[int]) -> None:
+        """Records are done."""
+        if self.records:
+            for place in places:
+                self._drop(place)
+
+    def _row_of(self, place: int) -> _Row | None:
+        record = self.records.get(place)
+        return None if record is None else _Row(record.timestamp_ms, record.key, record.value, tuple(record.headers))
+
+    def _put(self, place: int, record: LogRecord) -> None:
+        self.records[place] = record
+        self._bytes += _size(record)
+
+    def _drop(self, place: int) -> None:
+        record = self.records.pop(place, None)
+        if record is not None:
+            self._bytes -= _size(record)
+            self._rows.changed(place)
+
+
+def _size(record: LogRecord) -> int:
+    headers = sum(len(name) + len(value or b"") for name, value in record.headers)
+    return _OWN_BYTES + len(record.key or b"") + len(record.value or b"") + headers

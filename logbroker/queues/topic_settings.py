@@ -1,0 +1,71 @@
+"""The settings of a queue group as they hold on its topic, and the dead-letter topic that they name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any
+
+import msgspec
+
+from logbroker.engine import LogEngine, Topic
+from logbroker.errors import InvalidRequestError, TopicExistsError
+from logbroker.queues.dead_letters.size_limits import MAX_MESSAGE_BYTES, LetterSizeLimit, made_for, room_for
+from logbroker.queues.model.settings import Ordering, Priority, QueueGroupSettings
+from logbroker.queues.priority.group_bands import with_weights
+from logbroker.types import INTERNAL_PREFIX
+
+
+def dead_letter_topic_of(group_id: str) -> str:
+    """The dead-letter topic of a group whose settings name none."""
+    return f"{group_id}.dead-letters"
+
+
+def altered(settings: QueueGroupSettings, changes: Mapping[str, Any]) -> QueueGroupSettings:
+    """Return settings with some of them changed, by their names; what another setting was for, goes with it."""
+    settings = msgspec.structs.replace(settings, **changes)
+    if not settings.uses_dead_letters and "dead_letter_topic" not in changes:
+        settings = msgspec.structs.replace(settings, dead_letter_topic="")
+    if settings.priority is not Priority.WEIGHTED and "weights" not in changes:
+        settings = msgspec.structs.replace(settings, weights={})
+    return settings
+
+
+def completed(settings: QueueGroupSettings, group_id: str, topic: Topic) -> QueueGroupSettings:
+    """Return settings with the defaults that depend on group and topic. Raises InvalidRequestError."""
+    if settings.uses_dead_letters and not settings.dead_letter_topic:
+        settings = msgspec.structs.replace(settings, dead_letter_topic=dead_letter_topic_of(group_id))
+    settings.check()
+    settings = with_weights(settings, topic)
+    if settings.dead_letter_topic.startswith(INTERNAL_PREFIX):
+        raise InvalidRequestError(f"topics named {INTERNAL_PREFIX}... belong to queue groups: name another")
+    if settings.dead_letter_topic == topic.name:
+        raise InvalidRequestError("the dead_letter_topic is the queue group's own topic: name another")
+    if settings.ordering is Ordering.SINGLE and topic.partitions > 1:
+        raise InvalidRequestError(
+            f"ordering single needs a topic with one partition; {topic.name} has {topic.partitions}: order by key"
+        )
+    return settings
+
+
+async def make_dead_letter_topic(
+    settings: QueueGroupSettings, topic: Topic, engine: LogEngine
+) -> LetterSizeLimit | None:
+    """Make the dead-letter topic of a group on `topic`, where there is to be one and is none. Returns the room that it
+    has, where it is one that the broker made for such a topic.
+
+    Raises InvalidRequestError for one whose bands own partitions, or what hinders the making of a topic.
+    """
+    name = settings.dead_letter_topic
+    if not name:
+        return None
+    with suppress(TopicExistsError):
+        await engine.create_topic(name, topic.partitions, {MAX_MESSAGE_BYTES: str(room_for(topic))})
+    dead_topic = engine.topic(name)
+    if dead_topic.routing_bands:
+        # Letters go where their key alone says, so that they keep its order.
+        raise InvalidRequestError(
+            f"the dead-letter topic {name} has bands with partitions of their own, and dead letters are routed by their"
+            " keys alone: name a topic without bands, or with priority.routing=key"
+        )
+    return made_for(dead_topic, topic)

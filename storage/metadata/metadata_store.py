@@ -1,0 +1,464 @@
+"""Everything that lasts but is not a record: one LMDB environment with a few named tables.
+
+LMDB has no checksums of its own, so each value carries the CRC-32C of its key and itself behind it, and the pages are
+checked before they are mapped (`store_pages`). One thread writes; what was submitted while it synced forms its next
+transaction. No error of LMDB leaves this module: what is wrong with the file, and what to do, is said in our own.
+"""
+
+from __future__ import annotations
+
+import errno
+import mmap
+import os
+import queue
+import stat
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, Final
+
+import google_crc32c
+import lmdb
+
+from logbroker.errors import CorruptLogError, DataDirError, LogbrokerError, OverloadedError, StorageFailedError
+from logbroker.errors.system import advice_for, reason_of
+from logbroker.private_files import DIRECTORY_MODE, FILE_MODE
+from logbroker.storage.files import RealFiles, kind_name
+from logbroker.storage.metadata.store_pages import HARMLESS_COMMITS, check_pages
+
+FORMAT_VERSION: Final = b"1"
+TABLES: Final = ("broker", "topics", "partitions", "producers", "state")
+MAX_KEY_BYTES: Final = 511
+DATA_NAME: Final = "data.mdb"
+"""LMDB's file within the store's directory."""
+_LOCK_NAME: Final = "lock.mdb"
+_RESTORE: Final = ", and restore a backup of the metadata store (logbroker meta restore)"
+
+_FORMAT_KEY: Final = b"format"
+_CRC_BYTES: Final = 4
+_INITIAL_MAP_BYTES: Final = 1 << 30
+_MAX_WAITING: Final = 10_000
+_MAX_GROUP: Final = 1_000
+_READ_TRIES: Final = 20
+_FULL_SECONDS: Final = 1.0
+"""Who has to store something tries again far more often, so a map that is still full is known to be."""
+
+_DAMAGED: Final = (
+    lmdb.BadDbiError,
+    lmdb.BadTxnError,
+    lmdb.BadValsizeError,
+    lmdb.CorruptedError,
+    lmdb.CursorFullError,
+    lmdb.DbsFullError,
+    lmdb.IncompatibleError,
+    lmdb.InvalidError,
+    lmdb.PageFullError,
+    lmdb.PageNotFoundError,
+    lmdb.PanicError,
+    lmdb.VersionMismatchError,
+)
+"""What LMDB raises of pages that say what cannot be."""
+
+Write = tuple[str, bytes, bytes | None]
+"""Table, key, and the value, or None to delete the key."""
+_Submission = tuple[Sequence[Write], Future[None]]
+
+
+class MetadataStore:
+    """The environment. Reads may run on any thread; `close` it."""
+
+    def __init__(
+        self, path: Path, environment: lmdb.Environment, on_failure: Callable[[StorageFailedError], None]
+    ) -> None:
+        self._path = path
+        self._environment = environment
+        self._tables = {name: environment.open_db(name.encode()) for name in TABLES}
+        self._on_failure = on_failure
+        self._failure: StorageFailedError | None = None
+        self._full: tuple[OverloadedError, float] | None = None
+        """Why the last commit was refused, if it was, and when: the map is full, and cannot grow."""
+        # LMDB's map may only be resized while no transaction is open in this process.
+        self._resize_lock = threading.Lock()
+        self._waiting: queue.SimpleQueue[_Submission | None] = queue.SimpleQueue()
+        self._writer = threading.Thread(target=self._write_loop, name="metadata-writer", daemon=True)
+
+    @classmethod
+    def open(
+        cls, path: Path, *, on_failure: Callable[[StorageFailedError], None], map_bytes: int = _INITIAL_MAP_BYTES
+    ) -> MetadataStore:
+        """Open or create the store; the caller keeps other writers out.
+
+        Raises CorruptLogError where its pages are damaged, and DataDirError: it cannot be opened, or has an unknown
+        format version. `on_failure` is called once, on the writer's thread, when a commit has failed; nothing is
+        stored after that. `map_bytes` is where the map begins; it doubles whenever it is full.
+        """
+        is_new = is_missing(path)
+        try:
+            path.mkdir(DIRECTORY_MODE, parents=True, exist_ok=True)
+            if not is_new:
+                check_pages(path / DATA_NAME)
+            environment = lmdb.open(
+                os.fsencode(path), map_size=map_bytes, max_dbs=len(TABLES), sync=True, metasync=True, mode=FILE_MODE
+            )
+        except (OSError, lmdb.Error) as error:
+            raise _failed("open", path, error) from None
+        try:
+            store = cls(path, environment, on_failure)
+            version = store.get("broker", _FORMAT_KEY)
+            if version is None:
+                with environment.begin(write=True) as transaction:
+                    store._apply(transaction, [("broker", _FORMAT_KEY, FORMAT_VERSION)])
+                if is_new:
+                    # LMDB syncs what is in its file, not the names that lead there.
+                    files = RealFiles()
+                    files.sync_directory(str(path))
+                    files.sync_directory(str(path.parent))
+            elif version != FORMAT_VERSION:
+                raise DataDirError(
+                    f"{path} has format version {version.decode(errors='replace')}, this broker knows "
+                    f"{FORMAT_VERSION.decode()}; use the version of logbroker that wrote it"
+                )
+        except (OSError, lmdb.Error) as error:
+            environment.close()
+            raise _failed("open", path, error) from None
+        except BaseException:
+            environment.close()
+            raise
+        store._writer.start()
+        return store
+
+    def get(self, table: str, key: bytes) -> bytes | None:
+        """The committed value. Raises CorruptLogError (its CRC is wrong, or a page is damaged) and DataDirError."""
+        with self._reading(table) as transaction:
+            stored = transaction.get(key)
+        return None if stored is None else _checked(self._path, table, key, stored)
+
+    def scan(self, table: str, prefix: bytes = b"") -> list[tuple[bytes, bytes]]:
+        """All committed keys with this prefix and their values, in order of the keys.
+
+        Raises CorruptLogError and DataDirError, as `get` does.
+        """
+        found = []
+        with self._reading(table) as transaction:
+            cursor = transaction.cursor()
+            if cursor.set_range(prefix):
+                for key, stored in cursor:
+                    if not key.startswith(prefix):
+                        break
+                    found.append((key, _checked(self._path, table, key, stored)))
+        return found
+
+    @contextmanager
+    def _reading(self, table: str) -> Iterator[Any]:
+        try:
+            with self._resize_lock, self._environment.begin(db=self._tables[table]) as transaction:
+                yield transaction
+        except lmdb.Error as error:
+            raise _failed(f"read table {table} of", self._path, error) from None
+
+    def submit(self, writes: Sequence[Write]) -> Future[None]:
+        """Store these writes, all or none. The future is done when they are synced, or fails with StorageFailedError.
+
+        It fails with OverloadedError, and nothing is stored, where the map is full and no address space is left for a
+        larger one. Submissions are applied in order. Raises OverloadedError when too many wait.
+        """
+        for _table, key, _value in writes:
+            if not 0 < len(key) <= MAX_KEY_BYTES:
+                raise ValueError(f"a key has 1 to {MAX_KEY_BYTES} bytes, not {len(key)}")
+        if self._waiting.qsize() >= _MAX_WAITING:
+            raise OverloadedError(f"{_MAX_WAITING} metadata writes are waiting for the disk; try again later")
+        future: Future[None] = Future()
+        self._waiting.put((writes, future))
+        return future
+
+    def check_full(self) -> None:
+        """Raises OverloadedError where a commit was refused a moment ago, and none was stored since: so would be the
+        next ones, unless they delete."""
+        full = self._full
+        if full is not None and time.monotonic() - full[1] < _FULL_SECONDS:
+            raise full[0].anew()
+
+    def close(self) -> None:
+        """Store what was submitted, then close."""
+        self._waiting.put(None)
+        self._writer.join()
+        self._environment.close()
+
+    # --- the writer's thread ---------------------------------------------------------------------------------------
+
+    def _write_loop(self) -> None:
+        while (first := self._waiting.get()) is not None:
+            group = [first]
+            closing = False
+            while len(group) < _MAX_GROUP and not closing:
+                try:
+                    submission = self._waiting.get_nowait()
+                except queue.Empty:
+                    break
+                if submission is None:
+                    closing = True
+                else:
+                    group.append(submission)
+            self._commit(group)
+            if closing:
+                return
+
+    def _commit(self, group: list[_Submission]) -> None:
+        # A submission whose future was cancelled by then is not stored.
+        group = [submission for submission in group if submission[1].set_running_or_notify_cancel()]
+        writes = [write for submission in group for write in submission[0]]
+        refusal: LogbrokerError | None = self._failure
+        if refusal is None:
+            try:
+                self._store(writes)
+                self._full = None
+            except OverloadedError as error:
+                refusal = error.as_value()
+                self._full = refusal, time.monotonic()
+            except Exception as error:  # whatever it is: without an end, all that submit would wait for ever
+                refusal = self._failure = StorageFailedError(
+                    f"cannot commit to {self._path / DATA_NAME}: {_reason(error)}; {_advice(error)}, then start the"
+                    " broker again"
+                )
+                self._on_failure(self._failure)
+        for _writes, future in group:
+            if refusal is None:
+                future.set_result(None)
+            else:
+                future.set_exception(refusal.anew())
+
+    def _store(self, writes: Sequence[Write]) -> None:
+        while True:
+            try:
+                with self._environment.begin(write=True) as transaction:
+                    self._apply(transaction, writes)
+                return
+            except lmdb.MapFullError:
+                # A backup that was killed still holds the pages of its snapshot.
+                self._environment.reader_check()
+                larger_bytes = 2 * self._environment.info()["map_size"]
+                # LMDB gives the old map up before it asks for the new one: it must be there.
+                if not _has_room_for(larger_bytes):
+                    raise OverloadedError(
+                        f"the metadata store {self._path / DATA_NAME} is full at {larger_bytes // 2} bytes, and this"
+                        f" process gets no address space to map {larger_bytes}; raise its limit (ulimit -v), or delete"
+                        " topics or groups"
+                    ) from None
+                with self._resize_lock:
+                    self._environment.set_mapsize(larger_bytes)
+
+    def _apply(self, transaction: lmdb.Transaction, writes: Sequence[Write]) -> None:
+        for table, key, value in writes:
+            if value is None:
+                transaction.delete(key, db=self._tables[table])
+            else:
+                transaction.put(key, value + _crc(key, value), db=self._tables[table])
+
+
+class MetadataReader:
+    """The committed rows, beside a live broker too; `close` it.
+
+    It registers with LMDB, so that a broker leaves the pages of its snapshots alone: what is written over while it is
+    read would end this process. That needs the lock file, which a stopped store may lack, and which another user than
+    the broker's may not write. Without it the store is read without a lock and without a trace. LMDB does not know of
+    such a reader, so the broker reuses pages that the reader's snapshot still holds: those freed by the commit after
+    the snapshot, while the third commit is under way. Reads are short, and repeated when it may be.
+    """
+
+    def __init__(self, path: Path, environment: lmdb.Environment, *, is_registered: bool) -> None:
+        self._path = path
+        self._environment = environment
+        self._is_registered = is_registered
+        self._tables: dict[str, Any] = {}
+
+    @classmethod
+    def open(cls, path: Path) -> MetadataReader:
+        """Open the store in a directory, or a copy of one in a file.
+
+        Raises CorruptLogError where its pages are damaged, and DataDirError: there is no store, it cannot be read, or
+        its format version is unknown.
+        """
+        try:
+            check_pages(path / DATA_NAME if path.is_dir() else path, live=True)
+            environment, is_registered = _open_to_read(path)
+        except (OSError, lmdb.Error) as error:
+            raise _failed("read", path, error) from None
+        reader = cls(path, environment, is_registered=is_registered)
+        try:
+            version = reader.get("broker", _FORMAT_KEY)
+            if version != FORMAT_VERSION:
+                raise DataDirError(
+                    f"{path} has format version {(version or b'none').decode(errors='replace')}, this program knows "
+                    f"{FORMAT_VERSION.decode()}; use the version of logbroker that wrote it"
+                )
+        except BaseException:
+            reader.close()
+            raise
+        return reader
+
+    def close(self) -> None:
+        self._environment.close()
+
+    def get(self, table: str, key: bytes) -> bytes | None:
+        """The committed value. Raises CorruptLogError if its CRC does not match, and DataDirError."""
+        stored = self._read(table, lambda transaction: transaction.get(key))
+        return None if stored is None else _checked(self._path, table, key, stored)
+
+    def scan(self, table: str) -> list[tuple[bytes, bytes]]:
+        """All rows of a table. Raises CorruptLogError if a CRC does not match, and DataDirError."""
+        rows = self._read(table, lambda transaction: list(transaction.cursor()))
+        return [(key, _checked(self._path, table, key, stored)) for key, stored in rows or ()]
+
+    def _read(self, table: str, read: Callable[[lmdb.Transaction], Any]) -> Any:
+        """Read from one snapshot; None where the table does not exist."""
+        try:
+            for _ in range(_READ_TRIES):
+                snapshot = 0
+                try:
+                    if table not in self._tables:
+                        self._tables[table] = self._environment.open_db(table.encode(), create=False)
+                    with self._environment.begin(db=self._tables[table]) as transaction:
+                        snapshot = transaction.id()
+                        found = read(transaction)
+                except lmdb.NotFoundError:
+                    return None
+                except lmdb.MapResizedError:
+                    self._environment.set_mapsize(0)
+                    continue
+                except _DAMAGED:
+                    if not self._has_moved(snapshot):
+                        raise
+                    continue
+                if not self._has_moved(snapshot):
+                    return found
+        except lmdb.Error as error:
+            raise _failed(f"read table {table} of", self._path, error) from None
+        raise DataDirError(f"the metadata store {self._path} changes faster than it can be read; try again")
+
+    def _has_moved(self, snapshot: int) -> bool:
+        """Whether pages of a snapshot may have been written over since."""
+        if self._is_registered:
+            return False
+        return bool(self._environment.info()["last_txnid"] - snapshot > HARMLESS_COMMITS)
+
+
+def _open_to_read(path: Path) -> tuple[lmdb.Environment, bool]:
+    """Open a store, or the copy of one; returns also whether LMDB knows of its readers."""
+    # A map of size 0 takes the size that the file names.
+    options: dict[str, Any] = {
+        "map_size": 0,
+        "max_dbs": len(TABLES),
+        "readonly": True,
+        "create": False,
+        "mode": FILE_MODE,
+    }
+    if (path / _LOCK_NAME).is_file():
+        # Another user's lock file, or this process has the store open already.
+        with suppress(OSError, lmdb.Error):
+            return lmdb.open(os.fsencode(path), **options), True
+    return lmdb.open(os.fsencode(path), subdir=path.is_dir(), lock=False, **options), False
+
+
+def _failed(action: str, path: Path, error: Exception) -> LogbrokerError:
+    """The error for what LMDB or the system said: which file, why, and what to do."""
+    file = path if path.is_file() else path / DATA_NAME
+    kind = CorruptLogError if isinstance(error, _DAMAGED) else DataDirError
+    return kind(f"cannot {action} the metadata store {file}: {_reason(error)}; {_advice(error)}")
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, OSError):
+        return reason_of(error)
+    # LMDB names its function, and the path once more: "mdb_put: MDB_MAP_FULL: ...", "/path/of/it: Not a directory".
+    return str(error).rpartition(": ")[2] or type(error).__name__
+
+
+def _advice(error: Exception) -> str:
+    if isinstance(error, _DAMAGED):
+        return "stop the broker and restore a backup (logbroker meta restore)"
+    if isinstance(error, lmdb.ReadersFullError):
+        return "too many programs read it; try again"
+    if isinstance(error, OSError):
+        number = error.errno or 0
+    else:  # LMDB keeps the words of a system error, and drops its number
+        number = next((each for each in errno.errorcode if str(error).endswith(os.strerror(each))), 0)
+    advice = advice_for(number)
+    if advice and number not in (errno.EIO, errno.ENOENT):
+        return advice
+    return "check the disk, and restore a backup if the store is damaged (logbroker meta restore)"
+
+
+def _has_room_for(map_bytes: int) -> bool:
+    """Whether this process may map so much more."""
+    try:
+        flags = mmap.MAP_PRIVATE | getattr(mmap, "MAP_NORESERVE", 0)
+        mmap.mmap(-1, map_bytes, flags=flags, prot=mmap.PROT_READ).close()
+    except (OSError, ValueError, OverflowError):
+        return False
+    return True
+
+
+def is_missing(path: Path) -> bool:
+    """Whether there is no store in this directory yet: a broker would begin an empty one. Raises DataDirError."""
+    _check_kind(path, stat.S_IFDIR, "directory", _RESTORE)
+    size_bytes = _check_kind(path / DATA_NAME, stat.S_IFREG, "file", _RESTORE)
+    _check_kind(path / _LOCK_NAME, stat.S_IFREG, "file", ": it is made anew")
+    return not size_bytes
+
+
+def _check_kind(path: Path, kind: int, name: str, advice: str) -> int:
+    """Return the size of what lies at a path, 0 where nothing does. Raises DataDirError where it is something else than
+    belongs there: LMDB would wait at a FIFO, or begin another store at the end of a link that leads nowhere."""
+    try:
+        found = os.stat(path)
+    except OSError as error:
+        if not os.path.lexists(path):
+            return 0
+        mode = os.lstat(path).st_mode
+        if not stat.S_ISLNK(mode):
+            raise _failed("open", path, error) from None
+        what = "a symbolic link that leads nowhere"
+    else:
+        if stat.S_IFMT(found.st_mode) == kind:
+            return found.st_size
+        what = kind_name(found.st_mode)
+    raise DataDirError(f"{path} is no {name}, but {what}; move it away{advice}")
+
+
+def copy_store(path: Path, target_fd: int) -> None:
+    """Write what the store in a directory holds at this moment to an empty file, compacted; a broker may run meanwhile.
+
+    Raises CorruptLogError where its pages are damaged, and DataDirError.
+    """
+    if is_missing(path):
+        raise DataDirError(f"there is no metadata store in {path}; name the data directory of a broker")
+    try:
+        check_pages(path / DATA_NAME, live=True)
+        # As one of LMDB's registered readers: the broker leaves the pages of the snapshot alone meanwhile.
+        environment = lmdb.open(
+            os.fsencode(path), map_size=0, max_dbs=len(TABLES), readonly=True, create=False, mode=FILE_MODE
+        )
+        try:
+            environment.copyfd(target_fd, compact=True)
+        finally:
+            environment.close()
+    except (OSError, lmdb.Error) as error:
+        raise _failed("copy", path, error) from None
+
+
+def _checked(path: Path, table: str, key: bytes, stored: bytes) -> bytes:
+    value = stored[:-_CRC_BYTES]
+    if len(stored) < _CRC_BYTES or _crc(key, value) != stored[-_CRC_BYTES:]:
+        raise CorruptLogError(
+            f"{path}: the value of key {key.hex()} in table {table} is damaged; restore a backup of it"
+            " (logbroker meta restore)"
+        )
+    return value
+
+
+def _crc(key: bytes, value: bytes) -> bytes:
+    crc: int = google_crc32c.value(key + value)
+    return crc.to_bytes(_CRC_BYTES, "big")

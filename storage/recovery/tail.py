@@ -1,0 +1,306 @@
+"""What a crash left above the recovery point: every batch is checked, and the log ends at the first bad one.
+
+After a killed process (the machine did not restart) only the last write can be torn, so a good batch behind a bad one
+means damage of another kind: the partition is not opened, nothing is touched. So it is where nobody knows which crashes
+there were. After a power cut anything unsynced may be missing. What is cut off goes to a side file. What is kept is
+written again and synced, since nobody knows whether the pages that a read returned ever reached the disk.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from itertools import chain, count
+from typing import Final
+
+from logbroker.config import MAX_STORED_BATCH_BYTES
+from logbroker.errors import CorruptLogError
+from logbroker.record.header import HEADER_BYTES, parse_header
+from logbroker.storage.continuity import DamagedLogError
+from logbroker.storage.files import NOT_OURS, Files, write_all
+from logbroker.storage.handles import Handle, HandleCache
+from logbroker.storage.partition_files import EpochStart
+from logbroker.storage.producer_state import ProducerStates
+from logbroker.storage.recovery.log_scan import find_good_batch, good_batch
+from logbroker.storage.segment import MAX_RELATIVE_OFFSET, SUFFIXES, Segment
+
+_log = logging.getLogger(__name__)
+
+_WINDOW_BYTES: Final = 1 << 20
+
+
+class TailRecovery:
+    """One run over a partition's tail. Extends the segments, producers and epochs it is given."""
+
+    def __init__(
+        self,
+        segments: list[Segment],
+        producers: ProducerStates,
+        epochs: list[EpochStart],
+        index_interval_bytes: int,
+        files: Files,
+        handles: HandleCache,
+        *,
+        imported: bool,
+        stopped_cleanly: bool,
+        only_last_write_torn: bool,
+        unsynced_bound_bytes: int,
+    ) -> None:
+        self.segments = segments
+        self.epochs = epochs
+        self.end_offset = 0
+        """After the last good batch."""
+        self.cut = False
+        """Whether anything was cut off."""
+        self.cut_bytes = 0
+        """How much, segments that were set aside included."""
+        self.gaps_below = 0
+        """Above all gaps, and all batches whose epochs are not those of `epochs`, in what was taken over."""
+        self._producers = producers
+        self._index_interval_bytes = index_interval_bytes
+        self._files = files
+        self._handles = handles
+        self._imported = imported
+        self._stopped_cleanly = stopped_cleanly
+        self._only_last_write_torn = only_last_write_torn
+        self._unsynced_bound_bytes = unsynced_bound_bytes
+        self._file_bytes: dict[int, int] = {}
+
+    def run(self, recovery_point: int, new_segments: Sequence[Segment], file_bytes: dict[int, int]) -> None:
+        """Go through what follows the recovery point: the rest of the last segment, then the new ones.
+
+        Raises CorruptLogError, TooManyOpenFilesError and OSError.
+        """
+        self.end_offset = recovery_point
+        self._file_bytes = file_bytes
+        pending = list(new_segments)
+        while pending and not file_bytes[pending[-1].base_offset]:
+            # A segment is created when its first batch is staged, before the batches in front of it are written.
+            self._remove(pending.pop())
+        if self.segments:
+            last = self.segments[-1]
+            last.load(recovery_point)
+            with self._handles.pinned(last.log_path) as handle:
+                # The headers must lead exactly to the recovery point.
+                position, offset = last.locate(handle, recovery_point, last.size_bytes, nowait=False)
+            if (position, offset) != (last.size_bytes, recovery_point) and not last.rules.may_skip_to(recovery_point):
+                raise DamagedLogError(
+                    last.log_path, position, offset, f"is missing: the recovery point is offset {recovery_point}"
+                )
+            self._extend(last, file_bytes[last.base_offset], pending)
+        while pending and not self.cut:
+            if not self._goes_on(pending[0]):
+                self._check_bound(pending[0].log_path, 0, pending)
+                self.cut = True
+            else:
+                segment = pending.pop(0)
+                self._begin(segment)
+                self._extend(segment, file_bytes[segment.base_offset], pending)
+        for segment in pending:
+            self._set_aside(segment)
+
+    def _goes_on(self, segment: Segment) -> bool:
+        """Whether a segment may follow: ours leave no gap, an imported log may have some."""
+        if segment.base_offset == self.end_offset:
+            return True
+        if self._imported and (segment.base_offset > self.end_offset or not self.segments):
+            return True
+        if self._only_last_write_torn or self._stopped_cleanly:
+            ends = self.segments[-1].log_path if self.segments else ""
+            raise CorruptLogError(
+                f"{segment.log_path}: the log before it ends at offset {self.end_offset}; restore what is missing"
+                + (f", or {_cut_at(ends)}" if ends else "")
+            )
+        return False
+
+    def _begin(self, segment: Segment) -> None:
+        if self.segments:
+            sealed = self.segments[-1]
+            sealed.seal()
+            sealed.save_indexes()
+            sealed.sync_indexes()
+        self._drop_indexes(segment)
+        segment.begin(0)
+        if self.segments and segment.base_offset != self.end_offset:
+            self.gaps_below = segment.base_offset + 1
+        self.segments.append(segment)
+        self.end_offset = segment.base_offset
+
+    def _extend(self, segment: Segment, file_bytes: int, later: Sequence[Segment]) -> None:
+        """Take over the good batches behind `segment.size_bytes`, and cut off what follows them."""
+        with self._handles.pinned(segment.log_path) as handle:
+            while segment.size_bytes < file_bytes:
+                start = segment.size_bytes
+                window = self._read_window(handle, start, file_bytes)
+                self._take_batches(segment, window)
+                taken = segment.size_bytes - start
+                if not taken:
+                    break
+                write_all(self._files, handle.fd, [memoryview(window)[:taken]], start)
+            self._files.fdatasync(handle.fd)
+            if segment.size_bytes < file_bytes:
+                self._check_cause(segment, handle, file_bytes, later)
+                self._cut(segment, handle)
+
+    def _read_window(self, handle: Handle, start: int, file_bytes: int) -> bytes:
+        """Bytes from `start` on, the whole first batch at least, if its header can be believed."""
+        window = self._files.pread(handle.fd, min(_WINDOW_BYTES, file_bytes - start), start)
+        if len(window) >= HEADER_BYTES:
+            size_bytes = parse_header(window).size_bytes
+            longest = file_bytes if self._imported else MAX_STORED_BATCH_BYTES
+            if len(window) < size_bytes <= min(longest, file_bytes - start):
+                window = self._files.pread(handle.fd, size_bytes, start)
+        return window
+
+    def _take_batches(self, segment: Segment, window: bytes) -> None:
+        position = 0
+        while header := good_batch(
+            window,
+            position,
+            self.end_offset,
+            gaps_allowed=self._imported,
+            leader_epoch=None if self._imported else self._epoch_at(self.end_offset),
+        ):
+            if header.next_offset - 1 - segment.base_offset > MAX_RELATIVE_OFFSET:
+                break  # No broker writes such an offset into this segment.
+            if not self.epochs or header.leader_epoch > self.epochs[-1].epoch:
+                self.epochs.append(EpochStart(max(header.leader_epoch, 0), header.base_offset))
+            if header.producer_id >= 0 and not header.is_control:
+                self._producers.append(header, header.base_offset, self.end_offset)
+            if header.base_offset != self.end_offset or header.leader_epoch != self._epoch_at(header.base_offset):
+                self.gaps_below = header.next_offset
+            self.end_offset = header.next_offset
+            if not segment.size_bytes:
+                segment.first_crc = header.crc
+            segment.append(
+                header.next_offset - 1, header.size_bytes, header.max_timestamp_ms, self._index_interval_bytes
+            )
+            position += header.size_bytes
+
+    def _epoch_at(self, offset: int) -> int:
+        """The leader epoch of a batch of ours; 0 before the first one is stored."""
+        return next((entry.epoch for entry in reversed(self.epochs) if entry.start_offset <= offset), 0)
+
+    def _check_cause(self, segment: Segment, handle: Handle, file_bytes: int, later: Sequence[Segment]) -> None:
+        """Raises CorruptLogError where no crash explains the bad batch behind the segment's good ones."""
+        start = segment.size_bytes
+        if self._stopped_cleanly:
+            raise CorruptLogError(
+                f"{segment.log_path}: the batch at byte {start} (offset {self.end_offset}) is damaged, but the broker "
+                f"had stopped cleanly; restore the file from a backup, or {_cut_at(segment.log_path)}"
+            )
+        self._check_bound(segment.log_path, start, [segment, *later])
+        if self._only_last_write_torn:
+            self._check_torn(segment, handle, file_bytes, later)
+
+    def _check_bound(self, path: str, start: int, segments: Sequence[Segment]) -> None:
+        """Refuse to lose more than can have been unsynced: from byte `start` of the first of `segments` on."""
+        lost_bytes = sum(self._file_bytes[segment.base_offset] for segment in segments) - start
+        if 0 <= self._unsynced_bound_bytes < lost_bytes:
+            raise CorruptLogError(
+                f"{path}: the batch at byte {start} (offset {self.end_offset}) is damaged or missing, and {lost_bytes} "
+                f"bytes follow, but at most {self._unsynced_bound_bytes} were not synced; restore the file from a "
+                f"backup, or {_cut_at(path)}"
+            )
+
+    def _check_torn(self, segment: Segment, handle: Handle, file_bytes: int, later: Sequence[Segment]) -> None:
+        start = segment.size_bytes
+        found = find_good_batch(self._files, handle.fd, start, file_bytes, self.end_offset)
+        if found.position >= 0 and found.is_sure:
+            what = f"a good one follows at byte {found.position}"
+        elif found.position >= 0:
+            what = f"more follows that looks like batches than can be looked at, up to byte {found.position}"
+        elif later:
+            what = f"{later[0].log_path} follows"
+        else:
+            return
+        raise CorruptLogError(
+            f"{segment.log_path}: the batch at byte {start} (offset {self.end_offset}) is damaged, but {what}, so no "
+            f"torn write explains it; restore the file from a backup, or {_cut_at(segment.log_path)}"
+        )
+
+    def _cut(self, segment: Segment, handle: Handle) -> None:
+        """End a segment's file where its good batches end; the rest is kept in a side file."""
+        self.cut = True
+        end = position = segment.size_bytes
+        side_path = self._side_path(segment, handle)
+        with self._handles.pinned(side_path, create=True) as side:
+            while part := self._files.pread(handle.fd, _WINDOW_BYTES, position):
+                write_all(self._files, side.fd, [part], position - end)
+                position += len(part)
+            self._files.truncate(side.fd, position - end)
+            self._files.fdatasync(side.fd)
+        self._handles.forget(side_path)
+        self.cut_bytes += position - end
+        _log.warning(
+            "%s: cut at byte %d, where offset %d belongs: the batch there is damaged, or not whole. What was cut off,"
+            " %d bytes, is kept in %s",
+            segment.log_path,
+            end,
+            self.end_offset,
+            position - end,
+            side_path,
+        )
+        # The side file must be findable before the only other copy goes.
+        self._files.sync_directory(segment.log_path.rpartition("/")[0])
+        self._files.truncate(handle.fd, end)
+        self._files.fdatasync(handle.fd)
+
+    def _side_path(self, segment: Segment, handle: Handle) -> str:
+        """Where to keep what is cut off: what an earlier cut at this place kept there is kept."""
+        path = f"{segment.log_path}.cut-{segment.size_bytes}"
+        free = self._free_path(path)
+        return path if free != path and self._is_begun(path, handle, segment.size_bytes) else free
+
+    def _free_path(self, path: str) -> str:
+        """`path`, or one like it that nothing has yet."""
+        directory, _, name = path.rpartition("/")
+        taken = {*self._files.list_directory(directory), *self._files.list_others(directory)}
+        names = chain([name], (f"{name}-{number}" for number in count(2)))
+        return f"{directory}/{next(candidate for candidate in names if candidate not in taken)}"
+
+    def _is_begun(self, side_path: str, handle: Handle, end: int) -> bool:
+        """Whether a side file holds the first of what is cut off here: a recovery that died has left it."""
+        position = 0
+        with self._handles.pinned(side_path) as side:
+            while part := self._files.pread(side.fd, _WINDOW_BYTES, position):
+                if part != self._files.pread(handle.fd, len(part), end + position):
+                    break
+                position += len(part)
+        self._handles.forget(side_path)
+        return not part
+
+    def _set_aside(self, segment: Segment) -> None:
+        """Take a segment that lies behind the end out of the log."""
+        self._handles.forget(segment.log_path)
+        side_path = self._free_path(f"{segment.log_path}.cut-0")
+        _log.warning(
+            "%s: lies behind the end of the log, which is offset %d; kept in %s",
+            segment.log_path,
+            self.end_offset,
+            side_path,
+        )
+        self.cut_bytes += self._file_bytes[segment.base_offset]
+        self._files.rename(segment.log_path, side_path)
+        self._drop_indexes(segment)
+
+    def _remove(self, segment: Segment) -> None:
+        """Take an empty segment out of the log."""
+        self._handles.forget(segment.log_path)
+        self._files.unlink(segment.log_path)
+        self._drop_indexes(segment)
+
+    def _drop_indexes(self, segment: Segment) -> None:
+        for suffix in SUFFIXES[1:]:
+            try:
+                self._files.unlink(segment.log_path.removesuffix(SUFFIXES[0]) + suffix)
+            except FileNotFoundError:
+                pass
+            except OSError as error:
+                if error.errno not in NOT_OURS:  # else the index does without a file
+                    raise
+
+
+def _cut_at(path: str) -> str:
+    """What to do to go on without what follows the damage in a file."""
+    return f"run `logbroker segment repair {path}` to lose what follows"

@@ -1,0 +1,48 @@
+"""A folder is a room that one head can hold, and a class has a name of its own."""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+MAX_MODULES = 20
+BLOCKING = Path("logbroker", "client", "blocking")
+"""The synchronous twins have the names of what they are twins of."""
+
+
+def _modules() -> list[Path]:
+    """All production code, each module once."""
+    found = [
+        path
+        for folder in ("logbroker", "storage", "consumer_groups", "tools")
+        for path in (ROOT / folder).rglob("*.py")
+    ]
+    return sorted({path.resolve().relative_to(ROOT) for path in found if "v1" not in path.parts})
+
+
+def test_no_folder_is_a_hall() -> None:
+    sizes: dict[Path, int] = defaultdict(int)
+    for path in _modules():
+        sizes[path.parent] += path.name != "__init__.py"
+    assert {str(folder): size for folder, size in sizes.items() if size > MAX_MODULES} == {}
+
+
+def test_every_folder_says_what_it_is_for() -> None:
+    silent = [
+        path
+        for path in _modules()
+        if path.name == "__init__.py" and not ast.get_docstring(ast.parse((ROOT / path).read_text()))
+    ]
+    assert silent == []
+
+
+def test_a_public_class_has_a_name_of_its_own() -> None:
+    homes: dict[str, list[str]] = defaultdict(list)
+    for path in _modules():
+        if path.parent != BLOCKING:
+            for node in ast.parse((ROOT / path).read_text(encoding="utf-8")).body:
+                if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                    homes[node.name].append(str(path))
+    assert {name: paths for name, paths in homes.items() if len(paths) > 1} == {}

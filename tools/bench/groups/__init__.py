@@ -1,0 +1,4 @@
+"""Benchmarks of consumer groups.
+
+Begin with `measurements`.
+"""

@@ -1,0 +1,4 @@
+"""What benchmarks share: brokers as processes, load, figures.
+
+It knows no benchmark. Begin with `measure`.
+"""

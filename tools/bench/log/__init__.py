@@ -1,0 +1,4 @@
+"""Benchmarks of the log.
+
+Begin with `recovery`.
+"""

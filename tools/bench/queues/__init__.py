@@ -1,0 +1,4 @@
+"""Benchmarks of queue groups.
+
+Begin with `measurements`.
+"""

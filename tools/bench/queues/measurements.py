@@ -1,0 +1,218 @@
+"""What queue groups deliver: records a second, what waiting records cost, whom a blocked key disturbs, and how soon the
+first delivery comes after a restart."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from typing import Final
+
+from logbroker.client import Producer
+from logbroker.client.admin.queue_admin import QueueAdmin
+from logbroker.client.admin.queue_descriptions import QueueSettings
+from logbroker.client.worker.worker import Worker
+from logbroker.errors import LogbrokerError
+from logbroker.tools.bench.harness.measure import TOPIC, Row, Setup
+from logbroker.tools.bench.queues.queue_brokers import (
+    PREFETCH,
+    VALUE,
+    cpu_seconds,
+    create_topic,
+    resident_megabytes,
+    running_broker,
+    start_child,
+    until,
+    work_off,
+)
+
+PARTITIONS: Final = 8
+HOT_KEY: Final = b"hot"
+
+
+async def _fill(address: str, topic: str, records: int, keys: int) -> None:
+    async with Producer(address) as producer:
+        for number in range(records):
+            await producer.send(topic, VALUE, key=b"key-%d" % (number % keys))
+        await producer.flush()
+
+
+# --- records a second ------------------------------------------------------------------------------------------------
+
+
+async def drain(setup: Setup, *, ordering: str, keys: int, records: int, workers: int) -> Row:
+    """Records a second that worker processes take and acknowledge, from the first delivery to the last sync."""
+    rounds = []
+    with running_broker(setup) as broker:
+        address = broker.address
+        await create_topic(address, TOPIC, PARTITIONS)
+        await _fill(address, TOPIC, records, keys)
+        async with QueueAdmin(address) as admin:
+            for number in range(setup.rounds):
+                group = f"drain-{number}"
+                await admin.create_queue(group, TOPIC, QueueSettings(ordering=ordering))
+                seconds = await work_off(admin, address, group, workers=workers, records=records)
+                rounds.append(records / seconds)
+                await admin.delete_queue(group)
+    what = f"{keys:,} keys" if ordering == "key" else "no order"
+    return Row(
+        name=f"{workers} workers take and ack {records:,} records, {what}",
+        durability="synced",
+        unit="records/s",
+        rounds=rounds,
+        ceiling_rounds=[],
+    )
+
+
+# --- what waits ------------------------------------------------------------------------------------------------------
+
+
+async def backlog(setup: Setup, *, sizes: Sequence[int], keys: int, deliveries: int) -> list[Row]:
+    """CPU time of the broker for a delivery, while so many records wait; the ratio is to the smallest backlog."""
+    rounds: dict[int, list[float]] = {size: [] for size in sizes}
+    with running_broker(setup) as broker:
+        address = broker.address
+        async with QueueAdmin(address) as admin:
+            for size in sizes:
+                group = topic = f"waiting-{size}"
+                await create_topic(address, topic, PARTITIONS)
+                await _fill(address, topic, size + deliveries * setup.rounds, keys)
+                await admin.create_queue(group, topic)
+                await until(admin, group, lambda queue: not queue.counts.unscanned)
+            for _ in range(setup.rounds):
+                for size in sizes:
+                    before = cpu_seconds(broker.pid)
+                    with start_child("worker", address, f"waiting-{size}", 100, deliveries) as child:
+                        await asyncio.to_thread(child.result)
+                    rounds[size].append((cpu_seconds(broker.pid) - before) / deliveries * 1e6)
+    return [
+        Row(
+            name=f"broker CPU for a delivery and its ack, {size:,} records wait",
+            durability="synced",
+            unit="us",
+            rounds=rounds[size],
+            ceiling_rounds=rounds[sizes[0]] if size != sizes[0] else [],
+            lower_is_better=True,
+        )
+        for size in sizes
+    ]
+
+
+# --- one key that stands ---------------------------------------------------------------------------------------------
+
+
+async def blocked(setup: Setup, *, waiting: int, keys: int, records_per_second: int) -> list[Row]:
+    """From the send to the delivery of records of healthy keys, beside a blocked key with so many records, and without;
+    the two brokers in turn, for `setup.seconds` each."""
+    figures: dict[str, list[float]] = {"p99, alone": [], "p99, blocked": [], "p50, alone": [], "p50, blocked": []}
+    with running_broker(setup) as alone, running_broker(setup) as beside:
+        for broker in (alone, beside):
+            await create_topic(broker.address, TOPIC, PARTITIONS)
+            async with QueueAdmin(broker.address) as admin:
+                if broker is beside:
+                    await _fill_one_key(broker.address, waiting)
+                await admin.create_queue("work", TOPIC, QueueSettings(max_attempts=1, on_exhausted="block"))
+                if broker is beside:
+                    await _block(broker.address)
+                    await until(admin, "work", lambda queue: not queue.counts.unscanned)
+        arguments = (TOPIC, keys, records_per_second)
+        for _ in range(setup.rounds):
+            for name, broker in (("alone", alone), ("blocked", beside)):
+                with start_child("probe", broker.address, "work", *arguments) as probe:
+                    await asyncio.to_thread(probe.result)
+                    await asyncio.sleep(setup.seconds / setup.rounds)
+                    said = await asyncio.to_thread(probe.ask)
+                figures[f"p99, {name}"].append(said["p99"] * 1e3)
+                figures[f"p50, {name}"].append(said["p50"] * 1e3)
+        megabytes = [resident_megabytes(broker.pid) for broker in (alone, beside)]
+    rows = [
+        Row(
+            name=f"{records_per_second:,} records/s of {keys:,} keys, send to delivery: {rank}, {what}",
+            durability="synced",
+            unit="ms",
+            rounds=figures[f"{rank}, {name}"],
+            ceiling_rounds=figures[f"{rank}, alone"] if name == "blocked" else [],
+            lower_is_better=True,
+        )
+        for rank in ("p50", "p99")
+        for name, what in (("alone", "alone"), ("blocked", f"beside a blocked key with {waiting:,} records"))
+    ]
+    for size, what in zip(megabytes, ("alone", f"with {waiting:,} records of a blocked key"), strict=True):
+        rows.append(Row(name=f"resident memory, {what}", durability="-", unit="MB", rounds=[size], ceiling_rounds=[]))
+    return rows
+
+
+async def _fill_one_key(address: str, records: int) -> None:
+    async with Producer(address) as producer:
+        for _ in range(records):
+            await producer.send(TOPIC, VALUE, key=HOT_KEY)
+        await producer.flush()
+
+
+async def _block(address: str) -> None:
+    async with Worker(address, "work", prefetch=1) as worker:
+        async for delivery in worker:
+            await delivery.nack(reason="to block its lane")
+            break
+
+
+# --- a restart -------------------------------------------------------------------------------------------------------
+
+
+async def restart(setup: Setup, *, records: int, keys: int, acked: int) -> list[Row]:
+    """From the exec of a broker that was killed to the first delivery, with so many records acknowledged out of order.
+    None of these may be delivered again."""
+    seconds, ready = [], []
+    with running_broker(setup) as broker:
+        await create_topic(broker.address, TOPIC, PARTITIONS)
+        await _fill(broker.address, TOPIC, records, keys)
+        done: set[tuple[int, int]] = set()
+        async with QueueAdmin(broker.address) as admin:
+            # Without a grace, as nobody comes back.
+            await admin.create_queue("work", TOPIC, QueueSettings(grace_seconds=0.0))
+        await _ack_out_of_order(broker.address, acked, done)
+        for _ in range(setup.rounds):
+            broker.kill()
+            begun = time.monotonic()
+            broker.start()
+            ready.append(time.monotonic() - begun)
+            seconds.append(await _first_delivery(broker.address, done, acked) - begun)
+    name = f"{records:,} records wait, {acked:,} acked out of order: from exec after a kill"
+    return [
+        Row(name=f"{name} to ready", durability="synced", unit="s", rounds=ready, ceiling_rounds=[]),
+        Row(name=f"{name} to the first delivery", durability="synced", unit="s", rounds=seconds, ceiling_rounds=[]),
+    ]
+
+
+async def _ack_out_of_order(address: str, count: int, done: set[tuple[int, int]]) -> None:
+    """The first record of each partition stays in hand, so that no floor moves."""
+    kept: set[int] = set()
+    async with Worker(address, "work", prefetch=PREFETCH) as worker:
+        async for delivery in worker:
+            if delivery.partition not in kept:
+                kept.add(delivery.partition)
+                continue
+            delivery.ack()
+            done.add((delivery.partition, delivery.offset))
+            if len(done) == count:
+                break
+        await worker.flush()
+
+
+async def _first_delivery(address: str, done: set[tuple[int, int]], count: int) -> float:
+    """Return when it came; take as many more as were done, and see that none of those is among them."""
+    first = 0.0
+    taken = 0
+    async with Worker(address, "work", prefetch=PREFETCH) as worker:
+        async for delivery in worker:
+            first = first or time.monotonic()
+            if (delivery.partition, delivery.offset) in done:
+                raise LogbrokerError(f"record {delivery.partition}:{delivery.offset} was done, and came again")
+            delivery.release() if taken % 2 else delivery.ack()
+            if not taken % 2:
+                done.add((delivery.partition, delivery.offset))
+            taken += 1
+            if taken == count:
+                break
+        await worker.flush()
+    return first

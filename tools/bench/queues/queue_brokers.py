@@ -1,0 +1,113 @@
+"""What the measurements of queue groups share: a broker, its topics, and processes that work."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+from logbroker.client import Admin
+from logbroker.client.admin.queue_admin import QueueAdmin
+from logbroker.client.admin.queue_descriptions import QueueDescription
+from logbroker.embedded_broker import EmbeddedBroker, embedded
+from logbroker.errors import LogbrokerError
+from logbroker.tools.bench.harness.measure import Setup
+
+VALUE: Final = b"." * 100
+PREFETCH: Final = 2000
+_LOOK_SECONDS: Final = 0.02
+_LOOK_SHARE: Final = 0.02
+"""Of the time that may be spent on looks: with a thousand partitions one takes the broker some 20 ms."""
+
+
+@contextmanager
+def running_broker(setup: Setup) -> Iterator[EmbeddedBroker]:
+    with (
+        tempfile.TemporaryDirectory(prefix="logbroker-bench-", dir=setup.directory) as directory,
+        embedded(Path(directory, "broker")) as running,
+    ):
+        yield running
+
+
+async def create_topic(address: str, name: str, partitions: int, configs: Mapping[str, str] | None = None) -> None:
+    async with Admin(address) as admin:
+        await admin.create_topic(name, partitions, configs={"retention.ms": "-1", **(configs or {})})
+
+
+async def until(admin: QueueAdmin, group: str, reached: Callable[[QueueDescription], bool]) -> None:
+    while True:
+        begun = time.monotonic()
+        if reached(await admin.describe_queue(group)):
+            return
+        await asyncio.sleep(max(_LOOK_SECONDS, (time.monotonic() - begun) / _LOOK_SHARE))
+
+
+async def work_off(admin: QueueAdmin, address: str, group: str, *, workers: int, records: int) -> float:
+    """Let worker processes take and acknowledge all that a queue group has; return the seconds from the first delivery
+    to the last sync. Raises LogbrokerError where not every record was delivered once."""
+    with ExitStack() as stack:
+        children = [stack.enter_context(start_child("worker", address, group, PREFETCH)) for _ in range(workers)]
+        await until(admin, group, lambda queue: not (queue.counts.open or queue.counts.unscanned))
+        said = [await asyncio.to_thread(child.end) for child in children]
+    delivered = sum(each["records"] for each in said)
+    if delivered != records:
+        raise LogbrokerError(f"{delivered} deliveries of {records} records: a lease ended, or one was lost")
+    begun: float = min(each["first"] for each in said if each["records"])
+    synced: float = max(each["synced"] for each in said)
+    return synced - begun
+
+
+class Child:
+    """A process of `queue_child`."""
+
+    def __init__(self, *arguments: str | float) -> None:
+        command = [sys.executable, "-m", "logbroker.tools.bench.queues.queue_child", *map(str, arguments)]
+        # Not asyncio's, which forks under uvloop, and gRPC does not like to be forked.
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+
+    def ask(self) -> dict[str, Any]:
+        """Return what it says to a line."""
+        assert self.process.stdin is not None
+        self.process.stdin.write(b"\n")
+        self.process.stdin.flush()
+        return self.result()
+
+    def result(self) -> dict[str, Any]:
+        """Return what it says next."""
+        assert self.process.stdout is not None
+        said: dict[str, Any] = json.loads(self.process.stdout.readline())
+        return said
+
+    def end(self) -> dict[str, Any]:
+        """Let it end cleanly; return what it says at last."""
+        said, _ = self.process.communicate()
+        last: dict[str, Any] = json.loads(said)
+        return last
+
+
+@contextmanager
+def start_child(*arguments: str | float) -> Iterator[Child]:
+    started = Child(*arguments)
+    with started.process:  # closes the pipes and waits
+        try:
+            yield started
+        finally:
+            started.process.kill()
+
+
+def cpu_seconds(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def resident_megabytes(pid: int) -> float:
+    status = Path(f"/proc/{pid}/status").read_text(encoding="ascii")
+    return int(status.partition("VmRSS:")[2].split()[0]) / 1000

@@ -1,0 +1,149 @@
+"""How soon a record comes to a worker that is more urgent than all that wait in a queue group."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import statistics
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from typing import Final
+
+import msgspec
+
+from logbroker.client import Producer
+from logbroker.client.admin.queue_admin import QueueAdmin
+from logbroker.client.admin.queue_descriptions import QueueSettings
+from logbroker.errors import LogbrokerError
+from logbroker.record.message_headers import MAX_PRIORITY
+from logbroker.tools.bench.harness.measure import TOPIC, Row, Setup
+from logbroker.tools.bench.queues.priority import fill
+from logbroker.tools.bench.queues.queue_brokers import (
+    VALUE,
+    Child,
+    cpu_seconds,
+    create_topic,
+    running_broker,
+    start_child,
+    until,
+)
+
+_GAP_SECONDS: Final = 0.005
+_LATEST_SECONDS: Final = 30.0
+"""After which an urgent record does not come any more."""
+_PARTITIONS: Final = 8
+_BANDS: Final = "hot=5-9:4,cold=0-4:4"
+_ROUTED: Final = 0
+_WARM_UP_PRIORITY: Final = MAX_PRIORITY - 1
+"""Of a record that is for the free worker, and is not counted."""
+
+
+class _Plan(msgspec.Struct):
+    """Who works, and what was found."""
+
+    name: str
+    work_ms: float
+    has_free_worker: bool
+    """Beside the busy ones, which then serve the cold band only, one serves the hot band, and waits."""
+    ranks: dict[int, list[float]]
+    """By percentile, each round's (ms)."""
+    costs: list[float]
+    """Each round's CPU time of the broker for a delivery (us)."""
+
+
+async def urgent(setup: Setup, *, waiting: int, workers: int, works_ms: Sequence[float], count: int) -> list[Row]:
+    """How soon after its append a record of the highest priority is delivered, while so many of the lowest wait and
+    worker processes take one after the other and spend some time on each; and the same where a worker waits for it.
+
+    `count` of them a round, one at a time. By the broker's stamp in whole milliseconds: up to one too much. The last
+    rows are what each delivery costs the broker, with its ack and the sends of the urgent ones.
+    """
+    plans = [
+        _Plan(f"{workers} workers that spend {work_ms:g} ms on each record{beside}", work_ms, bool(beside), {}, [])
+        for work_ms in works_ms
+        for beside in (", and one that is free", "")
+    ]
+    with running_broker(setup) as broker:
+        address = broker.address
+        configs = {"message.timestamp.type": "LogAppendTime", "priority.bands": _BANDS}
+        await create_topic(address, TOPIC, _PARTITIONS, configs)
+        await fill(address, TOPIC, waiting, _ROUTED, lowest_only=True)
+        async with QueueAdmin(address) as admin, Producer(address) as producer:
+            settings = QueueSettings(ordering="none", priority="strict", lease_seconds=3600)
+            await admin.create_queue("work", TOPIC, settings)
+            await until(admin, "work", lambda queue: not queue.counts.unscanned)
+            for _ in range(setup.rounds):
+                for plan in plans:
+                    seconds = await _round(plan, admin, producer, broker.pid, address, workers, count)
+                    percentiles = statistics.quantiles(seconds, n=100)
+                    for rank in (50, 99):
+                        plan.ranks.setdefault(rank, []).append(percentiles[rank - 1] * 1e3)
+    behind = f"priority 9 behind {waiting:,} of priority 0"
+
+    def row(name: str, unit: str, rounds: list[float]) -> Row:
+        return Row(name=f"{behind}, {name}", durability="synced", unit=unit, rounds=rounds, ceiling_rounds=[])
+
+    rows = [
+        row(f"{plan.name}: append to delivery, p{rank}", "ms", rounds)
+        for plan in plans
+        for rank, rounds in plan.ranks.items()
+    ]
+    return rows + [row(f"{plan.name}: broker CPU for a delivery and its ack", "us", plan.costs) for plan in plans]
+
+
+async def _round(
+    plan: _Plan, admin: QueueAdmin, producer: Producer, broker_pid: int, address: str, workers: int, count: int
+) -> list[float]:
+    """Note the broker's CPU time for a delivery, and return how long each of the urgent records took (s)."""
+    children: list[Child] = []
+    with ExitStack() as stack:
+
+        def worker(work_ms: float, *band: str) -> None:
+            children.append(stack.enter_context(start_child("urgent", address, "work", work_ms, *band)))
+
+        if plan.has_free_worker:
+            worker(0, "hot")
+            await producer.send_and_wait(TOPIC, VALUE, priority=_WARM_UP_PRIORITY)
+        for _ in range(workers):
+            worker(plan.work_ms, *(["cold"] if plan.has_free_worker else []))
+        for child in children:
+            await asyncio.to_thread(child.result)
+        cpu, delivered = cpu_seconds(broker_pid), (await admin.describe_queue("work")).counts.delivered
+        seconds: list[float] = []
+        with _following(children, seconds, count) as all_delivered:
+            for _ in range(count):
+                await producer.send_and_wait(TOPIC, VALUE, priority=MAX_PRIORITY)
+                await asyncio.sleep(_GAP_SECONDS)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(all_delivered.wait(), _LATEST_SECONDS)
+        if len(seconds) != count:
+            raise LogbrokerError(f"{len(seconds)} of {count} urgent records were delivered")
+        counts = (await admin.describe_queue("work")).counts
+        if not counts.ready:
+            raise LogbrokerError("none of the records waits any more; let more of them wait (--waiting)")
+        plan.costs.append((cpu_seconds(broker_pid) - cpu) / (counts.delivered - delivered) * 1e6)
+        for child in children:
+            await asyncio.to_thread(child.end)
+        return seconds
+
+
+@contextmanager
+def _following(children: Sequence[Child], seconds: list[float], count: int) -> Iterator[asyncio.Event]:
+    """Gather what workers say of urgent records as they come (s); the event tells of so many."""
+    loop, all_delivered = asyncio.get_running_loop(), asyncio.Event()
+
+    def read(fd: int) -> None:
+        # Lines are written as a whole, each by itself.
+        seconds.extend(json.loads(line)["seconds"] for line in os.read(fd, 1 << 16).splitlines())
+        if len(seconds) >= count:
+            all_delivered.set()
+
+    fds = [child.process.stdout.fileno() for child in children if child.process.stdout is not None]
+    for fd in fds:
+        loop.add_reader(fd, read, fd)
+    try:
+        yield all_delivered
+    finally:
+        for fd in fds:
+            loop.remove_reader(fd)
