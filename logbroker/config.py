@@ -414,6 +414,8 @@ def load_broker_config(path: Path, **overrides: Any) -> BrokerConfig:
     raw = _read_toml(path)
     try:
         _check_names(path, raw)
+        # What the file says is looked at as well where something else wins over it.
+        msgspec.convert(raw, BrokerConfig)
         raw.update((name, value) for name, value in overrides.items() if value is not None)
         return msgspec.convert(raw, BrokerConfig)
     except RecursionError:

@@ -24,6 +24,8 @@ def _configs(ctx: click.Context, parameter: click.Parameter, values: tuple[str, 
         name, separator, value = text.partition("=")
         if not separator:
             raise click.BadParameter(f"{text!r} is not KEY=VALUE")
+        if name in configs:
+            raise click.BadParameter(f"{name} is given twice")
         configs[name] = value
     return configs
 

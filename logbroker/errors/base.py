@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
+from contextlib import suppress
 from types import MappingProxyType
 from typing import ClassVar, Final, Self
 
@@ -69,13 +70,18 @@ class LogbrokerError(Exception):
 
 
 def quoted(text: object) -> str:
-    """Return what a caller named, as it may stand in a message: its repr, cut where it is long."""
+    """Return what a caller named, as it may stand in a message: its repr, cut where it is long; of bytes that are
+    UTF-8, such as most keys, that of the text."""
+    if isinstance(text, bytes):
+        with suppress(UnicodeDecodeError):
+            text = text.decode()
     shown = repr(text[: _MAX_QUOTED + 1]) if isinstance(text, str | bytes) else repr(text)
     return shown if len(shown) <= _MAX_QUOTED else shown[:_MAX_QUOTED] + "..."
 
 
 class ConcurrentUseError(LogbrokerError):
-    """A client is used by two threads or tasks at once, in a call that is for one at a time."""
+    """A client is used by two threads or tasks at once, in a call that is for one at a time; or by a signal handler
+    that interrupts a call for whose end it would have to wait."""
 
     code = Code.FAILED_PRECONDITION
     reason = "CONCURRENT_USE"

@@ -10,12 +10,9 @@ import socket
 async def reachable_from_outside(host: str) -> bool:
     """Whether other machines may be able to connect to what listens on `host`, a name or an address without brackets.
 
-    A name counts by the addresses that it has now. What nobody can resolve here, gRPC perhaps can.
+    A name counts by the addresses that it has now. Raises OSError where it has none.
     """
-    try:
-        found = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
-    except (OSError, UnicodeError):
-        return True
+    found = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
     return not all(is_loopback(str(address[0])) for *_, address in found)
 
 

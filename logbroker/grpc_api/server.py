@@ -16,6 +16,7 @@ from logbroker.address import Address, parse_address
 from logbroker.broker.broker import Broker, open_broker
 from logbroker.config import BrokerConfig
 from logbroker.errors import ListenError, StorageFailedError, quoted
+from logbroker.errors.system import system_error_text
 from logbroker.grpc_api.admin_service import AdminService
 from logbroker.grpc_api.exposure import reachable_from_outside
 from logbroker.grpc_api.frozen_heap import FrozenHeap
@@ -57,6 +58,10 @@ async def serve(config: BrokerConfig, *, on_ready: Callable[[str], None], stop: 
     nothing more is acknowledged and the process must end.
     """
     address = _address(config.listen)
+    try:
+        is_reachable = await reachable_from_outside(address.host)
+    except OSError as error:
+        raise ListenError(f"cannot listen on {address}: {system_error_text(error)}") from None
     tune_process(config.thread_switch_interval_seconds)
     failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     async with open_broker(config, failure) as broker:
@@ -64,7 +69,7 @@ async def serve(config: BrokerConfig, *, on_ready: Callable[[str], None], stop: 
         health = health_aio.HealthServicer()
         under_way = UnderWay()
         _add_services(server, broker, health, stop, under_way)
-        if await reachable_from_outside(address.host):
+        if is_reachable:
             _log.warning(
                 "listening on %s, which other machines may reach: whoever reaches it may read, write and delete"
                 " everything; listen on 127.0.0.1, or let a firewall decide who may connect",

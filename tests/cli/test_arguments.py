@@ -86,6 +86,11 @@ def refusal(capsys: pytest.CaptureFixture[str], each: Parameter, value: str) -> 
     return line
 
 
+def test_no_help_shows_a_bound_that_is_none() -> None:
+    for each in ALL:
+        assert "=None" not in str(each.parameter.get_help_record(click.Context(each.command))), each
+
+
 def test_the_walk_finds_the_commands() -> None:
     assert len(NUMBERS) > 100
     assert len(TEXTS) > 50

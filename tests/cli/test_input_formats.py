@@ -47,6 +47,20 @@ class TestLines:
         assert [record.value for record in read_all_lines(b"".join(v + b"\n" for v in values), raw=True)] == values
 
 
+MARK = b"\xef\xbb\xbf"
+"""The byte order mark that Excel and others begin a file with."""
+
+
+def test_a_byte_order_mark_is_no_part_of_the_first_record() -> None:
+    assert read_all_lines(MARK + b"k:v\n" + MARK + b"k:v\n", key_separator=b":") == [
+        InputRecord(b"v", b"k"),
+        InputRecord(b"v", MARK + b"k"),
+    ]
+    assert read_all_lines(MARK + b"v\n", raw=True) == [InputRecord(MARK + b"v")]
+    assert list(read_json(lines_of(MARK + b'{"value": "v"}\n'))) == [InputRecord(b"v")]
+    assert list(read_csv(lines_of(MARK + b"a\n1\n"), key_column="a")) == [InputRecord(b'{"a":"1"}', b"1")]
+
+
 class TestJson:
     def test_everything_is_taken_over(self) -> None:
         line = {

@@ -122,6 +122,20 @@ def test_options_win_over_the_file(tmp_path: Path) -> None:
     assert not (tmp_path / "unused").exists()
 
 
+def test_a_wrong_value_is_refused_where_an_option_wins_over_it_too(tmp_path: Path) -> None:
+    path = tmp_path / "broker.toml"
+    path.write_text("listen = 5\n", encoding="utf-8")
+    assert "listen" in failure_of("serve", "--config", path, "--listen", "127.0.0.1:0")
+
+
+def test_a_host_without_an_address_is_refused_before_anything_is_made(tmp_path: Path) -> None:
+    line = failure_of(
+        "serve", "--data-dir", tmp_path / "data", "--listen", "nosuchhost.invalid:0", "--log-level", "error"
+    )
+    assert "cannot listen on nosuchhost.invalid:0" in line
+    assert not (tmp_path / "data").exists()
+
+
 def test_a_wrong_call_exits_with_2() -> None:
     result = logbroker("serve", "--frobnicate")
     assert result.returncode == 2

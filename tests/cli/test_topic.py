@@ -93,6 +93,7 @@ def test_what_the_broker_refuses_is_one_line(topic: Topic, arguments: tuple[str,
     [
         ("create",),
         ("create", "t", "--config", "novalue"),
+        ("create", "t", "--config", "retention.ms=5", "--config", "retention.ms=6"),
         ("create", "t", "--partitions", "x"),
         ("alter", "t"),
         ("frob",),

@@ -90,6 +90,9 @@ class Whole(click.IntRange):
         self._least: Final = least
         self._most: Final = most
 
+    def _describe_range(self) -> str:
+        return "" if self.min is None and self.max is None else super()._describe_range()
+
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         number = whole_number(value) if isinstance(value, str) else int(value)
         if number is None or not self._least <= number <= self._most:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import codecs
 import csv
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Annotated, Literal
@@ -40,7 +41,7 @@ def read_lines(lines: Iterable[bytes], *, key_separator: bytes | None, raw: bool
 
     A line that is not UTF-8 is refused unless `raw`.
     """
-    for number, line in enumerate(lines, 1):
+    for number, line in enumerate(lines if raw else _unmarked(lines), 1):
         if not raw and not line.isascii():
             _text(line, number)
         value = line.removesuffix(b"\n")
@@ -78,7 +79,7 @@ class _JsonRecord(msgspec.Struct, forbid_unknown_fields=True):
 def read_json(lines: Iterable[bytes]) -> Iterator[InputRecord]:
     """One JSON object a line, as `consume --format json` prints; only `value` is needed. Blank lines are skipped."""
     decode = msgspec.json.Decoder(_JsonRecord).decode
-    for number, line in enumerate(lines, 1):
+    for number, line in enumerate(_unmarked(lines), 1):
         if not line.isascii():
             _text(line, number)
         elif line.isspace():
@@ -105,10 +106,10 @@ def read_csv(
     An empty field of the priority column is none.
     """
     csv.field_size_limit(MAX_BATCH_BYTES)
-    rows = csv.reader((_text(line, number) for number, line in enumerate(lines, 1)), strict=True)
+    rows = csv.reader((_text(line, number) for number, line in enumerate(_unmarked(lines), 1)), strict=True)
     encode = msgspec.json.Encoder().encode
     try:
-        columns = [name.removeprefix("\ufeff") for name in next(rows, [])]  # what Excel begins a file with
+        columns = next(rows, [])
         if not columns:
             raise InvalidRequestError("the input is empty: its first line must name the columns")
         if len(set(columns)) < len(columns):
@@ -129,6 +130,14 @@ def read_csv(
             )
     except csv.Error as error:
         raise InvalidRequestError(f"line {rows.line_num} is not CSV: {error}") from None
+
+
+def _unmarked(lines: Iterable[bytes]) -> Iterator[bytes]:
+    """Yield lines without the byte order mark that Excel and others begin a file with."""
+    is_first = True
+    for line in lines:
+        yield line.removeprefix(codecs.BOM_UTF8) if is_first else line
+        is_first = False
 
 
 def _column(columns: Sequence[str], name: str | None) -> int | None:

@@ -199,8 +199,8 @@ def find(
 ) -> None:
     """Find records by key or time: their offsets, and where their batches lie.
 
-    T is ISO 8601 or milliseconds since 1970. Exits with 1 where there is no such record, or where damage, which is
-    passed over and named at the end, may have held some.
+    T is ISO 8601 or milliseconds since 1970. With --json each record is a line. Exits with 1 where there is no such
+    record, or where damage, which is passed over and named at the end, may have held some.
 
     \b
     Examples:
@@ -227,7 +227,7 @@ def find(
     for partition, reading in damaged:
         _raise_for(partition, reading)
     if none:
-        what = f"with the key {key!r}" if key is not None else "of that time or later"
+        what = f"with the key {quoted(wanted)}" if key is not None else "of that time or later"
         raise LogbrokerError(f"there is no record {what}")
 
 
