@@ -93,7 +93,10 @@ class EmbeddedBroker:
         command = [sys.executable, "-m", "logbroker", "serve", "--stop-with-stdin", "--config", str(config_path)]
         command += ["--data-dir", str(self.data_dir), "--listen", self._listen]
         with open(self.log_path, "ab", opener=private_opener) as log:
-            process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log)
+            # In a group of its own, as Ctrl-C is for the program: the broker ends with it, not before it.
+            process = subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, process_group=0
+            )
         try:
             self._listen = self._wait_until_ready(process, time.monotonic() + timeout_seconds)
         except BaseException:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import logbroker
-from logbroker.client.sync import Admin
+from logbroker.client.sync import Admin, Consumer
 from logbroker.embedded_broker import EmbeddedBroker
 from logbroker.errors import BrokerUnavailableError, InvalidRequestError, LogbrokerError
 
@@ -99,6 +99,41 @@ with logbroker.embedded() as broker:
     finally:
         os.close(process)
     assert gone
+
+
+_INTERRUPTED = """
+import sys
+import logbroker
+from logbroker.client.sync import Admin, Producer
+
+with logbroker.embedded(sys.argv[1]) as broker, Producer(broker.address, linger_ms=3_600_000) as producer:
+    with Admin(broker.address) as admin:
+        admin.create_topic("t", 1)
+    for number in range(1000):
+        producer.send("t", b"%d" % number)
+    print("sent", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_a_ctrl_c_at_the_terminal_ends_the_program_before_its_broker(tmp_path: Path) -> None:
+    """It goes to the whole group of processes. What is flushed after it arrives."""
+    with subprocess.Popen(
+        [sys.executable, "-c", _INTERRUPTED, str(tmp_path)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        process_group=0,
+    ) as program:
+        assert program.stdout is not None
+        assert program.stdout.readline() == b"sent\n"
+        os.killpg(program.pid, signal.SIGINT)
+        _, said = program.communicate(timeout=60)
+    assert b"not confirmed" not in said, said
+    assert program.returncode == -signal.SIGINT, said
+    with logbroker.embedded(tmp_path) as broker, Consumer(broker.address) as consumer:
+        consumer.assign("t")
+        assert sum(1 for _ in consumer.until_end()) == 1000
 
 
 def test_one_that_was_killed_from_outside_is_started_again(logbroker_broker: EmbeddedBroker) -> None:
