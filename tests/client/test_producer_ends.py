@@ -123,7 +123,7 @@ def test_what_threads_add_to_is_looked_at_under_the_lock(
         queues, unlocked = accumulator.queues, []
 
         def watched() -> Any:
-            if not accumulator.lock.locked():
+            if not accumulator.lock.is_mine():
                 unlocked.append(True)
             return queues()
 

@@ -25,6 +25,7 @@ from logbroker.client.runtime import forking
 from logbroker.client.runtime.arguments import checks_arguments, record_parts
 from logbroker.client.runtime.lifetime import LAST_SECONDS, Droppable
 from logbroker.client.runtime.sync_loop import Latch, check_waits, run, shared_loop, wait_for
+from logbroker.client.runtime.thread_locks import taken_here
 from logbroker.client.transport.connection import Connection
 from logbroker.errors import BrokerUnavailableError
 from logbroker.record.codec import Headers
@@ -135,14 +136,17 @@ class Producer(Droppable):
             value, key = self._serialized(value, key)
         if priority is not None:
             headers = with_priority(headers, priority)
+        lock = self._accumulator.lock
+        if lock.is_mine():
+            raise taken_here()
         try:
-            with self._accumulator.lock:
+            with lock.lock:
                 delivery = self._try_append(topic, value, key, headers, partition, timestamp_ms, ordering_key)
         except (TypeError, ValueError, BufferError):
             value, key, headers, ordering_key = record_parts(
                 topic, value, key, headers, partition, timestamp_ms, ordering_key
             )
-            with self._accumulator.lock:
+            with lock.free():
                 delivery = self._try_append(topic, value, key, headers, partition, timestamp_ms, ordering_key)
         if delivery is not None:
             return delivery
@@ -156,7 +160,7 @@ class Producer(Droppable):
         while True:
             room = Latch()
             self._route(topic)
-            with self._accumulator.lock:
+            with self._accumulator.lock.free():
                 current = self._accumulator.routes.get(topic)
                 if current is None:
                     continue  # Deleted at this very moment.

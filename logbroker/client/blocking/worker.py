@@ -430,7 +430,7 @@ def _wait(
 ) -> bool:
     """Wait until it is worth looking again; False: the time is over."""
     told = Latch()
-    with core.holdings.lock:
+    with core.holdings.lock.free():
         if shelf.is_ready:
             return True
         shelf.waiters.append(told.set)
@@ -446,7 +446,7 @@ def _wait(
             wait_for(told, left)
         return True
     finally:
-        with core.holdings.lock:
+        with core.holdings.lock.free():
             if told.set in shelf.waiters:
                 shelf.waiters.remove(told.set)
             elif deadline is not None and monotonic() >= deadline:

@@ -6,7 +6,6 @@ batch. The lock guards all of it: a synchronous producer appends in its callers'
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, Final, Generic, TypeVar
@@ -14,6 +13,7 @@ from typing import Any, Final, Generic, TypeVar
 from logbroker.client.producer.delivery import Batch
 from logbroker.client.producer.partition_queue import PartitionQueue, ProducerIdentity
 from logbroker.client.producer.topic_route import TopicRoute
+from logbroker.client.runtime.thread_locks import ThreadLock
 from logbroker.client.transport.metadata import TopicInfo
 from logbroker.config import MAX_BATCH_BYTES
 from logbroker.errors import (
@@ -47,7 +47,7 @@ class Accumulator(Generic[Handle]):
         delivery_timeout_seconds: float,
         wake: Callable[[], None],
     ) -> None:
-        self.lock = threading.Lock()
+        self.lock = ThreadLock()
         self.routes: dict[str, TopicRoute] = {}
         self.buffered_bytes = 0
         """Of records, before compression."""
@@ -428,7 +428,7 @@ class Accumulator(Generic[Handle]):
     def take_lost(self) -> tuple[int, LogbrokerError | None]:
         """Return how many records failed, or have no outcome, of which nobody was told, and the first error of them;
         count them as told."""
-        with self.lock:
+        with self.lock.free():
             untold = [batch for batch in (*self._unseen_failures, *self.unfinished) if batch.count_untold()]
             self._unseen_failures.clear()
             count = sum(batch.count_untold() for batch in untold)

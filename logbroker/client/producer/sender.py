@@ -5,10 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import grpc
 
@@ -18,6 +17,7 @@ from logbroker.client.producer.partition_queue import ANONYMOUS, PartitionQueue,
 from logbroker.client.producer.topic_route import TopicRoute
 from logbroker.client.runtime import forking
 from logbroker.client.runtime.tasks import waiter
+from logbroker.client.runtime.thread_locks import ThreadLock
 from logbroker.client.transport.background import Background, end_works
 from logbroker.client.transport.connection import Connection, Stream, backoff_seconds, run_stream
 from logbroker.client.transport.metadata import DEFAULT_MAX_REQUEST_BYTES, TopicInfo, find_topic
@@ -135,11 +135,11 @@ class Sender:
         """See `forking.Forked`: what was appended is the parent's to deliver."""
         if self._works:
             forking.leave_alone((self._loop, self._works))
-            self._accumulator.lock = cast(Any, forking.ForkedLock())
+            self._accumulator.lock.leave_to_parent()
             self._over = forking.error().as_value()
             self._accumulator.give_up(self._over)
         else:
-            self._accumulator.lock = threading.Lock()
+            self._accumulator.lock = ThreadLock()
 
     async def route(self, topic: str) -> TopicRoute:
         """Return the route of a topic, asking the broker where it is not known; raises UnknownTopicError."""
@@ -162,7 +162,7 @@ class Sender:
         """Look whether a topic has grown, for a partition that is not known; raises UnknownTopicError."""
         accumulator = self._accumulator
         info = await self._find_topic(route.name)
-        with accumulator.lock:
+        with accumulator.lock.free():
             is_newest = info.id == route.topic_id and info.generation == route.generation
             if is_newest or accumulator.routes.get(route.name) is not route:
                 return
@@ -176,7 +176,7 @@ class Sender:
         """Take no more records: what is appended by now is the last."""
         if self._over is None:
             self._over = BrokerUnavailableError("this producer is closed; open another one").as_value()
-        with self._accumulator.lock:
+        with self._accumulator.lock.free():
             self._accumulator.shut()
 
     async def flush(self) -> None:
@@ -189,7 +189,7 @@ class Sender:
     async def drain(self) -> None:
         """Wait until all that was appended is done, however it ends."""
         accumulator = self._accumulator
-        with accumulator.lock:
+        with accumulator.lock.free():
             accumulator.close_open_batches()
             unfinished = list(accumulator.unfinished)
         self.wake()
@@ -204,7 +204,7 @@ class Sender:
                 finally:
                     batch.wait_no_longer(tell, NO_RECORD)
             if batch.moved is not None:
-                with accumulator.lock:
+                with accumulator.lock.free():
                     accumulator.close_open_batches()
                 unfinished += {new: None for new, _ in batch.moved}
 
@@ -220,14 +220,14 @@ class Sender:
             self._fail_rest(BrokerUnavailableError("the producer was closed before the record was delivered"), routes)
 
     def _forget_routes(self) -> list[TopicRoute]:
-        with self._accumulator.lock:
+        with self._accumulator.lock.free():
             routes = list(self._accumulator.routes.values())
             self._accumulator.routes.clear()
         return routes
 
     def _fail_rest(self, error: LogbrokerError, routes: list[TopicRoute]) -> None:
         accumulator = self._accumulator
-        with accumulator.lock:
+        with accumulator.lock.free():
             accumulator.close_open_batches()
             for batch in list(accumulator.unfinished):
                 accumulator.finish(batch, error=error)
@@ -264,7 +264,7 @@ class Sender:
     def _lost(self, error: LogbrokerError) -> None:
         """The stream is over: what it has not answered is sent again."""
         self._last_failure = error
-        with self._accumulator.lock:
+        with self._accumulator.lock.free():
             for queue in self._accumulator.queues():
                 queue.lost(error)
             # What is overdue would break the next stream too.
@@ -286,7 +286,7 @@ class Sender:
             assert self._identity is not None
             sent: _Sent = []
             if len(self._in_flight) < self._max_requests_in_flight:
-                with accumulator.lock:
+                with accumulator.lock.free():
                     sent = accumulator.take(time.monotonic(), self._identity, _MAX_REQUEST_BYTES)
             if sent:
                 for some in self._requests_of(sent):
@@ -311,7 +311,7 @@ class Sender:
         for item in sent:
             batch_bytes = len(item[2].payload)
             if batch_bytes > bound:
-                with self._accumulator.lock:
+                with self._accumulator.lock.free():
                     self._refuse_unsent(*item, bound)
                 continue
             if some and size_bytes + batch_bytes > bound:
@@ -334,11 +334,11 @@ class Sender:
             self._accumulator.finish(batch, error=error)
 
     def _queues_that_need_an_epoch(self) -> list[PartitionQueue]:
-        with self._accumulator.lock:
+        with self._accumulator.lock.free():
             return [queue for queue in self._accumulator.queues() if queue.needs_epoch == self._identity]
 
     async def _wait_for_work(self) -> None:
-        with self._accumulator.lock:
+        with self._accumulator.lock.free():
             due_seconds = self._accumulator.next_due_seconds(time.monotonic())
         timer = asyncio.get_running_loop().call_later(due_seconds, self._work.set)
         try:
@@ -369,7 +369,7 @@ class Sender:
             self._attempt, self._last_failure = 0, None
             sent = self._in_flight.pop(response.correlation_id)
             now = time.monotonic()
-            with self._accumulator.lock:
+            with self._accumulator.lock.free():
                 for (route, queue, batch), result in zip(sent, response.results, strict=True):
                     self._answer(route, queue, batch, result, now)
             self.wake()
@@ -427,10 +427,10 @@ class Sender:
         try:
             info = await self._find_topic(route.name)
         except UnknownTopicError as error:
-            with accumulator.lock:
+            with accumulator.lock.free():
                 self._drop(route, error)
             return
-        with accumulator.lock:
+        with accumulator.lock.free():
             if info.id != route.topic_id:
                 self._drop(route, _recreated(route))
             else:
@@ -445,7 +445,7 @@ class Sender:
     async def _expire_for_ever(self) -> None:
         while True:
             await asyncio.sleep(_EXPIRY_CHECK_SECONDS)
-            with self._accumulator.lock:
+            with self._accumulator.lock.free():
                 overdue = self._accumulator.expire(time.monotonic(), self._last_failure)
             if overdue and self._stream is not None:
                 # The broker does not answer on this stream; what is in flight fails once it is broken.

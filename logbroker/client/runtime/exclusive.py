@@ -32,7 +32,8 @@ class Exclusive:
     def __init__(self, who: Callable[[], object]) -> None:
         """`who` returns the caller: its thread, or its task."""
         self._who = who
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
+        """Reentrant, as a signal handler may take and give back what its thread is about to take."""
         self._hold: weakref.ref[io.BytesIO] | None = None
         self._holder: object = None
 

@@ -18,7 +18,7 @@ from concurrent.futures import CancelledError
 from time import monotonic
 from typing import Any, Final, Generic, TypeVar
 
-from logbroker.client.runtime import forking
+from logbroker.client.runtime import forking, thread_locks
 from logbroker.client.runtime.arguments import check_wait
 from logbroker.errors import BrokerUnavailableError, InvalidRequestError
 
@@ -71,7 +71,9 @@ class SharedLoop:
         return threading.current_thread() is self._thread
 
     def check_waits(self) -> None:
-        """Raise InvalidRequestError where the caller would wait for its own thread, as in a callback of a delivery."""
+        """Raise InvalidRequestError where the caller would wait for its own thread, as in a callback of a delivery, and
+        ConcurrentUseError in a signal handler that keeps its thread from giving back what the loop may wait for."""
+        thread_locks.check_has_none()
         if self.is_current:
             raise InvalidRequestError(
                 "a callback runs in the clients' own background thread, where nothing may wait for the broker, or for"
@@ -250,7 +252,7 @@ def wait_for(told: Latch, timeout_seconds: float | None) -> bool:
 
 
 def check_waits() -> None:
-    """Raise InvalidRequestError where `run` would: before anything is changed that it is needed for."""
+    """Raise what `SharedLoop.check_waits` raises, where `run` would, before anything is changed."""
     if _shared is not None:
         _shared.check_waits()
 

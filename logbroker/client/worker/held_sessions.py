@@ -39,7 +39,7 @@ class HeldSessions(Generic[D]):
 
     def opened(self, answer: queues_pb2.SessionAnswer, prefetch: int, now: float) -> HeldSession[D]:
         """A session is the worker's."""
-        with self._holdings.lock:
+        with self._holdings.lock.free():
             shelf = PrefetchBuffer(self._make, self._holdings.prefetch_bytes)
             shelf.open = True
             session = HeldSession(
@@ -53,7 +53,7 @@ class HeldSessions(Generic[D]):
 
     def answered(self, answer: queues_pb2.SessionAnswer, error: LogbrokerError | None) -> bool:
         """Take the answer to a renewal; False: it is none."""
-        with self._holdings.lock:
+        with self._holdings.lock.free():
             for session in self:
                 if session.renewal_id == answer.correlation_id:
                     session.renewal_id = 0
@@ -66,7 +66,7 @@ class HeldSessions(Generic[D]):
 
     def lost(self, token: int, key: bytes, error: LogbrokerError) -> None:
         """A session is over, or another's."""
-        with self._holdings.lock:
+        with self._holdings.lock.free():
             self._drop(token, key, error)
 
     def welcomed(self, kept: Iterable[queues_pb2.SessionRef]) -> int:

@@ -10,11 +10,11 @@ The lock guards all of it: a synchronous worker's threads settle while the event
 from __future__ import annotations
 
 import logging
-import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final, Generic, TypeVar
 
+from logbroker.client.runtime.thread_locks import ThreadLock, taken_here
 from logbroker.client.worker.delivery_batch import HELD, DeliveryBatch
 from logbroker.client.worker.held_session import HeldSession
 from logbroker.client.worker.held_sessions import HeldSessions
@@ -51,7 +51,7 @@ class InFlight(Generic[D]):
         """`make` makes a delivery of (lot, offset, timestamp_ms, key, value, headers); `wake` is called, from any
         thread, when there is something to send. `prefetch_bytes` bounds what waits for the program outside of sessions,
         and in each session."""
-        self.lock = threading.Lock()
+        self.lock = ThreadLock()
         self.prefetch_bytes = prefetch_bytes
         self.shelf = PrefetchBuffer(make, prefetch_bytes)
         """What was received outside of sessions and waits for the program."""
@@ -84,7 +84,10 @@ class InFlight(Generic[D]):
 
     def take(self, shelf: PrefetchBuffer[D], now: float, *, keeps: bool = False) -> D | None:
         """Return the next delivery of a shelf; None: there is none at the moment. See `PrefetchBuffer.take`."""
-        with self.lock:
+        lock = self.lock
+        if lock.is_mine():
+            raise taken_here()
+        with lock.lock:
             delivery = shelf.take(now, keeps=keeps)
         if shelf.grant_due or shelf.spoilt is not None:
             self.wake()
@@ -97,7 +100,7 @@ class InFlight(Generic[D]):
 
     def take_back(self, shelf: PrefetchBuffer[D]) -> None:
         """See `PrefetchBuffer.take_back`."""
-        with self.lock:
+        with self.lock.free():
             shelf.take_back()
 
     def want(self, now: float) -> None:
@@ -107,9 +110,11 @@ class InFlight(Generic[D]):
 
     def say(self, delivery: LeasedRecord, word: Word) -> None:
         """The program settles a delivery; raises what stands against it."""
-        lot = delivery.lot
+        lot, lock = delivery.lot, self.lock
+        if lock.is_mine():
+            raise taken_here()
         try:
-            with self.lock:
+            with lock.lock:
                 if lot.states[delivery.index] != HELD:
                     lot.check_held(delivery.index)
                 lot.ledger.say(delivery, word)
@@ -130,21 +135,21 @@ class InFlight(Generic[D]):
 
     def extend(self, delivery: LeasedRecord, lease_seconds: float | None) -> None:
         """The program wants a delivery for longer."""
-        with self.lock:
+        with self.lock.free():
             delivery.lot.check_held(delivery.index)
             self._leases.ask(delivery.lot, delivery.index, lease_seconds)
         self.wake()
 
     def save_state(self, session: HeldSession[D]) -> None:
         """Send the state of a session, though no ack follows."""
-        with self.lock:
+        with self.lock.free():
             session.ledger.save_state()
         self.wake()
 
     def give_back_unwanted(self, now: float, *, at_once: bool = False) -> None:
         """Give back what has waited on the shelf while the program did not ask for a good part of a lease (`at_once`:
         does not ask any more), and take no more until it asks again: others may be free to work on it."""
-        with self.lock:
+        with self.lock.free():
             asks = self.shelf.waiters or now < self._asked_at + self._leases.lease_seconds * _UNASKED_SHARE
             if at_once or not asks:
                 self.wanted = False
@@ -153,25 +158,25 @@ class InFlight(Generic[D]):
 
     def tell_all(self) -> None:
         """Let all who wait for a delivery look whether there is still something to wait for."""
-        with self.lock:
+        with self.lock.free():
             self.shelf.tell_all()
             for session in self.sessions:
                 session.shelf.tell_all()
 
     def unfinished(self) -> list[SettlementBatch]:
         """All settlements without an answer."""
-        with self.lock:
+        with self.lock.free():
             return [settlement for ledger in self._ledgers() for settlement in ledger.unfinished()]
 
     def take_untold(self) -> LogbrokerError | None:
         """Return the first refusal that the program has not heard of, and count all of them as told."""
-        with self.lock:
+        with self.lock.free():
             untold, self._untold = self._untold, []
         return untold[0].first_failure() if untold else None
 
     def told(self, settlement: SettlementBatch) -> None:
         """The program has heard of a refusal."""
-        with self.lock:
+        with self.lock.free():
             if settlement in self._untold:
                 self._untold.remove(settlement)
 
@@ -192,7 +197,7 @@ class InFlight(Generic[D]):
 
     def next_settle(self, now: float) -> queues_pb2.Settle | None:
         """Return the next settlement to be sent, extensions included; None: nothing is to be sent now."""
-        with self.lock:
+        with self.lock.free():
             while self.dropped:
                 self.put_down(self.bare_record(*self.dropped.popleft()), RELEASE)
             self.shelf.mend()
@@ -210,7 +215,7 @@ class InFlight(Generic[D]):
 
     def next_grant(self) -> queues_pb2.Credit | None:
         """Return the next credit in bytes to be given; None: none is, now."""
-        with self.lock:
+        with self.lock.free():
             if self.shelf.grant_due:
                 return queues_pb2.Credit(bytes=self.shelf.grant())
             for session in self.sessions:
@@ -220,7 +225,7 @@ class InFlight(Generic[D]):
 
     def extensions(self, now: float) -> queues_pb2.Settle | None:
         """Return what prolongs the leases of all that is worked on, where it is time."""
-        with self.lock:
+        with self.lock.free():
             self._correlation_id += 1
             return self._leases.due(self._lots, self._correlation_id, now)
 
@@ -246,7 +251,7 @@ class InFlight(Generic[D]):
 
     def received(self, message: queues_pb2.Deliveries, now: float) -> int:
         """Deliveries came; return how many of them used up credit."""
-        with self.lock:
+        with self.lock.free():
             session = self.sessions.find(message.session_token, message.session_key) if message.session_token else None
             lot = DeliveryBatch(message, self.topic, self._ledger if session is None else session.ledger)
             if session is not None:
@@ -268,7 +273,7 @@ class InFlight(Generic[D]):
 
     def answered(self, answer: queues_pb2.SettleAnswer) -> SettlementBatch | None:
         """A settlement was answered. Returns it where the broker had no room for it: say `again` a little later."""
-        with self.lock:
+        with self.lock.free():
             lost = self._leases.answered(answer)
             if lost is not None:
                 for lot, index, error in lost:
@@ -289,7 +294,7 @@ class InFlight(Generic[D]):
 
     def again(self, settlement: SettlementBatch) -> None:
         """Send a settlement again, and what was said since."""
-        with self.lock:
+        with self.lock.free():
             settlement.ledger.go_on()
         self.wake()
 
@@ -305,7 +310,7 @@ class InFlight(Generic[D]):
 
     def broken(self) -> None:
         """The stream is over: nothing is handed out until the next one has begun."""
-        with self.lock:
+        with self.lock.free():
             self._leases.broken()
             self.shelf.set_open(False)
             self.sessions.broken()
@@ -314,7 +319,7 @@ class InFlight(Generic[D]):
 
     def welcomed(self, welcome: queues_pb2.Welcome, now: float) -> int:
         """A stream has begun. Returns how many deliveries, and sessions, were lost meanwhile."""
-        with self.lock:
+        with self.lock.free():
             self.topic, self.life = welcome.topic, welcome.life
             self._leases.lease_seconds = welcome.lease_ms / 1000
             lost = self.sessions.welcomed(welcome.sessions)
@@ -360,7 +365,7 @@ class InFlight(Generic[D]):
 
     def fail(self, error: LogbrokerError) -> None:
         """The worker holds nothing any more."""
-        with self.lock:
+        with self.lock.free():
             self.sessions.fail(error)
             for lot in self._lots:
                 self._lose(lot, error)

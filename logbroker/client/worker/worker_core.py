@@ -10,11 +10,12 @@ import socket
 import threading
 from collections.abc import Callable
 from time import monotonic
-from typing import Any, Final, Generic, TypeVar, cast
+from typing import Final, Generic, TypeVar
 
 from logbroker.client.runtime import forking
 from logbroker.client.runtime.arguments import MAX_INT, check_bounds
 from logbroker.client.runtime.lifetime import Lifetime
+from logbroker.client.runtime.thread_locks import ThreadLock
 from logbroker.client.transport.connection import Connection, running_loop
 from logbroker.client.worker.held_session import HeldSession
 from logbroker.client.worker.in_flight import InFlight
@@ -100,10 +101,10 @@ class WorkerCore(Generic[D]):
     def forked(self) -> None:
         """See `forking.Forked`: what is held is the parent's to work on, and to settle."""
         if self.link.begun:
-            self.holdings.lock = cast(Any, forking.ForkedLock())
+            self.holdings.lock.leave_to_parent()
             forking.leave_alone((self._loop, self.link))
         else:
-            self.holdings.lock = threading.Lock()
+            self.holdings.lock = ThreadLock()
 
     def _wake(self) -> None:
         if threading.get_ident() == self._loop_thread:
@@ -155,7 +156,12 @@ class WorkerCore(Generic[D]):
         """End the loops over deliveries and sessions after what they have in hand."""
         self.stopping = True
         # A handler of signals that calls this is there in children too.
-        if not self.lifetime.is_forked:
+        if self.lifetime.is_forked:
+            return
+        if self._loop is not None and self.holdings.lock.is_mine():
+            # A handler, on top of who has the lock.
+            self._loop.call_soon_threadsafe(self.holdings.tell_all)
+        else:
             self.holdings.tell_all()
 
     def handlers_ended(self) -> None:
