@@ -36,8 +36,8 @@ class ThreadLock:
         self.lock: AbstractContextManager[object] = lock
         self.is_mine: Callable[[], bool] = lock._is_owned
         """Whether this thread has it: what `threading.Condition` asks."""
-        key = id(self)
-        _locks[key] = weakref.ref(self, lambda _: _locks.pop(key, None))
+        # No function of Python: what a signal handler raises in one that is called at the end of an object is lost.
+        _locks.add(weakref.ref(self, _locks.discard))
 
     def free(self) -> AbstractContextManager[object]:
         """Return the lock; raises ConcurrentUseError where this thread has it."""
@@ -56,12 +56,12 @@ def taken_here() -> ConcurrentUseError:
     return ConcurrentUseError(_WITHIN)
 
 
-_locks: dict[int, weakref.ref[ThreadLock]] = {}
+_locks: set[weakref.ref[ThreadLock]] = set()
 
 
 def check_has_none() -> None:
     """Raise ConcurrentUseError where this thread has any of these locks: it must not wait for the event loop."""
-    for reference in list(_locks.values()):
+    for reference in list(_locks):
         lock = reference()
         if lock is not None and lock.is_mine():
             raise taken_here()
