@@ -40,6 +40,7 @@ _PARTITIONS: Final = 4
 _BULK: Final = "bulk"
 _STEADY: Final = "steady"
 _CREDIT: Final = 2**40
+_LEAST_RECORDS: Final = 500
 _SETTINGS: Final[dict[str, Any]] = {
     "max_fetch_bytes_in_flight": 32 * MIB,
     "checkpoint_seconds": 0.5,
@@ -75,6 +76,7 @@ async def _run(broker: LimitedBroker, seconds: float, descriptors: int) -> dict[
             if descriptors:
                 await _try_many_partitions(api)
             await asyncio.sleep(max(0.0, seconds - (time.monotonic() - started)))
+            await _until(lambda: sum(pair.appended for pair in steady) > _LEAST_RECORDS, "hardly a record was appended")
             most_descriptors, refused = broker.descriptors(), crowd.refused()
             await crowd.leave()
             await _until(
