@@ -6,7 +6,7 @@ import pytest
 
 from logbroker.client.worker.in_flight import InFlight
 from logbroker.client.worker.leased_record import WorkerDelivery
-from logbroker.client.worker.settlements import SettlementBatch
+from logbroker.client.worker.settlements import SettlementLedger
 from logbroker.errors import BrokerUnavailableError, OverloadedError
 from logbroker.v1 import queues_pb2
 from tests.client.holdings_by_hand import LEASE_SECONDS, NOW, Worker, acks, extensions, status
@@ -64,7 +64,7 @@ def test_what_is_put_off_is_unfinished_and_nothing_overtakes_it(worker: Worker) 
     first.ack()
     again = refuse(worker.holdings, worker.sent())
     assert first.settlement in worker.holdings.unfinished()
-    assert session.ledger.unfinished() == [first.settlement]
+    assert session.unfinished() == [first.settlement]
     session.set_state(b"2")
     second.ack()
     assert worker.sends_nothing()
@@ -98,7 +98,7 @@ def test_what_is_put_off_when_the_stream_breaks_goes_on_the_next(worker: Worker)
     assert worker.sends_nothing()
 
 
-def refuse(holdings: InFlight[WorkerDelivery], settle: queues_pb2.Settle) -> SettlementBatch:
+def refuse(holdings: InFlight[WorkerDelivery], settle: queues_pb2.Settle) -> SettlementLedger:
     """Answer that there was no room; return what is to be sent again."""
     failure = queues_pb2.SettleFailure(status=status(OverloadedError("later")))
     again = holdings.answered(queues_pb2.SettleAnswer(correlation_id=settle.correlation_id, failures=[failure]))

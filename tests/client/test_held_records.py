@@ -126,7 +126,7 @@ def test_a_session_that_is_lost_takes_its_deliveries_along(worker: Worker) -> No
     for use in (session.check, second.ack, lambda: session.set_state(b"")):
         with pytest.raises(StaleSessionError, match="another has it"):
             use()
-    assert isinstance(worker.holdings.take_untold(), StaleSessionError)
+    assert isinstance(worker.holdings.outbox.take_untold(), StaleSessionError)
     (kept,) = worker.take(1, shelf=other.shelf)
     kept.ack()
     assert acks(worker.sent()) == [(4, 4)]

@@ -88,8 +88,8 @@ async def test_a_refusal_is_told_to_who_waits_or_to_the_next_flush(worker: Worke
         delivery.ack()
     worker.answer(worker.sent(), [(2, 2, LeaseLostError("too late"))])
     await taken[0]
-    assert isinstance(worker.holdings.take_untold(), LeaseLostError)
-    assert worker.holdings.take_untold() is None
+    assert isinstance(worker.holdings.outbox.take_untold(), LeaseLostError)
+    assert worker.holdings.outbox.take_untold() is None
     with pytest.raises(LeaseLostError, match="too late"):
         await taken[1]
     assert taken[1].lost
@@ -103,7 +103,7 @@ async def test_a_refusal_that_somebody_heard_of_is_not_told_again(worker: Worker
     worker.answer(worker.sent(), [(1, 1, LeaseLostError("too late"))])
     with pytest.raises(LeaseLostError):
         await delivery
-    assert worker.holdings.take_untold() is None
+    assert worker.holdings.outbox.take_untold() is None
 
 
 def test_what_the_broker_had_no_room_for_is_sent_again(worker: Worker) -> None:
@@ -115,7 +115,7 @@ def test_what_the_broker_had_no_room_for_is_sent_again(worker: Worker) -> None:
     assert acks(again) == [(1, 3)]
     worker.answer(again)
     assert worker.sends_nothing()
-    assert worker.holdings.take_untold() is None
+    assert worker.holdings.outbox.take_untold() is None
 
 
 # --- breaks --------------------------------------------------------------------------------------------------------
@@ -144,11 +144,11 @@ def test_who_comes_back_in_time_says_again_what_has_no_answer(worker: Worker) ->
     assert [nack.first_receipt for nack in again.nacks] == [2]
     # The broker had carried it out: that is no failure.
     worker.answer(again, [(1, 2, AlreadySettledError("settled before"))])
-    assert worker.holdings.take_untold() is None
+    assert worker.holdings.outbox.take_untold() is None
     rest = worker.sent()
     assert acks(rest) == [(3, 3)]
     worker.answer(rest, [(3, 3, AlreadySettledError("settled before"))])
-    assert isinstance(worker.holdings.take_untold(), AlreadySettledError)
+    assert isinstance(worker.holdings.outbox.take_untold(), AlreadySettledError)
 
 
 def test_who_comes_too_late_has_lost_everything(worker: Worker) -> None:
@@ -166,7 +166,7 @@ def test_who_comes_too_late_has_lost_everything(worker: Worker) -> None:
         first.ack()
     assert worker.sends_nothing()
     assert worker.holdings.in_hand == 0
-    assert isinstance(worker.holdings.take_untold(), LeaseLostError)
+    assert isinstance(worker.holdings.outbox.take_untold(), LeaseLostError)
     assert not worker.holdings.places().offsets
 
 
@@ -196,7 +196,7 @@ def test_after_a_crash_what_is_reclaimed_goes_on_under_new_receipts(worker: Work
     worker.answer(rest)
     assert acks(worker.sent()) == [(950, 950)]
     # Whether that ack took effect is not known; the program is told.
-    assert isinstance(worker.holdings.take_untold(), LeaseLostError)
+    assert isinstance(worker.holdings.outbox.take_untold(), LeaseLostError)
 
 
 # --- leases --------------------------------------------------------------------------------------------------------

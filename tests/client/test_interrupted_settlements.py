@@ -107,7 +107,7 @@ def _taken(worker: SyncWorker, now: float, *, in_session: bool) -> tuple[list[An
     taken = worker.take(3, now, None if session is None else session.shelf)
     if session is not None:
         session.set_state(b"after")
-    worker.holdings.asleep()
+    worker.holdings.outbox.asleep()
     return taken, session
 
 

@@ -64,7 +64,7 @@ def test_what_an_interrupt_takes_comes_again_uncounted(
     records = lot.DeliveryBatch.records
     interrupts = 0
 
-    def interrupted(self: lot.DeliveryBatch, make: Any) -> Iterator[Any]:
+    def interrupted(self: lot.DeliveryBatch[Any], make: Any) -> Iterator[Any]:
         found = records(self, make)
         return interrupt(found) if not interrupts else found
 

@@ -72,7 +72,7 @@ async def test_a_state_is_not_written_where_the_ack_that_it_moves_with_is_lost(
     for use in (session.check, lambda: session.set_state(b"after both again")):
         with pytest.raises(LeaseLostError):
             use()
-    session.ledger.save_state()
+    session.save_state()
     assert worker.sends_nothing(), "it is to be opened again, for its state"
     for delivery in (first, second):
         with pytest.raises(LeaseLostError):
@@ -124,7 +124,7 @@ def test_of_what_the_program_never_saw_it_hears_no_refusal(
     released = worker.sent()
     assert releases(released) == [(2, 2)]
     worker.answer(released, [(2, 2, LeaseLostError("taken back before"))])
-    assert worker.holdings.take_untold() is None
+    assert worker.holdings.outbox.take_untold() is None
 
 
 @pytest.mark.parametrize("has_records", [False, True])

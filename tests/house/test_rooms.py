@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections import defaultdict
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -46,3 +47,36 @@ def test_a_public_class_has_a_name_of_its_own() -> None:
                 if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                     homes[node.name].append(str(path))
     assert {name: paths for name, paths in homes.items() if len(paths) > 1} == {}
+
+
+_AT_HOME = {"storage", "consumer_groups", "tools"}
+"""Packages of `logbroker` that lie beside it."""
+
+
+def _name(path: Path) -> str:
+    parts = path.with_suffix("").parts
+    parts = ("logbroker", *parts) if parts[0] in _AT_HOME else parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def _imports(path: Path, names: set[str]) -> set[str]:
+    """The modules that one names in any import: at its top, in a function, for type checkers only."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse((ROOT / path).read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            modules = (f"{node.module}.{alias.name}" for alias in node.names)
+            found |= {module if module in names else node.module for module in modules}
+    return found & names - {_name(path)}
+
+
+def test_no_imports_go_in_a_circle() -> None:
+    """Those within functions, and those for type checkers, are counted."""
+    modules = {_name(path): path for path in _modules()}
+    graph = {name: _imports(path, set(modules)) for name, path in modules.items()}
+    assert sum(map(len, graph.values())) > 1000
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        raise AssertionError(" -> ".join(error.args[1])) from None

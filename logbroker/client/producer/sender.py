@@ -17,7 +17,6 @@ from logbroker.client.producer.partition_queue import ANONYMOUS, PartitionQueue,
 from logbroker.client.producer.topic_route import TopicRoute
 from logbroker.client.runtime import forking
 from logbroker.client.runtime.tasks import waiter
-from logbroker.client.runtime.thread_locks import ThreadLock
 from logbroker.client.transport.background import Background, end_works
 from logbroker.client.transport.connection import Connection, Stream, backoff_seconds, run_stream
 from logbroker.client.transport.metadata import DEFAULT_MAX_REQUEST_BYTES, TopicInfo, find_topic
@@ -139,7 +138,7 @@ class Sender:
             self._over = forking.error().as_value()
             self._accumulator.give_up(self._over)
         else:
-            self._accumulator.lock = ThreadLock()
+            self._accumulator.lock.renew()
 
     async def route(self, topic: str) -> TopicRoute:
         """Return the route of a topic, asking the broker where it is not known; raises UnknownTopicError."""

@@ -31,11 +31,7 @@ class ThreadLock:
     __slots__ = ("__weakref__", "is_mine", "lock")
 
     def __init__(self) -> None:
-        # It has no `__enter__` of its own: what a signal handler raises at the end of that would leave the lock taken.
-        lock: Any = threading.RLock()
-        self.lock: AbstractContextManager[object] = lock
-        self.is_mine: Callable[[], bool] = lock._is_owned
-        """Whether this thread has it: what `threading.Condition` asks."""
+        self.renew()
         # No function of Python: what a signal handler raises in one that is called at the end of an object is lost.
         _locks.add(weakref.ref(self, _locks.discard))
 
@@ -44,6 +40,14 @@ class ThreadLock:
         if self.is_mine():
             raise taken_here()
         return self.lock
+
+    def renew(self) -> None:
+        """Let nobody have it: in the child of a fork, the thread that has it is the parent's."""
+        # It has no `__enter__` of its own: what a signal handler raises at the end of that would leave the lock taken.
+        lock: Any = threading.RLock()
+        self.lock: AbstractContextManager[object] = lock
+        self.is_mine: Callable[[], bool] = lock._is_owned
+        """Whether this thread has it: what `threading.Condition` asks."""
 
     def leave_to_parent(self) -> None:
         """In the child of a fork, let whoever takes it hear why it cannot."""

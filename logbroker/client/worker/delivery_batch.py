@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Final, Protocol, TypeVar
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final, Generic, Protocol, TypeVar
 
 from logbroker.errors import AlreadySettledError, CorruptBatchError, LeaseLostError, LogbrokerError
 from logbroker.record.codec import check_crc, decode_records, split_batches
 from logbroker.v1 import queues_pb2
-
-if TYPE_CHECKING:
-    from logbroker.client.worker.settlements import SettlementLedger
 
 
 class _Placed(Protocol):
@@ -19,6 +16,7 @@ class _Placed(Protocol):
     index: int
 
 
+L = TypeVar("L")
 R = TypeVar("R", bound=_Placed)
 
 HELD: Final = 0
@@ -31,8 +29,9 @@ LOST: Final = 3
 """Not the worker's any more, or refused."""
 
 
-class DeliveryBatch:
-    """The deliveries of one message. Each is named by its index; `states` has what became of it."""
+class DeliveryBatch(Generic[L]):
+    """The deliveries of one message. Each is named by its index; `states` has what became of it. `L` is what settles
+    them: the batch only keeps it."""
 
     __slots__ = (
         "_count",
@@ -55,7 +54,7 @@ class DeliveryBatch:
         "until_by_hand",
     )
 
-    def __init__(self, message: queues_pb2.Deliveries, topic: str, ledger: SettlementLedger) -> None:
+    def __init__(self, message: queues_pb2.Deliveries, topic: str, ledger: L) -> None:
         count = message.count
         partitions, offsets = list(message.partitions), list(message.offsets)
         if count < 1 or len(offsets) not in (1, count) or len(partitions) != len(offsets):
@@ -165,3 +164,20 @@ class DeliveryBatch:
                     if index == count:
                         return
         raise CorruptBatchError(f"the broker sent {index} records for {count} deliveries")
+
+
+def ranges(numbers: Iterable[int]) -> Iterator[tuple[int, int]]:
+    """Yield numbers, each of which comes once, as ranges: the first and the last of each."""
+    ordered = sorted(numbers)
+    if not ordered:
+        return
+    if ordered[-1] - ordered[0] == len(ordered) - 1:
+        yield ordered[0], ordered[-1]
+        return
+    first = last = ordered[0]
+    for number in ordered:
+        if number > last + 1:
+            yield first, last
+            first = number
+        last = number
+    yield first, last

@@ -8,17 +8,23 @@ what comes in between is given back, unseen by the program.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Generic, TypeVar
+from typing import ClassVar, Final, Generic, TypeVar
 
 from logbroker.client.runtime.arguments import as_bytes, fits
-from logbroker.client.worker.delivery_batch import DeliveryBatch
+from logbroker.client.worker.delivery_batch import SAID, DeliveryBatch
 from logbroker.client.worker.leased_record import LeasedRecord
 from logbroker.client.worker.prefetch_buffer import PrefetchBuffer
-from logbroker.client.worker.settlements import RELEASE, SettlementBatch, SettlementLedger
+from logbroker.client.worker.settlements import (
+    ACK,
+    RELEASE,
+    Settled,
+    SettlementBatch,
+    SettlementLedger,
+    SettlementOutbox,
+    Word,
+)
 from logbroker.errors import LeaseLostError, LogbrokerError, StateTooLargeError, quoted
-
-if TYPE_CHECKING:
-    from logbroker.client.worker.in_flight import InFlight
+from logbroker.v1 import queues_pb2
 
 D = TypeVar("D", bound=LeasedRecord)
 
@@ -27,20 +33,22 @@ _FIRST_SECONDS: Final = 5.0
 """For the first record that the broker says is on its way: retention may take it at this very moment."""
 
 
-class HeldSession(Generic[D]):
-    """One session, from its opening to its end."""
+class HeldSession(SettlementLedger, Generic[D]):
+    """One session, from its opening to its end, and the settlements of its deliveries, with which its state moves."""
+
+    is_session: ClassVar[bool] = True
 
     def __init__(
-        self, holdings: InFlight[D], shelf: PrefetchBuffer[D], *, key: bytes, token: int, prefetch: int, state: bytes
+        self, outbox: SettlementOutbox, shelf: PrefetchBuffer[D], *, key: bytes, token: int, prefetch: int, state: bytes
     ) -> None:
+        super().__init__(outbox)
         self.key = key
         self.token = token
         self.prefetch = prefetch
         self.state = state
         """As the program sees it."""
         self.shelf = shelf
-        self.ledger = SettlementLedger(holdings, self)
-        self.lots: dict[DeliveryBatch, None] = {}
+        self.lots: dict[DeliveryBatch[SettlementLedger], None] = {}
         self.lock_seconds = 0.0
         self.until = 0.0
         """Monotonic seconds: when the lock ends, unless it is renewed."""
@@ -60,6 +68,8 @@ class HeldSession(Generic[D]):
         self._returned_first: tuple[int, tuple[int, int]] = 0, (0, 0)
         """Receipt and place of the first of them."""
         self._returned_by: SettlementBatch | None = None
+        self._given_back: tuple[Settled, SettlementBatch] | None = None
+        """What was nacked or released, where that has not had its effect on what follows."""
 
     def expect_records(self, now: float) -> None:
         """The broker says that it sends some."""
@@ -90,11 +100,44 @@ class HeldSession(Generic[D]):
         if error is not None:
             raise type(error)(error.message)
 
-    def received(self, lot: DeliveryBatch) -> None:
+    def say(self, delivery: Settled, word: Word) -> None:
+        """See `SettlementLedger.say`. The state moves with the next ack."""
+        self._mend()
+        settlement = self._settlement()
+        delivery.word = word
+        delivery.settlement = settlement
+        delivery.lot.states[delivery.index] = SAID
+        if word is not ACK:
+            self._given_back = delivery, settlement
+        elif self.unsaved:
+            settlement.state, self.unsaved = self.state, False
+        settlement.deliveries.append(delivery)
+        if self._given_back is not None:
+            self._mend()
+
+    def save_state(self) -> None:
+        """Put down the state, where it was set since, to move with what is said last."""
+        if self.unsaved:
+            self._open.state, self.unsaved = self.state, False
+
+    def add_state(self, message: queues_pb2.Settle, state: bytes) -> None:
+        """Add the state to a message."""
+        message.states.add(key=self.key, token=self.token, state=state)
+
+    def next_message(self, correlation_id: int) -> queues_pb2.Settle | None:
+        """See `SettlementLedger.next_message`."""
+        self._mend()
+        return super().next_message(correlation_id)
+
+    def lose_delivery(self, lot: DeliveryBatch[SettlementLedger], index: int, error: LogbrokerError) -> None:
+        """A delivery is not the worker's any more."""
+        lot.lose(index, error)
+
+    def received(self, lot: DeliveryBatch[SettlementLedger]) -> None:
         """Records came: keep them, but for those that come ahead of a record that is to come again."""
         if self._failed is not None:
             return  # They come again when the session is closed.
-        self.ledger.mend()
+        self._mend()
         self.lots[lot] = None
         for index in range(len(lot)):
             if self._returned_by is None:
@@ -103,12 +146,17 @@ class HeldSession(Generic[D]):
                 self._returned.clear()
                 self._returned_by = None
             else:
-                record = self.ledger.holdings.bare_record(lot, index)
-                self.ledger.holdings.put_down(record, RELEASE)
+                self.outbox.put_down(self.shelf.bare_record(lot, index), RELEASE)
         self.shelf.put(lot)
 
-    def given_back(self, delivery: LeasedRecord, settlement: SettlementBatch) -> None:
-        """The program nacked or released a delivery, which takes back what follows. To hear it twice is harmless."""
+    def _mend(self) -> None:
+        """Take back what follows a delivery that the program nacked or released. A signal handler may have kept it from
+        being done, or raise in the midst of it: to do it twice is harmless."""
+        if self._given_back is not None:
+            self._take_back_behind(*self._given_back)
+            self._given_back = None
+
+    def _take_back_behind(self, delivery: Settled, settlement: SettlementBatch) -> None:
         lot = delivery.lot
         receipt = lot.receipt(delivery.index)
         if self._returned_by is None or receipt < self._returned_first[0]:
@@ -125,6 +173,7 @@ class HeldSession(Generic[D]):
     def broken(self) -> None:
         """The stream is over. On the next one the broker sends what is not listed as held, before it is told again
         what was given back: of all that comes again, only the first shows that it knows."""
+        super().broken()
         self.shelf.set_open(False)
         self.renewal_id = 0
         if self._returned_by is not None:
@@ -140,15 +189,15 @@ class HeldSession(Generic[D]):
                 lot.lose(index, error)
         self.shelf.tell_all()
 
-    def lose(self, error: LogbrokerError) -> list[SettlementBatch]:
-        """The session is another's, or over: so are its deliveries. Return the settlements that fail by that."""
+    def lose(self, error: LogbrokerError) -> None:
+        """The session is another's, or over: so are its deliveries, and what was said of them fails."""
         self.lost = error
         for lot in self.lots:
             for index in list(lot.kept()):
                 lot.lose(index, error)
         self.lots.clear()
         self.shelf.tell_all()
-        return self.ledger.fail(error)
+        self.fail(error)
 
     def locked(self, since: float, lock_seconds: float) -> None:
         """The session is the worker's for so long."""

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Final, Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 from logbroker.client.worker.held_session import HeldSession
 from logbroker.client.worker.leased_record import LeasedRecord
 from logbroker.client.worker.leases import RENEW_SHARE
 from logbroker.client.worker.prefetch_buffer import PrefetchBuffer
+from logbroker.client.worker.settlements import SettlementOutbox
 from logbroker.errors import LogbrokerError, StaleSessionError
 from logbroker.v1 import queues_pb2
-
-if TYPE_CHECKING:
-    from logbroker.client.worker.in_flight import InFlight
 
 D = TypeVar("D", bound=LeasedRecord)
 
@@ -21,12 +19,13 @@ _LOST_IN_BREAK: Final = "the connection was broken for too long: the session is 
 
 
 class HeldSessions(Generic[D]):
-    """By token and key. `opened`, `answered` and `lost` take the lock of the holdings; the others are called under it,
+    """By token and key. `opened`, `answered` and `lost` take the lock of the outbox; the others are called under it,
     or from the event loop, where sessions come and go."""
 
-    def __init__(self, holdings: InFlight[D], make: Callable[..., D]) -> None:
-        self._holdings = holdings
+    def __init__(self, outbox: SettlementOutbox, make: Callable[..., D], prefetch_bytes: int) -> None:
+        self._outbox = outbox
         self._make = make
+        self._prefetch_bytes = prefetch_bytes
         self._sessions: dict[tuple[int, bytes], HeldSession[D]] = {}
 
     def __iter__(self) -> Iterator[HeldSession[D]]:
@@ -39,11 +38,11 @@ class HeldSessions(Generic[D]):
 
     def opened(self, answer: queues_pb2.SessionAnswer, prefetch: int, now: float) -> HeldSession[D]:
         """A session is the worker's."""
-        with self._holdings.lock.free():
-            shelf = PrefetchBuffer(self._make, self._holdings.prefetch_bytes)
+        with self._outbox.lock.free():
+            shelf = PrefetchBuffer(self._make, self._prefetch_bytes)
             shelf.open = True
             session = HeldSession(
-                self._holdings, shelf, key=answer.key, token=answer.token, prefetch=prefetch, state=answer.state
+                self._outbox, shelf, key=answer.key, token=answer.token, prefetch=prefetch, state=answer.state
             )
             session.locked(now, answer.lock_ms / 1000)
             if answer.has_records:
@@ -53,7 +52,7 @@ class HeldSessions(Generic[D]):
 
     def answered(self, answer: queues_pb2.SessionAnswer, error: LogbrokerError | None) -> bool:
         """Take the answer to a renewal; False: it is none."""
-        with self._holdings.lock.free():
+        with self._outbox.lock.free():
             for session in self:
                 if session.renewal_id == answer.correlation_id:
                     session.renewal_id = 0
@@ -66,7 +65,7 @@ class HeldSessions(Generic[D]):
 
     def lost(self, token: int, key: bytes, error: LogbrokerError) -> None:
         """A session is over, or another's."""
-        with self._holdings.lock.free():
+        with self._outbox.lock.free():
             self._drop(token, key, error)
 
     def welcomed(self, kept: Iterable[queues_pb2.SessionRef]) -> int:
@@ -92,8 +91,7 @@ class HeldSessions(Generic[D]):
     def _drop(self, token: int, key: bytes, error: LogbrokerError) -> None:
         session = self._sessions.pop((token, key), None)
         if session is not None:
-            for settlement in session.lose(error):
-                self._holdings.finished(settlement)
+            session.lose(error)
 
     # --- time -------------------------------------------------------------------------------------------------------
 

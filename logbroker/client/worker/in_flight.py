@@ -4,34 +4,28 @@ Why nothing is worked on that is surely another's: a delivery is handed to the p
 its lease has not ended by this machine's clock. What the broker does not confirm after a break is lost at once; what it
 refuses is lost. A program that works on can ask (`lost`), and its settlement fails.
 
-The lock guards all of it: a synchronous worker's threads settle while the event loop receives.
+The lock of the outbox guards all of it: a synchronous worker's threads settle while the event loop receives.
 """
 
 from __future__ import annotations
 
-import logging
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final, Generic, TypeVar
 
-from logbroker.client.runtime.thread_locks import ThreadLock, taken_here
+from logbroker.client.runtime.thread_locks import taken_here
 from logbroker.client.worker.delivery_batch import HELD, DeliveryBatch
 from logbroker.client.worker.held_session import HeldSession
 from logbroker.client.worker.held_sessions import HeldSessions
 from logbroker.client.worker.leased_record import LeasedRecord
 from logbroker.client.worker.leases import Leases
 from logbroker.client.worker.prefetch_buffer import PrefetchBuffer
-from logbroker.client.worker.settlements import RELEASE, SettlementBatch, SettlementLedger, Word
+from logbroker.client.worker.settlements import RELEASE, SettlementBatch, SettlementLedger, SettlementOutbox
 from logbroker.errors import LeaseLostError, LogbrokerError, StaleSessionError
 from logbroker.v1 import queues_pb2
-
-_log = logging.getLogger(__name__)
 
 D = TypeVar("D", bound=LeasedRecord)
 
 DEFAULT_PREFETCH_BYTES: Final = 16 * 1024 * 1024
-_MAX_UNTOLD: Final = 10
-"""They keep their records."""
 _UNASKED_SHARE: Final = 0.4
 _LONGEST_HOLD_SECONDS: Final = 10.0
 _LOST_IN_BREAK: Final = "the connection was broken for too long: the record comes again, to this worker or another"
@@ -51,34 +45,27 @@ class InFlight(Generic[D]):
         """`make` makes a delivery of (lot, offset, timestamp_ms, key, value, headers); `wake` is called, from any
         thread, when there is something to send. `prefetch_bytes` bounds what waits for the program outside of sessions,
         and in each session."""
-        self.lock = ThreadLock()
+        self._leases = Leases(max_extension_seconds)
+        self.outbox = SettlementOutbox(self._leases, wake)
+        self.lock = self.outbox.lock
         self.prefetch_bytes = prefetch_bytes
         self.shelf = PrefetchBuffer(make, prefetch_bytes)
         """What was received outside of sessions and waits for the program."""
-        self.sessions = HeldSessions(self, make)
-        self.topic = ""
+        self.sessions = HeldSessions(self.outbox, make, prefetch_bytes)
         self.life = 0
         """The queue group's, as of the last stream."""
-        self.in_hand = 0
-        """Deliveries outside of sessions of which the program has said nothing."""
         self.wanted = True
         """The program works on deliveries outside of sessions; else none is asked for."""
         self._asked_at = 0.0
-        self._make = make
-        self._wake = wake
-        self.check_loop: Callable[[], None] = lambda: None
-        """Raises where an asynchronous program is in another event loop than the worker's."""
-        self._awake = False
-        self._lots: dict[DeliveryBatch, None] = {}
+        self._lots: dict[DeliveryBatch[SettlementLedger], None] = {}
         """Those outside of sessions that are not over."""
-        self._ledger = SettlementLedger(self)
-        self._leases = Leases(max_extension_seconds)
+        self._ledger = SettlementLedger(self.outbox)
         self._correlation_id = 0
-        self.dropped: deque[tuple[DeliveryBatch, int]] = deque()
-        """Deliveries that the program let go of in the midst of their blocks. They are added without the lock: nobody
-        knows what a thread is doing when it does."""
-        self._untold: list[SettlementBatch] = []
-        """Those refused in part or whole, until the program hears of one."""
+
+    @property
+    def in_hand(self) -> int:
+        """Deliveries outside of sessions of which the program has said nothing."""
+        return self.outbox.in_hand
 
     # --- what the program does --------------------------------------------------------------------------------------
 
@@ -90,12 +77,12 @@ class InFlight(Generic[D]):
         with lock.lock:
             delivery = shelf.take(now, keeps=keeps)
         if shelf.grant_due or shelf.spoilt is not None:
-            self.wake()
+            self.outbox.wake()
         if shelf is self.shelf:
             self._asked_at = now
             if not self.wanted:
                 self.wanted = True
-                self.wake()
+                self.outbox.wake()
         return delivery
 
     def take_back(self, shelf: PrefetchBuffer[D]) -> None:
@@ -108,43 +95,11 @@ class InFlight(Generic[D]):
         self._asked_at = now
         self.wanted = True
 
-    def say(self, delivery: LeasedRecord, word: Word) -> None:
-        """The program settles a delivery; raises what stands against it."""
-        lot, lock = delivery.lot, self.lock
-        if lock.is_mine():
-            raise taken_here()
-        try:
-            with lock.lock:
-                if lot.states[delivery.index] != HELD:
-                    lot.check_held(delivery.index)
-                lot.ledger.say(delivery, word)
-        finally:  # A signal handler may have raised when all was said.
-            if not self._awake:
-                self.wake()
-
-    def put_down(self, delivery: LeasedRecord, word: Word) -> None:
-        """Settle a delivery that the program never saw."""
-        if delivery.lot.states[delivery.index] == HELD:
-            delivery.lot.ledger.say(delivery, word)
-            delivery.settlement = None  # Nobody wants to hear of its outcome.
-            self.wake()
-
-    def bare_record(self, lot: DeliveryBatch, index: int) -> D:
-        """Return a delivery without its record."""
-        return self._make(lot, lot.place(index)[1], -1, None, None, (), index)
-
-    def extend(self, delivery: LeasedRecord, lease_seconds: float | None) -> None:
-        """The program wants a delivery for longer."""
-        with self.lock.free():
-            delivery.lot.check_held(delivery.index)
-            self._leases.ask(delivery.lot, delivery.index, lease_seconds)
-        self.wake()
-
     def save_state(self, session: HeldSession[D]) -> None:
         """Send the state of a session, though no ack follows."""
         with self.lock.free():
-            session.ledger.save_state()
-        self.wake()
+            session.save_state()
+        self.outbox.wake()
 
     def give_back_unwanted(self, now: float, *, at_once: bool = False) -> None:
         """Give back what has waited on the shelf while the program did not ask for a good part of a lease (`at_once`:
@@ -154,7 +109,7 @@ class InFlight(Generic[D]):
             if at_once or not asks:
                 self.wanted = False
                 for lot, index in self.shelf.take_unread(now):
-                    self.put_down(self.bare_record(lot, index), RELEASE)
+                    self.outbox.put_down(self.shelf.bare_record(lot, index), RELEASE)
 
     def tell_all(self) -> None:
         """Let all who wait for a delivery look whether there is still something to wait for."""
@@ -168,38 +123,13 @@ class InFlight(Generic[D]):
         with self.lock.free():
             return [settlement for ledger in self._ledgers() for settlement in ledger.unfinished()]
 
-    def take_untold(self) -> LogbrokerError | None:
-        """Return the first refusal that the program has not heard of, and count all of them as told."""
-        with self.lock.free():
-            untold, self._untold = self._untold, []
-        return untold[0].first_failure() if untold else None
-
-    def told(self, settlement: SettlementBatch) -> None:
-        """The program has heard of a refusal."""
-        with self.lock.free():
-            if settlement in self._untold:
-                self._untold.remove(settlement)
-
-    def wake(self) -> None:
-        """There is something to send."""
-        self._awake = True
-        try:
-            self._wake()
-        except BaseException:  # Of a signal handler: nobody may have been woken.
-            self._awake = False
-            raise
-
     # --- what goes out ----------------------------------------------------------------------------------------------
-
-    def asleep(self) -> None:
-        """The sender is about to look what there is."""
-        self._awake = False
 
     def next_settle(self, now: float) -> queues_pb2.Settle | None:
         """Return the next settlement to be sent, extensions included; None: nothing is to be sent now."""
         with self.lock.free():
-            while self.dropped:
-                self.put_down(self.bare_record(*self.dropped.popleft()), RELEASE)
+            while self.outbox.dropped:
+                self.outbox.put_down(self.shelf.bare_record(*self.outbox.dropped.popleft()), RELEASE)
             self.shelf.mend()
             for session in self.sessions:
                 session.shelf.mend()
@@ -208,9 +138,9 @@ class InFlight(Generic[D]):
             if message is not None:
                 return message
             for ledger in self._ledgers():
-                settlement = ledger.next_settlement(correlation_id)
-                if settlement is not None:
-                    return settlement.message(correlation_id)
+                message = ledger.next_message(correlation_id)
+                if message is not None:
+                    return message
             return None
 
     def next_grant(self) -> queues_pb2.Credit | None:
@@ -253,14 +183,14 @@ class InFlight(Generic[D]):
         """Deliveries came; return how many of them used up credit."""
         with self.lock.free():
             session = self.sessions.find(message.session_token, message.session_key) if message.session_token else None
-            lot = DeliveryBatch(message, self.topic, self._ledger if session is None else session.ledger)
+            lot = DeliveryBatch(message, self.outbox.topic, self._ledger if session is None else session)
             if session is not None:
                 lot.until = session.until
                 session.sweep()
                 session.received(lot)
                 return 0
             self._lots[lot] = None
-            self.in_hand += len(lot)
+            self.outbox.in_hand += len(lot)
             # It may have been altered since the welcome.
             self._leases.lease_seconds = message.lease_ms / 1000
             self._leases.begin(lot, self._leases.lease_seconds, now)
@@ -271,42 +201,35 @@ class InFlight(Generic[D]):
             self.shelf.put(lot)
             return len(lot)
 
-    def answered(self, answer: queues_pb2.SettleAnswer) -> SettlementBatch | None:
-        """A settlement was answered. Returns it where the broker had no room for it: say `again` a little later."""
+    def answered(self, answer: queues_pb2.SettleAnswer) -> SettlementLedger | None:
+        """A settlement was answered. Returns its ledger where the broker had no room for it: say `again` a little
+        later."""
         with self.lock.free():
             lost = self._leases.answered(answer)
             if lost is not None:
                 for lot, index, error in lost:
                     if lot.states[index] == HELD:
-                        self.lose(lot, index, error)
+                        lot.ledger.lose_delivery(lot, index, error)
                 return None
             for ledger in self._ledgers():
-                settlement = ledger.answered(answer.correlation_id)
-                if settlement is not None:
-                    if not settlement.answer(answer.failures):
-                        ledger.put_off(settlement)
-                        return settlement
-                    self.finished(settlement)
+                done = ledger.answered(answer)
+                if done is not None:
+                    if not done:
+                        return ledger
                     break
             for lot in [lot for lot in self._lots if not lot.left]:
                 del self._lots[lot]
             return None
 
-    def again(self, settlement: SettlementBatch) -> None:
+    def again(self, ledger: SettlementLedger) -> None:
         """Send a settlement again, and what was said since."""
         with self.lock.free():
-            settlement.ledger.go_on()
-        self.wake()
+            ledger.go_on()
+        self.outbox.wake()
 
-    def lose(self, lot: DeliveryBatch, index: int, error: LogbrokerError) -> None:
-        """A delivery is not the worker's any more."""
-        if lot.ledger.session is None and lot.states[index] == HELD:
-            self.in_hand -= 1
-        lot.lose(index, error)
-
-    def _lose(self, lot: DeliveryBatch, error: LogbrokerError) -> None:
+    def _lose(self, lot: DeliveryBatch[SettlementLedger], error: LogbrokerError) -> None:
         for index in list(lot.kept()):
-            self.lose(lot, index, error)
+            lot.ledger.lose_delivery(lot, index, error)
 
     def broken(self) -> None:
         """The stream is over: nothing is handed out until the next one has begun."""
@@ -314,26 +237,21 @@ class InFlight(Generic[D]):
             self._leases.broken()
             self.shelf.set_open(False)
             self.sessions.broken()
-            for ledger in self._ledgers():
-                ledger.broken()
+            self._ledger.broken()
 
     def welcomed(self, welcome: queues_pb2.Welcome, now: float) -> int:
         """A stream has begun. Returns how many deliveries, and sessions, were lost meanwhile."""
         with self.lock.free():
-            self.topic, self.life = welcome.topic, welcome.life
+            self.outbox.topic, self.life = welcome.topic, welcome.life
             self._leases.lease_seconds = welcome.lease_ms / 1000
             lost = self.sessions.welcomed(welcome.sessions)
             if not welcome.resumed:
                 lost += self._reclaim(welcome.reclaimed, now)
             for ledger in self._ledgers():
-                for settlement in ledger.unfinished():
-                    settlement.drop_lost()
-                    if not len(settlement):
-                        self.finished(settlement)
-                ledger.drop_answered()
+                ledger.drop_lost()
             self._lots = {lot: None for lot in self._lots if lot.left}
             self.shelf.set_open(True)
-        self.wake()
+        self.outbox.wake()
         return lost
 
     def _reclaim(self, reclaimed: Iterable[queues_pb2.Deliveries], now: float) -> int:
@@ -345,23 +263,16 @@ class InFlight(Generic[D]):
         error = LeaseLostError(_LOST_IN_BREAK)
         lost = 0
         for lot in self._all_lots():
-            self._leases.begin(lot, self._leases.lease_seconds, now)
+            if not lot.ledger.is_session:
+                self._leases.begin(lot, self._leases.lease_seconds, now)
             for index in list(lot.kept()):
                 receipt = receipts.pop((lot.place(index), lot.attempt(index)), None)
                 if receipt is not None:
                     lot.reclaim(index, receipt)
                 else:
-                    self.lose(lot, index, error)
+                    lot.ledger.lose_delivery(lot, index, error)
                     lost += 1
         return lost
-
-    def finished(self, settlement: SettlementBatch) -> None:
-        """A settlement has its outcome."""
-        error = settlement.first_failure()
-        if error is not None:
-            _log.info("%d deliveries of topic %s were not settled: %s", len(settlement.failures), self.topic, error)
-            if len(self._untold) < _MAX_UNTOLD:
-                self._untold.append(settlement)
 
     def fail(self, error: LogbrokerError) -> None:
         """The worker holds nothing any more."""
@@ -370,16 +281,14 @@ class InFlight(Generic[D]):
             for lot in self._lots:
                 self._lose(lot, error)
             self._lots.clear()
-            for settlement in self._ledger.fail(error):
-                self.finished(settlement)
+            self._ledger.fail(error)
             self.shelf.tell_all()
 
     def _ledgers(self) -> Iterator[SettlementLedger]:
         yield self._ledger
-        for session in self.sessions:
-            yield session.ledger
+        yield from self.sessions
 
-    def _all_lots(self) -> Iterator[DeliveryBatch]:
+    def _all_lots(self) -> Iterator[DeliveryBatch[SettlementLedger]]:
         yield from self._lots
         for session in self.sessions:
             yield from session.lots

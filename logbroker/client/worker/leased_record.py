@@ -15,7 +15,15 @@ from logbroker.client.runtime.handlers import is_own
 from logbroker.client.runtime.sync_loop import Latch, wait_for
 from logbroker.client.runtime.tasks import waiter
 from logbroker.client.worker.delivery_batch import HELD, LOST, DeliveryBatch
-from logbroker.client.worker.settlements import ACK, REASON_CHARACTERS, RELEASE, NackWord, SettlementBatch, Word
+from logbroker.client.worker.settlements import (
+    ACK,
+    REASON_CHARACTERS,
+    RELEASE,
+    NackWord,
+    SettlementBatch,
+    SettlementLedger,
+    Word,
+)
 from logbroker.errors import InvalidRequestError, RequestTimeoutError
 from logbroker.record.codec import Headers
 from logbroker.record.message_headers import priority_of
@@ -35,7 +43,7 @@ class LeasedRecord(Decoding, msgspec.Struct, eq=False):
     value that does not decode raises DeserializationError: where nothing catches it, the delivery is nacked with that.
     """
 
-    lot: DeliveryBatch
+    lot: DeliveryBatch[SettlementLedger]
     offset: int
     timestamp_ms: int
     key: bytes | None
@@ -92,7 +100,7 @@ class LeasedRecord(Decoding, msgspec.Struct, eq=False):
 
     def ack(self) -> Self:
         """It is done."""
-        self.lot.ledger.holdings.say(self, ACK)
+        self.lot.ledger.outbox.say(self, ACK)
         return self
 
     def nack(self, *, delay_seconds: float | None = None, reason: str = "") -> Self:
@@ -106,12 +114,12 @@ class LeasedRecord(Decoding, msgspec.Struct, eq=False):
             if not 0 <= delay_seconds * 1000 < _MAX_MS:
                 raise InvalidRequestError(f"a delay of {delay_seconds} s cannot be had: give 0 s to 7 days")
             delay_ms = round(delay_seconds * 1000)
-        self.lot.ledger.holdings.say(self, NackWord(_sayable(reason[:REASON_CHARACTERS]), delay_ms))
+        self.lot.ledger.outbox.say(self, NackWord(_sayable(reason[:REASON_CHARACTERS]), delay_ms))
         return self
 
     def release(self) -> Self:
         """Give it back unworked: it comes again at once, and no attempt is counted."""
-        self.lot.ledger.holdings.say(self, RELEASE)
+        self.lot.ledger.outbox.say(self, RELEASE)
         return self
 
     def extend(self, lease_seconds: float | None = None) -> None:
@@ -121,13 +129,13 @@ class LeasedRecord(Decoding, msgspec.Struct, eq=False):
         _check_seconds("extend()", "lease_seconds", lease_seconds)
         if lease_seconds is not None and not 0 < lease_seconds * 1000 < _MAX_MS:
             raise InvalidRequestError(f"a lease of {lease_seconds} s cannot be had: ask for up to 12 hours")
-        self.lot.ledger.holdings.extend(self, lease_seconds)
+        self.lot.ledger.outbox.extend(self, lease_seconds)
 
     def _outcome(self) -> None:
         assert self.settlement is not None
         error = self.settlement.failures.get(self)
         if error is not None:
-            self.lot.ledger.holdings.told(self.settlement)
+            self.lot.ledger.outbox.told(self.settlement)
             raise type(error)(error.message)
 
     def _begun(self) -> SettlementBatch:
@@ -168,7 +176,7 @@ class WorkerDelivery(LeasedRecord, eq=False):
 
     async def _wait(self) -> None:
         settlement = self._begun()
-        self.lot.ledger.holdings.check_loop()
+        self.lot.ledger.outbox.check_loop()
         while not settlement.answered:
             told, tell = waiter()
             settlement.waiters.append(tell)
@@ -222,7 +230,7 @@ class SyncWorkerDelivery(LeasedRecord, eq=False):
     def __del__(self) -> None:
         # A signal handler raised before `__exit__` had begun, and the program has let go of the delivery.
         if self.is_entered and self.settlement is None:
-            self.lot.ledger.holdings.dropped.append((self.lot, self.index))
+            self.lot.ledger.outbox.dropped.append((self.lot, self.index))
 
 
 def _check_seconds(method: str, name: str, seconds: object) -> None:

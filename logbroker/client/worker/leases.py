@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
 from logbroker.client.transport.status import error_of_item
-from logbroker.client.worker.delivery_batch import HELD, DeliveryBatch
-from logbroker.client.worker.settlements import ranges
+from logbroker.client.worker.delivery_batch import HELD, DeliveryBatch, ranges
 from logbroker.errors import LogbrokerError
 from logbroker.v1 import queues_pb2
 
@@ -20,7 +19,7 @@ _MAX_RECEIPTS: Final = 50_000
 """Of one message; the rest goes with the next one."""
 
 
-_Asked = dict[tuple[DeliveryBatch, int], float | None]
+_Asked = dict[tuple[DeliveryBatch[Any], int], float | None]
 """Leases that the program wants, in seconds, by lot and index; None: the group's lease."""
 
 
@@ -28,7 +27,7 @@ class _Sent(msgspec.Struct):
     at: float
     lease_seconds: float
     """0: each has what the program asked for."""
-    by_receipt: dict[int, tuple[DeliveryBatch, int]]
+    by_receipt: dict[int, tuple[DeliveryBatch[Any], int]]
     asked: _Asked
 
 
@@ -43,17 +42,16 @@ class Leases:
         self._sent: dict[int, _Sent] = {}
         """By correlation id, until answered."""
 
-    def begin(self, lot: DeliveryBatch, lease_seconds: float, now: float) -> None:
+    def begin(self, lot: DeliveryBatch[Any], lease_seconds: float, now: float) -> None:
         """A lot was received, or was confirmed under new receipts."""
-        if lot.ledger.session is None:
-            lot.until = now + lease_seconds
-            lot.extend_until = lot.extend_until or now + self._max_extension_seconds
-            for index, until in lot.until_by_hand.items():
-                if until > lot.until:
-                    self._asked.setdefault((lot, index), until - now)
-            lot.until_by_hand.clear()
+        lot.until = now + lease_seconds
+        lot.extend_until = lot.extend_until or now + self._max_extension_seconds
+        for index, until in lot.until_by_hand.items():
+            if until > lot.until:
+                self._asked.setdefault((lot, index), until - now)
+        lot.until_by_hand.clear()
 
-    def ask(self, lot: DeliveryBatch, index: int, lease_seconds: float | None) -> None:
+    def ask(self, lot: DeliveryBatch[Any], index: int, lease_seconds: float | None) -> None:
         """The program wants this lease for so long from now; None: the group's lease."""
         self._asked[lot, index] = lease_seconds
 
@@ -62,7 +60,7 @@ class Leases:
         if not self._asked:
             return None
         message = queues_pb2.Settle(correlation_id=correlation_id)
-        by_receipt: dict[int, tuple[DeliveryBatch, int]] = {}
+        by_receipt: dict[int, tuple[DeliveryBatch[Any], int]] = {}
         asked, self._asked = self._asked, {}
         for (lot, index), lease_seconds in asked.items():
             if lot.states[index] != HELD:
@@ -75,9 +73,9 @@ class Leases:
             lot.until_by_hand[index] = now + seconds
         return self._remember(message, now, 0.0, by_receipt, asked)
 
-    def due(self, lots: Iterable[DeliveryBatch], correlation_id: int, now: float) -> queues_pb2.Settle | None:
+    def due(self, lots: Iterable[DeliveryBatch[Any]], correlation_id: int, now: float) -> queues_pb2.Settle | None:
         """Return what prolongs the leases that end soon, but for what the worker has had for too long."""
-        by_receipt: dict[int, tuple[DeliveryBatch, int]] = {}
+        by_receipt: dict[int, tuple[DeliveryBatch[Any], int]] = {}
         soon = now + self.lease_seconds * RENEW_SHARE
         for lot in lots:
             if now >= lot.extend_until or (lot.until > soon and not lot.until_by_hand):
@@ -98,7 +96,7 @@ class Leases:
         message: queues_pb2.Settle,
         now: float,
         lease_seconds: float,
-        by_receipt: dict[int, tuple[DeliveryBatch, int]],
+        by_receipt: dict[int, tuple[DeliveryBatch[Any], int]],
         asked: _Asked,
     ) -> queues_pb2.Settle | None:
         if not by_receipt:
@@ -106,12 +104,14 @@ class Leases:
         self._sent[message.correlation_id] = _Sent(now, lease_seconds, by_receipt, asked)
         return message
 
-    def answered(self, answer: queues_pb2.SettleAnswer) -> Sequence[tuple[DeliveryBatch, int, LogbrokerError]] | None:
+    def answered(
+        self, answer: queues_pb2.SettleAnswer
+    ) -> Sequence[tuple[DeliveryBatch[Any], int, LogbrokerError]] | None:
         """Return what is lost, by an answer to an extension; None: it answers another settlement."""
         sent = self._sent.pop(answer.correlation_id, None)
         if sent is None:
             return None
-        lost: list[tuple[DeliveryBatch, int, LogbrokerError]] = []
+        lost: list[tuple[DeliveryBatch[Any], int, LogbrokerError]] = []
         for failure in answer.failures:
             error = error_of_item(failure.status) or LogbrokerError("refused without a reason")
             if error.retriable:

@@ -9,7 +9,7 @@ from typing import Final, Generic, TypeVar
 
 from logbroker.client.worker.delivery_batch import HELD, DeliveryBatch
 from logbroker.client.worker.leased_record import LeasedRecord, reason_of
-from logbroker.client.worker.settlements import REASON_CHARACTERS, RELEASE, NackWord, Word
+from logbroker.client.worker.settlements import REASON_CHARACTERS, RELEASE, NackWord, SettlementLedger, Word
 from logbroker.errors import LeaseLostError, LogbrokerError
 
 _log = logging.getLogger(__name__)
@@ -22,7 +22,7 @@ D = TypeVar("D", bound=LeasedRecord)
 
 
 class PrefetchBuffer(Generic[D]):
-    """Those of a session, or those outside of sessions, as they arrived. Guarded by the lock of the holdings."""
+    """Those of a session, or those outside of sessions, as they arrived. Guarded by the lock of the outbox."""
 
     def __init__(self, make: Callable[..., D], max_bytes: int) -> None:
         """`max_bytes` bounds what lies here, as it came; it is passed by less than one message."""
@@ -31,8 +31,8 @@ class PrefetchBuffer(Generic[D]):
         self.waiters: deque[Callable[[], None]] = deque()
         """Told, each once, when there may be something to take."""
         self._make = make
-        self._lots: deque[DeliveryBatch] = deque()
-        self._lot: DeliveryBatch | None = None
+        self._lots: deque[DeliveryBatch[SettlementLedger]] = deque()
+        self._lot: DeliveryBatch[SettlementLedger] | None = None
         """The one that is open: its records are decoded as they are taken."""
         self._records: Iterator[D] = iter(())
         self._index = 0
@@ -44,7 +44,7 @@ class PrefetchBuffer(Generic[D]):
         self.on_the_way: list[D] = []
         """Taken in the program's main thread, and not in its hands yet: what a signal handler raises may come between.
         Who takes empties it in the step that hands them on."""
-        self.spoilt: DeliveryBatch | None = None
+        self.spoilt: DeliveryBatch[SettlementLedger] | None = None
         """What a signal handler raised, as that of Ctrl-C does, has ended the decoder of this one in the middle, or
         taken a record that it had decoded: what is left of it is given back where no signal comes in between."""
         self._max_bytes = max_bytes
@@ -55,7 +55,7 @@ class PrefetchBuffer(Generic[D]):
         self.grant_due = False
         """So much was taken that the broker is to be granted more."""
 
-    def put(self, lot: DeliveryBatch) -> None:
+    def put(self, lot: DeliveryBatch[SettlementLedger]) -> None:
         self._lots.append(lot)
         self._unread_bytes += lot.size_bytes
         self._granted_bytes -= lot.size_bytes
@@ -112,12 +112,12 @@ class PrefetchBuffer(Generic[D]):
                 continue
             if now <= (lot.ends_at(index) if lot.until_by_hand else lot.until):
                 return delivery
-            if lot.ledger.session is not None:
+            if lot.ledger.is_session:
                 # Nothing is left out of a session, and only the broker knows whether it is over: it is asked.
                 self._kept.appendleft(delivery)
                 self.open = False
                 return None
-            lot.ledger.holdings.lose(lot, index, LeaseLostError(_TOO_LATE))
+            lot.ledger.lose_delivery(lot, index, LeaseLostError(_TOO_LATE))
         self._look_at_room()
         return None
 
@@ -165,7 +165,7 @@ class PrefetchBuffer(Generic[D]):
             return record
         return None
 
-    def _open_lot(self) -> DeliveryBatch | None:
+    def _open_lot(self) -> DeliveryBatch[SettlementLedger] | None:
         # What moves is moved without a call in between: there a signal handler may raise, see `take_back`.
         while self._lots:
             lot = self._lots[0]
@@ -178,13 +178,13 @@ class PrefetchBuffer(Generic[D]):
             self._lots.popleft()
         return None
 
-    def _close_lot(self, lot: DeliveryBatch) -> None:
+    def _close_lot(self, lot: DeliveryBatch[SettlementLedger]) -> None:
         none: Iterator[D] = iter(())
         self._unread_bytes -= lot.size_bytes
         self._lot, self._records = None, none
         self._look_at_room()
 
-    def _refuse(self, lot: DeliveryBatch, error: LogbrokerError) -> None:
+    def _refuse(self, lot: DeliveryBatch[SettlementLedger], error: LogbrokerError) -> None:
         """Nack what cannot be decoded of a lot."""
         _log.error("deliveries of %s from %s on cannot be decoded: %s", lot.topic, lot.place(self._index), error)
         self._put_down(lot, NackWord(reason_of(error)[:REASON_CHARACTERS], None))
@@ -197,13 +197,16 @@ class PrefetchBuffer(Generic[D]):
             self._close_lot(lot)
             self.tell_all()
 
-    def _put_down(self, lot: DeliveryBatch, word: Word) -> None:
+    def _put_down(self, lot: DeliveryBatch[SettlementLedger], word: Word) -> None:
         for unread in range(self._index, len(lot)):
             if lot.states[unread] == HELD:
-                record = self._make(lot, lot.place(unread)[1], -1, None, None, (), unread)
-                lot.ledger.holdings.put_down(record, word)
+                lot.ledger.outbox.put_down(self.bare_record(lot, unread), word)
 
-    def take_unread(self, now: float) -> Iterator[tuple[DeliveryBatch, int]]:
+    def bare_record(self, lot: DeliveryBatch[SettlementLedger], index: int) -> D:
+        """Return a delivery without its record."""
+        return self._make(lot, lot.place(index)[1], -1, None, None, (), index)
+
+    def take_unread(self, now: float) -> Iterator[tuple[DeliveryBatch[SettlementLedger], int]]:
         """Yield what waits, without its record, and leave nothing; nothing at all where nothing may be handed out."""
         if not self.open:
             return
@@ -225,4 +228,4 @@ class PrefetchBuffer(Generic[D]):
                 if now <= lot.ends_at(index):
                     yield lot, index
                 else:
-                    lot.ledger.holdings.lose(lot, index, LeaseLostError(_TOO_LATE))
+                    lot.ledger.lose_delivery(lot, index, LeaseLostError(_TOO_LATE))

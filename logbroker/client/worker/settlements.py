@@ -2,31 +2,36 @@
 
 What is said while a settlement has no answer is gathered into the next one, so that the more there is to say, the fewer
 messages it takes. A delivery knows the settlement that names it; its outcome is found there.
+
+The lock of the outbox guards all that a worker holds: a synchronous worker's threads settle while the event loop
+receives.
 """
 
 from __future__ import annotations
 
+import logging
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Sequence
+from typing import ClassVar, Final, Protocol
 
 import msgspec
 
+from logbroker.client.runtime.thread_locks import ThreadLock, taken_here
 from logbroker.client.transport.status import error_of_item
-from logbroker.client.worker.delivery_batch import LOST, OVER, SAID
+from logbroker.client.worker.delivery_batch import HELD, LOST, OVER, SAID, DeliveryBatch, ranges
+from logbroker.client.worker.leases import Leases
 from logbroker.errors import AlreadySettledError, LeaseLostError, LogbrokerError
 from logbroker.v1 import queues_pb2
 
-if TYPE_CHECKING:
-    from logbroker.client.worker.held_session import HeldSession
-    from logbroker.client.worker.in_flight import InFlight
-    from logbroker.client.worker.leased_record import LeasedRecord
+_log = logging.getLogger(__name__)
 
 _SEND_AT_ONCE: Final = 1000
 """So many deliveries are sent even if a settlement before them has no answer."""
 _MAX_DELIVERIES: Final = 5000
 """Of one settlement; each may be a range of its own."""
 _MAX_UNANSWERED: Final = 8
+_MAX_UNTOLD: Final = 10
+"""They keep their records."""
 REASON_CHARACTERS: Final = 256
 _IN_DOUBT: Final = "the connection broke before the answer: whether it was settled is not known; if not, it comes again"
 
@@ -45,21 +50,29 @@ Word = NackWord | str | None
 """What is said of a delivery: ACK, RELEASE or a Nack."""
 
 
+class Settled(Protocol):
+    """What is settled: a delivery, with a record or without."""
+
+    lot: DeliveryBatch[SettlementLedger]
+    index: int
+    settlement: SettlementBatch | None
+    word: Word
+
+
 class SettlementBatch:
     """Several deliveries, and how the program settled them."""
 
-    __slots__ = ("answered", "deliveries", "error", "failures", "ledger", "state", "uncertain", "waiters")
+    __slots__ = ("answered", "deliveries", "error", "failures", "state", "uncertain", "waiters")
 
-    def __init__(self, ledger: SettlementLedger) -> None:
-        self.ledger = ledger
-        self.deliveries: list[LeasedRecord] = []
+    def __init__(self) -> None:
+        self.deliveries: list[Settled] = []
         """Each knows the word that was said of it."""
         self.state: bytes | None = None
         """Of the session; it moves with the acks."""
         self.uncertain = False
         """It was sent, and there was no answer to that: the broker may have carried it out."""
         self.answered = False
-        self.failures: dict[LeasedRecord, LogbrokerError] = {}
+        self.failures: dict[Settled, LogbrokerError] = {}
         self.error: LogbrokerError | None = None
         """The state was refused, or all of it."""
         self.waiters: list[Callable[[], None]] = []
@@ -68,7 +81,7 @@ class SettlementBatch:
         return len(self.deliveries) + (self.state is not None)
 
     def message(self, correlation_id: int) -> queues_pb2.Settle:
-        """Return it as the API has it, under the receipts of now."""
+        """Return it as the API has it, under the receipts of now; without the state."""
         acks: list[int] = []
         releases: list[int] = []
         nacks: dict[tuple[str, int | None], list[int]] = {}
@@ -89,12 +102,9 @@ class SettlementBatch:
         for (reason, delay_ms), receipts in nacks.items():
             for first, last in ranges(receipts):
                 message.nacks.add(first_receipt=first, last_receipt=last, reason=reason, delay_ms=delay_ms)
-        session = self.ledger.session
-        if self.state is not None and session is not None:
-            message.states.add(key=session.key, token=session.token, state=self.state)
         return message
 
-    def answer(self, failures: Sequence[queues_pb2.SettleFailure]) -> bool:
+    def take_failures(self, failures: Sequence[queues_pb2.SettleFailure]) -> bool:
         """The broker has answered: all but the failures is synced. False: it had no room, and did nothing of it."""
         if failures:
             by_receipt = {delivery.lot.receipt(delivery.index): delivery for delivery in self.deliveries}
@@ -108,20 +118,15 @@ class SettlementBatch:
                         return False
                     self.error = error
                     self.failures = dict.fromkeys(by_receipt.values(), error)
-                    if self.state is not None and self.ledger.session is not None:
-                        self.ledger.session.state_failed(error)
                 else:
                     for receipt in range(failure.first_receipt, failure.last_receipt + 1):
                         if receipt in by_receipt:
                             self.failures[by_receipt[receipt]] = error
-        self._finish()
         return True
 
     def drop_lost(self) -> None:
         """Forget the deliveries that are lost, whose failure this is."""
-        if self.state is not None:
-            self._drop_state()
-        kept: list[LeasedRecord] = []
+        kept: list[Settled] = []
         for delivery in self.deliveries:
             lot = delivery.lot
             if lot.states[delivery.index] != LOST:
@@ -130,26 +135,28 @@ class SettlementBatch:
                 self.failures[delivery] = LeaseLostError(_IN_DOUBT) if self.uncertain else lot.lost
         self.deliveries = kept
         if not len(self):
-            self._finish()
+            self.finish()
 
-    def _drop_state(self) -> None:
-        """A state is not written without all the acks that it moves with: where one of them is lost, all are."""
+    def drop_state(self) -> LogbrokerError | None:
+        """A state is not written without all the acks that it moves with: where one of them is lost, lose all, and
+        return why."""
         acked = [delivery for delivery in self.deliveries if delivery.word is ACK]
         lost = next((delivery.lot.lost for delivery in acked if delivery.lot.states[delivery.index] == LOST), None)
         if lost is not None:
             self.state = None
             for delivery in acked:
                 delivery.lot.lose(delivery.index, lost)
-            if self.ledger.session is not None:
-                self.ledger.session.state_failed(LeaseLostError(_IN_DOUBT) if self.uncertain else lost)
+            return LeaseLostError(_IN_DOUBT) if self.uncertain else lost
+        return None
 
     def fail(self, error: LogbrokerError) -> None:
         """There will be no answer."""
         self.error = error
         self.failures.update(dict.fromkeys(self.deliveries, error))
-        self._finish()
+        self.finish()
 
-    def _finish(self) -> None:
+    def finish(self) -> None:
+        """It has its outcome: tell who waits."""
         for delivery, error in self.failures.items():
             delivery.lot.lose(delivery.index, error)
         for delivery in self.deliveries:
@@ -170,83 +177,87 @@ class SettlementBatch:
 
 
 class SettlementLedger:
-    """Settlements that are carried out one after the other: those of a session, or of all that is outside of them."""
+    """Settlements that are carried out one after the other: of all that is outside of sessions or, in a subclass, of
+    one session."""
 
-    def __init__(self, holdings: InFlight[Any], session: HeldSession[Any] | None = None) -> None:
-        self.holdings = holdings
-        self.session = session
-        self._open = SettlementBatch(self)
+    is_session: ClassVar[bool] = False
+
+    def __init__(self, outbox: SettlementOutbox) -> None:
+        self.outbox = outbox
+        self._open = SettlementBatch()
         self._waiting: deque[SettlementBatch] = deque()
         """Full, or to be sent again."""
         self._unanswered: dict[int, SettlementBatch] = {}
         self._paused = False
         """The broker had no room: nothing is sent for a moment."""
-        self._given_back: tuple[LeasedRecord, SettlementBatch] | None = None
-        """Of its session, which has not heard of it yet."""
 
-    def say(self, delivery: LeasedRecord, word: Word) -> None:
+    def say(self, delivery: Settled, word: Word) -> None:
         """Put down what is said of a delivery that is held.
 
         A signal handler may raise wherever something is called. Nothing is called from the first change to the append,
         the last one: so all of it is said, or nothing.
         """
-        self.mend()
-        session = self.session
-        if len(self._open.deliveries) >= _MAX_DELIVERIES:
-            settlement = SettlementBatch(self)
-            self._waiting += (self._open,)
-            self._open = settlement
-        settlement = self._open
+        settlement = self._settlement()
         delivery.word = word
         delivery.settlement = settlement
         delivery.lot.states[delivery.index] = SAID
-        if session is None:
-            self.holdings.in_hand -= 1
-        elif word is not ACK:
-            self._given_back = delivery, settlement
-        elif session.unsaved:
-            settlement.state, session.unsaved = session.state, False
+        self.outbox.in_hand -= 1
         settlement.deliveries.append(delivery)
-        if self._given_back is not None:
-            self.mend()
 
-    def mend(self) -> None:
-        """Let the session hear what was given back, where it has not yet: a signal handler raised before it had."""
-        if self._given_back is not None and self.session is not None:
-            self.session.given_back(*self._given_back)
-            self._given_back = None
+    def _settlement(self) -> SettlementBatch:
+        """Return the one that takes what is said now."""
+        if len(self._open.deliveries) >= _MAX_DELIVERIES:
+            settlement = SettlementBatch()
+            self._waiting += (self._open,)
+            self._open = settlement
+        return self._open
 
-    def save_state(self) -> None:
-        """Put down the state of the session, where it was set since, to move with what is said last."""
-        session = self.session
-        if session is not None and session.unsaved:
-            self._open.state, session.unsaved = session.state, False
+    def lose_delivery(self, lot: DeliveryBatch[SettlementLedger], index: int, error: LogbrokerError) -> None:
+        """A delivery is not the worker's any more."""
+        if lot.states[index] == HELD:
+            self.outbox.in_hand -= 1
+        lot.lose(index, error)
 
-    def next_settlement(self, correlation_id: int) -> SettlementBatch | None:
+    def add_state(self, message: queues_pb2.Settle, state: bytes) -> None:
+        """Add the state of its session to a message. Outside of sessions there is none."""
+
+    def state_failed(self, error: LogbrokerError) -> None:
+        """The state of its session was not written."""
+
+    def next_message(self, correlation_id: int) -> queues_pb2.Settle | None:
         """Return what is to be sent now under this id, if anything is."""
-        self.mend()
         if self._paused:
             return None
         if self._waiting and len(self._unanswered) < _MAX_UNANSWERED:
             settlement = self._waiting.popleft()
         elif len(self._open) and (not self._unanswered or len(self._open) >= _SEND_AT_ONCE) and self._has_room():
-            settlement, self._open = self._open, SettlementBatch(self)
+            settlement, self._open = self._open, SettlementBatch()
         else:
             return None
         self._unanswered[correlation_id] = settlement
-        return settlement
+        message = settlement.message(correlation_id)
+        if settlement.state is not None:
+            self.add_state(message, settlement.state)
+        return message
 
     def _has_room(self) -> bool:
         return len(self._unanswered) < _MAX_UNANSWERED
 
-    def answered(self, correlation_id: int) -> SettlementBatch | None:
-        """Return the settlement of an answer."""
-        return self._unanswered.pop(correlation_id, None)
-
-    def put_off(self, settlement: SettlementBatch) -> None:
-        """Send a settlement again, of which nothing was done: first of all, but not before `go_on`."""
-        self._waiting.appendleft(settlement)
-        self._paused = True
+    def answered(self, answer: queues_pb2.SettleAnswer) -> bool | None:
+        """A settlement was answered. False: the broker had no room for it, and it goes again, first of all, but not
+        before `go_on`. None: it is none of these."""
+        settlement = self._unanswered.pop(answer.correlation_id, None)
+        if settlement is None:
+            return None
+        if not settlement.take_failures(answer.failures):
+            self._waiting.appendleft(settlement)
+            self._paused = True
+            return False
+        if settlement.error is not None and settlement.state is not None:
+            self.state_failed(settlement.error)
+        settlement.finish()
+        self.outbox.finished(settlement)
+        return True
 
     def go_on(self) -> None:
         """Send again."""
@@ -260,41 +271,112 @@ class SettlementLedger:
         self._unanswered.clear()
         self._paused = False
 
-    def drop_answered(self) -> None:
-        """Forget settlements that were finished without being sent."""
+    def drop_lost(self) -> None:
+        """Forget the deliveries that are lost, and settlements of which nothing else is left."""
+        for settlement in self.unfinished():
+            if settlement.state is not None and (error := settlement.drop_state()) is not None:
+                self.state_failed(error)
+            settlement.drop_lost()
+            if settlement.answered:
+                self.outbox.finished(settlement)
         self._waiting = deque(settlement for settlement in self._waiting if not settlement.answered)
         if self._open.answered:
-            self._open = SettlementBatch(self)
+            self._open = SettlementBatch()
 
     def unfinished(self) -> list[SettlementBatch]:
         """All that has no answer, what is gathered included."""
         return [*self._unanswered.values(), *self._waiting, *([self._open] if len(self._open) else [])]
 
-    def fail(self, error: LogbrokerError) -> list[SettlementBatch]:
-        """Nothing more will be answered; return what has failed by that."""
+    def fail(self, error: LogbrokerError) -> None:
+        """Nothing more will be answered."""
         for settlement in self._unanswered.values():
             settlement.uncertain = True
         failed = self.unfinished()
-        self._open = SettlementBatch(self)
+        self._open = SettlementBatch()
         self._waiting.clear()
         self._unanswered.clear()
         for settlement in failed:
             settlement.fail(error)
-        return failed
+            self.outbox.finished(settlement)
 
 
-def ranges(numbers: Iterable[int]) -> Iterator[tuple[int, int]]:
-    """Yield numbers, each of which comes once, as ranges: the first and the last of each."""
-    ordered = sorted(numbers)
-    if not ordered:
-        return
-    if ordered[-1] - ordered[0] == len(ordered) - 1:
-        yield ordered[0], ordered[-1]
-        return
-    first = last = ordered[0]
-    for number in ordered:
-        if number > last + 1:
-            yield first, last
-            first = number
-        last = number
-    yield first, last
+class SettlementOutbox:
+    """Where a worker's threads put down what they say of its deliveries, for the event loop to send."""
+
+    def __init__(self, leases: Leases, wake: Callable[[], None]) -> None:
+        """`wake` is called, from any thread, when there is something to send."""
+        self.lock = ThreadLock()
+        self.check_loop: Callable[[], None] = lambda: None
+        """Raises where an asynchronous program is in another event loop than the worker's."""
+        self.topic = ""
+        self.in_hand = 0
+        """Deliveries outside of sessions of which the program has said nothing."""
+        self.dropped: deque[tuple[DeliveryBatch[SettlementLedger], int]] = deque()
+        """Deliveries that the program let go of in the midst of their blocks. They are added without the lock: nobody
+        knows what a thread is doing when it does."""
+        self._leases = leases
+        self._wake = wake
+        self._awake = False
+        self._untold: list[SettlementBatch] = []
+        """Those refused in part or whole, until the program hears of one."""
+
+    def say(self, delivery: Settled, word: Word) -> None:
+        """The program settles a delivery; raises what stands against it."""
+        lot, lock = delivery.lot, self.lock
+        if lock.is_mine():
+            raise taken_here()
+        try:
+            with lock.lock:
+                if lot.states[delivery.index] != HELD:
+                    lot.check_held(delivery.index)
+                lot.ledger.say(delivery, word)
+        finally:  # A signal handler may have raised when all was said.
+            if not self._awake:
+                self.wake()
+
+    def put_down(self, delivery: Settled, word: Word) -> None:
+        """Settle a delivery that the program never saw."""
+        if delivery.lot.states[delivery.index] == HELD:
+            delivery.lot.ledger.say(delivery, word)
+            delivery.settlement = None  # Nobody wants to hear of its outcome.
+            self.wake()
+
+    def extend(self, delivery: Settled, lease_seconds: float | None) -> None:
+        """The program wants a delivery for longer."""
+        with self.lock.free():
+            delivery.lot.check_held(delivery.index)
+            self._leases.ask(delivery.lot, delivery.index, lease_seconds)
+        self.wake()
+
+    def finished(self, settlement: SettlementBatch) -> None:
+        """A settlement has its outcome."""
+        error = settlement.first_failure()
+        if error is not None:
+            _log.info("%d deliveries of topic %s were not settled: %s", len(settlement.failures), self.topic, error)
+            if len(self._untold) < _MAX_UNTOLD:
+                self._untold.append(settlement)
+
+    def take_untold(self) -> LogbrokerError | None:
+        """Return the first refusal that the program has not heard of, and count all of them as told."""
+        with self.lock.free():
+            untold, self._untold = self._untold, []
+        return untold[0].first_failure() if untold else None
+
+    def told(self, settlement: SettlementBatch) -> None:
+        """The program has heard of a refusal."""
+        with self.lock.free():
+            if settlement in self._untold:
+                self._untold.remove(settlement)
+
+    def wake(self) -> None:
+        """There is something to send."""
+        self._awake = True
+        try:
+            self._wake()
+        except BaseException:  # Of a signal handler: nobody may have been woken.
+            self._awake = False
+            raise
+
+    def asleep(self) -> None:
+        """The sender is about to look what there is."""
+        self._awake = False

@@ -15,7 +15,6 @@ from typing import Final, Generic, TypeVar
 from logbroker.client.runtime import forking
 from logbroker.client.runtime.arguments import MAX_INT, check_bounds
 from logbroker.client.runtime.lifetime import Lifetime
-from logbroker.client.runtime.thread_locks import ThreadLock
 from logbroker.client.transport.connection import Connection, running_loop
 from logbroker.client.worker.held_session import HeldSession
 from logbroker.client.worker.in_flight import InFlight
@@ -95,7 +94,7 @@ class WorkerCore(Generic[D]):
         )
         self.link: WorkerConnection[D] = WorkerConnection(self.connection, options, self.holdings)
         self.lifetime.finish = self.flush
-        self.holdings.check_loop = self.lifetime.check_loop
+        self.holdings.outbox.check_loop = self.lifetime.check_loop
         forking.watch(self)
 
     def forked(self) -> None:
@@ -104,7 +103,7 @@ class WorkerCore(Generic[D]):
             self.holdings.lock.leave_to_parent()
             forking.leave_alone((self._loop, self.link))
         else:
-            self.holdings.lock = ThreadLock()
+            self.holdings.lock.renew()
 
     def _wake(self) -> None:
         if threading.get_ident() == self._loop_thread:
@@ -254,7 +253,7 @@ class WorkerCore(Generic[D]):
             if session.lost is None:
                 if save:
                     self.holdings.save_state(session)
-                settlements = session.ledger.unfinished()
+                settlements = session.unfinished()
                 await self.link.answered(settlements)
             session.check()
         finally:
@@ -267,7 +266,7 @@ class WorkerCore(Generic[D]):
         for settlement in settlements:
             error = settlement.first_failure()
             if error is not None:
-                self.holdings.told(settlement)
+                self.holdings.outbox.told(settlement)
                 raise type(error)(error.message)
 
     async def flush(self) -> None:
@@ -275,7 +274,7 @@ class WorkerCore(Generic[D]):
         RequestTimeoutError where the broker does not answer in time."""
         self.lifetime.check_loop()
         await self.link.answered(self.holdings.unfinished())
-        error = self.holdings.take_untold()
+        error = self.holdings.outbox.take_untold()
         if error is not None:
             raise type(error)(error.message)
 

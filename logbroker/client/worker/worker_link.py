@@ -245,7 +245,7 @@ class WorkerConnection(Generic[D]):
         await stream.write(queues_pb2.WorkerRequest(hello=hello))
         while True:
             self._work.clear()
-            self.holdings.asleep()
+            self.holdings.outbox.asleep()
             while self._connected.is_set() and (request := self._next_request()) is not None:
                 await stream.write(request)
             await self._work.wait()
