@@ -16,6 +16,7 @@ from logbroker.errors.base import ConcurrentUseError as ConcurrentUseError
 from logbroker.errors.base import InvalidRequestError as InvalidRequestError
 from logbroker.errors.base import LogbrokerError as LogbrokerError
 from logbroker.errors.base import quoted as quoted
+from logbroker.errors.base import quoted_key as quoted_key
 from logbroker.errors.groups import AssignorMismatchError as AssignorMismatchError
 from logbroker.errors.groups import GroupNotEmptyError as GroupNotEmptyError
 from logbroker.errors.groups import GrowthOrderMismatchError as GrowthOrderMismatchError

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
-from contextlib import suppress
 from types import MappingProxyType
 from typing import ClassVar, Final, Self
 
@@ -70,13 +69,17 @@ class LogbrokerError(Exception):
 
 
 def quoted(text: object) -> str:
-    """Return what a caller named, as it may stand in a message: its repr, cut where it is long; of bytes that are
-    UTF-8, such as most keys, that of the text."""
-    if isinstance(text, bytes):
-        with suppress(UnicodeDecodeError):
-            text = text.decode()
+    """Return what a caller named, as it may stand in a message: its repr, cut where it is long."""
     shown = repr(text[: _MAX_QUOTED + 1]) if isinstance(text, str | bytes) else repr(text)
     return shown if len(shown) <= _MAX_QUOTED else shown[:_MAX_QUOTED] + "..."
+
+
+def quoted_key(key: bytes | None) -> str:
+    """Return a key as it may stand in a message: as text where it is UTF-8, as most are."""
+    try:
+        return quoted(None if key is None else key.decode())
+    except UnicodeDecodeError:
+        return quoted(key)
 
 
 class ConcurrentUseError(LogbrokerError):

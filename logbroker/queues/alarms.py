@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from logbroker.errors import quoted
+from logbroker.errors import quoted, quoted_key
 from logbroker.pacing import Pace, Steps, in_turns
 from logbroker.queues.machine.inspect import Alarm, AlarmKind, Inspector
 from logbroker.queues.model.messages import Notice, NoticeKind
@@ -38,7 +38,7 @@ class Alarms:
         for kind in NoticeKind:
             told = [notice for notice in notices if notice.kind is kind]
             if told:
-                first = "without a key" if told[0].key is None else f"of key {quoted(told[0].key)}"
+                first = "without a key" if told[0].key is None else f"of key {quoted_key(told[0].key)}"
                 lanes = "1 lane" if len(told) == 1 else f"{len(told)} lanes"
                 text = "queue group %s: %s %s, the first %s: %s"
                 _log.warning(text, self._group_id, lanes, kind.value, first, quoted(told[0].reason))
@@ -54,7 +54,7 @@ class Alarms:
         new = [alarm for cause, alarm in causes.items() if cause not in self._known]
         self.raised += len(new)
         for alarm in new[:MAX_LINES]:
-            key = "" if alarm.key is None else f", key {quoted(alarm.key)}"
+            key = "" if alarm.key is None else f", key {quoted_key(alarm.key)}"
             _log.warning("queue group %s: alarm (%s)%s: %s", self._group_id, alarm.kind.value, key, alarm.message)
         if len(new) > MAX_LINES:
             _log.warning("queue group %s: %d more alarms", self._group_id, len(new) - MAX_LINES)

@@ -20,6 +20,7 @@ from logbroker.errors import (
     OverloadedError,
     UnknownLaneError,
     quoted,
+    quoted_key,
 )
 from logbroker.pacing import Pace, in_turns
 from logbroker.queues.context import GroupContext
@@ -238,7 +239,7 @@ class Operations:
             raise old
         if key is not None and key != old.key:
             raise InvalidRequestError(
-                f"the record in the head's place has key {quoted(key)}, not {quoted(old.key)}: leave it out"
+                f"the record in the head's place has key {quoted_key(key)}, not {quoted_key(old.key)}: leave it out"
             )
         headers = _with_ordering_key(headers, old.headers, self._queue.settings.key_header)
         new = LogRecord(old.offset, old.timestamp_ms, old.key, value, headers)

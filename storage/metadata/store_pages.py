@@ -118,6 +118,12 @@ def _has_moved(fd: int, transaction: int) -> bool:
 def _newest_meta(fd: int) -> _Meta:
     first = _read_meta(fd, 0, 0)
     second = _read_meta(fd, 1, first.page_bytes)
+    for _ in range(_META_READS):
+        # Commits between the two reads may leave them further apart than they ever are.
+        before, first = first, _read_meta(fd, 0, 0)
+        if first == before:
+            break
+        second = _read_meta(fd, 1, first.page_bytes)
     if first.page_bytes != second.page_bytes:
         raise _DamageError(f"its two meta pages name page sizes of {first.page_bytes} and {second.page_bytes} bytes")
     if abs(first.transaction - second.transaction) > 1:

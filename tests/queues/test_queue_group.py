@@ -217,7 +217,7 @@ async def test_an_operator_puts_another_record_in_the_place_of_a_blocked_one(tmp
         with pytest.raises(LaneNotHeldError):
             group.operations.decide(decision)
         await nack(link, receipt)
-        with pytest.raises(InvalidRequestError, match="has key b'b', not b'a'"):
+        with pytest.raises(InvalidRequestError, match="has key 'b', not 'a'"):
             await replacement([], b"b")
         await group.operations.decide(decision)
     async with shell(tmp_path) as opened:
@@ -267,7 +267,7 @@ async def test_what_happens_to_lanes_is_told_in_a_line_for_all(
         group.alarms.tell([*notices, Notice(NoticeKind.PARKED, None, 0, "no good")])
     said = [record.getMessage() for record in caplog.records if record.name == "logbroker.queues.alarms"]
     assert said == [
-        "queue group g: 2 lanes blocked, the first of key b'a': 'no good'",
+        "queue group g: 2 lanes blocked, the first of key 'a': 'no good'",
         "queue group g: 1 lane parked, the first without a key: 'no good'",
     ]
 

@@ -18,7 +18,7 @@ from logbroker.cli.common.lines import confirm, tell, write_json_line, write_lin
 from logbroker.cli.common.options import json_option
 from logbroker.cli.segment import output
 from logbroker.config import MAX_INT64
-from logbroker.errors import CorruptLogError, DataDirError, InvalidRequestError, LogbrokerError, quoted
+from logbroker.errors import CorruptLogError, DataDirError, InvalidRequestError, LogbrokerError, quoted, quoted_key
 from logbroker.texts import whole_number
 from logbroker.tools.segments import find as finding
 from logbroker.tools.segments import mend, partition_repair
@@ -227,7 +227,7 @@ def find(
     for partition, reading in damaged:
         _raise_for(partition, reading)
     if none:
-        what = f"with the key {quoted(wanted)}" if key is not None else "of that time or later"
+        what = f"with the key {quoted_key(wanted)}" if key is not None else "of that time or later"
         raise LogbrokerError(f"there is no record {what}")
 
 

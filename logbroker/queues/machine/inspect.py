@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from logbroker.errors import LaneNotHeldError, UnknownLaneError, quoted
+from logbroker.errors import LaneNotHeldError, UnknownLaneError, quoted_key
 from logbroker.pacing import Steps, at_once
 from logbroker.queues.machine.queue import Queue
 from logbroker.queues.machine.stalled_lanes import HELD
@@ -130,7 +130,9 @@ class Inspector:
         if lane is None and self._queue.sessions.get(key) is not None:
             return Lane(key, NO_PLACE, IN_SESSION)
         if lane is None:
-            raise UnknownLaneError(f"nothing of key {quoted(key)} waits in the queue group, as far as it is scanned")
+            raise UnknownLaneError(
+                f"nothing of key {quoted_key(key)} waits in the queue group, as far as it is scanned"
+            )
         return lane
 
     def lane_of_record(self, place: int) -> Lane:

@@ -24,7 +24,7 @@ from logbroker.errors import (
     OverloadedError,
     SessionHeldError,
     StaleSessionError,
-    quoted,
+    quoted_key,
 )
 from logbroker.group_runtime.deadline_heap import NEVER
 from logbroker.queues.machine.lane_index import LaneIndex
@@ -311,7 +311,7 @@ class Sessions:
     def _check_free(self, key: bytes) -> None:
         if self.is_taken(key):
             raise SessionHeldError(
-                f"another holds the session of key {quoted(key)}, or a record of it: try again later"
+                f"another holds the session of key {quoted_key(key)}, or a record of it: try again later"
             )
 
     def _own(self, worker_id: str, key: bytes, token: int) -> WorkerSession:
