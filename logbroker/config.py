@@ -25,6 +25,11 @@ DAY_MS: Final = 24 * HOUR_MS
 MAX_INT32: Final = 2**31 - 1
 MAX_INT64: Final = 2**63 - 1
 MAX_SECONDS: Final = 86_400
+MIN_LEASE_SECONDS: Final = 0.1
+MAX_LEASE_SECONDS: Final = 43_200.0
+"""Of a queue group, and of one delivery: 12 hours, as in SQS."""
+MAX_DELAY_SECONDS: Final = 604_800.0
+"""The longest delay that a nack may ask for, and the longest backoff: 7 days."""
 MAX_FILE_BYTES: Final = 64 * 1024
 """Of a file with settings; with all of them, and their documentation, it has 8 KiB."""
 MAX_BATCH_BYTES: Final = 16 * MIB

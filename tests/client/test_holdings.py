@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
+
 import pytest
 
+from logbroker.client.worker.leased_record import WorkerDelivery
+from logbroker.config import MAX_DELAY_SECONDS, MAX_LEASE_SECONDS, MIN_LEASE_SECONDS
 from logbroker.errors import (
     AlreadySettledError,
+    InvalidRequestError,
     LeaseLostError,
     OverloadedError,
 )
@@ -79,6 +85,31 @@ def test_each_is_settled_once(worker: Worker) -> None:
     with pytest.raises(AlreadySettledError):
         delivery.ack()
     assert worker.sends_nothing()
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        lambda delivery: delivery.extend(MAX_LEASE_SECONDS + 1),
+        lambda delivery: delivery.extend(MIN_LEASE_SECONDS / 2),
+        lambda delivery: delivery.extend(math.nan),
+        lambda delivery: delivery.nack(delay_seconds=MAX_DELAY_SECONDS + 1),
+        lambda delivery: delivery.nack(delay_seconds=-1),
+        lambda delivery: delivery.nack(delay_seconds=math.inf),
+    ],
+)
+def test_what_the_broker_would_refuse_is_refused_at_once_and_the_delivery_stays(
+    worker: Worker, asked: Callable[[WorkerDelivery], object]
+) -> None:
+    worker.receive(1, [0])
+    (delivery,) = worker.take(1)
+    with pytest.raises(InvalidRequestError, match="cannot be had"):
+        asked(delivery)
+    assert worker.sends_nothing()
+    delivery.extend(MAX_LEASE_SECONDS)
+    worker.sent()
+    delivery.nack(delay_seconds=MAX_DELAY_SECONDS)
+    assert len(worker.sent().nacks) == 1
 
 
 async def test_a_refusal_is_told_to_who_waits_or_to_the_next_flush(worker: Worker) -> None:

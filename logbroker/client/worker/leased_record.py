@@ -24,12 +24,11 @@ from logbroker.client.worker.settlements import (
     SettlementLedger,
     Word,
 )
+from logbroker.config import MAX_DELAY_SECONDS, MAX_LEASE_SECONDS, MIN_LEASE_SECONDS
 from logbroker.errors import InvalidRequestError, RequestTimeoutError
 from logbroker.record.codec import Headers
 from logbroker.record.message_headers import priority_of
 from logbroker.record.serializers import Decoding
-
-_MAX_MS = 1 << 53
 
 
 class LeasedRecord(Decoding, msgspec.Struct, eq=False):
@@ -111,7 +110,7 @@ class LeasedRecord(Decoding, msgspec.Struct, eq=False):
         _check_seconds("nack()", "delay_seconds", delay_seconds)
         delay_ms = None
         if delay_seconds is not None:
-            if not 0 <= delay_seconds * 1000 < _MAX_MS:
+            if not 0 <= delay_seconds <= MAX_DELAY_SECONDS:
                 raise InvalidRequestError(f"a delay of {delay_seconds} s cannot be had: give 0 s to 7 days")
             delay_ms = round(delay_seconds * 1000)
         self.lot.ledger.outbox.say(self, NackWord(_sayable(reason[:REASON_CHARACTERS]), delay_ms))
@@ -127,8 +126,8 @@ class LeasedRecord(Decoding, msgspec.Struct, eq=False):
         `max_extension_seconds`; whoever needs longer, calls it in time.
         """
         _check_seconds("extend()", "lease_seconds", lease_seconds)
-        if lease_seconds is not None and not 0 < lease_seconds * 1000 < _MAX_MS:
-            raise InvalidRequestError(f"a lease of {lease_seconds} s cannot be had: ask for up to 12 hours")
+        if lease_seconds is not None and not MIN_LEASE_SECONDS <= lease_seconds <= MAX_LEASE_SECONDS:
+            raise InvalidRequestError(f"a lease of {lease_seconds} s cannot be had: ask for 0.1 s to 12 hours")
         self.lot.ledger.outbox.extend(self, lease_seconds)
 
     def _outcome(self) -> None:

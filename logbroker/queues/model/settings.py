@@ -8,6 +8,7 @@ from typing import Final
 
 import msgspec
 
+from logbroker.config import MAX_DELAY_SECONDS, MAX_LEASE_SECONDS, MIN_LEASE_SECONDS
 from logbroker.errors import InvalidRequestError, quoted
 
 
@@ -64,15 +65,11 @@ class OnUndecodable(enum.Enum):
     """It goes to the dead-letter topic as it is, as one record."""
 
 
-MAX_LEASE_SECONDS: Final = 43_200.0
-"""12 hours, as in SQS."""
-MAX_DELAY_SECONDS: Final = 604_800.0
-"""The longest delay that a nack may ask for, and the longest backoff: 7 days."""
 MAX_KEY_HEADER_BYTES: Final = 255
 MAX_WEIGHT: Final = 1_000_000
 
 _BOUNDS: Final = {
-    "lease_seconds": (0.1, MAX_LEASE_SECONDS),
+    "lease_seconds": (MIN_LEASE_SECONDS, MAX_LEASE_SECONDS),
     "max_attempts": (1, 1_000),
     "backoff_initial_seconds": (0.0, MAX_DELAY_SECONDS),
     "backoff_factor": (1.0, 100.0),
