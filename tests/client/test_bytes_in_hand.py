@@ -17,8 +17,8 @@ from logbroker.errors import InvalidRequestError
 from logbroker.record.codec import NewRecord, encode_batch
 from logbroker.record.compression import Codec
 from logbroker.v1 import queues_pb2
-from tests.client.holdings_by_hand import Worker as WorkerByHand
-from tests.client.holdings_by_hand import deliveries
+from tests.client.in_flight_by_hand import Worker as WorkerByHand
+from tests.client.in_flight_by_hand import deliveries
 from tests.client.worker_helpers import create, describe, wire
 
 MIB = 1024 * 1024
@@ -172,12 +172,12 @@ class Unread:
         self.messages = 0
         receive = InFlight.received
 
-        def received(holdings: InFlight[Any], message: queues_pb2.Deliveries, now: float) -> int:
+        def received(in_flight: InFlight[Any], message: queues_pb2.Deliveries, now: float) -> int:
             self.messages += 1
             token = message.session_token
             self.now[token] += len(message.batches)
             self.most[token] = max(self.most[token], self.now[token])
-            return receive(holdings, message, now)
+            return receive(in_flight, message, now)
 
         monkeypatch.setattr(InFlight, "received", received)
 
@@ -282,12 +282,12 @@ async def test_records_of_a_delivery_are_decoded_as_they_are_taken() -> None:
         made.append(len(made))
         return WorkerDelivery(*arguments)
 
-    worker.holdings = InFlight(make, wake=lambda: None, max_extension_seconds=1000.0)
+    worker.in_flight = InFlight(make, wake=lambda: None, max_extension_seconds=1000.0)
     worker.welcome()
     message = deliveries(1, range(200))
     message.batches = encode_batch([NewRecord(bytes(1000), b"k") for _ in range(200)], codec=Codec.ZSTD)
-    worker.holdings.received(message, 100.0)
-    assert worker.holdings.take(worker.holdings.shelf, 100.0) is not None
+    worker.in_flight.received(message, 100.0)
+    assert worker.in_flight.take(worker.in_flight.buffer, 100.0) is not None
     assert made == [0]
     assert [delivery.index for delivery in worker.take(199)] == list(range(1, 200))
 
@@ -296,9 +296,9 @@ async def test_what_is_given_back_unread_is_not_decoded() -> None:
     worker = WorkerByHand()
     message = deliveries(1, range(200))
     message.batches = b"no batch at all"
-    worker.holdings.received(message, 100.0)
+    worker.in_flight.received(message, 100.0)
     worker.receive(300, range(200, 210))
-    worker.holdings.give_back_unwanted(100.0, at_once=True)
+    worker.in_flight.give_back_unwanted(100.0, at_once=True)
     settle = worker.sent()
     assert list(zip(settle.releases.firsts, settle.releases.lasts, strict=True)) == [(1, 200), (300, 309)]
     assert not settle.nacks

@@ -9,7 +9,7 @@ from logbroker.client.worker.leased_record import WorkerDelivery
 from logbroker.client.worker.settlements import SettlementLedger
 from logbroker.errors import BrokerUnavailableError, OverloadedError
 from logbroker.v1 import queues_pb2
-from tests.client.holdings_by_hand import LEASE_SECONDS, NOW, Worker, acks, extensions, status
+from tests.client.in_flight_by_hand import LEASE_SECONDS, NOW, Worker, acks, extensions, status
 
 
 def leases_asked_for(settle: queues_pb2.Settle) -> list[tuple[int, int]]:
@@ -29,7 +29,7 @@ def test_a_lease_that_was_asked_for_in_vain_is_asked_for_again(worker: Worker) -
     second.extend(60)
     assert leases_asked_for(worker.sent()) == [(1, 60_000), (2, 60_000)]
     second.extend(90)
-    worker.holdings.broken()
+    worker.in_flight.broken()
     worker.welcome(resumed=True)
     assert leases_asked_for(worker.sent()) == [(1, 60_000), (2, 90_000)]
 
@@ -41,11 +41,11 @@ def test_a_lease_that_a_crash_made_shorter_is_asked_for_again(worker: Worker) ->
     taken[0].extend(60)
     taken[1].extend(LEASE_SECONDS / 2)
     worker.answer(worker.sent())
-    worker.holdings.broken()
+    worker.in_flight.broken()
     reclaimed = queues_pb2.Deliveries(first_receipt=900, count=3, partitions=[0] * 3, offsets=[0, 1, 2])
     worker.welcome(reclaimed=[reclaimed])
     assert leases_asked_for(worker.sent()) == [(900, 60_000)]
-    assert extensions(worker.holdings.extensions(NOW + 5)) == [(901, 902)]
+    assert extensions(worker.in_flight.extensions(NOW + 5)) == [(901, 902)]
 
 
 def test_a_lease_for_which_there_is_no_room_is_prolonged_as_the_others(worker: Worker) -> None:
@@ -53,22 +53,22 @@ def test_a_lease_for_which_there_is_no_room_is_prolonged_as_the_others(worker: W
     worker.take(2)[0].extend(60)
     worker.answer(worker.sent(), [(1, 1, OverloadedError("later"))])
     assert worker.sends_nothing()
-    assert extensions(worker.holdings.extensions(NOW + 5)) == [(1, 2)]
+    assert extensions(worker.in_flight.extensions(NOW + 5)) == [(1, 2)]
 
 
 def test_what_is_put_off_is_unfinished_and_nothing_overtakes_it(worker: Worker) -> None:
     session = worker.open_session()
     worker.receive(1, range(3), session=session)
-    first, second, _ = worker.take(3, shelf=session.shelf)
+    first, second, _ = worker.take(3, buffer=session.buffer)
     session.set_state(b"1")
     first.ack()
-    again = refuse(worker.holdings, worker.sent())
-    assert first.settlement in worker.holdings.unfinished()
+    again = refuse(worker.in_flight, worker.sent())
+    assert first.settlement in worker.in_flight.unfinished()
     assert session.unfinished() == [first.settlement]
     session.set_state(b"2")
     second.ack()
     assert worker.sends_nothing()
-    worker.holdings.again(again)
+    worker.in_flight.again(again)
     sent = worker.sent()
     assert (acks(sent), [state.state for state in sent.states]) == ([(1, 1)], [b"1"])
     worker.answer(sent)
@@ -79,28 +79,28 @@ async def test_what_is_put_off_fails_with_the_worker(worker: Worker) -> None:
     worker.receive(1, [0])
     (delivery,) = worker.take(1)
     delivery.ack()
-    again = refuse(worker.holdings, worker.sent())
-    worker.holdings.fail(BrokerUnavailableError("the worker is closed"))
+    again = refuse(worker.in_flight, worker.sent())
+    worker.in_flight.fail(BrokerUnavailableError("the worker is closed"))
     with pytest.raises(BrokerUnavailableError, match="closed"):
         await delivery
-    worker.holdings.again(again)
+    worker.in_flight.again(again)
     assert worker.sends_nothing()
 
 
 def test_what_is_put_off_when_the_stream_breaks_goes_on_the_next(worker: Worker) -> None:
     worker.receive(1, [0])
     worker.take(1)[0].ack()
-    again = refuse(worker.holdings, worker.sent())
-    worker.holdings.broken()
+    again = refuse(worker.in_flight, worker.sent())
+    worker.in_flight.broken()
     worker.welcome(resumed=True)
     assert acks(worker.sent()) == [(1, 1)]
-    worker.holdings.again(again)
+    worker.in_flight.again(again)
     assert worker.sends_nothing()
 
 
-def refuse(holdings: InFlight[WorkerDelivery], settle: queues_pb2.Settle) -> SettlementLedger:
+def refuse(in_flight: InFlight[WorkerDelivery], settle: queues_pb2.Settle) -> SettlementLedger:
     """Answer that there was no room; return what is to be sent again."""
     failure = queues_pb2.SettleFailure(status=status(OverloadedError("later")))
-    again = holdings.answered(queues_pb2.SettleAnswer(correlation_id=settle.correlation_id, failures=[failure]))
+    again = in_flight.answered(queues_pb2.SettleAnswer(correlation_id=settle.correlation_id, failures=[failure]))
     assert again is not None
     return again

@@ -28,7 +28,7 @@ from logbroker.client.consumer import member
 from logbroker.client.consumer.group_reader import GroupReader
 from logbroker.client.runtime import sync_loop
 from logbroker.client.runtime.lifetime import Lifetime
-from logbroker.client.worker import worker_link
+from logbroker.client.worker import worker_connection
 from logbroker.embedded_broker import EmbeddedBroker
 from logbroker.errors import BrokerUnavailableError, LogbrokerError, RequestTimeoutError
 from tests.client.links import Link
@@ -59,7 +59,7 @@ def coroutines_that_never_began() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (member, worker_link):
+    for module in (member, worker_connection):
         monkeypatch.setattr(module, "_GOODBYE_SECONDS", 0.02)
     monkeypatch.setattr(sync_loop, "_CHECK_SECONDS", 0.02)
 
@@ -144,7 +144,7 @@ async def open_session(link: Link, topic: str) -> Opened:
     async def close() -> None:
         await session.__aexit__(None, None, None)
 
-    return Opened(close, begun(worker.flush()), lambda: bool(list(worker._core.holdings.sessions)), worker.close)
+    return Opened(close, begun(worker.flush()), lambda: bool(list(worker._core.in_flight.sessions)), worker.close)
 
 
 async def open_admin(link: Link, topic: str) -> Opened:

@@ -16,7 +16,7 @@ from logbroker.client.worker.held_session import HeldSession
 from logbroker.client.worker.in_flight import InFlight
 from logbroker.client.worker.leased_record import SyncWorkerDelivery
 from logbroker.v1 import queues_pb2
-from tests.client.holdings_by_hand import NOW, Worker, acks, releases
+from tests.client.in_flight_by_hand import NOW, Worker, acks, releases
 
 MOST_POINTS = 200
 
@@ -62,7 +62,7 @@ class SyncWorker(Worker):
         super().__init__()
         self.woken = 0
         make: Callable[..., Any] = SyncWorkerDelivery
-        self.holdings = InFlight(make, wake=self._wake, max_extension_seconds=1000.0)
+        self.in_flight = InFlight(make, wake=self._wake, max_extension_seconds=1000.0)
         self.welcome()
 
     def _wake(self) -> None:
@@ -106,10 +106,10 @@ def _said(settle: queues_pb2.Settle | None) -> Said:
 def _taken(worker: SyncWorker, now: float, *, in_session: bool) -> tuple[list[Any], HeldSession[Any] | None]:
     session = worker.open_session() if in_session else None
     worker.receive(50, range(3), now, session)
-    taken = worker.take(3, now, None if session is None else session.shelf)
+    taken = worker.take(3, now, None if session is None else session.buffer)
     if session is not None:
         session.set_state(b"after")
-    worker.holdings.outbox.asleep()
+    worker.in_flight.outbox.asleep()
     return taken, session
 
 
@@ -125,15 +125,15 @@ def test_a_word_is_said_whole_or_not_at_all(way: str, in_session: bool) -> None:
             assert point > 5
             return
         is_said = delivery.settled
-        settle = worker.holdings.next_settle(NOW)
+        settle = worker.in_flight.next_settle(NOW)
         assert _said(settle) == (WORDS[way] if is_said else NOTHING)
         if session is None:
-            assert worker.holdings.in_hand == (2 if is_said else 3)
+            assert worker.in_flight.in_hand == (2 if is_said else 3)
         else:
             states = [] if settle is None else [write.state for write in settle.states]
             assert states == ([b"after"] if is_said and way == "ack" else [])
             # Who gives a record back gives back what follows it.
-            assert (later.lot.states[later.index] == LOST) == (is_said and way != "ack")
+            assert (later.batch.states[later.index] == LOST) == (is_said and way != "ack")
         if not is_said:
             delivery.ack()
             assert _said(worker.sent()) == WORDS["ack"]
@@ -153,7 +153,7 @@ def test_a_block_leaves_no_record_unsettled(block: Callable[[Any], object]) -> N
             return
         began = interrupt.where != "__enter__"
         del delivery
-        said = _said(worker.holdings.next_settle(NOW))
+        said = _said(worker.in_flight.next_settle(NOW))
         if not began:
             continue
         assert said in (WORDS["ack" if block is _with_block else "nack"], WORDS["release"])

@@ -17,7 +17,7 @@ import pytest
 
 from logbroker.client import sync
 from logbroker.client.runtime import sync_loop
-from logbroker.client.worker import delivery_batch as lot
+from logbroker.client.worker import delivery_batch as batch
 from logbroker.types import TopicPartition
 from tests.client.worker_helpers import create, describe, fill
 
@@ -61,14 +61,14 @@ def test_what_an_interrupt_takes_comes_again_uncounted(
 ) -> None:
     keys = 1 if in_session else RECORDS
     asyncio.run(prepare(address, topic, keys))
-    records = lot.DeliveryBatch.records
+    records = batch.DeliveryBatch.records
     interrupts = 0
 
-    def interrupted(self: lot.DeliveryBatch[Any], make: Any) -> Iterator[Any]:
+    def interrupted(self: batch.DeliveryBatch[Any], make: Any) -> Iterator[Any]:
         found = records(self, make)
         return interrupt(found) if not interrupts else found
 
-    monkeypatch.setattr(lot.DeliveryBatch, "records", interrupted)
+    monkeypatch.setattr(batch.DeliveryBatch, "records", interrupted)
     seen: list[int] = []
 
     def take(deliveries: Any) -> None:

@@ -8,7 +8,7 @@ from logbroker.client.worker.held_session import HeldSession
 from logbroker.client.worker.leased_record import WorkerDelivery
 from logbroker.errors import LeaseLostError, StaleSessionError
 from logbroker.v1 import queues_pb2
-from tests.client.holdings_by_hand import LEASE_SECONDS, NOW, Worker, acks, releases
+from tests.client.in_flight_by_hand import LEASE_SECONDS, NOW, Worker, acks, releases
 
 AFTER_LOCK = NOW + LEASE_SECONDS + 1
 
@@ -28,47 +28,47 @@ def test_where_the_lock_seems_over_the_program_waits_for_the_broker_to_tell(
 ) -> None:
     """The broker may have prolonged it: then it still counts what waits as delivered."""
     worker.receive(1, [0, 1], session=session)
-    worker.take(0, AFTER_LOCK, session.shelf)
+    worker.take(0, AFTER_LOCK, session.buffer)
     told: list[bool] = []
-    session.shelf.waiters.append(lambda: told.append(True))
-    assert not session.shelf.is_ready
+    session.buffer.waiters.append(lambda: told.append(True))
+    assert not session.buffer.is_ready
     worker.receive(3, [2], AFTER_LOCK, session)
-    assert worker.holdings.sessions.renewals(AFTER_LOCK) == [session]
+    assert worker.in_flight.sessions.renewals(AFTER_LOCK) == [session]
     session.renewal_id, session.renewal_at = 77, AFTER_LOCK
     answer = queues_pb2.SessionAnswer(correlation_id=77, lock_ms=round(LEASE_SECONDS * 1000))
-    assert worker.holdings.sessions.answered(answer, None)
+    assert worker.in_flight.sessions.answered(answer, None)
     assert told
-    assert [delivery.offset for delivery in worker.take(3, AFTER_LOCK, session.shelf)] == [0, 1, 2]
+    assert [delivery.offset for delivery in worker.take(3, AFTER_LOCK, session.buffer)] == [0, 1, 2]
 
 
 def test_what_comes_on_the_next_stream_before_it_is_told_of_a_nack_is_given_back(
     worker: Worker, session: HeldSession[WorkerDelivery]
 ) -> None:
     worker.receive(1, [0, 1, 2], session=session)
-    first, _, _ = worker.take(3, shelf=session.shelf)
+    first, _, _ = worker.take(3, buffer=session.buffer)
     first.nack()
-    worker.holdings.broken()
+    worker.in_flight.broken()
     worker.welcome(resumed=True)
     # Not listed as held, so they were free again; of the nack the broker has not heard.
     worker.receive(4, [1, 2], session=session)
-    worker.take(0, shelf=session.shelf)
+    worker.take(0, buffer=session.buffer)
     worker.receive(6, [0, 1, 2], session=session)
-    assert [delivery.offset for delivery in worker.take(3, shelf=session.shelf)] == [0, 1, 2]
+    assert [delivery.offset for delivery in worker.take(3, buffer=session.buffer)] == [0, 1, 2]
 
 
 async def test_a_state_is_not_written_where_the_ack_that_it_moves_with_is_lost(
     worker: Worker, session: HeldSession[WorkerDelivery]
 ) -> None:
     worker.receive(1, [0, 1], session=session)
-    first, second = worker.take(2, shelf=session.shelf)
-    worker.holdings.broken()
+    first, second = worker.take(2, buffer=session.buffer)
+    worker.in_flight.broken()
     session.set_state(b"after both")
     first.ack()
     second.ack()
     worker.welcome()  # By a broker of another life, which gave the session back, and has the records come again.
     assert worker.sends_nothing()
     worker.receive(3, [0, 1], session=session)
-    worker.take(0, shelf=session.shelf)
+    worker.take(0, buffer=session.buffer)
     for use in (session.check, lambda: session.set_state(b"after both again")):
         with pytest.raises(LeaseLostError):
             use()
@@ -83,12 +83,12 @@ async def test_a_state_is_not_written_where_the_ack_that_it_moves_with_is_lost(
 async def test_what_was_sent_and_not_answered_is_in_doubt(worker: Worker, session: HeldSession[WorkerDelivery]) -> None:
     """The session ended at the broker after the settlement, or before it."""
     worker.receive(1, [0, 1], session=session)
-    first, second = worker.take(2, shelf=session.shelf)
+    first, second = worker.take(2, buffer=session.buffer)
     session.set_state(b"after")
     first.ack()
     assert acks(worker.sent()) == [(1, 1)]
     second.ack()
-    worker.holdings.sessions.lost(session.token, session.key, StaleSessionError("the lock ended"))
+    worker.in_flight.sessions.lost(session.token, session.key, StaleSessionError("the lock ended"))
     for delivery, is_in_doubt in ((first, True), (second, False)):
         with pytest.raises(StaleSessionError):
             await delivery
@@ -99,11 +99,11 @@ async def test_a_state_that_was_sent_before_a_crash_is_in_doubt(
     worker: Worker, session: HeldSession[WorkerDelivery]
 ) -> None:
     worker.receive(1, [0], session=session)
-    (delivery,) = worker.take(1, shelf=session.shelf)
+    (delivery,) = worker.take(1, buffer=session.buffer)
     session.set_state(b"after")
     delivery.ack()
     worker.sent()
-    worker.holdings.broken()
+    worker.in_flight.broken()
     worker.welcome()
     assert worker.sends_nothing()
     with pytest.raises(LeaseLostError, match="not known"):
@@ -115,23 +115,23 @@ def test_of_what_the_program_never_saw_it_hears_no_refusal(
     worker: Worker, session: HeldSession[WorkerDelivery]
 ) -> None:
     worker.receive(1, [0], session=session)
-    (first,) = worker.take(1, shelf=session.shelf)
+    (first,) = worker.take(1, buffer=session.buffer)
     first.nack()
     nacked = worker.sent()
     worker.receive(2, [1], session=session)
-    worker.take(0, shelf=session.shelf)
+    worker.take(0, buffer=session.buffer)
     worker.answer(nacked)
     released = worker.sent()
     assert releases(released) == [(2, 2)]
     worker.answer(released, [(2, 2, LeaseLostError("taken back before"))])
-    assert worker.holdings.outbox.take_untold() is None
+    assert worker.in_flight.outbox.take_untold() is None
 
 
 @pytest.mark.parametrize("has_records", [False, True])
 def test_a_session_hands_out_the_first_of_its_records_before_patience_counts(worker: Worker, has_records: bool) -> None:
     """However small that is: the record may be slow to come, and the session would be opened for it again."""
     answer = queues_pb2.SessionAnswer(key=b"k", token=7, lock_ms=round(LEASE_SECONDS * 1000), has_records=has_records)
-    session = worker.holdings.sessions.opened(answer, 10, NOW)
+    session = worker.in_flight.sessions.opened(answer, 10, NOW)
     assert session.patience_seconds(None, NOW) is None
     for idle_seconds in (0, 0.001, 60):
         seconds = session.patience_seconds(idle_seconds, NOW)

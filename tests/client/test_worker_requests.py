@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from logbroker.client.transport.connection import Connection
 from logbroker.client.worker.leased_record import WorkerDelivery
-from logbroker.client.worker.worker_link import WorkerConnection, WorkerOptions
+from logbroker.client.worker.worker_connection import WorkerConnection, WorkerOptions
 from logbroker.v1 import queues_pb2
-from tests.client.holdings_by_hand import NOW, Worker, acks
+from tests.client.in_flight_by_hand import NOW, Worker, acks
 
 
 def request(link: WorkerConnection[WorkerDelivery]) -> queues_pb2.WorkerRequest | None:
@@ -17,7 +17,7 @@ def request(link: WorkerConnection[WorkerDelivery]) -> queues_pb2.WorkerRequest 
 async def linked(worker: Worker, prefetch: int) -> WorkerConnection[WorkerDelivery]:
     options = WorkerOptions(group_id="g", worker_id="w", client_name="", band="")
     link: WorkerConnection[WorkerDelivery] = WorkerConnection(
-        Connection("127.0.0.1:1", request_timeout_seconds=1.0), options, worker.holdings
+        Connection("127.0.0.1:1", request_timeout_seconds=1.0), options, worker.in_flight
     )
     link._prefetch = prefetch
     return link
@@ -75,4 +75,4 @@ async def test_a_settlement_brings_credit_only_when_it_is_worth_a_message() -> N
     rest = request(link)
     assert rest is not None
     assert few.add_credit + rest.add_credit == 10
-    assert worker.holdings.take(worker.holdings.shelf, NOW) is None
+    assert worker.in_flight.take(worker.in_flight.buffer, NOW) is None

@@ -224,4 +224,4 @@ class _WorkerProcess:
 
 def receipt_of(delivery: WorkerDelivery) -> int:
     """What the client keeps to itself."""
-    return delivery.lot.receipt(delivery.index)
+    return delivery.batch.receipt(delivery.index)

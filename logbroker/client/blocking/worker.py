@@ -99,11 +99,11 @@ class Worker(Droppable):
 
     def __iter__(self) -> Iterator[SyncWorkerDelivery]:
         run(self._core.start(self._core.prefetch or DEFAULT_PREFETCH))
-        shelf = self._core.holdings.shelf
+        buffer = self._core.in_flight.buffer
         keeps = _is_main_thread()
-        while (delivery := _next_delivery(self._core, shelf, keeps=keeps)) is not None:
+        while (delivery := _next_delivery(self._core, buffer, keeps=keeps)) is not None:
             if keeps:
-                shelf.on_the_way = []  # In the step that hands it on.
+                buffer.on_the_way = []  # In the step that hands it on.
             yield delivery
 
     def batches(
@@ -116,12 +116,12 @@ class Worker(Droppable):
         """
         core = self._core
         run(core.start_lists(max_records, max_bytes))
-        shelf = core.holdings.shelf
+        buffer = core.in_flight.buffer
         keeps = _is_main_thread()
-        while (delivery := _next_delivery(core, shelf, keeps=keeps)) is not None:
-            deliveries = core.take_list(shelf, delivery, max_records, max_bytes, keeps=keeps)
+        while (delivery := _next_delivery(core, buffer, keeps=keeps)) is not None:
+            deliveries = core.take_list(buffer, delivery, max_records, max_bytes, keeps=keeps)
             if keeps:
-                shelf.on_the_way = []
+                buffer.on_the_way = []
             yield deliveries
 
     def run(self, handler: Handler, *, concurrency: int = 1) -> None:
@@ -143,8 +143,8 @@ class Worker(Droppable):
 
     def _handle(self, handler: Handler) -> None:
         core = self._core
-        shelf = core.holdings.shelf
-        while (delivery := _next_delivery(core, shelf)) is not None:
+        buffer = core.in_flight.buffer
+        while (delivery := _next_delivery(core, buffer)) is not None:
             failure: Exception | None = None
             try:
                 call_plain(HANDLER, handler, delivery)
@@ -335,16 +335,16 @@ class Session:
 
     def flush(self) -> None:
         """Wait until all that was settled in it, and its state, is synced; raises what was refused."""
-        self._core.holdings.save_state(self._session())
+        self._core.in_flight.save_state(self._session())
         run(self._core.flush())
 
     def __iter__(self) -> Iterator[SyncWorkerDelivery]:
         session = self._session()
-        shelf, idle_seconds, keeps = session.shelf, self._idle_seconds, _is_main_thread()
-        while (delivery := _next_delivery(self._core, shelf, session, idle_seconds, keeps=keeps)) is not None:
+        buffer, idle_seconds, keeps = session.buffer, self._idle_seconds, _is_main_thread()
+        while (delivery := _next_delivery(self._core, buffer, session, idle_seconds, keeps=keeps)) is not None:
             session.handed_out()
             if keeps:
-                shelf.on_the_way = []
+                buffer.on_the_way = []
             yield delivery
 
     def open(self) -> None:
@@ -396,7 +396,7 @@ def _wait_for_all(ended: list[Latch]) -> None:
 
 def _next_delivery(
     core: WorkerCore[SyncWorkerDelivery],
-    shelf: PrefetchBuffer[SyncWorkerDelivery],
+    buffer: PrefetchBuffer[SyncWorkerDelivery],
     session: HeldSession[SyncWorkerDelivery] | None = None,
     idle_seconds: float | None = None,
     *,
@@ -406,34 +406,34 @@ def _next_delivery(
 
     `keeps`: it is `on_the_way`, where a signal handler's exception finds it that comes before the program has it.
     """
-    if keeps and shelf.on_the_way:
-        core.holdings.take_back(shelf)
+    if keeps and buffer.on_the_way:
+        core.in_flight.take_back(buffer)
     deadline: float | None = None
     while not core.stopping:
-        delivery = core.take(shelf, keeps=keeps)
+        delivery = core.take(buffer, keeps=keeps)
         if delivery is not None:
             return delivery
         if session is not None and deadline is None:
             now = monotonic()
             patience_seconds = session.patience_seconds(idle_seconds, now)
             deadline = None if patience_seconds is None else now + patience_seconds
-        if not _wait(core, shelf, session, deadline):
+        if not _wait(core, buffer, session, deadline):
             return None
     return None
 
 
 def _wait(
     core: WorkerCore[SyncWorkerDelivery],
-    shelf: PrefetchBuffer[SyncWorkerDelivery],
+    buffer: PrefetchBuffer[SyncWorkerDelivery],
     session: HeldSession[SyncWorkerDelivery] | None,
     deadline: float | None,
 ) -> bool:
     """Wait until it is worth looking again; False: the time is over."""
     told = Latch()
-    with core.holdings.lock.free():
-        if shelf.is_ready:
+    with core.in_flight.lock.free():
+        if buffer.is_ready:
             return True
-        shelf.waiters.append(told.set)
+        buffer.waiters.append(told.set)
     try:
         # Only now, as whatever comes from here on tells the waiters.
         core.link.check()
@@ -446,9 +446,9 @@ def _wait(
             wait_for(told, left)
         return True
     finally:
-        with core.holdings.lock.free():
-            if told.set in shelf.waiters:
-                shelf.waiters.remove(told.set)
+        with core.in_flight.lock.free():
+            if told.set in buffer.waiters:
+                buffer.waiters.remove(told.set)
             elif deadline is not None and monotonic() >= deadline:
                 # Told at this very moment: let somebody else look.
-                shelf.tell(1)
+                buffer.tell(1)

@@ -1,4 +1,4 @@
-"""Deliveries as they came to a worker: one message of them is a lot, with consecutive receipts and one lease."""
+"""Deliveries as they came to a worker: one message of them is a batch, with consecutive receipts and one lease."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ class DeliveryBatch(Generic[L]):
             raise AlreadySettledError("the delivery was settled before: settle each once")
 
     def records(self, make: Callable[..., R]) -> Iterator[R]:
-        """Yield `make(lot, offset, timestamp_ms, key, value, headers)` for each record, in the order of the receipts,
+        """Yield `make(batch, offset, timestamp_ms, key, value, headers)` for each record, in the order of the receipts,
         with its index and its offset in the log. Once.
 
         Raises what `decode_records` raises, and CorruptBatchError where there are fewer records than deliveries.

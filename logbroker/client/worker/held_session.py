@@ -39,7 +39,14 @@ class HeldSession(SettlementLedger, Generic[D]):
     is_session: ClassVar[bool] = True
 
     def __init__(
-        self, outbox: SettlementOutbox, shelf: PrefetchBuffer[D], *, key: bytes, token: int, prefetch: int, state: bytes
+        self,
+        outbox: SettlementOutbox,
+        buffer: PrefetchBuffer[D],
+        *,
+        key: bytes,
+        token: int,
+        prefetch: int,
+        state: bytes,
     ) -> None:
         super().__init__(outbox)
         self.key = key
@@ -47,8 +54,8 @@ class HeldSession(SettlementLedger, Generic[D]):
         self.prefetch = prefetch
         self.state = state
         """As the program sees it."""
-        self.shelf = shelf
-        self.lots: dict[DeliveryBatch[SettlementLedger], None] = {}
+        self.buffer = buffer
+        self.batches: dict[DeliveryBatch[SettlementLedger], None] = {}
         self.lock_seconds = 0.0
         self.until = 0.0
         """Monotonic seconds: when the lock ends, unless it is renewed."""
@@ -106,7 +113,7 @@ class HeldSession(SettlementLedger, Generic[D]):
         settlement = self._settlement()
         delivery.word = word
         delivery.settlement = settlement
-        delivery.lot.states[delivery.index] = SAID
+        delivery.batch.states[delivery.index] = SAID
         if word is not ACK:
             self._given_back = delivery, settlement
         elif self.unsaved:
@@ -129,25 +136,25 @@ class HeldSession(SettlementLedger, Generic[D]):
         self._mend()
         return super().next_message(correlation_id)
 
-    def lose_delivery(self, lot: DeliveryBatch[SettlementLedger], index: int, error: LogbrokerError) -> None:
+    def lose_delivery(self, batch: DeliveryBatch[SettlementLedger], index: int, error: LogbrokerError) -> None:
         """A delivery is not the worker's any more."""
-        lot.lose(index, error)
+        batch.lose(index, error)
 
-    def received(self, lot: DeliveryBatch[SettlementLedger]) -> None:
+    def received(self, batch: DeliveryBatch[SettlementLedger]) -> None:
         """Records came: keep them, but for those that come ahead of a record that is to come again."""
         if self._failed is not None:
             return  # They come again when the session is closed.
         self._mend()
-        self.lots[lot] = None
-        for index in range(len(lot)):
+        self.batches[batch] = None
+        for index in range(len(batch)):
             if self._returned_by is None:
                 break
-            if lot.place(index) in self._returned or self._returned_by.answered:
+            if batch.place(index) in self._returned or self._returned_by.answered:
                 self._returned.clear()
                 self._returned_by = None
             else:
-                self.outbox.put_down(self.shelf.bare_record(lot, index), RELEASE)
-        self.shelf.put(lot)
+                self.outbox.put_down(self.buffer.bare_record(batch, index), RELEASE)
+        self.buffer.put(batch)
 
     def _mend(self) -> None:
         """Take back what follows a delivery that the program nacked or released. A signal handler may have kept it from
@@ -157,14 +164,14 @@ class HeldSession(SettlementLedger, Generic[D]):
             self._given_back = None
 
     def _take_back_behind(self, delivery: Settled, settlement: SettlementBatch) -> None:
-        lot = delivery.lot
-        receipt = lot.receipt(delivery.index)
+        batch = delivery.batch
+        receipt = batch.receipt(delivery.index)
         if self._returned_by is None or receipt < self._returned_first[0]:
-            self._returned_first = receipt, lot.place(delivery.index)
+            self._returned_first = receipt, batch.place(delivery.index)
         self._returned_by = settlement
-        self._returned.add(lot.place(delivery.index))
+        self._returned.add(batch.place(delivery.index))
         error = LeaseLostError("a record before it in the session was given back: it comes again after that one")
-        for later in self.lots:
+        for later in self.batches:
             for index in list(later.held()):
                 if later.receipt(index) > receipt:
                     self._returned.add(later.place(index))
@@ -174,7 +181,7 @@ class HeldSession(SettlementLedger, Generic[D]):
         """The stream is over. On the next one the broker sends what is not listed as held, before it is told again
         what was given back: of all that comes again, only the first shows that it knows."""
         super().broken()
-        self.shelf.set_open(False)
+        self.buffer.set_open(False)
         self.renewal_id = 0
         if self._returned_by is not None:
             self._returned = {self._returned_first[1]}
@@ -184,31 +191,31 @@ class HeldSession(SettlementLedger, Generic[D]):
         program is to open the session again, which tells the state."""
         self._failed = error
         self.unsaved = False
-        for lot in self.lots:
-            for index in list(lot.held()):
-                lot.lose(index, error)
-        self.shelf.tell_all()
+        for batch in self.batches:
+            for index in list(batch.held()):
+                batch.lose(index, error)
+        self.buffer.tell_all()
 
     def lose(self, error: LogbrokerError) -> None:
         """The session is another's, or over: so are its deliveries, and what was said of them fails."""
         self.lost = error
-        for lot in self.lots:
-            for index in list(lot.kept()):
-                lot.lose(index, error)
-        self.lots.clear()
-        self.shelf.tell_all()
+        for batch in self.batches:
+            for index in list(batch.kept()):
+                batch.lose(index, error)
+        self.batches.clear()
+        self.buffer.tell_all()
         self.fail(error)
 
     def locked(self, since: float, lock_seconds: float) -> None:
         """The session is the worker's for so long."""
         self.lock_seconds = lock_seconds
         self.until = since + lock_seconds
-        for lot in self.lots:
-            lot.until = self.until
-        if not self.shelf.open:
-            self.shelf.set_open(True)
+        for batch in self.batches:
+            batch.until = self.until
+        if not self.buffer.open:
+            self.buffer.set_open(True)
 
     def sweep(self) -> None:
-        """Forget the lots that are over."""
-        for lot in [lot for lot in self.lots if not lot.left]:
-            del self.lots[lot]
+        """Forget the batches that are over."""
+        for batch in [batch for batch in self.batches if not batch.left]:
+            del self.batches[batch]

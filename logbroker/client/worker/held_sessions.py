@@ -39,10 +39,10 @@ class HeldSessions(Generic[D]):
     def opened(self, answer: queues_pb2.SessionAnswer, prefetch: int, now: float) -> HeldSession[D]:
         """A session is the worker's."""
         with self._outbox.lock.free():
-            shelf = PrefetchBuffer(self._make, self._prefetch_bytes)
-            shelf.open = True
+            buffer = PrefetchBuffer(self._make, self._prefetch_bytes)
+            buffer.open = True
             session = HeldSession(
-                self._outbox, shelf, key=answer.key, token=answer.token, prefetch=prefetch, state=answer.state
+                self._outbox, buffer, key=answer.key, token=answer.token, prefetch=prefetch, state=answer.state
             )
             session.locked(now, answer.lock_ms / 1000)
             if answer.has_records:
@@ -75,7 +75,7 @@ class HeldSessions(Generic[D]):
         for token, key in gone:
             self._drop(token, key, StaleSessionError(_LOST_IN_BREAK))
         for session in self:
-            session.shelf.set_open(True)
+            session.buffer.set_open(True)
         return len(gone)
 
     def broken(self) -> None:

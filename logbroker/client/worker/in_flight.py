@@ -42,14 +42,14 @@ class InFlight(Generic[D]):
         max_extension_seconds: float,
         prefetch_bytes: int = DEFAULT_PREFETCH_BYTES,
     ) -> None:
-        """`make` makes a delivery of (lot, offset, timestamp_ms, key, value, headers); `wake` is called, from any
+        """`make` makes a delivery of (batch, offset, timestamp_ms, key, value, headers); `wake` is called, from any
         thread, when there is something to send. `prefetch_bytes` bounds what waits for the program outside of sessions,
         and in each session."""
         self._leases = Leases(max_extension_seconds)
         self.outbox = SettlementOutbox(self._leases, wake)
         self.lock = self.outbox.lock
         self.prefetch_bytes = prefetch_bytes
-        self.shelf = PrefetchBuffer(make, prefetch_bytes)
+        self.buffer = PrefetchBuffer(make, prefetch_bytes)
         """What was received outside of sessions and waits for the program."""
         self.sessions = HeldSessions(self.outbox, make, prefetch_bytes)
         self.life = 0
@@ -57,7 +57,7 @@ class InFlight(Generic[D]):
         self.wanted = True
         """The program works on deliveries outside of sessions; else none is asked for."""
         self._asked_at = 0.0
-        self._lots: dict[DeliveryBatch[SettlementLedger], None] = {}
+        self._batches: dict[DeliveryBatch[SettlementLedger], None] = {}
         """Those outside of sessions that are not over."""
         self._ledger = SettlementLedger(self.outbox)
         self._correlation_id = 0
@@ -69,26 +69,26 @@ class InFlight(Generic[D]):
 
     # --- what the program does --------------------------------------------------------------------------------------
 
-    def take(self, shelf: PrefetchBuffer[D], now: float, *, keeps: bool = False) -> D | None:
-        """Return the next delivery of a shelf; None: there is none at the moment. See `PrefetchBuffer.take`."""
+    def take(self, buffer: PrefetchBuffer[D], now: float, *, keeps: bool = False) -> D | None:
+        """Return the next delivery of a buffer; None: there is none at the moment. See `PrefetchBuffer.take`."""
         lock = self.lock
         if lock.is_mine():
             raise taken_here()
         with lock.lock:
-            delivery = shelf.take(now, keeps=keeps)
-        if shelf.grant_due or shelf.spoilt is not None:
+            delivery = buffer.take(now, keeps=keeps)
+        if buffer.grant_due or buffer.spoilt is not None:
             self.outbox.wake()
-        if shelf is self.shelf:
+        if buffer is self.buffer:
             self._asked_at = now
             if not self.wanted:
                 self.wanted = True
                 self.outbox.wake()
         return delivery
 
-    def take_back(self, shelf: PrefetchBuffer[D]) -> None:
+    def take_back(self, buffer: PrefetchBuffer[D]) -> None:
         """See `PrefetchBuffer.take_back`."""
         with self.lock.free():
-            shelf.take_back()
+            buffer.take_back()
 
     def want(self, now: float) -> None:
         """The program is about to ask for deliveries outside of sessions."""
@@ -102,21 +102,21 @@ class InFlight(Generic[D]):
         self.outbox.wake()
 
     def give_back_unwanted(self, now: float, *, at_once: bool = False) -> None:
-        """Give back what has waited on the shelf while the program did not ask for a good part of a lease (`at_once`:
+        """Give back what has waited in the buffer while the program did not ask for a good part of a lease (`at_once`:
         does not ask any more), and take no more until it asks again: others may be free to work on it."""
         with self.lock.free():
-            asks = self.shelf.waiters or now < self._asked_at + self._leases.lease_seconds * _UNASKED_SHARE
+            asks = self.buffer.waiters or now < self._asked_at + self._leases.lease_seconds * _UNASKED_SHARE
             if at_once or not asks:
                 self.wanted = False
-                for lot, index in self.shelf.take_unread(now):
-                    self.outbox.put_down(self.shelf.bare_record(lot, index), RELEASE)
+                for batch, index in self.buffer.take_unread(now):
+                    self.outbox.put_down(self.buffer.bare_record(batch, index), RELEASE)
 
     def tell_all(self) -> None:
         """Let all who wait for a delivery look whether there is still something to wait for."""
         with self.lock.free():
-            self.shelf.tell_all()
+            self.buffer.tell_all()
             for session in self.sessions:
-                session.shelf.tell_all()
+                session.buffer.tell_all()
 
     def unfinished(self) -> list[SettlementBatch]:
         """All settlements without an answer."""
@@ -129,10 +129,10 @@ class InFlight(Generic[D]):
         """Return the next settlement to be sent, extensions included; None: nothing is to be sent now."""
         with self.lock.free():
             while self.outbox.dropped:
-                self.outbox.put_down(self.shelf.bare_record(*self.outbox.dropped.popleft()), RELEASE)
-            self.shelf.mend()
+                self.outbox.put_down(self.buffer.bare_record(*self.outbox.dropped.popleft()), RELEASE)
+            self.buffer.mend()
             for session in self.sessions:
-                session.shelf.mend()
+                session.buffer.mend()
             correlation_id = self._correlation_id = self._correlation_id + 1
             message = self._leases.asked_for(correlation_id, now)
             if message is not None:
@@ -146,18 +146,18 @@ class InFlight(Generic[D]):
     def next_grant(self) -> queues_pb2.Credit | None:
         """Return the next credit in bytes to be given; None: none is, now."""
         with self.lock.free():
-            if self.shelf.grant_due:
-                return queues_pb2.Credit(bytes=self.shelf.grant())
+            if self.buffer.grant_due:
+                return queues_pb2.Credit(bytes=self.buffer.grant())
             for session in self.sessions:
-                if session.shelf.grant_due:
-                    return queues_pb2.Credit(bytes=session.shelf.grant(), session_token=session.token)
+                if session.buffer.grant_due:
+                    return queues_pb2.Credit(bytes=session.buffer.grant(), session_token=session.token)
             return None
 
     def extensions(self, now: float) -> queues_pb2.Settle | None:
         """Return what prolongs the leases of all that is worked on, where it is time."""
         with self.lock.free():
             self._correlation_id += 1
-            return self._leases.due(self._lots, self._correlation_id, now)
+            return self._leases.due(self._batches, self._correlation_id, now)
 
     def shortest_hold_seconds(self) -> float:
         """The shortest time after which something is lost that is not prolonged."""
@@ -170,7 +170,7 @@ class InFlight(Generic[D]):
 
     def places(self) -> queues_pb2.Places:
         """All that the worker holds."""
-        held = [(*lot.place(index), lot.attempt(index)) for lot in self._all_lots() for index in lot.kept()]
+        held = [(*batch.place(index), batch.attempt(index)) for batch in self._all_batches() for index in batch.kept()]
         return queues_pb2.Places(
             partitions=[partition for partition, _, _ in held],
             offsets=[offset for _, offset, _ in held],
@@ -183,23 +183,23 @@ class InFlight(Generic[D]):
         """Deliveries came; return how many of them used up credit."""
         with self.lock.free():
             session = self.sessions.find(message.session_token, message.session_key) if message.session_token else None
-            lot = DeliveryBatch(message, self.outbox.topic, self._ledger if session is None else session)
+            batch = DeliveryBatch(message, self.outbox.topic, self._ledger if session is None else session)
             if session is not None:
-                lot.until = session.until
+                batch.until = session.until
                 session.sweep()
-                session.received(lot)
+                session.received(batch)
                 return 0
-            self._lots[lot] = None
-            self.outbox.in_hand += len(lot)
+            self._batches[batch] = None
+            self.outbox.in_hand += len(batch)
             # It may have been altered since the welcome.
             self._leases.lease_seconds = message.lease_ms / 1000
-            self._leases.begin(lot, self._leases.lease_seconds, now)
+            self._leases.begin(batch, self._leases.lease_seconds, now)
             if message.session_token:
                 # It was closed meanwhile: the broker has taken them back already.
-                self._lose(lot, StaleSessionError("the session was closed"))
+                self._lose(batch, StaleSessionError("the session was closed"))
                 return 0
-            self.shelf.put(lot)
-            return len(lot)
+            self.buffer.put(batch)
+            return len(batch)
 
     def answered(self, answer: queues_pb2.SettleAnswer) -> SettlementLedger | None:
         """A settlement was answered. Returns its ledger where the broker had no room for it: say `again` a little
@@ -207,9 +207,9 @@ class InFlight(Generic[D]):
         with self.lock.free():
             lost = self._leases.answered(answer)
             if lost is not None:
-                for lot, index, error in lost:
-                    if lot.states[index] == HELD:
-                        lot.ledger.lose_delivery(lot, index, error)
+                for batch, index, error in lost:
+                    if batch.states[index] == HELD:
+                        batch.ledger.lose_delivery(batch, index, error)
                 return None
             for ledger in self._ledgers():
                 done = ledger.answered(answer)
@@ -217,8 +217,8 @@ class InFlight(Generic[D]):
                     if not done:
                         return ledger
                     break
-            for lot in [lot for lot in self._lots if not lot.left]:
-                del self._lots[lot]
+            for batch in [batch for batch in self._batches if not batch.left]:
+                del self._batches[batch]
             return None
 
     def again(self, ledger: SettlementLedger) -> None:
@@ -227,15 +227,15 @@ class InFlight(Generic[D]):
             ledger.go_on()
         self.outbox.wake()
 
-    def _lose(self, lot: DeliveryBatch[SettlementLedger], error: LogbrokerError) -> None:
-        for index in list(lot.kept()):
-            lot.ledger.lose_delivery(lot, index, error)
+    def _lose(self, batch: DeliveryBatch[SettlementLedger], error: LogbrokerError) -> None:
+        for index in list(batch.kept()):
+            batch.ledger.lose_delivery(batch, index, error)
 
     def broken(self) -> None:
         """The stream is over: nothing is handed out until the next one has begun."""
         with self.lock.free():
             self._leases.broken()
-            self.shelf.set_open(False)
+            self.buffer.set_open(False)
             self.sessions.broken()
             self._ledger.broken()
 
@@ -249,8 +249,8 @@ class InFlight(Generic[D]):
                 lost += self._reclaim(welcome.reclaimed, now)
             for ledger in self._ledgers():
                 ledger.drop_lost()
-            self._lots = {lot: None for lot in self._lots if lot.left}
-            self.shelf.set_open(True)
+            self._batches = {batch: None for batch in self._batches if batch.left}
+            self.buffer.set_open(True)
         self.outbox.wake()
         return lost
 
@@ -262,15 +262,15 @@ class InFlight(Generic[D]):
         }
         error = LeaseLostError(_LOST_IN_BREAK)
         lost = 0
-        for lot in self._all_lots():
-            if not lot.ledger.is_session:
-                self._leases.begin(lot, self._leases.lease_seconds, now)
-            for index in list(lot.kept()):
-                receipt = receipts.pop((lot.place(index), lot.attempt(index)), None)
+        for batch in self._all_batches():
+            if not batch.ledger.is_session:
+                self._leases.begin(batch, self._leases.lease_seconds, now)
+            for index in list(batch.kept()):
+                receipt = receipts.pop((batch.place(index), batch.attempt(index)), None)
                 if receipt is not None:
-                    lot.reclaim(index, receipt)
+                    batch.reclaim(index, receipt)
                 else:
-                    lot.ledger.lose_delivery(lot, index, error)
+                    batch.ledger.lose_delivery(batch, index, error)
                     lost += 1
         return lost
 
@@ -278,17 +278,17 @@ class InFlight(Generic[D]):
         """The worker holds nothing any more."""
         with self.lock.free():
             self.sessions.fail(error)
-            for lot in self._lots:
-                self._lose(lot, error)
-            self._lots.clear()
+            for batch in self._batches:
+                self._lose(batch, error)
+            self._batches.clear()
             self._ledger.fail(error)
-            self.shelf.tell_all()
+            self.buffer.tell_all()
 
     def _ledgers(self) -> Iterator[SettlementLedger]:
         yield self._ledger
         yield from self.sessions
 
-    def _all_lots(self) -> Iterator[DeliveryBatch[SettlementLedger]]:
-        yield from self._lots
+    def _all_batches(self) -> Iterator[DeliveryBatch[SettlementLedger]]:
+        yield from self._batches
         for session in self.sessions:
-            yield from session.lots
+            yield from session.batches

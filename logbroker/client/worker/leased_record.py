@@ -42,7 +42,7 @@ class LeasedRecord(Decoding, msgspec.Struct, eq=False):
     value that does not decode raises DeserializationError: where nothing catches it, the delivery is nacked with that.
     """
 
-    lot: DeliveryBatch[SettlementLedger]
+    batch: DeliveryBatch[SettlementLedger]
     offset: int
     timestamp_ms: int
     key: bytes | None
@@ -56,23 +56,23 @@ class LeasedRecord(Decoding, msgspec.Struct, eq=False):
     @property
     def topic(self) -> str:
         """The topic of the record."""
-        return self.lot.topic
+        return self.batch.topic
 
     @property
     def partition(self) -> int:
         """The partition of the record."""
-        partitions = self.lot.partitions
+        partitions = self.batch.partitions
         return partitions[self.index] if len(partitions) > 1 else partitions[0]
 
     @property
     def attempt(self) -> int:
         """Failures so far + 1, as the broker counts them."""
-        return self.lot.attempt(self.index)
+        return self.batch.attempt(self.index)
 
     @property
     def redelivered(self) -> bool:
         """Whether it may have been handed out before."""
-        redelivered = self.lot.redelivered
+        redelivered = self.batch.redelivered
         return redelivered[self.index] if redelivered else False
 
     @property
@@ -83,8 +83,8 @@ class LeasedRecord(Decoding, msgspec.Struct, eq=False):
     @property
     def lost(self) -> bool:
         """Whether it is known not to be the worker's any more, or its lease is over by this machine's clock."""
-        state = self.lot.states[self.index]
-        return state == LOST or (state == HELD and monotonic() > self.lot.ends_at(self.index))
+        state = self.batch.states[self.index]
+        return state == LOST or (state == HELD and monotonic() > self.batch.ends_at(self.index))
 
     @property
     def settled(self) -> bool:
@@ -99,7 +99,7 @@ class LeasedRecord(Decoding, msgspec.Struct, eq=False):
 
     def ack(self) -> Self:
         """It is done."""
-        self.lot.ledger.outbox.say(self, ACK)
+        self.batch.ledger.outbox.say(self, ACK)
         return self
 
     def nack(self, *, delay_seconds: float | None = None, reason: str = "") -> Self:
@@ -113,12 +113,12 @@ class LeasedRecord(Decoding, msgspec.Struct, eq=False):
             if not 0 <= delay_seconds <= MAX_DELAY_SECONDS:
                 raise InvalidRequestError(f"a delay of {delay_seconds} s cannot be had: give 0 s to 7 days")
             delay_ms = round(delay_seconds * 1000)
-        self.lot.ledger.outbox.say(self, NackWord(_sayable(reason[:REASON_CHARACTERS]), delay_ms))
+        self.batch.ledger.outbox.say(self, NackWord(_sayable(reason[:REASON_CHARACTERS]), delay_ms))
         return self
 
     def release(self) -> Self:
         """Give it back unworked: it comes again at once, and no attempt is counted."""
-        self.lot.ledger.outbox.say(self, RELEASE)
+        self.batch.ledger.outbox.say(self, RELEASE)
         return self
 
     def extend(self, lease_seconds: float | None = None) -> None:
@@ -128,13 +128,13 @@ class LeasedRecord(Decoding, msgspec.Struct, eq=False):
         _check_seconds("extend()", "lease_seconds", lease_seconds)
         if lease_seconds is not None and not MIN_LEASE_SECONDS <= lease_seconds <= MAX_LEASE_SECONDS:
             raise InvalidRequestError(f"a lease of {lease_seconds} s cannot be had: ask for 0.1 s to 12 hours")
-        self.lot.ledger.outbox.extend(self, lease_seconds)
+        self.batch.ledger.outbox.extend(self, lease_seconds)
 
     def _outcome(self) -> None:
         assert self.settlement is not None
         error = self.settlement.failures.get(self)
         if error is not None:
-            self.lot.ledger.outbox.told(self.settlement)
+            self.batch.ledger.outbox.told(self.settlement)
             raise type(error)(error.message)
 
     def _begun(self) -> SettlementBatch:
@@ -175,7 +175,7 @@ class WorkerDelivery(LeasedRecord, eq=False):
 
     async def _wait(self) -> None:
         settlement = self._begun()
-        self.lot.ledger.outbox.check_loop()
+        self.batch.ledger.outbox.check_loop()
         while not settlement.answered:
             told, tell = waiter()
             settlement.waiters.append(tell)
@@ -229,7 +229,7 @@ class SyncWorkerDelivery(LeasedRecord, eq=False):
     def __del__(self) -> None:
         # A signal handler raised before `__exit__` had begun, and the program has let go of the delivery.
         if self.is_entered and self.settlement is None:
-            self.lot.ledger.outbox.dropped.append((self.lot, self.index))
+            self.batch.ledger.outbox.dropped.append((self.batch, self.index))
 
 
 def _check_seconds(method: str, name: str, seconds: object) -> None:

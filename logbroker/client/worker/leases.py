@@ -20,7 +20,7 @@ _MAX_RECEIPTS: Final = 50_000
 
 
 _Asked = dict[tuple[DeliveryBatch[Any], int], float | None]
-"""Leases that the program wants, in seconds, by lot and index; None: the group's lease."""
+"""Leases that the program wants, in seconds, by batch and index; None: the group's lease."""
 
 
 class _Sent(msgspec.Struct):
@@ -42,18 +42,18 @@ class Leases:
         self._sent: dict[int, _Sent] = {}
         """By correlation id, until answered."""
 
-    def begin(self, lot: DeliveryBatch[Any], lease_seconds: float, now: float) -> None:
-        """A lot was received, or was confirmed under new receipts."""
-        lot.until = now + lease_seconds
-        lot.extend_until = lot.extend_until or now + self._max_extension_seconds
-        for index, until in lot.until_by_hand.items():
-            if until > lot.until:
-                self._asked.setdefault((lot, index), until - now)
-        lot.until_by_hand.clear()
+    def begin(self, batch: DeliveryBatch[Any], lease_seconds: float, now: float) -> None:
+        """A batch was received, or was confirmed under new receipts."""
+        batch.until = now + lease_seconds
+        batch.extend_until = batch.extend_until or now + self._max_extension_seconds
+        for index, until in batch.until_by_hand.items():
+            if until > batch.until:
+                self._asked.setdefault((batch, index), until - now)
+        batch.until_by_hand.clear()
 
-    def ask(self, lot: DeliveryBatch[Any], index: int, lease_seconds: float | None) -> None:
+    def ask(self, batch: DeliveryBatch[Any], index: int, lease_seconds: float | None) -> None:
         """The program wants this lease for so long from now; None: the group's lease."""
-        self._asked[lot, index] = lease_seconds
+        self._asked[batch, index] = lease_seconds
 
     def asked_for(self, correlation_id: int, now: float) -> queues_pb2.Settle | None:
         """Return what the program asked for."""
@@ -62,30 +62,30 @@ class Leases:
         message = queues_pb2.Settle(correlation_id=correlation_id)
         by_receipt: dict[int, tuple[DeliveryBatch[Any], int]] = {}
         asked, self._asked = self._asked, {}
-        for (lot, index), lease_seconds in asked.items():
-            if lot.states[index] != HELD:
+        for (batch, index), lease_seconds in asked.items():
+            if batch.states[index] != HELD:
                 continue
             lease_ms = None if lease_seconds is None else max(1, round(lease_seconds * 1000))
-            receipt = lot.receipt(index)
+            receipt = batch.receipt(index)
             message.extensions.add(first_receipt=receipt, last_receipt=receipt, lease_ms=lease_ms)
-            by_receipt[receipt] = (lot, index)
+            by_receipt[receipt] = (batch, index)
             seconds = self.lease_seconds if lease_seconds is None else lease_seconds
-            lot.until_by_hand[index] = now + seconds
+            batch.until_by_hand[index] = now + seconds
         return self._remember(message, now, 0.0, by_receipt, asked)
 
-    def due(self, lots: Iterable[DeliveryBatch[Any]], correlation_id: int, now: float) -> queues_pb2.Settle | None:
+    def due(self, batches: Iterable[DeliveryBatch[Any]], correlation_id: int, now: float) -> queues_pb2.Settle | None:
         """Return what prolongs the leases that end soon, but for what the worker has had for too long."""
         by_receipt: dict[int, tuple[DeliveryBatch[Any], int]] = {}
         soon = now + self.lease_seconds * RENEW_SHARE
-        for lot in lots:
-            if now >= lot.extend_until or (lot.until > soon and not lot.until_by_hand):
+        for batch in batches:
+            if now >= batch.extend_until or (batch.until > soon and not batch.until_by_hand):
                 continue
-            if by_receipt and len(by_receipt) + len(lot) > _MAX_RECEIPTS:
+            if by_receipt and len(by_receipt) + len(batch) > _MAX_RECEIPTS:
                 break
-            for index in lot.held():
-                if lot.ends_at(index) <= soon:
-                    by_receipt[lot.receipt(index)] = (lot, index)
-                    lot.until_by_hand.pop(index, None)
+            for index in batch.held():
+                if batch.ends_at(index) <= soon:
+                    by_receipt[batch.receipt(index)] = (batch, index)
+                    batch.until_by_hand.pop(index, None)
         message = queues_pb2.Settle(correlation_id=correlation_id)
         for first, last in ranges(by_receipt):
             message.extensions.add(first_receipt=first, last_receipt=last)
@@ -116,14 +116,14 @@ class Leases:
             error = error_of_item(failure.status) or LogbrokerError("refused without a reason")
             if error.retriable:
                 # What was asked for is prolonged in time, as the others are.
-                for lot, index in sent.asked:
-                    lot.until_by_hand.pop(index, None)
+                for batch, index in sent.asked:
+                    batch.until_by_hand.pop(index, None)
                 return []
             receipts = range(failure.first_receipt, failure.last_receipt + 1)
             lost += [(*sent.by_receipt[receipt], error) for receipt in receipts if receipt in sent.by_receipt]
         if sent.lease_seconds:
-            for lot in {lot for lot, _ in sent.by_receipt.values()}:
-                lot.until = max(lot.until, sent.at + sent.lease_seconds)
+            for batch in {batch for batch, _ in sent.by_receipt.values()}:
+                batch.until = max(batch.until, sent.at + sent.lease_seconds)
         return lost
 
     def silent_since(self, now: float) -> float:

@@ -31,8 +31,8 @@ class PrefetchBuffer(Generic[D]):
         self.waiters: deque[Callable[[], None]] = deque()
         """Told, each once, when there may be something to take."""
         self._make = make
-        self._lots: deque[DeliveryBatch[SettlementLedger]] = deque()
-        self._lot: DeliveryBatch[SettlementLedger] | None = None
+        self._batches: deque[DeliveryBatch[SettlementLedger]] = deque()
+        self._batch: DeliveryBatch[SettlementLedger] | None = None
         """The one that is open: its records are decoded as they are taken."""
         self._records: Iterator[D] = iter(())
         self._index = 0
@@ -49,17 +49,17 @@ class PrefetchBuffer(Generic[D]):
         taken a record that it had decoded: what is left of it is given back where no signal comes in between."""
         self._max_bytes = max_bytes
         self._unread_bytes = 0
-        """Of lots with anything left to be taken."""
+        """Of batches with anything left to be taken."""
         self._granted_bytes = max_bytes
         """What the broker may still send; below 0 by what its last message had too much."""
         self.grant_due = False
         """So much was taken that the broker is to be granted more."""
 
-    def put(self, lot: DeliveryBatch[SettlementLedger]) -> None:
-        self._lots.append(lot)
-        self._unread_bytes += lot.size_bytes
-        self._granted_bytes -= lot.size_bytes
-        self.tell(len(lot))
+    def put(self, batch: DeliveryBatch[SettlementLedger]) -> None:
+        self._batches.append(batch)
+        self._unread_bytes += batch.size_bytes
+        self._granted_bytes -= batch.size_bytes
+        self.tell(len(batch))
 
     def begin_stream(self) -> int:
         """Return the credit in bytes with which a new stream begins."""
@@ -99,7 +99,7 @@ class PrefetchBuffer(Generic[D]):
 
     @property
     def is_empty(self) -> bool:
-        return not (self._lots or self._lot is not None or self._kept)
+        return not (self._batches or self._batch is not None or self._kept)
 
     def take(self, now: float, *, keeps: bool = False) -> D | None:
         """Return the next delivery that is still the worker's; None: there is none at the moment.
@@ -107,17 +107,17 @@ class PrefetchBuffer(Generic[D]):
         `keeps`: it is `on_the_way` then.
         """
         while self.open and self.spoilt is None and (delivery := self._next(keeps)) is not None:
-            lot, index = delivery.lot, delivery.index
-            if lot.states[index] != HELD:
+            batch, index = delivery.batch, delivery.index
+            if batch.states[index] != HELD:
                 continue
-            if now <= (lot.ends_at(index) if lot.until_by_hand else lot.until):
+            if now <= (batch.ends_at(index) if batch.until_by_hand else batch.until):
                 return delivery
-            if lot.ledger.is_session:
+            if batch.ledger.is_session:
                 # Nothing is left out of a session, and only the broker knows whether it is over: it is asked.
                 self._kept.appendleft(delivery)
                 self.open = False
                 return None
-            lot.ledger.lose_delivery(lot, index, LeaseLostError(_TOO_LATE))
+            batch.ledger.lose_delivery(batch, index, LeaseLostError(_TOO_LATE))
         self._look_at_room()
         return None
 
@@ -128,10 +128,10 @@ class PrefetchBuffer(Generic[D]):
         again = deque(self.on_the_way)
         again.extend(each for each in self._kept if each not in self.on_the_way)
         for each in self.on_the_way:
-            if each.lot is self._lot:
+            if each.batch is self._batch:
                 self._index = max(self._index, each.index + 1)
-        if self._lot is not None and self._index == self._count:
-            self._close_lot(self._lot)
+        if self._batch is not None and self._index == self._count:
+            self._close_batch(self._batch)
         # Nothing comes between these two: Python handles signals at calls and jumps only.
         self._kept, self.on_the_way = again, []
 
@@ -144,88 +144,88 @@ class PrefetchBuffer(Generic[D]):
             self._kept.popleft()
             return delivery
         # For each record: no length is asked for that is known.
-        while (lot := self._open_lot() if self._lot is None else self._lot) is not None:
+        while (batch := self._open_batch() if self._batch is None else self._batch) is not None:
             try:
                 record = next(self._records)
             except LogbrokerError as error:
-                self._refuse(lot, error)
-                self._close_lot(lot)
+                self._refuse(batch, error)
+                self._close_batch(batch)
                 continue
             except StopIteration:
-                self.spoilt = lot
+                self.spoilt = batch
                 return None
             if record.index != self._index:
-                self.spoilt = lot
+                self.spoilt = batch
                 return None
             if keeps:
                 self.on_the_way.append(record)
             self._index += 1
             if self._index == self._count:
-                self._close_lot(lot)
+                self._close_batch(batch)
             return record
         return None
 
-    def _open_lot(self) -> DeliveryBatch[SettlementLedger] | None:
+    def _open_batch(self) -> DeliveryBatch[SettlementLedger] | None:
         # What moves is moved without a call in between: there a signal handler may raise, see `take_back`.
-        while self._lots:
-            lot = self._lots[0]
-            if HELD in lot.states:
-                records, count = lot.records(self._make), len(lot)
-                self._lot, self._records, self._index, self._count = lot, records, 0, count
-                self._lots.popleft()
-                return lot
-            self._unread_bytes -= lot.size_bytes
-            self._lots.popleft()
+        while self._batches:
+            batch = self._batches[0]
+            if HELD in batch.states:
+                records, count = batch.records(self._make), len(batch)
+                self._batch, self._records, self._index, self._count = batch, records, 0, count
+                self._batches.popleft()
+                return batch
+            self._unread_bytes -= batch.size_bytes
+            self._batches.popleft()
         return None
 
-    def _close_lot(self, lot: DeliveryBatch[SettlementLedger]) -> None:
+    def _close_batch(self, batch: DeliveryBatch[SettlementLedger]) -> None:
         none: Iterator[D] = iter(())
-        self._unread_bytes -= lot.size_bytes
-        self._lot, self._records = None, none
+        self._unread_bytes -= batch.size_bytes
+        self._batch, self._records = None, none
         self._look_at_room()
 
-    def _refuse(self, lot: DeliveryBatch[SettlementLedger], error: LogbrokerError) -> None:
-        """Nack what cannot be decoded of a lot."""
-        _log.error("deliveries of %s from %s on cannot be decoded: %s", lot.topic, lot.place(self._index), error)
-        self._put_down(lot, NackWord(reason_of(error)[:REASON_CHARACTERS], None))
+    def _refuse(self, batch: DeliveryBatch[SettlementLedger], error: LogbrokerError) -> None:
+        """Nack what cannot be decoded of a batch."""
+        _log.error("deliveries of %s from %s on cannot be decoded: %s", batch.topic, batch.place(self._index), error)
+        self._put_down(batch, NackWord(reason_of(error)[:REASON_CHARACTERS], None))
 
     def mend(self) -> None:
         """Let what is left of what is spoilt come again; in the thread of the event loop."""
-        lot, self.spoilt = self.spoilt, None
-        if lot is not None and lot is self._lot:
-            self._put_down(lot, RELEASE)
-            self._close_lot(lot)
+        batch, self.spoilt = self.spoilt, None
+        if batch is not None and batch is self._batch:
+            self._put_down(batch, RELEASE)
+            self._close_batch(batch)
             self.tell_all()
 
-    def _put_down(self, lot: DeliveryBatch[SettlementLedger], word: Word) -> None:
-        for unread in range(self._index, len(lot)):
-            if lot.states[unread] == HELD:
-                lot.ledger.outbox.put_down(self.bare_record(lot, unread), word)
+    def _put_down(self, batch: DeliveryBatch[SettlementLedger], word: Word) -> None:
+        for unread in range(self._index, len(batch)):
+            if batch.states[unread] == HELD:
+                batch.ledger.outbox.put_down(self.bare_record(batch, unread), word)
 
-    def bare_record(self, lot: DeliveryBatch[SettlementLedger], index: int) -> D:
+    def bare_record(self, batch: DeliveryBatch[SettlementLedger], index: int) -> D:
         """Return a delivery without its record."""
-        return self._make(lot, lot.place(index)[1], -1, None, None, (), index)
+        return self._make(batch, batch.place(index)[1], -1, None, None, (), index)
 
     def take_unread(self, now: float) -> Iterator[tuple[DeliveryBatch[SettlementLedger], int]]:
         """Yield what waits, without its record, and leave nothing; nothing at all where nothing may be handed out."""
         if not self.open:
             return
         kept, self._kept = self._kept, deque()
-        unread = [(each.lot, each.index, each.index + 1) for each in kept]
-        if self._lot is not None:
-            unread.append((self._lot, self._index, self._count))
-            self._close_lot(self._lot)
-        while self._lots:
-            lot = self._lots[0]
-            self._unread_bytes -= lot.size_bytes
-            self._lots.popleft()
-            unread.append((lot, 0, len(lot)))
+        unread = [(each.batch, each.index, each.index + 1) for each in kept]
+        if self._batch is not None:
+            unread.append((self._batch, self._index, self._count))
+            self._close_batch(self._batch)
+        while self._batches:
+            batch = self._batches[0]
+            self._unread_bytes -= batch.size_bytes
+            self._batches.popleft()
+            unread.append((batch, 0, len(batch)))
         self._look_at_room()
-        for lot, first, end in unread:
+        for batch, first, end in unread:
             for index in range(first, end):
-                if lot.states[index] != HELD:
+                if batch.states[index] != HELD:
                     continue
-                if now <= lot.ends_at(index):
-                    yield lot, index
+                if now <= batch.ends_at(index):
+                    yield batch, index
                 else:
-                    lot.ledger.lose_delivery(lot, index, LeaseLostError(_TOO_LATE))
+                    batch.ledger.lose_delivery(batch, index, LeaseLostError(_TOO_LATE))

@@ -53,7 +53,7 @@ Word = NackWord | str | None
 class Settled(Protocol):
     """What is settled: a delivery, with a record or without."""
 
-    lot: DeliveryBatch[SettlementLedger]
+    batch: DeliveryBatch[SettlementLedger]
     index: int
     settlement: SettlementBatch | None
     word: Word
@@ -86,7 +86,7 @@ class SettlementBatch:
         releases: list[int] = []
         nacks: dict[tuple[str, int | None], list[int]] = {}
         for delivery in self.deliveries:
-            receipt = delivery.lot.receipt(delivery.index)
+            receipt = delivery.batch.receipt(delivery.index)
             word = delivery.word
             if word is ACK:
                 acks.append(receipt)
@@ -107,7 +107,7 @@ class SettlementBatch:
     def take_failures(self, failures: Sequence[queues_pb2.SettleFailure]) -> bool:
         """The broker has answered: all but the failures is synced. False: it had no room, and did nothing of it."""
         if failures:
-            by_receipt = {delivery.lot.receipt(delivery.index): delivery for delivery in self.deliveries}
+            by_receipt = {delivery.batch.receipt(delivery.index): delivery for delivery in self.deliveries}
             for failure in failures:
                 error = error_of_item(failure.status) or LogbrokerError("refused without a reason")
                 if self.uncertain and isinstance(error, AlreadySettledError):
@@ -128,11 +128,11 @@ class SettlementBatch:
         """Forget the deliveries that are lost, whose failure this is."""
         kept: list[Settled] = []
         for delivery in self.deliveries:
-            lot = delivery.lot
-            if lot.states[delivery.index] != LOST:
+            batch = delivery.batch
+            if batch.states[delivery.index] != LOST:
                 kept.append(delivery)
-            elif lot.lost is not None:
-                self.failures[delivery] = LeaseLostError(_IN_DOUBT) if self.uncertain else lot.lost
+            elif batch.lost is not None:
+                self.failures[delivery] = LeaseLostError(_IN_DOUBT) if self.uncertain else batch.lost
         self.deliveries = kept
         if not len(self):
             self.finish()
@@ -141,11 +141,11 @@ class SettlementBatch:
         """A state is not written without all the acks that it moves with: where one of them is lost, lose all, and
         return why."""
         acked = [delivery for delivery in self.deliveries if delivery.word is ACK]
-        lost = next((delivery.lot.lost for delivery in acked if delivery.lot.states[delivery.index] == LOST), None)
+        lost = next((delivery.batch.lost for delivery in acked if delivery.batch.states[delivery.index] == LOST), None)
         if lost is not None:
             self.state = None
             for delivery in acked:
-                delivery.lot.lose(delivery.index, lost)
+                delivery.batch.lose(delivery.index, lost)
             return LeaseLostError(_IN_DOUBT) if self.uncertain else lost
         return None
 
@@ -158,12 +158,12 @@ class SettlementBatch:
     def finish(self) -> None:
         """It has its outcome: tell who waits."""
         for delivery, error in self.failures.items():
-            delivery.lot.lose(delivery.index, error)
+            delivery.batch.lose(delivery.index, error)
         for delivery in self.deliveries:
-            lot = delivery.lot
-            if lot.states[delivery.index] == SAID:
-                lot.states[delivery.index] = OVER
-                lot.left -= 1
+            batch = delivery.batch
+            if batch.states[delivery.index] == SAID:
+                batch.states[delivery.index] = OVER
+                batch.left -= 1
         self.deliveries = []
         self.answered = True
         waiters, self.waiters = self.waiters, []
@@ -200,7 +200,7 @@ class SettlementLedger:
         settlement = self._settlement()
         delivery.word = word
         delivery.settlement = settlement
-        delivery.lot.states[delivery.index] = SAID
+        delivery.batch.states[delivery.index] = SAID
         self.outbox.in_hand -= 1
         settlement.deliveries.append(delivery)
 
@@ -212,11 +212,11 @@ class SettlementLedger:
             self._open = settlement
         return self._open
 
-    def lose_delivery(self, lot: DeliveryBatch[SettlementLedger], index: int, error: LogbrokerError) -> None:
+    def lose_delivery(self, batch: DeliveryBatch[SettlementLedger], index: int, error: LogbrokerError) -> None:
         """A delivery is not the worker's any more."""
-        if lot.states[index] == HELD:
+        if batch.states[index] == HELD:
             self.outbox.in_hand -= 1
-        lot.lose(index, error)
+        batch.lose(index, error)
 
     def add_state(self, message: queues_pb2.Settle, state: bytes) -> None:
         """Add the state of its session to a message. Outside of sessions there is none."""
@@ -322,30 +322,30 @@ class SettlementOutbox:
 
     def say(self, delivery: Settled, word: Word) -> None:
         """The program settles a delivery; raises what stands against it."""
-        lot, lock = delivery.lot, self.lock
+        batch, lock = delivery.batch, self.lock
         if lock.is_mine():
             raise taken_here()
         try:
             with lock.lock:
-                if lot.states[delivery.index] != HELD:
-                    lot.check_held(delivery.index)
-                lot.ledger.say(delivery, word)
+                if batch.states[delivery.index] != HELD:
+                    batch.check_held(delivery.index)
+                batch.ledger.say(delivery, word)
         finally:  # A signal handler may have raised when all was said.
             if not self._awake:
                 self.wake()
 
     def put_down(self, delivery: Settled, word: Word) -> None:
         """Settle a delivery that the program never saw."""
-        if delivery.lot.states[delivery.index] == HELD:
-            delivery.lot.ledger.say(delivery, word)
+        if delivery.batch.states[delivery.index] == HELD:
+            delivery.batch.ledger.say(delivery, word)
             delivery.settlement = None  # Nobody wants to hear of its outcome.
             self.wake()
 
     def extend(self, delivery: Settled, lease_seconds: float | None) -> None:
         """The program wants a delivery for longer."""
         with self.lock.free():
-            delivery.lot.check_held(delivery.index)
-            self._leases.ask(delivery.lot, delivery.index, lease_seconds)
+            delivery.batch.check_held(delivery.index)
+            self._leases.ask(delivery.batch, delivery.index, lease_seconds)
         self.wake()
 
     def finished(self, settlement: SettlementBatch) -> None:

@@ -106,11 +106,11 @@ class Worker(Droppable):
     async def _deliveries(self) -> AsyncGenerator[WorkerDelivery, None]:
         core = self._core
         await core.start(core.prefetch or DEFAULT_PREFETCH)
-        shelf = core.holdings.shelf
+        buffer = core.in_flight.buffer
         taken = 0
         while not core.stopping:
             # At hand mostly; a coroutine for each would cost more than all the rest.
-            delivery = core.take(shelf) or await next_delivery(core, shelf)
+            delivery = core.take(buffer) or await next_delivery(core, buffer)
             if delivery is None:
                 return
             yield delivery
@@ -128,12 +128,12 @@ class Worker(Droppable):
         """
         core = self._core
         await core.start_lists(max_records, max_bytes)
-        shelf = core.holdings.shelf
+        buffer = core.in_flight.buffer
         while not core.stopping:
-            delivery = core.take(shelf) or await next_delivery(core, shelf)
+            delivery = core.take(buffer) or await next_delivery(core, buffer)
             if delivery is None:
                 return
-            yield core.take_list(shelf, delivery, max_records, max_bytes)
+            yield core.take_list(buffer, delivery, max_records, max_bytes)
             await asyncio.sleep(0)
 
     async def run(self, handler: Handler, *, concurrency: int = 1) -> None:
@@ -155,11 +155,11 @@ class Worker(Droppable):
 
     async def _handle(self, handler: Handler, slots: Slots) -> None:
         core = self._core
-        shelf = core.holdings.shelf
+        buffer = core.in_flight.buffer
         taken = 0
         # A handler may have passed over the cancellation of the call.
         while not (core.stopping or slots.are_over):
-            delivery = core.take(shelf) or await next_delivery(core, shelf)
+            delivery = core.take(buffer) or await next_delivery(core, buffer)
             if delivery is None:
                 return
             failure: Exception | None = None
@@ -331,7 +331,7 @@ class Session:
     async def flush(self) -> None:
         """Wait until all that was settled in it, and its state, is synced; raises what was refused."""
         session = self._session()
-        self._core.holdings.save_state(session)
+        self._core.in_flight.save_state(session)
         await self._core.flush()
 
     def __aiter__(self) -> AsyncIterator[WorkerDelivery]:
@@ -342,12 +342,12 @@ class Session:
         self._core.check_loop()
         taken = 0
         while not self._core.stopping:
-            delivery = self._core.take(session.shelf)
+            delivery = self._core.take(session.buffer)
             if delivery is None:
                 session.check()
                 try:
                     async with asyncio.timeout(session.patience_seconds(self._idle_seconds, monotonic())):
-                        delivery = await next_delivery(self._core, session.shelf, session)
+                        delivery = await next_delivery(self._core, session.buffer, session)
                 except TimeoutError:
                     return
                 if delivery is None:
@@ -388,26 +388,26 @@ def check_idle(idle_seconds: float | None) -> None:
 
 async def next_delivery(
     core: WorkerCore[WorkerDelivery],
-    shelf: PrefetchBuffer[WorkerDelivery],
+    buffer: PrefetchBuffer[WorkerDelivery],
     session: HeldSession[WorkerDelivery] | None = None,
 ) -> WorkerDelivery | None:
     """Wait for the next delivery; None: the worker is to stop. Raises what ended the worker or the session."""
     core.check_loop()
     while not core.stopping:
-        delivery = core.take(shelf)
+        delivery = core.take(buffer)
         if delivery is not None:
             return delivery
         if session is not None:
             session.check()
         told, tell = waiter()
-        shelf.waiters.append(tell)
+        buffer.waiters.append(tell)
         try:
             await told
         except asyncio.CancelledError:
-            if tell in shelf.waiters:
-                shelf.waiters.remove(tell)
+            if tell in buffer.waiters:
+                buffer.waiters.remove(tell)
             else:
                 # Told at this very moment: let somebody else look.
-                shelf.tell(1)
+                buffer.tell(1)
             raise
     return None

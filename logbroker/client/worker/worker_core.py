@@ -21,7 +21,7 @@ from logbroker.client.worker.in_flight import InFlight
 from logbroker.client.worker.leased_record import LeasedRecord, reason_of
 from logbroker.client.worker.prefetch_buffer import PrefetchBuffer
 from logbroker.client.worker.settlements import SettlementBatch
-from logbroker.client.worker.worker_link import WorkerConnection, WorkerOptions
+from logbroker.client.worker.worker_connection import WorkerConnection, WorkerOptions
 from logbroker.errors import (
     BrokerUnavailableError,
     LeaseLostError,
@@ -80,7 +80,7 @@ class WorkerCore(Generic[D]):
         self.closed = False
         self._loop: asyncio.AbstractEventLoop | None = None
         self._loop_thread = 0
-        self.holdings = InFlight(
+        self.in_flight = InFlight(
             make,
             wake=self._wake,
             max_extension_seconds=max_extension_seconds,
@@ -92,18 +92,18 @@ class WorkerCore(Generic[D]):
             client_name=client_name or f"{socket.gethostname()}:{os.getpid()}",
             band=band or "",
         )
-        self.link: WorkerConnection[D] = WorkerConnection(self.connection, options, self.holdings)
+        self.link: WorkerConnection[D] = WorkerConnection(self.connection, options, self.in_flight)
         self.lifetime.finish = self.flush
-        self.holdings.outbox.check_loop = self.lifetime.check_loop
+        self.in_flight.outbox.check_loop = self.lifetime.check_loop
         forking.watch(self)
 
     def forked(self) -> None:
         """See `forking.Forked`: what is held is the parent's to work on, and to settle."""
         if self.link.begun:
-            self.holdings.lock.leave_to_parent()
+            self.in_flight.lock.leave_to_parent()
             forking.leave_alone((self._loop, self.link))
         else:
-            self.holdings.lock.renew()
+            self.in_flight.lock.renew()
 
     def _wake(self) -> None:
         if threading.get_ident() == self._loop_thread:
@@ -130,21 +130,21 @@ class WorkerCore(Generic[D]):
         self.lifetime.opened(self.connection.close, self.link.leave)
         await self.link.start(prefetch)
 
-    def take(self, shelf: PrefetchBuffer[D], *, keeps: bool = False) -> D | None:
+    def take(self, buffer: PrefetchBuffer[D], *, keeps: bool = False) -> D | None:
         """See `PrefetchBuffer.take`. Raises what ended the worker."""
-        delivery = self.holdings.take(shelf, monotonic(), keeps=keeps)
+        delivery = self.in_flight.take(buffer, monotonic(), keeps=keeps)
         if delivery is None:
             self.link.check()
         return delivery
 
     def take_list(
-        self, shelf: PrefetchBuffer[D], first: D, max_records: int, max_bytes: int, *, keeps: bool = False
+        self, buffer: PrefetchBuffer[D], first: D, max_records: int, max_bytes: int, *, keeps: bool = False
     ) -> list[D]:
         """Return a delivery that was taken, and what is at hand behind it: no more than `max_records`, and none beyond
         the one with which they take `max_bytes`, decoded."""
         taken, room_bytes = [first], max_bytes - first.size_bytes
         while len(taken) < max_records and room_bytes > 0:
-            delivery = self.holdings.take(shelf, monotonic(), keeps=keeps)
+            delivery = self.in_flight.take(buffer, monotonic(), keeps=keeps)
             if delivery is None:
                 break
             taken.append(delivery)
@@ -157,15 +157,15 @@ class WorkerCore(Generic[D]):
         # A handler of signals that calls this is there in children too.
         if self.lifetime.is_forked:
             return
-        if self._loop is not None and self.holdings.lock.is_mine():
+        if self._loop is not None and self.in_flight.lock.is_mine():
             # A handler, on top of who has the lock.
-            self._loop.call_soon_threadsafe(self.holdings.tell_all)
+            self._loop.call_soon_threadsafe(self.in_flight.tell_all)
         else:
-            self.holdings.tell_all()
+            self.in_flight.tell_all()
 
     def handlers_ended(self) -> None:
         """Nothing is worked on any more: what waits goes to others."""
-        self.holdings.give_back_unwanted(monotonic(), at_once=True)
+        self.in_flight.give_back_unwanted(monotonic(), at_once=True)
 
     def told(self, delivery: D, error: Exception | None) -> None:
         """A handler is at its end: settle what it did not settle itself. A delivery that is lost is only logged."""
@@ -252,7 +252,7 @@ class WorkerCore(Generic[D]):
         try:
             if session.lost is None:
                 if save:
-                    self.holdings.save_state(session)
+                    self.in_flight.save_state(session)
                 settlements = session.unfinished()
                 await self.link.answered(settlements)
             session.check()
@@ -262,19 +262,21 @@ class WorkerCore(Generic[D]):
                     await self.link.sessions.close(session)
                 finally:
                     # It was asked for, and is renewed no more, even where nobody waits for the answer.
-                    self.holdings.sessions.lost(session.token, session.key, StaleSessionError("the session was closed"))
+                    self.in_flight.sessions.lost(
+                        session.token, session.key, StaleSessionError("the session was closed")
+                    )
         for settlement in settlements:
             error = settlement.first_failure()
             if error is not None:
-                self.holdings.outbox.told(settlement)
+                self.in_flight.outbox.told(settlement)
                 raise type(error)(error.message)
 
     async def flush(self) -> None:
         """Wait until the broker has synced all that was settled; raises the first refusal that nobody was told of, or
         RequestTimeoutError where the broker does not answer in time."""
         self.lifetime.check_loop()
-        await self.link.answered(self.holdings.unfinished())
-        error = self.holdings.outbox.take_untold()
+        await self.link.answered(self.in_flight.unfinished())
+        error = self.in_flight.outbox.take_untold()
         if error is not None:
             raise type(error)(error.message)
 

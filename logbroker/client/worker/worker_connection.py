@@ -53,9 +53,9 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
 class WorkerConnection(Generic[D]):
     """One life of a worker, over as many streams as it takes. Belongs to one event loop."""
 
-    def __init__(self, connection: Connection, options: WorkerOptions, holdings: InFlight[D]) -> None:
+    def __init__(self, connection: Connection, options: WorkerOptions, in_flight: InFlight[D]) -> None:
         self.connection = connection
-        self.holdings = holdings
+        self.in_flight = in_flight
         self.ordering = ""
         """The group's; empty before the first stream."""
         self.group_id = options.group_id
@@ -70,11 +70,11 @@ class WorkerConnection(Generic[D]):
         self._work = asyncio.Event()
         self._changed = asyncio.Event()
         self.sessions = SessionCalls(
-            holdings.sessions,
+            in_flight.sessions,
             self._send,
             self._connected,
             connection.request_timeout_seconds,
-            holdings.prefetch_bytes,
+            in_flight.prefetch_bytes,
         )
         self._attempt = 0
         self._leaving = False
@@ -108,7 +108,7 @@ class WorkerConnection(Generic[D]):
         """
         if prefetch is not None:
             self._prefetch = prefetch
-            self.holdings.want(monotonic())
+            self.in_flight.want(monotonic())
         if not self._stream_work.is_running:
             if not self._is_told:
                 self.check()
@@ -169,7 +169,7 @@ class WorkerConnection(Generic[D]):
             finally:
                 error = BrokerUnavailableError("the worker is closed; what it held goes to others")
                 self.sessions.fail(error)
-                self.holdings.fail(error)
+                self.in_flight.fail(error)
 
     # --- the stream -------------------------------------------------------------------------------------------------
 
@@ -196,7 +196,7 @@ class WorkerConnection(Generic[D]):
                 return
             if not (error.retriable or type(error) is LogbrokerError):
                 self._error = error
-                self.holdings.fail(error)
+                self.in_flight.fail(error)
                 self._changed.set()
                 return
             self._changed.set()
@@ -211,7 +211,7 @@ class WorkerConnection(Generic[D]):
     def _cut_off(self) -> None:
         """The event loop ends, or no tasks live in it."""
         self._error = BrokerUnavailableError(f"{CANCELLED}; open another one")
-        self.holdings.fail(self._error)
+        self.in_flight.fail(self._error)
         self._changed.set()
 
     def _ended(self, error: LogbrokerError, *, returns: bool = False) -> None:
@@ -219,7 +219,7 @@ class WorkerConnection(Generic[D]):
         self._returns = returns
         self._connected.clear()
         self._credit = 0
-        self.holdings.broken()
+        self.in_flight.broken()
         self.sessions.fail(error)
 
     async def _write(self, stream: Stream) -> None:
@@ -228,33 +228,33 @@ class WorkerConnection(Generic[D]):
             worker_id=self._worker_id,
             incarnation=self._incarnation,
             client_name=self._options.client_name,
-            held=self.holdings.places(),
+            held=self.in_flight.places(),
             sessions=[
                 queues_pb2.SessionRef(
                     key=session.key,
                     token=session.token,
                     prefetch=session.prefetch,
-                    credit_bytes=session.shelf.begin_stream(),
+                    credit_bytes=session.buffer.begin_stream(),
                 )
-                for session in self.holdings.sessions
+                for session in self.in_flight.sessions
             ],
-            life=self.holdings.life,
+            life=self.in_flight.life,
             band=self._options.band,
-            credit_bytes=self.holdings.shelf.begin_stream(),
+            credit_bytes=self.in_flight.buffer.begin_stream(),
         )
         await stream.write(queues_pb2.WorkerRequest(hello=hello))
         while True:
             self._work.clear()
-            self.holdings.outbox.asleep()
+            self.in_flight.outbox.asleep()
             while self._connected.is_set() and (request := self._next_request()) is not None:
                 await stream.write(request)
             await self._work.wait()
 
     def _next_request(self) -> queues_pb2.WorkerRequest | None:
-        settle = self.holdings.next_settle(monotonic())
+        settle = self.in_flight.next_settle(monotonic())
         if settle is None and self._outbox:
             return self._outbox.popleft()
-        if settle is None and (grant := self.holdings.next_grant()) is not None:
+        if settle is None and (grant := self.in_flight.next_grant()) is not None:
             return queues_pb2.WorkerRequest(credit=grant)
         credit = self._take_credit()
         if settle is not None:
@@ -265,31 +265,31 @@ class WorkerConnection(Generic[D]):
         """The credit to be given now."""
         missing = self._missing_credit()
         # Little by little only where the program waits for it, and the broker has none left.
-        if missing > 0 and (2 * missing >= self._prefetch or (not self._credit and self.holdings.shelf.is_empty)):
+        if missing > 0 and (2 * missing >= self._prefetch or (not self._credit and self.in_flight.buffer.is_empty)):
             self._credit += missing
             return missing
         return 0
 
     def _missing_credit(self) -> int:
-        return self._prefetch - self.holdings.in_hand - self._credit if self.holdings.wanted else 0
+        return self._prefetch - self.in_flight.in_hand - self._credit if self.in_flight.wanted else 0
 
     async def _look_after(self, stream: Stream) -> None:
         """Prolong leases and locks in time."""
         while True:
             await self._connected.wait()
             now = monotonic()
-            hold_seconds = self.holdings.shortest_hold_seconds()
+            hold_seconds = self.in_flight.shortest_hold_seconds()
             patience_seconds = max(_SHORTEST_SILENCE_SECONDS, hold_seconds / _SILENCE_SHARE)
-            if self.holdings.silent_since(now) > patience_seconds:
+            if self.in_flight.silent_since(now) > patience_seconds:
                 self.connection.renew()
                 raise BrokerUnavailableError(f"the broker has not answered for {patience_seconds:.1f} s")
-            self.holdings.give_back_unwanted(now)
-            extensions = self.holdings.extensions(now)
+            self.in_flight.give_back_unwanted(now)
+            extensions = self.in_flight.extensions(now)
             if extensions is not None:
                 self._send(settle=extensions)
-            for session in self.holdings.sessions.renewals(now):
+            for session in self.in_flight.sessions.renewals(now):
                 self.sessions.renew(session)
-            await asyncio.sleep(self.holdings.shortest_hold_seconds() / _LEASE_SHARE)
+            await asyncio.sleep(self.in_flight.shortest_hold_seconds() / _LEASE_SHARE)
 
     async def _read(self, stream: Stream) -> None:
         while True:
@@ -298,14 +298,14 @@ class WorkerConnection(Generic[D]):
                 raise BrokerUnavailableError("the broker ended the stream")
             kind = response.WhichOneof("response")
             if kind == "deliveries":
-                self._credit -= self.holdings.received(response.deliveries, monotonic())
+                self._credit -= self.in_flight.received(response.deliveries, monotonic())
                 if self._missing_credit() > 0:
                     # Where the program had waited for it, more may be wanted soon.
                     self._work.set()
             elif kind == "settled":
-                again = self.holdings.answered(response.settled)
+                again = self.in_flight.answered(response.settled)
                 if again is not None:
-                    asyncio.get_running_loop().call_later(_NO_ROOM_SECONDS, self.holdings.again, again)
+                    asyncio.get_running_loop().call_later(_NO_ROOM_SECONDS, self.in_flight.again, again)
                 self._work.set()
             elif kind == "session":
                 self.sessions.answered(response.session)
@@ -313,7 +313,7 @@ class WorkerConnection(Generic[D]):
                 self._welcomed(response.welcome)
 
     def _welcomed(self, welcome: queues_pb2.Welcome) -> None:
-        lost = self.holdings.welcomed(welcome, monotonic())
+        lost = self.in_flight.welcomed(welcome, monotonic())
         if lost:
             _log.warning(
                 "worker of queue group %s: %d deliveries were lost in a break of the connection, and come again",

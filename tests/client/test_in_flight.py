@@ -16,7 +16,7 @@ from logbroker.errors import (
     OverloadedError,
 )
 from logbroker.v1 import queues_pb2
-from tests.client.holdings_by_hand import LEASE_SECONDS, NOW, Worker, acks, extensions, releases
+from tests.client.in_flight_by_hand import LEASE_SECONDS, NOW, Worker, acks, extensions, releases
 
 
 @pytest.fixture
@@ -43,10 +43,10 @@ def test_what_is_said_travels_as_ranges(worker: Worker) -> None:
     nacks = [(nack.first_receipt, nack.last_receipt, nack.reason, nack.delay_ms) for nack in settle.nacks]
     assert nacks == [(53, 54, "no", 1500), (58, 58, "no", 1500), (59, 59, "never", 0)]
     assert not settle.nacks[2].HasField("delay_ms")
-    assert worker.holdings.in_hand == 1
-    assert [*worker.holdings.places().offsets] == list(range(10))
+    assert worker.in_flight.in_hand == 1
+    assert [*worker.in_flight.places().offsets] == list(range(10))
     worker.answer(settle)
-    assert [*worker.holdings.places().offsets] == [7]
+    assert [*worker.in_flight.places().offsets] == [7]
 
 
 def test_while_one_is_unanswered_the_next_is_gathered(worker: Worker) -> None:
@@ -119,8 +119,8 @@ async def test_a_refusal_is_told_to_who_waits_or_to_the_next_flush(worker: Worke
         delivery.ack()
     worker.answer(worker.sent(), [(2, 2, LeaseLostError("too late"))])
     await taken[0]
-    assert isinstance(worker.holdings.outbox.take_untold(), LeaseLostError)
-    assert worker.holdings.outbox.take_untold() is None
+    assert isinstance(worker.in_flight.outbox.take_untold(), LeaseLostError)
+    assert worker.in_flight.outbox.take_untold() is None
     with pytest.raises(LeaseLostError, match="too late"):
         await taken[1]
     assert taken[1].lost
@@ -134,7 +134,7 @@ async def test_a_refusal_that_somebody_heard_of_is_not_told_again(worker: Worker
     worker.answer(worker.sent(), [(1, 1, LeaseLostError("too late"))])
     with pytest.raises(LeaseLostError):
         await delivery
-    assert worker.holdings.outbox.take_untold() is None
+    assert worker.in_flight.outbox.take_untold() is None
 
 
 def test_what_the_broker_had_no_room_for_is_sent_again(worker: Worker) -> None:
@@ -146,7 +146,7 @@ def test_what_the_broker_had_no_room_for_is_sent_again(worker: Worker) -> None:
     assert acks(again) == [(1, 3)]
     worker.answer(again)
     assert worker.sends_nothing()
-    assert worker.holdings.outbox.take_untold() is None
+    assert worker.in_flight.outbox.take_untold() is None
 
 
 # --- breaks --------------------------------------------------------------------------------------------------------
@@ -154,7 +154,7 @@ def test_what_the_broker_had_no_room_for_is_sent_again(worker: Worker) -> None:
 
 def test_nothing_is_handed_out_between_streams(worker: Worker) -> None:
     worker.receive(1, range(3))
-    worker.holdings.broken()
+    worker.in_flight.broken()
     worker.take(0)
     assert worker.welcome(resumed=True) == 0
     worker.take(3)
@@ -167,48 +167,48 @@ def test_who_comes_back_in_time_says_again_what_has_no_answer(worker: Worker) ->
     taken[1].nack()
     worker.sent()
     taken[2].ack()
-    worker.holdings.broken()
-    assert [*worker.holdings.places().offsets] == [0, 1, 2, 3]
+    worker.in_flight.broken()
+    assert [*worker.in_flight.places().offsets] == [0, 1, 2, 3]
     worker.welcome(resumed=True)
     again = worker.sent()
     assert acks(again) == [(1, 1)]
     assert [nack.first_receipt for nack in again.nacks] == [2]
     # The broker had carried it out: that is no failure.
     worker.answer(again, [(1, 2, AlreadySettledError("settled before"))])
-    assert worker.holdings.outbox.take_untold() is None
+    assert worker.in_flight.outbox.take_untold() is None
     rest = worker.sent()
     assert acks(rest) == [(3, 3)]
     worker.answer(rest, [(3, 3, AlreadySettledError("settled before"))])
-    assert isinstance(worker.holdings.outbox.take_untold(), AlreadySettledError)
+    assert isinstance(worker.in_flight.outbox.take_untold(), AlreadySettledError)
 
 
 def test_who_comes_too_late_has_lost_everything(worker: Worker) -> None:
     worker.receive(1, range(4))
-    first, second, *_ = [worker.holdings.take(worker.holdings.shelf, NOW) for _ in range(2)]
+    first, second, *_ = [worker.in_flight.take(worker.in_flight.buffer, NOW) for _ in range(2)]
     assert first is not None
     assert second is not None
     second.ack()
     worker.sent()
-    worker.holdings.broken()
+    worker.in_flight.broken()
     assert worker.welcome() == 4
     worker.take(0)
     assert first.lost
     with pytest.raises(LeaseLostError):
         first.ack()
     assert worker.sends_nothing()
-    assert worker.holdings.in_hand == 0
-    assert isinstance(worker.holdings.outbox.take_untold(), LeaseLostError)
-    assert not worker.holdings.places().offsets
+    assert worker.in_flight.in_hand == 0
+    assert isinstance(worker.in_flight.outbox.take_untold(), LeaseLostError)
+    assert not worker.in_flight.places().offsets
 
 
 def test_after_a_crash_what_is_reclaimed_goes_on_under_new_receipts(worker: Worker) -> None:
     worker.receive(1, range(6))
-    taken = [worker.holdings.take(worker.holdings.shelf, NOW) for _ in range(4)]
+    taken = [worker.in_flight.take(worker.in_flight.buffer, NOW) for _ in range(4)]
     settled, working, lost, done = (delivery for delivery in taken if delivery is not None)
     settled.ack()
     done.ack()
     worker.sent()
-    worker.holdings.broken()
+    worker.in_flight.broken()
     reclaimed = [
         queues_pb2.Deliveries(first_receipt=900, count=2, partitions=[0, 0], offsets=[0, 1]),
         queues_pb2.Deliveries(first_receipt=950, count=1, partitions=[0], offsets=[5]),
@@ -227,7 +227,7 @@ def test_after_a_crash_what_is_reclaimed_goes_on_under_new_receipts(worker: Work
     worker.answer(rest)
     assert acks(worker.sent()) == [(950, 950)]
     # Whether that ack took effect is not known; the program is told.
-    assert isinstance(worker.holdings.outbox.take_untold(), LeaseLostError)
+    assert isinstance(worker.in_flight.outbox.take_untold(), LeaseLostError)
 
 
 # --- leases --------------------------------------------------------------------------------------------------------
@@ -237,30 +237,30 @@ def test_what_waited_for_longer_than_its_lease_is_not_handed_out(worker: Worker)
     worker.receive(1, range(2), now=NOW)
     worker.receive(3, range(2, 4), now=NOW + 5)
     assert [delivery.offset for delivery in worker.take(2, now=NOW + LEASE_SECONDS + 1)] == [2, 3]
-    assert worker.holdings.in_hand == 2
+    assert worker.in_flight.in_hand == 2
 
 
 def test_leases_are_prolonged_while_the_program_works(worker: Worker) -> None:
     worker.receive(1, range(5))
     taken = worker.take(5)
     taken[2].ack()
-    assert worker.holdings.extensions(NOW + 3) is None
-    message = worker.holdings.extensions(NOW + 5)
+    assert worker.in_flight.extensions(NOW + 3) is None
+    message = worker.in_flight.extensions(NOW + 5)
     assert extensions(message) == [(1, 2), (4, 5)]
     assert message is not None
     worker.answer(message)
-    assert worker.holdings.extensions(NOW + 8) is None
-    assert extensions(worker.holdings.extensions(NOW + 10)) == [(1, 2), (4, 5)]
+    assert worker.in_flight.extensions(NOW + 8) is None
+    assert extensions(worker.in_flight.extensions(NOW + 10)) == [(1, 2), (4, 5)]
 
 
 def test_a_lease_is_not_prolonged_for_ever() -> None:
     worker = Worker(max_extension_seconds=12)
     worker.receive(1, [0])
     worker.take(1)
-    message = worker.holdings.extensions(NOW + 9)
+    message = worker.in_flight.extensions(NOW + 9)
     assert message is not None
     worker.answer(message)
-    assert worker.holdings.extensions(NOW + 18) is None
+    assert worker.in_flight.extensions(NOW + 18) is None
 
 
 def test_a_lease_that_the_program_asked_for_is_not_cut_by_the_next_extension(worker: Worker) -> None:
@@ -270,18 +270,18 @@ def test_a_lease_that_the_program_asked_for_is_not_cut_by_the_next_extension(wor
     asked = worker.sent()
     assert [(extension.first_receipt, extension.lease_ms) for extension in asked.extensions] == [(1, 60_000)]
     worker.answer(asked)
-    assert extensions(worker.holdings.extensions(NOW + 5)) == [(2, 2)]
-    assert extensions(worker.holdings.extensions(NOW + 55)) == [(1, 2)]
+    assert extensions(worker.in_flight.extensions(NOW + 5)) == [(2, 2)]
+    assert extensions(worker.in_flight.extensions(NOW + 55)) == [(1, 2)]
 
 
 def test_a_refused_extension_is_a_loss(worker: Worker) -> None:
     worker.receive(1, range(3))
     taken = worker.take(3)
-    message = worker.holdings.extensions(NOW + 5)
+    message = worker.in_flight.extensions(NOW + 5)
     assert message is not None
     worker.answer(message, [(2, 2, LeaseLostError("too late"))])
     assert [delivery.lost for delivery in taken] == [True, True, True]  # by the real clock, which is far ahead
     with pytest.raises(LeaseLostError, match="too late"):
         taken[1].ack()
     taken[0].ack()
-    assert worker.holdings.in_hand == 1
+    assert worker.in_flight.in_hand == 1

@@ -22,41 +22,41 @@ class Worker:
     """Holdings with a broker by hand: the test says what comes, and sees what goes."""
 
     def __init__(self, max_extension_seconds: float = 1000.0) -> None:
-        self.holdings = InFlight(WorkerDelivery, wake=lambda: None, max_extension_seconds=max_extension_seconds)
+        self.in_flight = InFlight(WorkerDelivery, wake=lambda: None, max_extension_seconds=max_extension_seconds)
         self.welcome()
 
     def welcome(self, *, resumed: bool = False, reclaimed: Iterable[queues_pb2.Deliveries] = ()) -> int:
-        sessions = [queues_pb2.SessionRef(key=session.key, token=session.token) for session in self.holdings.sessions]
+        sessions = [queues_pb2.SessionRef(key=session.key, token=session.token) for session in self.in_flight.sessions]
         welcome = queues_pb2.Welcome(
             resumed=resumed, lease_ms=round(LEASE_SECONDS * 1000), topic="t", reclaimed=reclaimed, sessions=sessions
         )
-        return self.holdings.welcomed(welcome, NOW)
+        return self.in_flight.welcomed(welcome, NOW)
 
     def receive(
         self, receipt: int, offsets: Sequence[int], now: float = NOW, session: HeldSession[WorkerDelivery] | None = None
     ) -> None:
-        self.holdings.received(deliveries(receipt, offsets, session), now)
+        self.in_flight.received(deliveries(receipt, offsets, session), now)
 
     def take(
-        self, count: int, now: float = NOW, shelf: PrefetchBuffer[WorkerDelivery] | None = None
+        self, count: int, now: float = NOW, buffer: PrefetchBuffer[WorkerDelivery] | None = None
     ) -> list[WorkerDelivery]:
         """Take so many, and no more are there."""
         taken = []
-        while (delivery := self.holdings.take(shelf or self.holdings.shelf, now)) is not None:
+        while (delivery := self.in_flight.take(buffer or self.in_flight.buffer, now)) is not None:
             taken.append(delivery)
         assert len(taken) == count
         return taken
 
     def sent(self) -> queues_pb2.Settle:
-        message = self.holdings.next_settle(NOW)
+        message = self.in_flight.next_settle(NOW)
         assert message is not None
         return message
 
     def sends_nothing(self) -> bool:
-        return self.holdings.next_settle(NOW) is None
+        return self.in_flight.next_settle(NOW) is None
 
     def answer(self, settle: queues_pb2.Settle, failures: Iterable[tuple[int, int, LogbrokerError]] = ()) -> None:
-        again = self.holdings.answered(
+        again = self.in_flight.answered(
             queues_pb2.SettleAnswer(
                 correlation_id=settle.correlation_id,
                 failures=[
@@ -66,11 +66,11 @@ class Worker:
             )
         )
         if again is not None:
-            self.holdings.again(again)
+            self.in_flight.again(again)
 
     def open_session(self, key: bytes = b"k", token: int = 7) -> HeldSession[WorkerDelivery]:
         answer = queues_pb2.SessionAnswer(key=key, token=token, state=b"before", lock_ms=round(LEASE_SECONDS * 1000))
-        return self.holdings.sessions.opened(answer, 10, NOW)
+        return self.in_flight.sessions.opened(answer, 10, NOW)
 
 
 def deliveries(
