@@ -1,7 +1,7 @@
 # Every target does its own set-up: Python 3.11 or newer and make are all that must be there.
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help demo test torture check format proto lock peers compare clean
+.PHONY: help demo test prove torture check format proto lock peers compare clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -19,8 +19,11 @@ help: ## Show this list
 demo: $(READY) ## Send a month of real flights through a broker, restart it, read them back
 	@$(BIN)/logbroker demo
 
-test: $(READY) ## Run all tests, two files at a time (ARGS="-k name" for some, ARGS="-n 0 --pdb" for a debugger)
+test: $(READY) ## Run the tests that a change needs at hand, two files at a time (ARGS="-k name" for some, ARGS="-n 0 --pdb" for a debugger)
 	@$(BIN)/python -m pytest -n 2 --dist loadfile $(ARGS)
+
+prove: $(READY) ## Run all tests (ARGS=--prove=rest for those that `make test` leaves out or shortens)
+	@$(BIN)/python -m pytest -n 2 --dist loadfile --prove=all $(ARGS)
 
 torture: $(READY) ## Run the long tests, hours of them; goes on where it was left (SHARD=2/8 for a part)
 	@$(BIN)/python -m tests.crash.torture --shard $(or $(SHARD),1/1) $(ARGS)

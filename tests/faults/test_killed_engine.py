@@ -18,6 +18,7 @@ def lives(*plants: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, cwd=root, timeout=120, check=False)
 
 
+@pytest.mark.prove
 def test_a_kill_at_any_call_keeps_every_promise() -> None:
     result = lives()
     assert result.returncode == 0, result.stderr[-4000:]
@@ -26,6 +27,7 @@ def test_a_kill_at_any_call_keeps_every_promise() -> None:
     assert figures["kills in recovery"] > 80
 
 
+@pytest.mark.prove
 @pytest.mark.parametrize("plant", PLANTS)
 def test_the_bug_is_caught(plant: str) -> None:
     result = lives(plant)

@@ -131,6 +131,7 @@ def caught() -> str:
         epoch_not_raised,
     ],
 )
+@pytest.mark.prove(keep=1)
 def test_the_bug_is_caught(plant: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
     plant(monkeypatch)
     assert caught()

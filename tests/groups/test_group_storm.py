@@ -15,6 +15,7 @@ from tests.crash.torture import drawn_seed
 from tests.groups.group_checker import Kind
 from tests.groups.group_plants import BROKER_PLANTS, CLIENT_PLANTS
 from tests.groups.storm import Weather, run
+from tests.speeds import examples
 from tests.storm import hunt
 
 TRIES: Final = 8
@@ -38,15 +39,18 @@ SHOWS: Final[dict[str, tuple[dict[str, object], Kind]]] = {
 pytestmark = pytest.mark.usefixtures("quiet_clients")
 
 
+@pytest.mark.twice
 def test_a_group_keeps_its_promises_through_a_storm(tmp_path: Path) -> None:
-    weather = Weather()
+    weather = Weather(events=examples(15, 100))
     with drawn_seed("group-storm", "STORM_SEED") as seed:
         figures = run(tmp_path, seed, weather)
     assert sum(count for name, count in figures.items() if name.startswith("events ")) == weather.events
-    assert figures["records delivered"] > 1000
-    assert figures["zombie commits refused"] > 0
+    assert figures["records delivered"] > 10 * weather.events
+    # A short storm may have none.
+    assert figures["zombie commits refused"] >= examples(0, 1)
 
 
+@pytest.mark.prove
 def test_no_partition_moves_when_the_broker_is_killed_and_all_come_back(tmp_path: Path) -> None:
     figures = run(tmp_path, 1, Weather(members=6, grace_seconds=15, chances={"outage": 1.0}, events=2))
     assert figures["events outage"] == 2
@@ -57,6 +61,7 @@ def test_every_plant_has_a_storm() -> None:
     assert SHOWS.keys() == BROKER_PLANTS.keys() | CLIENT_PLANTS.keys()
 
 
+@pytest.mark.prove(keep=1)
 @pytest.mark.parametrize("plant", SHOWS)
 def test_a_planted_bug_is_found(plant: str, tmp_path: Path) -> None:
     fields, kind = SHOWS[plant]

@@ -80,6 +80,7 @@ def test_offsets_never_run_ahead_of_a_log_that_was_cut(broker: EmbeddedBroker) -
     group.close()
 
 
+@pytest.mark.prove(keep=1)
 @pytest.mark.parametrize("plant", RESTART_PLANTS)
 def test_a_planted_bug_is_caught(plant: str, broker: EmbeddedBroker, monkeypatch: pytest.MonkeyPatch) -> None:
     start = subprocess.Popen

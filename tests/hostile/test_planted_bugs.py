@@ -26,6 +26,7 @@ BARRAGES: dict[str, Sequence[str]] = {
 SEEDS = 5
 
 
+@pytest.mark.prove(keep=1)
 @pytest.mark.parametrize("plant", BARRAGES)
 def test_a_planted_bug_is_found(plant: str, tmp_path: Path) -> None:
     """Within a few seeds: which input meets the bug first depends on what was sent beside it."""

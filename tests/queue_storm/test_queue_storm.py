@@ -16,6 +16,7 @@ from tests.queue_storm.queue_checker import Kind
 from tests.queue_storm.queue_plants import PLANTS
 from tests.queue_storm.storm import run
 from tests.queue_storm.weather import Weather
+from tests.speeds import examples
 from tests.storm import hunt
 
 TRIES: Final = 5
@@ -56,16 +57,20 @@ SHOWS: Final[dict[str, tuple[dict[str, object], Kind]]] = {
 pytestmark = pytest.mark.usefixtures("quiet_clients")
 
 
+@pytest.mark.twice
 def test_a_queue_group_keeps_its_promises_through_a_storm(tmp_path: Path) -> None:
+    weather = Weather(records=examples(4_000, 20_000), events=examples(5, Weather().events))
     with drawn_seed("queue-storm", "STORM_SEED") as seed:
-        figures = run(tmp_path, seed, Weather())
-    assert figures["records sent"] == 20_000
+        figures = run(tmp_path, seed, weather)
+    assert figures["records sent"] == weather.records
     assert figures["dead letters"] > 0
     assert figures["sessions opened"] > 0
-    assert figures["refused LEASE_LOST"] > 0
-    assert figures["stale words refused"] > 0
+    # A short storm may have none.
+    assert figures["refused LEASE_LOST"] >= examples(0, 1)
+    assert figures["stale words refused"] >= examples(0, 1)
 
 
+@pytest.mark.prove
 def test_lanes_that_are_parked_stay_so_through_a_storm(tmp_path: Path) -> None:
     figures = run(tmp_path, 1, Weather(records=3000, keys=200, events=15, on_exhausted="park", max_attempts=2))
     assert figures["lanes resumed"] > 0
@@ -75,6 +80,7 @@ def test_every_plant_has_a_storm() -> None:
     assert SHOWS.keys() == PLANTS.keys()
 
 
+@pytest.mark.prove(keep=1)
 @pytest.mark.parametrize("plant", SHOWS)
 def test_a_planted_bug_is_found(plant: str, tmp_path: Path) -> None:
     fields, kind = SHOWS[plant]

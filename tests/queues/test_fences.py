@@ -265,6 +265,7 @@ async def first_life(self: queue_groups.QueueGroupRegistry) -> int:
 PLANTS = (file_is_not_read, file_is_not_written, deleted_groups_are_forgotten)
 
 
+@pytest.mark.prove(keep=1)
 @pytest.mark.parametrize("plant", PLANTS, ids=lambda plant: plant.__name__)
 async def test_a_planted_bug_is_seen(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, plant: Callable[[pytest.MonkeyPatch], None]

@@ -317,6 +317,7 @@ _DEAD = {"policies": (OnExhausted.DEAD_LETTER,), "attempts": (1,)}
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )
+@pytest.mark.prove(keep=1)
 def test_a_planted_bug_is_caught(plant: Plant, pins: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     plant(monkeypatch)
     hunt(type("Planted", (QueueMachine,), pins))

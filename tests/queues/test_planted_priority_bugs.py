@@ -137,6 +137,7 @@ _KEYED: dict[str, Any] = {**_STRICT, "orderings": (Ordering.KEY,)}
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )
+@pytest.mark.prove(keep=1)
 def test_a_planted_bug_is_caught(
     machine: type[Any], plant: Plant, pins: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -199,6 +199,7 @@ _ONE_LIFE = {**_KEY, **ONE_LIFE, **without("rewind", "reclaim_session", "end_rec
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )
+@pytest.mark.prove(keep=1)
 def test_a_planted_bug_of_sessions_is_caught(
     plant: Plant, pins: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

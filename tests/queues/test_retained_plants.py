@@ -157,6 +157,7 @@ PLANTS: list[Plant] = [
 ]
 
 
+@pytest.mark.prove(keep=1)
 @pytest.mark.parametrize("plant", PLANTS, ids=lambda plant: plant.__name__)
 async def test_a_planted_bug_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, plant: Plant) -> None:
     monkeypatch.setattr(retention_hold, "BATCH_BYTES", 3_000)
