@@ -21,7 +21,7 @@ from tests.anomalies import BrokenPromisesError
 from tests.crash.broker_process import BrokerProcess
 from tests.crash.checker import FinalRead, Log, check
 from tests.crash.load import RETAINED, TOPICS, History, Load, read_all
-from tests.crash.log_files import LogFiles
+from tests.crash.log_files import LogFiles, LogOnDisk
 from tests.crash.topic_changes import FLEETING, TopicChanges
 from tests.interop.kafka_reader import compare, trouble
 
@@ -206,7 +206,8 @@ class _CrashLoop:
         files.read(power_cut=False)
         self._figures["bytes in the logs"] = files.bytes_read
         for log, end in final.items():
-            found = files.logs[log]
+            # A partition that has had no record needs no files, and a power cut may have zeroed the one that it had.
+            found = files.logs.get(log) or LogOnDisk()
             # Retention may have gone on since.
             start_offset = max(found.start_offset, end.start_offset) if log.topic == RETAINED else end.start_offset
             on_disk = {offset: value for offset, value in found.values.items() if offset >= start_offset}
