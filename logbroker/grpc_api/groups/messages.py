@@ -32,7 +32,7 @@ SLICE: Final = 500
 HEARTBEATS_PER_SESSION: Final = 4
 MAX_HEARTBEAT_INTERVAL_MS: Final = 3_000
 MIN_HEARTBEAT_INTERVAL_MS: Final = 25
-IDLE_HEARTBEAT_SHARE: Final = 0.75
+IDLE_HEARTBEAT_SHARE: Final = 0.7
 """Of the session, between two heartbeats of a member that delivers nothing. The rest is to notice that one is not
 answered, and to come back over another connection."""
 IDLE_MARGIN_MS: Final = 2_000
