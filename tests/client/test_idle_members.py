@@ -8,14 +8,17 @@ import random
 import time
 from collections import defaultdict
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from logbroker.client import Consumer
 from logbroker.client.consumer.member import GroupMember
-from logbroker.client.consumer.membership import next_heartbeat
+from logbroker.client.consumer.membership import Membership, next_heartbeat
+from logbroker.consumer_groups.messages import Joined
 from logbroker.embedded_broker import EmbeddedBroker, embedded
+from logbroker.engine import LogEngine
+from logbroker.grpc_api.groups.messages import member_response
 from tests.client.group_helpers import Events, add, fill, numbers
 
 GRACE_SECONDS = 0.3
@@ -96,6 +99,19 @@ async def test_records_come_to_an_idle_member_at_once(
                 [record] = await consumer.poll(timeout_seconds=10)
             assert record.offset == number
             assert sent_at
+
+
+@pytest.mark.parametrize("session_seconds", [1.0, 2.0, 4.0, 6.67, 8.0, 10.0, 12.0, 13.4, 30.0, 45.0, 3600.0])
+async def test_a_sixth_of_the_session_is_left_to_come_back(session_seconds: float) -> None:
+    """After the rarest heartbeat has had no answer, at whatever session: the connection may have died before it."""
+    session_ms = round(session_seconds * 1000)
+    told = Joined(
+        assignor="", session_timeout_ms=session_ms, reconnect_grace_ms=session_ms, growth_order="", resumed=False
+    )
+    unused = cast(LogEngine, None)
+    interval_seconds = (await member_response(unused, told)).joined.idle_heartbeat_interval_ms / 1000
+    membership = Membership(session_timeout_seconds=session_seconds, max_poll_interval_seconds=300.0)
+    assert session_seconds - interval_seconds - membership.patience_seconds(0) > session_seconds / 6
 
 
 def test_heartbeats_of_a_machine_fall_together() -> None:
