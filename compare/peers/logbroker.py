@@ -24,6 +24,7 @@ from logbroker.types import Durability, TopicPartition
 
 PREFETCH: Final = 2000
 _LOOK_SECONDS: Final = 0.01
+_LIST_RECORDS: Final = 250
 _POLL_RECORDS: Final = 1000
 _POLL_SECONDS: Final = 0.02
 
@@ -133,9 +134,10 @@ class LogbrokerClient:
 
         async with Worker(self._address, job.group, prefetch=PREFETCH) as worker:
             stopping = asyncio.create_task(stop_when_done(worker))
-            async for delivery in worker:
-                seen.see(delivery.value or b"")
-                delivery.ack()
+            async for deliveries in worker.batches(max_records=_LIST_RECORDS):
+                for delivery in deliveries:
+                    seen.see(delivery.value or b"")
+                deliveries.ack()
             await stopping
         return seen.result()
 
@@ -169,7 +171,7 @@ PEER: Final = Peer(
         Durability.SYNCED: "durability=synced (the default): answered after fdatasync, records and acknowledgements",
     },
     client_settings=f"Producer and Consumer with their defaults (idempotent, batches of 256 KiB), Worker with prefetch "
-    f"{PREFETCH:,}",
+    f"{PREFETCH:,} and lists of up to {_LIST_RECORDS}",
     notes={
         "work": "a queue group with ordering=none; acknowledgements are answered when they are synced",
         "ordered": "a queue group with ordering=key over 8 partitions; the same",

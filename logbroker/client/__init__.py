@@ -45,7 +45,7 @@ from logbroker.client.producer.delivery import Delivery, RecordMetadata
 from logbroker.client.producer.producer import Producer
 from logbroker.client.transport.metadata import TopicInfo
 from logbroker.client.transport.offsets import ListedOffset
-from logbroker.client.worker.leased_record import WorkerDelivery
+from logbroker.client.worker.leased_record import WorkerDeliveries, WorkerDelivery
 from logbroker.client.worker.worker import Session, Worker
 from logbroker.types import Durability, TopicPartition
 
@@ -87,6 +87,7 @@ __all__ = [
     "TopicGeneration",
     "TopicInfo",
     "TopicPartition",
+    "WorkerDeliveries",
     "WorkerDelivery",
     "WorkerDescription",
 ]

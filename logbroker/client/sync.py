@@ -46,6 +46,7 @@ from logbroker.client.producer.delivery import RecordMetadata
 from logbroker.client.producer.delivery import SyncDelivery as Delivery
 from logbroker.client.transport.metadata import TopicInfo
 from logbroker.client.transport.offsets import ListedOffset
+from logbroker.client.worker.leased_record import SyncWorkerDeliveries as WorkerDeliveries
 from logbroker.client.worker.leased_record import SyncWorkerDelivery as WorkerDelivery
 from logbroker.types import Durability, TopicPartition
 
@@ -87,6 +88,7 @@ __all__ = [
     "TopicGeneration",
     "TopicInfo",
     "TopicPartition",
+    "WorkerDeliveries",
     "WorkerDelivery",
     "WorkerDescription",
 ]

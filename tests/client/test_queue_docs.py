@@ -77,7 +77,7 @@ async def test_the_documented_way_goes_on_after_a_bad_record(
 
 
 @pytest.mark.parametrize("ordering", ["key", "none"])
-async def test_the_documented_way_with_lists_settles_each_by_itself(address: str, topic: str, ordering: str) -> None:
+async def test_the_documented_way_with_lists_settles_each_as_was_said(address: str, topic: str, ordering: str) -> None:
     [block] = (block for block in ALL_BLOCKS if "batches(" in block)
     await create(address, topic, ordering=ordering, max_attempts=1, on_exhausted="park")
     await fill(address, topic, 300, keys=30)

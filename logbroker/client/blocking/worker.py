@@ -15,7 +15,7 @@ from logbroker.client.runtime.lifetime import Droppable
 from logbroker.client.runtime.sync_loop import Latch, run, wait_for
 from logbroker.client.worker.held_session import HeldSession
 from logbroker.client.worker.in_flight import DEFAULT_PREFETCH_BYTES
-from logbroker.client.worker.leased_record import SyncWorkerDelivery
+from logbroker.client.worker.leased_record import SyncWorkerDeliveries, SyncWorkerDelivery
 from logbroker.client.worker.prefetch_buffer import PrefetchBuffer
 from logbroker.client.worker.worker import DEFAULT_IDLE_SECONDS, DEFAULT_SESSION_PREFETCH, HANDLER, check_idle
 from logbroker.client.worker.worker_core import (
@@ -108,18 +108,20 @@ class Worker(Droppable):
 
     def batches(
         self, *, max_records: int = DEFAULT_PREFETCH, max_bytes: int = DEFAULT_LIST_BYTES
-    ) -> Iterator[list[SyncWorkerDelivery]]:
+    ) -> Iterator[SyncWorkerDeliveries]:
         """Iterate over lists of deliveries, for work that is cheaper for many at once: what is ready, at least one.
 
-        A list has up to `max_records`, and ends with the one with which it takes `max_bytes`, decoded. Each delivery is
-        settled by itself. With an order, no key is in a list twice: its next record comes once this one is settled.
+        A list has up to `max_records`, and ends with the one with which it takes `max_bytes`, decoded. Its `ack`,
+        `nack` and `release` settle all of it that was not settled singly. With an order, no key is in a list twice: its
+        next record comes once this one is settled.
         """
         core = self._core
         run(core.start_lists(max_records, max_bytes))
         buffer = core.in_flight.buffer
         keeps = _is_main_thread()
         while (delivery := _next_delivery(core, buffer, keeps=keeps)) is not None:
-            deliveries = core.take_list(buffer, delivery, max_records, max_bytes, keeps=keeps)
+            deliveries = SyncWorkerDeliveries((delivery,))
+            core.take_more(deliveries, max_records, max_bytes, keeps=keeps)
             if keeps:
                 buffer.on_the_way = []
             yield deliveries

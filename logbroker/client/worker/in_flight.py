@@ -85,6 +85,24 @@ class InFlight(Generic[D]):
                 self.outbox.wake()
         return delivery
 
+    def take_more(self, taken: list[D], max_records: int, room_bytes: int, now: float, *, keeps: bool) -> int:
+        """Add up to `max_records` that wait outside of sessions, none beyond the one with which they take `room_bytes`,
+        decoded. Returns what is left of that, and 0 where none is at hand any more."""
+        buffer = self.buffer
+        with self.lock.free():
+            for _ in range(max_records):
+                delivery = buffer.take(now, keeps=keeps)
+                if delivery is None:
+                    room_bytes = 0
+                    break
+                taken.append(delivery)
+                room_bytes -= delivery.size_bytes
+                if room_bytes <= 0:
+                    break
+        if buffer.grant_due or buffer.spoilt is not None:
+            self.outbox.wake()
+        return room_bytes
+
     def take_back(self, buffer: PrefetchBuffer[D]) -> None:
         """See `PrefetchBuffer.take_back`."""
         with self.lock.free():

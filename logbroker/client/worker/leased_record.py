@@ -1,16 +1,16 @@
-"""A record in the hands of a worker, and what the worker may say of it."""
+"""Records in the hands of a worker, one or several, and what the worker may say of them."""
 
 from __future__ import annotations
 
 from asyncio import CancelledError
-from collections.abc import Generator
+from collections.abc import Generator, Iterable, Sequence
 from time import monotonic
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import msgspec
 
-from logbroker.client.runtime.arguments import check_one
+from logbroker.client.runtime.arguments import check_one, check_wait
 from logbroker.client.runtime.handlers import is_own
 from logbroker.client.runtime.sync_loop import Latch, wait_for
 from logbroker.client.runtime.tasks import waiter
@@ -29,6 +29,8 @@ from logbroker.errors import InvalidRequestError, RequestTimeoutError
 from logbroker.record.codec import Headers
 from logbroker.record.message_headers import priority_of
 from logbroker.record.serializers import Decoding
+
+D = TypeVar("D", bound="LeasedRecord")
 
 
 class LeasedRecord(Decoding, msgspec.Struct, eq=False):
@@ -106,14 +108,7 @@ class LeasedRecord(Decoding, msgspec.Struct, eq=False):
         """It failed: it comes again after the delay or, without one, after the group's backoff, unless its attempts are
         used up. Of the reason 256 characters are kept.
         """
-        _check_reason(reason)
-        _check_seconds("nack()", "delay_seconds", delay_seconds)
-        delay_ms = None
-        if delay_seconds is not None:
-            if not 0 <= delay_seconds <= MAX_DELAY_SECONDS:
-                raise InvalidRequestError(f"a delay of {delay_seconds} s cannot be had: give 0 s to 7 days")
-            delay_ms = round(delay_seconds * 1000)
-        self.batch.ledger.outbox.say(self, NackWord(_sayable(reason[:REASON_CHARACTERS]), delay_ms))
+        self.batch.ledger.outbox.say(self, _nack_word(delay_seconds, reason))
         return self
 
     def release(self) -> Self:
@@ -129,18 +124,6 @@ class LeasedRecord(Decoding, msgspec.Struct, eq=False):
         if lease_seconds is not None and not MIN_LEASE_SECONDS <= lease_seconds <= MAX_LEASE_SECONDS:
             raise InvalidRequestError(f"a lease of {lease_seconds} s cannot be had: ask for 0.1 s to 12 hours")
         self.batch.ledger.outbox.extend(self, lease_seconds)
-
-    def _outcome(self) -> None:
-        assert self.settlement is not None
-        error = self.settlement.failures.get(self)
-        if error is not None:
-            self.batch.ledger.outbox.told(self.settlement)
-            raise type(error)(error.message)
-
-    def _begun(self) -> SettlementBatch:
-        if self.settlement is None:
-            raise InvalidRequestError("the delivery is not settled yet: call ack, nack or release first")
-        return self.settlement
 
     def _end(self, error: BaseException | None, *, is_failure: bool) -> None:
         """The program has left the block of the delivery; not `is_failure`: cancelled or interrupted, by no fault of
@@ -174,13 +157,7 @@ class WorkerDelivery(LeasedRecord, eq=False):
         return self._wait().__await__()
 
     async def _wait(self) -> None:
-        settlement = self._begun()
-        self.batch.ledger.outbox.check_loop()
-        while not settlement.answered:
-            told, tell = waiter()
-            settlement.waiters.append(tell)
-            await told
-        self._outcome()
+        await _answered([self])
 
     async def __aenter__(self) -> Self:
         return self
@@ -201,14 +178,7 @@ class SyncWorkerDelivery(LeasedRecord, eq=False):
     def result(self, timeout_seconds: float | None = None, *, timeout: float | None = None) -> None:
         """Wait until the broker has synced how it was settled; raises its refusal, or RequestTimeoutError. `timeout` is
         another name of `timeout_seconds`."""
-        timeout_seconds = timeout if timeout_seconds is None else timeout_seconds
-        settlement = self._begun()
-        told = Latch()
-        settlement.waiters.append(told.set)
-        # The answer may have come between the look and the append.
-        if not settlement.answered and not wait_for(told, timeout_seconds):
-            raise RequestTimeoutError(f"no answer within {timeout_seconds} s; it may still come")
-        self._outcome()
+        _wait_until_answered([self], timeout if timeout_seconds is None else timeout_seconds)
 
     def __enter__(self) -> Self:
         self.is_entered = True
@@ -230,6 +200,116 @@ class SyncWorkerDelivery(LeasedRecord, eq=False):
         # A signal handler raised before `__exit__` had begun, and the program has let go of the delivery.
         if self.is_entered and self.settlement is None:
             self.batch.ledger.outbox.dropped.append((self.batch, self.index))
+
+
+class DeliveryList(list[D]):
+    """Deliveries that a worker took at once. Any may be settled by itself; `ack`, `nack` and `release` settle the rest.
+
+    They put it down and return at once. Where some are known not to be the worker's any more, they settle the others,
+    and then raise LeaseLostError: those records come again, to somebody.
+    """
+
+    __slots__ = ()
+
+    def ack(self) -> Self:
+        """All that is not settled yet is done."""
+        return self._say(ACK)
+
+    def nack(self, *, delay_seconds: float | None = None, reason: str = "") -> Self:
+        """All that is not settled yet failed: see `nack` of a delivery."""
+        return self._say(_nack_word(delay_seconds, reason))
+
+    def release(self) -> Self:
+        """Give back unworked all that is not settled yet: it comes again at once, and no attempt is counted."""
+        return self._say(RELEASE)
+
+    def _say(self, word: Word) -> Self:
+        if self:
+            self[0].batch.ledger.outbox.say_all(self, word)
+        return self
+
+
+class WorkerDeliveries(DeliveryList[WorkerDelivery]):
+    """Deliveries that a `Worker` took at once.
+
+    async for deliveries in worker.batches():
+        await charge_all([delivery.value for delivery in deliveries])
+        deliveries.ack()
+
+    `await deliveries.ack()` (or `nack`, `release`) also waits until the broker has synced how each of them was settled,
+    and raises the first refusal.
+    """
+
+    __slots__ = ()
+
+    def __await__(self) -> Generator[Any, None, None]:
+        return _answered(self).__await__()
+
+
+class SyncWorkerDeliveries(DeliveryList[SyncWorkerDelivery]):
+    """Deliveries that a synchronous `Worker` took at once."""
+
+    __slots__ = ()
+
+    def result(self, timeout_seconds: float | None = None, *, timeout: float | None = None) -> None:
+        """Wait until the broker has synced how each of them was settled; raises the first refusal, or
+        RequestTimeoutError. `timeout` is another name of `timeout_seconds`."""
+        _wait_until_answered(self, timeout if timeout_seconds is None else timeout_seconds)
+
+
+async def _answered(deliveries: Sequence[LeasedRecord]) -> None:
+    """Wait until the broker has synced how these were settled; raises the first refusal."""
+    for settlement in _settlements(deliveries):
+        deliveries[0].batch.ledger.outbox.check_loop()
+        while not settlement.answered:
+            told, tell = waiter()
+            settlement.waiters.append(tell)
+            await told
+    _check_outcomes(deliveries)
+
+
+def _wait_until_answered(deliveries: Sequence[LeasedRecord], timeout_seconds: float | None) -> None:
+    """Wait until the broker has synced how these were settled; raises the first refusal, or RequestTimeoutError."""
+    check_wait(timeout_seconds)
+    deadline = None if timeout_seconds is None else monotonic() + timeout_seconds
+    for settlement in _settlements(deliveries):
+        told = Latch()
+        settlement.waiters.append(told.set)
+        left = None if deadline is None else max(0.0, deadline - monotonic())
+        # The answer may have come between the look and the append.
+        if not settlement.answered and not wait_for(told, left):
+            raise RequestTimeoutError(f"no answer within {timeout_seconds} s; it may still come")
+    _check_outcomes(deliveries)
+
+
+def _settlements(deliveries: Iterable[LeasedRecord]) -> list[SettlementBatch]:
+    """Return what names these deliveries to the broker; raises InvalidRequestError where one is not settled."""
+    settlements = dict.fromkeys(delivery.settlement for delivery in deliveries)
+    if None in settlements:
+        raise InvalidRequestError("a delivery is not settled yet: call ack, nack or release first")
+    return [settlement for settlement in settlements if settlement is not None]
+
+
+def _check_outcomes(deliveries: Iterable[LeasedRecord]) -> None:
+    """Raise the first refusal of how these deliveries were settled, once that is answered."""
+    for delivery in deliveries:
+        settlement = delivery.settlement
+        error = None if settlement is None else settlement.failures.get(delivery)
+        if settlement is not None and error is not None:
+            delivery.batch.ledger.outbox.told(settlement)
+            raise type(error)(error.message)
+
+
+def _nack_word(delay_seconds: float | None, reason: str) -> NackWord:
+    """Return what a nack says; raises TypeError and InvalidRequestError for what cannot be had."""
+    _check_reason(reason)
+    _check_seconds("nack()", "delay_seconds", delay_seconds)
+    delay_ms = None
+    if delay_seconds is not None:
+        if not 0 <= delay_seconds <= MAX_DELAY_SECONDS:
+            raise InvalidRequestError(f"a delay of {delay_seconds} s cannot be had: give 0 s to 7 days")
+        delay_ms = round(delay_seconds * 1000)
+    return NackWord(_sayable(reason[:REASON_CHARACTERS]), delay_ms)
 
 
 def _check_seconds(method: str, name: str, seconds: object) -> None:

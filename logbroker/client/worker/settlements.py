@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import ClassVar, Final, Protocol
 
 import msgspec
@@ -333,6 +333,21 @@ class SettlementOutbox:
         finally:  # A signal handler may have raised when all was said.
             if not self._awake:
                 self.wake()
+
+    def say_all(self, deliveries: Iterable[Settled], word: Word) -> None:
+        """The program settles several deliveries, but for those that it has settled; raises, after that, what stands
+        against settling the first of the others."""
+        try:
+            with self.lock.free():
+                for delivery in deliveries:
+                    batch = delivery.batch
+                    if batch.states[delivery.index] == HELD:
+                        batch.ledger.say(delivery, word)
+        finally:  # A signal handler may have raised when some was said.
+            self.wake()
+        for delivery in deliveries:
+            if delivery.settlement is None:
+                delivery.batch.check_held(delivery.index)
 
     def put_down(self, delivery: Settled, word: Word) -> None:
         """Settle a delivery that the program never saw."""

@@ -16,7 +16,7 @@ from logbroker.client.runtime.lifetime import Droppable
 from logbroker.client.runtime.tasks import waiter
 from logbroker.client.worker.held_session import HeldSession
 from logbroker.client.worker.in_flight import DEFAULT_PREFETCH_BYTES
-from logbroker.client.worker.leased_record import WorkerDelivery
+from logbroker.client.worker.leased_record import WorkerDeliveries, WorkerDelivery
 from logbroker.client.worker.prefetch_buffer import PrefetchBuffer
 from logbroker.client.worker.worker_core import (
     DEFAULT_LIST_BYTES,
@@ -120,11 +120,12 @@ class Worker(Droppable):
 
     async def batches(
         self, *, max_records: int = DEFAULT_PREFETCH, max_bytes: int = DEFAULT_LIST_BYTES
-    ) -> AsyncIterator[list[WorkerDelivery]]:
+    ) -> AsyncIterator[WorkerDeliveries]:
         """Iterate over lists of deliveries, for work that is cheaper for many at once: what is ready, at least one.
 
-        A list has up to `max_records`, and ends with the one with which it takes `max_bytes`, decoded. Each delivery is
-        settled by itself. With an order, no key is in a list twice: its next record comes once this one is settled.
+        A list has up to `max_records`, and ends with the one with which it takes `max_bytes`, decoded. Its `ack`,
+        `nack` and `release` settle all of it that was not settled singly. With an order, no key is in a list twice: its
+        next record comes once this one is settled.
         """
         core = self._core
         await core.start_lists(max_records, max_bytes)
@@ -133,7 +134,9 @@ class Worker(Droppable):
             delivery = core.take(buffer) or await next_delivery(core, buffer)
             if delivery is None:
                 return
-            yield core.take_list(buffer, delivery, max_records, max_bytes)
+            deliveries = WorkerDeliveries((delivery,))
+            core.take_more(deliveries, max_records, max_bytes)
+            yield deliveries
             await asyncio.sleep(0)
 
     async def run(self, handler: Handler, *, concurrency: int = 1) -> None:

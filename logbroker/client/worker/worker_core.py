@@ -42,6 +42,8 @@ DEFAULT_LIST_BYTES: Final = 16 * 1024 * 1024
 DEFAULT_MAX_EXTENSION_SECONDS: Final = 3600.0
 MAX_PREFETCH: Final = 1_000_000
 MAX_PREFETCH_BYTES: Final = 1 << 40
+_AT_ONCE: Final = 256
+"""So many are taken under the lock, for which the event loop waits."""
 _ASK_SECONDS: Final = 5.0
 """A session is asked for so long at a time."""
 _LOOK_SECONDS: Final = 1.0
@@ -137,19 +139,12 @@ class WorkerCore(Generic[D]):
             self.link.check()
         return delivery
 
-    def take_list(
-        self, buffer: PrefetchBuffer[D], first: D, max_records: int, max_bytes: int, *, keeps: bool = False
-    ) -> list[D]:
-        """Return a delivery that was taken, and what is at hand behind it: no more than `max_records`, and none beyond
-        the one with which they take `max_bytes`, decoded."""
-        taken, room_bytes = [first], max_bytes - first.size_bytes
-        while len(taken) < max_records and room_bytes > 0:
-            delivery = self.in_flight.take(buffer, monotonic(), keeps=keeps)
-            if delivery is None:
-                break
-            taken.append(delivery)
-            room_bytes -= delivery.size_bytes
-        return taken
+    def take_more(self, taken: list[D], max_records: int, max_bytes: int, *, keeps: bool = False) -> None:
+        """Add what is at hand behind a first delivery: up to `max_records` in all, and none beyond the one with which
+        they take `max_bytes`, decoded."""
+        room_bytes = max_bytes - taken[0].size_bytes
+        while room_bytes > 0 and (room := min(_AT_ONCE, max_records - len(taken))) > 0:
+            room_bytes = self.in_flight.take_more(taken, room, room_bytes, monotonic(), keeps=keeps)
 
     def stop(self) -> None:
         """End the loops over deliveries and sessions after what they have in hand."""
