@@ -7,7 +7,7 @@ import asyncio
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -218,6 +218,17 @@ async def test_a_record_is_committed_as_done(address: str, topic: str, blocking:
     await in_either(blocking, consumer.close)
 
 
+@both
+async def test_no_offset_below_0_is_committed(address: str, topic: str, blocking: bool) -> None:
+    async with Admin(address) as admin:
+        await admin.create_topic(topic, 1)
+    consumer: Any = (sync.Consumer if blocking else Consumer)(address, group=topic)
+    await in_either(blocking, lambda: consumer.subscribe(topic))
+    with pytest.raises(InvalidRequestError, match="-1 cannot be committed"):
+        await in_either(blocking, lambda: consumer.commit({TopicPartition(topic, 0): -1}))
+    await in_either(blocking, consumer.close)
+
+
 # --- wrong arguments -------------------------------------------------------------------------------------------------
 
 WRONG: list[tuple[str, Callable[[Any], Any], str]] = [
@@ -226,7 +237,15 @@ WRONG: list[tuple[str, Callable[[Any], Any], str]] = [
     ("Consumer", lambda c: c.subscribe("t", pattern=5), r"pattern must be str or None, not int 5"),
     ("Consumer", lambda c: c.assign(5), "assign.*topics must be"),
     ("Consumer", lambda c: c.assign(["t", 5]), "assign.*topics must be"),
-    ("Consumer", lambda c: c.seek(("t", 0), "5"), "offset must be int, not str '5'"),
+    ("Consumer", lambda c: c.seek(TopicPartition("t", 0), "5"), "offset must be int, not str '5'"),
+    (
+        "Consumer",
+        lambda c: c.seek(("t", 0), 5),
+        r"partition must be TopicPartition, not tuple .*: write TopicPartition",
+    ),
+    ("Consumer", lambda c: c.commit({("t", 0): 5}), "offsets must be .*TopicPartition"),
+    ("Consumer", lambda c: c.end_offsets([("t", 0)]), "partitions must be .*TopicPartition"),
+    ("Admin", lambda c: c.commit_offsets("g", {("t", 0): 5}), "offsets must be .*TopicPartition"),
     ("Consumer", lambda c: c.poll("10"), "max_records must be int"),
     ("Consumer", lambda c: c.poll(timeout_ms=10), "unexpected keyword argument 'timeout_ms'"),
     ("Consumer", lambda c: c.commit("t"), "offsets must be"),
@@ -416,7 +435,9 @@ async def test_the_error_of_a_record_to_a_topic_that_is_gone_names_the_topic(
 def test_what_fits_a_hint() -> None:
     assert fits(1, float)
     assert not fits("1", float)
-    assert fits(("t", 0), TopicPartition)
+    assert fits(TopicPartition("t", 0), TopicPartition)
+    assert not fits(("t", 0), TopicPartition)
+    assert not fits({("t", 0): 1}, Mapping[TopicPartition, int])
     assert not fits("abc", list[str])
     assert fits({"a": "b"}, dict[str, str])
     assert not fits({"a": 1}, dict[str, str])

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import gc
 import os
+import pickle
 import re
 import subprocess
 import sys
@@ -486,3 +488,13 @@ assert taken.wait(25)
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("of", [client, sync], ids=["async", "sync"])
+@pytest.mark.parametrize("name", ["Producer", "Consumer", "Worker", "Admin", "QueueAdmin"])
+def test_a_client_cannot_be_copied(address: str, topic: str, of: Any, name: str) -> None:
+    """The end of the copy would end the connection of the other one."""
+    made = getattr(of, name)(address, *((topic,) if name == "Worker" else ()))
+    for copied in (copy.copy, copy.deepcopy, pickle.dumps):
+        with pytest.raises(TypeError, match=f"a {name} cannot be copied or pickled"):
+            copied(made)

@@ -11,6 +11,7 @@ from logbroker.client.admin.admin import BrokerDescription, NewTopic, TopicDescr
 from logbroker.client.admin.groups import GroupDescription, GroupInfo, PartitionLag
 from logbroker.client.consumer.group_offsets import CommittedOffset
 from logbroker.client.runtime.arguments import checks_arguments
+from logbroker.client.runtime.lifetime import Uncopied
 from logbroker.client.runtime.sync_loop import run
 from logbroker.client.transport.metadata import TopicInfo
 from logbroker.client.transport.offsets import ListedOffset, When
@@ -19,7 +20,7 @@ from logbroker.types import TopicPartition
 
 
 @checks_arguments()
-class Admin:
+class Admin(Uncopied):
     """Creates, lists, describes, alters and deletes topics; lists, describes, resets and deletes groups.
 
     For programs without an event loop; may be used by many threads at once. Methods for one topic raise its error.

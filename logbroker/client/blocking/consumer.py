@@ -27,6 +27,7 @@ from logbroker.client.consumer.group_settings import GrowthOrder, group_settings
 from logbroker.client.consumer.offset_reset import OffsetReset, given_resets
 from logbroker.client.runtime.arguments import checks_arguments
 from logbroker.client.runtime.handlers import CALLBACK, call_plain, check_plain
+from logbroker.client.runtime.lifetime import Uncopied
 from logbroker.client.runtime.sync_loop import check_waits, run, shared_loop
 from logbroker.client.runtime.tasks import end_tasks
 from logbroker.client.transport.connection import CLOSED
@@ -37,7 +38,7 @@ from logbroker.types import TopicPartition
 
 
 @checks_arguments()
-class Consumer:
+class Consumer(Uncopied):
     """Reads partitions in the order of their offsets: for programs without an event loop.
 
     with Consumer("127.0.0.1:9192") as consumer:

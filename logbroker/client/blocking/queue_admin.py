@@ -21,13 +21,14 @@ from logbroker.client.admin.queue_descriptions import (
     RewoundPartition,
 )
 from logbroker.client.runtime.arguments import checks_arguments
+from logbroker.client.runtime.lifetime import Uncopied
 from logbroker.client.runtime.sync_loop import run
 from logbroker.errors import LogbrokerError
 from logbroker.record.codec import Headers
 
 
 @checks_arguments()
-class QueueAdmin:
+class QueueAdmin(Uncopied):
     """Creates, describes, alters and deletes queue groups; looks into their lanes, and moves those that stand.
 
     For programs without an event loop; may be used by many threads at once. All methods raise BrokerUnavailableError

@@ -575,8 +575,13 @@ def _fill(records: list[Record], cursor: Cursor, room: Room) -> None:
 def _behind(
     offsets: Mapping[TopicPartition, int] | Record | Sequence[Record] | None,
 ) -> Mapping[TopicPartition, int] | None:
-    """Return the offsets to be committed."""
-    if offsets is None or isinstance(offsets, Mapping):
+    """Return the offsets to be committed; raises InvalidRequestError for one below 0."""
+    if offsets is None:
+        return None
+    if isinstance(offsets, Mapping):
+        for partition, offset in offsets.items():
+            if offset < 0:
+                raise InvalidRequestError(f"{offset} cannot be committed for {partition}: offsets begin at 0")
         return offsets
     behind: dict[TopicPartition, int] = {}
     for record in [offsets] if isinstance(offsets, Record) else offsets:

@@ -267,8 +267,6 @@ def fits(value: Any, hint: Any) -> bool:
         return _fits_generic(value, origin, arguments)
     if not isinstance(hint, type):
         return True
-    if issubclass(hint, tuple):
-        return isinstance(value, tuple)
     if hint in (int, float) and isinstance(value, bool):
         return False
     if hint is int:
@@ -328,6 +326,8 @@ def _advice(value: Any, hint: Any) -> str:
         return ": encode it, text.encode()"
     if isinstance(value, bytes) and str in wanted:
         return ": decode it, name.decode()"
+    if isinstance(value, tuple) and isinstance(hint, type) and issubclass(hint, tuple):
+        return f": write {hint.__name__}(...)"
     if isinstance(value, str) and not _is_utf8(value):
         return f": it {_NO_TEXT}"
     if isinstance(value, float) and math.isnan(value):

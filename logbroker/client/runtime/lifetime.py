@@ -22,7 +22,7 @@ import threading
 import warnings
 from collections.abc import Awaitable, Callable, Coroutine
 from time import monotonic
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 from logbroker.client.runtime import forking
 from logbroker.errors import BrokerUnavailableError, InvalidRequestError, LogbrokerError
@@ -243,7 +243,15 @@ async def _quietly(work: Callable[[], Awaitable[None]], seconds: float | None = 
             await work()
 
 
-class Droppable:
+class Uncopied:
+    """A client that cannot be copied."""
+
+    def __reduce_ex__(self, protocol: object) -> NoReturn:
+        """Refuse copies, pickled ones included: the end of either would be that of both."""
+        raise TypeError(f"a {type(self).__name__} cannot be copied or pickled: open another one")
+
+
+class Droppable(Uncopied):
     """A client that is ended where the program refers to it no more."""
 
     _lifetime: Lifetime
